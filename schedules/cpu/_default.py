@@ -1,0 +1,27 @@
+"""What an operator without a schedule of its own gets: its computation, with the independent items run in parallel."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tvmdml import operators
+from tvmdml import tensorir as T
+from tvmdml.kernel import Kernel
+from tvmdml.operators import Operator
+from tvmdml.targets import Target
+
+LEAST_PARALLEL_ITEMS = 1 << 16
+"""Items below which handing work to threads costs more than it saves."""
+
+
+def kernel(desc: Operator, target: Target, in_place: bool) -> Kernel:
+    """A kernel for exactly these sizes, strides and attributes."""
+    parallel = target.tasks() > 1
+
+    def each(items: int) -> AbstractContextManager[Any]:
+        return T.loop(T.i64(items), parallel=parallel and items >= LEAST_PARALLEL_ITEMS)
+
+    # The descriptor's text names every size, stride and attribute, and so everything that the code is made from.
+    parameters = (("desc", repr(desc)), ("parallel", parallel), ("in_place", in_place))
+    return Kernel(operators.module_of(type(desc)), "default", parameters, lambda: desc.computation(each))

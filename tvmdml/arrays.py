@@ -1,0 +1,93 @@
+"""Arrays of any library, as NumPy views of the same memory, and results in the caller's kind.
+
+Only a kind's own rules are here; nothing knows operators or targets.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tvmdml.errors import InvalidArgument, message
+
+NumpyArray = np.ndarray[Any, np.dtype[Any]]
+Restore = Callable[[NumpyArray], Any]
+"""Turns a NumPy result into the caller's kind, without a copy."""
+
+ACCEPTED = "a NumPy array, a PyTorch tensor, or any array on the CPU that speaks DLPack"
+
+
+def view(array: Any, where: str) -> NumpyArray:
+    """A NumPy view of an array's memory; read-only if the array is.
+
+    Raises:
+        InvalidArgument: it is no array, or its memory cannot be seen from here.
+    """
+    if type(array) is np.ndarray:
+        return array
+    if isinstance(array, (np.ndarray, np.generic)):
+        return np.asarray(array)
+    if is_torch(array):
+        return _view_torch(array, where)
+    if hasattr(array, "__dlpack__"):
+        try:
+            return np.from_dlpack(array)
+        except Exception as error:  # what an exporter raises is its own affair
+            given = f"{type(array).__name__} that NumPy cannot see ({type(error).__name__}: {error})"
+            raise InvalidArgument(message(where, given, ACCEPTED, "Copy it to the CPU first.")) from error
+    raise InvalidArgument(message(where, type(array).__name__, ACCEPTED, "numpy.asarray(x, dtype=…) makes one."))
+
+
+def restorer(array: Any) -> Restore | None:
+    """How results become the kind that ``array`` is; ``None`` when they are NumPy's already."""
+    if isinstance(array, (np.ndarray, np.generic)):
+        return None
+    if is_torch(array):
+        restore: Restore = sys.modules["torch"].from_numpy
+        return restore
+    namespace = getattr(array, "__array_namespace__", None)
+    library = namespace() if namespace else importlib.import_module(type(array).__module__.partition(".")[0])
+    return getattr(library, "from_dlpack", None)
+
+
+def is_torch(array: Any) -> bool:
+    """Whether this is a PyTorch tensor; never imports PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, getattr(torch, "Tensor", ()))
+
+
+def writable_alias(array: NumpyArray) -> NumpyArray:
+    """A read-only array's memory as an array that the runtime accepts as an input. Kernels do not write to inputs."""
+
+    class _Memory:
+        owner = array
+        __array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
+
+    return np.asarray(_Memory())
+
+
+def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
+    """Whether two arrays share an element's memory; when that is too costly to tell exactly, whether their ranges do."""
+    if not np.may_share_memory(one, other):
+        return False
+    try:
+        return np.shares_memory(one, other, max_work=10_000)
+    except (np.exceptions.TooHardError, OverflowError):
+        return True
+
+
+def _view_torch(tensor: Any, where: str) -> NumpyArray:
+    torch = sys.modules["torch"]
+    if tensor.requires_grad and torch.is_grad_enabled():
+        given = "a PyTorch tensor that requires a gradient"
+        raise InvalidArgument(message(where, given, "one that does not", "No gradient flows through here: pass x.detach()."))
+    try:
+        found: NumpyArray = tensor.detach().resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError) as error:
+        given = f"a PyTorch tensor {tensor.dtype} on {tensor.device} that NumPy cannot see ({error})"
+        raise InvalidArgument(message(where, given, ACCEPTED, "Move it to the CPU or convert it first.")) from error
+    return found

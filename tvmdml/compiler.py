@@ -1,0 +1,288 @@
+"""From a descriptor and a target to something that runs: the descriptor door.
+
+The way down: the schedule names the kernel it wants, then memory, then the disk, then the compiler has it. Only the last
+step imports TVM's compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tvmdml import arrays, stores, targets
+from tvmdml.arrays import NumpyArray
+from tvmdml.enums import FeatureLevel
+from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.kernel import Kernel, digest
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Role
+from tvmdml.targets import Launcher, Target
+from tvmdml.tensors import TensorDesc
+
+# -- Finding or building a kernel ---------------------------------------------------------------------------------
+
+_memory: dict[tuple[object, ...], Launcher] = {}
+_locks: dict[tuple[object, ...], threading.Lock] = {}
+_locks_guard = threading.Lock()
+compiled_count = 0
+"""How many kernels this process has compiled."""
+
+
+def find(kernel: Kernel, target: Target) -> Launcher:
+    """The compiled kernel: from memory, from disk, or from the compiler, whichever has it first.
+
+    Raises:
+        CompileError: it does not compile, or must not (``TVMDML_DISABLE_JIT=1``).
+    """
+    identity = (target.name, *kernel.identity)
+    if (launcher := _memory.get(identity)) is not None:
+        return launcher
+    with _locks_guard:
+        lock = _locks.setdefault(identity, threading.Lock())
+    with lock:
+        if (launcher := _memory.get(identity)) is None:
+            launcher = _memory[identity] = _find_on_disk_or_build(kernel, target)
+    return launcher
+
+
+def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
+    manifest = kernel.manifest(target.name, target.schedules)
+    name = digest(manifest)
+    store = stores.DiskStore()
+    if (artifact := store.find(name, target.suffixes)) is not None:
+        return target.load(artifact)
+    if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
+        raise CompileError(
+            f"kernel {kernel.module}/{kernel.name} for {target.name} {dict(kernel.parameters)} is in no store "
+            f"(looked in {store.root}), and TVMDML_DISABLE_JIT forbids compiling it. Unset it, or fill the store first."
+        )
+    with store.lock(name):
+        if (artifact := store.find(name, target.suffixes)) is not None:  # another process built it meanwhile
+            return target.load(artifact)
+        return _build(kernel, target, store, name, manifest)
+
+
+def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, manifest: dict[str, object]) -> Launcher:
+    global compiled_count
+    build = target.build(kernel.build())
+    compiled_count += 1
+    try:
+        with store.staging(name) as folder:
+            written = build.write(folder)
+            if written is None:
+                stores.warn_once(
+                    "tvmdml: no linker was found, so every process compiles its kernels anew. "
+                    "Install one (Debian: binutils) or `pip install tvmdml[orcjit]`."
+                )
+            else:
+                return target.load(store.add(name, manifest, written))
+    except Exception as error:  # a kernel that cannot be kept still runs
+        stores.warn_once(
+            f"tvmdml: kernels cannot be kept in {store.root} ({error}); they stay in memory. TVMDML_CACHE_DIR names another folder."
+        )
+    return build.launcher()
+
+
+class Launch:
+    """A kernel with its integers and temporaries: called with just the tensors, in field order."""
+
+    __slots__ = ("_launcher", "_scalars", "_temporaries")
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self._launcher = find(kernel, target)
+        self._scalars = kernel.scalars
+        self._temporaries = tuple((count, np.dtype(dtype)) for dtype, count in kernel.temporaries)
+
+    def __call__(self, *tensors: Any) -> None:
+        """Run. The tensors have been checked; an input may be read-only."""
+        if self._temporaries:
+            tensors = (*tensors, *[np.empty(count, dtype) for count, dtype in self._temporaries])
+        try:
+            self._launcher(*tensors, *self._scalars)
+        except BufferError:  # raised before anything ran: the runtime takes no read-only array, though inputs may be one
+            self._launcher(*[t if t.flags.writeable else arrays.writable_alias(t) for t in tensors], *self._scalars)
+
+
+# -- The descriptor door ------------------------------------------------------------------------------------------
+
+
+def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
+    desc: Operator, target: str | Target = "cpu", feature_level: str | FeatureLevel | None = None
+) -> CompiledOperator:
+    """Check a descriptor and make it ready to run (``IDMLDevice::CreateOperator`` and ``CompileOperator``).
+
+    Args:
+        desc: an operator's descriptor, such as ``TopK1(…)``.
+        target: where to run: ``"cpu"``, or a processor level such as ``"cpu:x86-64-v3"``.
+        feature_level: whose rules apply; ``None`` is the newest, 6.4.
+
+    Raises:
+        InvalidArgument, Unsupported: the descriptor breaks the operator's contract.
+        CompileError: the kernel does not compile.
+    """
+    if not isinstance(desc, Operator):
+        allowed = "an operator descriptor, such as tvmdml.TopK1(…)"
+        raise InvalidArgument(message("compile desc", type(desc).__name__, allowed))
+    desc.validate(FeatureLevel.of(feature_level))
+    return CompiledOperator(desc, target if isinstance(target, Target) else targets.resolve(target))
+
+
+class CompiledOperator:
+    """An operator made ready for its shapes and a target (``IDMLCompiledOperator``).
+
+    Call it with arrays in field order, or by field name: inputs are read, outputs written, and ``None`` returned. An array must
+    have the type, sizes and strides of its ``TensorDesc``; anything that speaks DLPack will do.
+    """
+
+    def __init__(self, desc: Operator, target: Target) -> None:
+        self.desc = desc
+        """The descriptor."""
+        self.target = target
+        """The target, written out."""
+        self._launch = Launch(target.kernel(desc.canonical()), target)
+        self._in_place: Launch | None = None
+        inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
+        self._expected = tuple(_Expected(desc, name, tensor, name in outputs) for name, tensor in desc.tensors())
+        self._present = tuple(e for e in self._expected if e.desc is not None)
+        # Which pairs of present tensors must not overlap, and which of them may be one and the same array.
+        self._apart = tuple(
+            (i, j, desc.IN_PLACE and a.name in inputs and a.desc.layout == b.desc.layout)
+            for j, b in enumerate(self._present)
+            for i, a in enumerate(self._present)
+            if b.name in outputs and (a.name in inputs or i < j)
+        )
+
+    def __call__(self, *tensors: Any, **named: Any) -> None:
+        """Run on the arrays given.
+
+        Raises:
+            InvalidArgument: an array does not fit its description, or an output overlaps another array.
+        """
+        launch, ready = self._prepare(tensors, named)
+        launch(*ready)
+
+    def bind(self, *tensors: Any, **named: Any) -> Callable[[], None]:
+        """Check arrays once and return a call that runs on them (``IDMLBindingTable``): the quickest way to run again and again.
+
+        The arrays are kept alive, and cannot be resized, for as long as the call is.
+        """
+        launch, ready = self._prepare(tensors, named)
+        return launch_on(launch, ready)
+
+    def source(self, kind: str = "tir") -> str:
+        """The kernel's code: ``"tir"``, and on the CPU ``"llvm"`` or ``"asm"``. Builds it anew to read it."""
+        function = self.target.kernel(self.desc.canonical()).build()
+        return str(function.script()) if kind == "tir" else self.target.source(function, kind)
+
+    def __repr__(self) -> str:
+        """Operator, tensors and target."""
+        tensors = ", ".join(f"{e.name}={e.desc}" for e in self._present)
+        return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
+
+    def _prepare(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Launch, list[NumpyArray]]:
+        if named or len(tensors) != len(self._expected):
+            tensors = self._in_order(tensors, named)
+        ready = [e.check(t) for e, t in zip(self._expected, tensors, strict=True) if e.desc is not None or t is not None]
+        for i, j, may_be_same in self._apart:
+            if not np.may_share_memory(ready[i], ready[j]):
+                continue
+            if may_be_same and _address(ready[i]) == _address(ready[j]):
+                return self._launch_in_place(), [ready[j]]
+            if arrays.overlaps(ready[i], ready[j]):
+                given = f"memory that overlaps {self._present[i].name}"
+                allowed = "memory of its own" + (", or exactly the input's" if may_be_same else "")
+                raise InvalidArgument(message(f"{self.desc.NAME} {self._present[j].name}", given, allowed))
+        return self._launch, ready
+
+    def _launch_in_place(self) -> Launch:
+        if self._in_place is None:
+            self._in_place = Launch(self.target.kernel(self.desc.canonical(), in_place=True), self.target)
+        return self._in_place
+
+    def _in_order(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        names = [e.name for e in self._expected]
+        given = dict(zip(names, tensors, strict=False))
+        wrong = [name for name in named if name not in names or name in given]
+        missing = [e.name for e in self._present if e.name not in given and e.name not in named]
+        if wrong or missing or len(tensors) > len(names):
+            said = f"{len(tensors)} tensors in order" + (f" and {', '.join(named)} by name" if named else "")
+            raise InvalidArgument(message(f"{self.desc.NAME} call", said, f"{', '.join(names)}, each once"))
+        given.update(named)
+        return tuple(given.get(name) for name in names)
+
+
+def launch_on(launch: Launch, ready: list[NumpyArray]) -> Callable[[], None]:
+    """A call without arguments: a launch with its tensors converted for the runtime once."""
+    from tvmdml import _imports
+
+    convert = _imports.tvm_ffi().from_dlpack
+    tensors = [convert(t if t.flags.writeable else arrays.writable_alias(t)) for t in ready]
+    if launch._temporaries:
+        return lambda: launch(*tensors)
+    launcher, arguments = launch._launcher, (*tensors, *launch._scalars)
+
+    def run() -> None:
+        launcher(*arguments)
+
+    return run
+
+
+class _Expected:
+    """What one tensor of a compiled operator must look like."""
+
+    __slots__ = ("desc", "dtype", "name", "operator", "output", "shape", "strides")
+
+    def __init__(self, operator: Operator, name: str, desc: TensorDesc | None, output: bool) -> None:
+        self.operator, self.name, self.desc, self.output = operator.NAME, name, desc, output
+        if desc is not None:
+            self.dtype = desc.data_type.numpy
+            self.shape = desc.sizes
+            self.strides = tuple(s * self.dtype.itemsize for s in desc.layout)
+
+    def check(self, tensor: Any) -> NumpyArray:
+        """The array as NumPy sees it, if it fits."""
+        if type(tensor) is not np.ndarray:
+            if tensor is None or self.desc is None:
+                given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has none")
+                raise InvalidArgument(message(f"{self.operator} {self.name}", given, allowed))
+            tensor = arrays.view(tensor, f"{self.operator} {self.name}")
+        array: NumpyArray = tensor
+        if (array.dtype, array.shape, array.strides) != (self.dtype, self.shape, self.strides):
+            self._check_loosely(array)
+        flags = array.flags
+        if not flags.aligned:
+            raise InvalidArgument(
+                message(
+                    f"{self.operator} {self.name}",
+                    "memory that is not aligned to its element size",
+                    f"any multiple of {self.dtype.itemsize} bytes",
+                    "Copy it first.",
+                )
+            )
+        if self.output and not flags.writeable:
+            raise InvalidArgument(message(f"{self.operator} {self.name}", "a read-only array", "a writable one: it is an output"))
+        return array
+
+    def _check_loosely(self, array: NumpyArray) -> None:
+        """Refuse what differs, but for strides that no element is reached by."""
+        where = f"{self.operator} {self.name}"
+        if array.dtype != self.dtype and not (array.dtype == np.bool_ and self.dtype == np.uint8):
+            raise InvalidArgument(message(where, f"data type {array.dtype}", str(self.dtype)))
+        if array.shape != self.shape:
+            raise InvalidArgument(message(where, f"shape {array.shape}", str(self.shape)))
+        if any(n > 1 and a != b for n, a, b in zip(self.shape, array.strides, self.strides, strict=True)):
+            itemsize = self.dtype.itemsize
+            given, allowed = (
+                str(tuple(s / itemsize if s % itemsize else s // itemsize for s in strides))
+                for strides in (array.strides, self.strides)
+            )
+            raise InvalidArgument(message(where, f"strides {given} in elements", allowed, "State the strides in its TensorDesc."))
+
+
+def _address(array: NumpyArray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

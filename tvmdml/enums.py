@@ -1,0 +1,102 @@
+"""DirectML's enumerations, with its names and its numbers."""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeVar
+
+from tvmdml.errors import InvalidArgument, message
+
+E = TypeVar("E", bound="DmlEnum")
+
+
+class DmlEnum(enum.IntEnum):
+    """An enumeration of DirectML; members are also found by name, in any case, with or without DirectML's prefix."""
+
+    @classmethod
+    def parse(cls: type[E], value: object, where: str) -> E:
+        """Return the member that ``value`` (a member, its number or its name) means.
+
+        Raises:
+            InvalidArgument: no such member; the message lists those there are.
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            name = value.upper().removeprefix(cls._prefix())
+            if name in cls.__members__:
+                return cls[name]
+        elif isinstance(value, int) and not isinstance(value, bool):
+            try:
+                return cls(value)
+            except ValueError:
+                pass
+        choices = ", ".join(repr(member.name.lower()) for member in cls)
+        raise InvalidArgument(message(where, repr(value), choices, f"Or a member of tvmdml.{cls.__name__}."))
+
+    @classmethod
+    def _prefix(cls) -> str:
+        """``DML_ROUNDING_MODE_`` for ``RoundingMode``: the C name of the type and an underscore."""
+        words = "".join(f"_{c}" if c.isupper() else c.upper() for c in cls.__name__)
+        return f"DML{words}_"
+
+
+class FeatureLevel(DmlEnum):
+    """``DML_FEATURE_LEVEL``: which version of DirectML's contracts a program was written for."""
+
+    LEVEL_1_0 = 0x1000
+    LEVEL_2_0 = 0x2000
+    LEVEL_2_1 = 0x2100
+    LEVEL_3_0 = 0x3000
+    LEVEL_3_1 = 0x3100
+    LEVEL_4_0 = 0x4000
+    LEVEL_4_1 = 0x4100
+    LEVEL_5_0 = 0x5000
+    LEVEL_5_1 = 0x5100
+    LEVEL_5_2 = 0x5200
+    LEVEL_6_0 = 0x6000
+    LEVEL_6_1 = 0x6100
+    LEVEL_6_2 = 0x6200
+    LEVEL_6_3 = 0x6300
+    LEVEL_6_4 = 0x6400
+
+    def __str__(self) -> str:
+        """``6.4`` for ``LEVEL_6_4``, as DirectML's documentation writes it."""
+        return f"{self.value >> 12}.{(self.value >> 8) & 0xF}"
+
+    @classmethod
+    def of(cls, value: FeatureLevel | str | float | None) -> FeatureLevel:
+        """The level that ``value`` means: a member, ``"5.1"``, ``5.1``, ``"LEVEL_5_1"``; ``None`` is the newest."""
+        if value is None:
+            return NEWEST_FEATURE_LEVEL
+        for level in cls:
+            if value is level or str(value) == str(level) or str(value).upper().removeprefix("DML_FEATURE_") == level.name:
+                return level
+        choices = ", ".join(str(level) for level in cls)
+        raise InvalidArgument(message("feature_level", repr(value), choices, 'Write it as a string, such as "5.1".'))
+
+
+NEWEST_FEATURE_LEVEL = FeatureLevel.LEVEL_6_4
+
+
+class AxisDirection(DmlEnum):
+    """``DML_AXIS_DIRECTION``: which way an operator goes along its axis."""
+
+    INCREASING = 0
+    DECREASING = 1
+
+
+class RoundingMode(DmlEnum):
+    """``DML_ROUNDING_MODE``: what becomes of a fraction."""
+
+    HALVES_TO_NEAREST_EVEN = 0
+    TOWARD_ZERO = 1
+    TOWARD_INFINITY = 2
+    """Halves away from zero. Not a ceiling, whatever the name says."""
+
+
+class TensorFlags(DmlEnum):
+    """``DML_TENSOR_FLAGS``."""
+
+    NONE = 0
+    OWNED_BY_DML = 1

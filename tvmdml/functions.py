@@ -1,0 +1,230 @@
+"""The function door: arrays in, arrays of the same kind out.
+
+A function of an operator's file says which descriptor its arguments mean; everything else happens here. The first call with
+arguments of some form checks them and makes a plan; calls of the same form go straight from the plan to the kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import arrays, targets
+from tvmdml.arrays import NumpyArray
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.operators._contract import Operator, Role
+from tvmdml.tensors import MAX_STRIDE, ArrayTensorDesc, TensorDataType
+
+AnyArray = Any
+"""A NumPy array, a PyTorch tensor, or an array of any library that speaks DLPack."""
+
+MAX_PLANS = 8192
+"""Forms of calls to remember; past that the memory of them starts afresh."""
+
+
+class Described(NamedTuple):
+    """A descriptor, and what its outputs look like to the caller where that differs from what they are to the kernel."""
+
+    desc: Operator
+    dtypes: tuple[str | None, ...] = ()
+    """Data types of the same size, such as int64 for UINT64."""
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+    """Shapes of the same elements, such as () for {1}."""
+
+
+Describe = Callable[..., "Operator | Described"]
+"""``describe(*input_descs, *attributes)``; an absent optional input is ``None``."""
+
+
+def call(
+    describe: Describe, inputs: tuple[AnyArray | None, ...], attributes: tuple[Any, ...], out: Any = None, device: str | None = None
+) -> tuple[Any, ...]:
+    """Run the operator that ``describe`` makes of the inputs and attributes; returns its outputs.
+
+    Args:
+        describe: called with the inputs' ``TensorDesc`` and the attributes.
+        inputs: arrays, or ``None`` for an optional one that is absent.
+        attributes: hashable values.
+        out: an array for the output, or a tuple of them; allocated when absent.
+        device: a target's name; ``None`` is where the inputs are.
+    """
+    views: list[NumpyArray | None] = []
+    forms: list[Any] = [describe, device, attributes]
+    restore = None
+    for i, array in enumerate(inputs):
+        if type(array) is not np.ndarray:
+            if array is None:
+                views.append(None)
+                forms.append(None)
+                continue
+            restore = restore or arrays.restorer(array)
+            array = arrays.view(array, f"{_name(describe)} input {i}" if i else f"{_name(describe)} input")
+        views.append(array)
+        forms += (array.dtype, array.shape, array.strides, array.flags.aligned)
+    key = tuple(forms)
+    try:
+        plan = _plans.get(key)
+    except TypeError:  # an attribute that cannot be hashed: describing it will say what is wrong with it
+        plan = None
+    if plan is None:
+        plan = _make_plan(key, describe, views, attributes, device)
+    if out is not None:
+        return plan.run_into(views, out)
+    results = plan.run(views)
+    return results if restore is None else tuple(map(restore, results))
+
+
+_plans: dict[tuple[Any, ...], _Plan] = {}
+
+
+def _make_plan(
+    key: tuple[Any, ...], describe: Describe, views: list[NumpyArray | None], attributes: Any, device: str | None
+) -> _Plan:
+    ready = [None if view is None else _kernel_form(view) for view in views]
+    descs = [None if view is None else _describe_array(view, f"{_name(describe)} input") for view in ready]
+    described = describe(*descs, *attributes)
+    if isinstance(described, Operator):
+        described = Described(described)
+    described.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    copies = any(a is not b for a, b in zip(ready, views, strict=True))
+    plan = _Plan(described, targets.resolve(device or "cpu"), copies, absent=any(view is None for view in views))
+    if len(_plans) >= MAX_PLANS:
+        _plans.clear()
+    try:
+        _plans[key] = plan
+    except TypeError:
+        pass
+    return plan
+
+
+class _Plan:
+    """Everything about a form of call that does not change from call to call."""
+
+    def __init__(self, described: Described, target: targets.Target, copies: bool, absent: bool) -> None:
+        desc, dtypes, shapes = described
+        self._desc = desc
+        self._target = target
+        self._copies = copies
+        self._absent = absent
+        outputs = desc.outputs()
+        self._results = tuple(
+            (
+                shapes[i] if shapes and shapes[i] is not None else out.sizes,
+                np.dtype(dtypes[i]) if dtypes and dtypes[i] else out.data_type.numpy,
+            )
+            for i, out in enumerate(outputs)
+        )
+        self._empty = any(t is not None and t.element_count == 0 for _, t in desc.tensors())
+        self._launch = None if self._empty else _launch(desc, target)
+        self._into: dict[Any, Any] = {}
+
+    def run(self, views: list[NumpyArray | None]) -> tuple[NumpyArray, ...]:
+        """Run into new arrays."""
+        if self._copies:
+            views = [None if view is None else _kernel_form(view) for view in views]
+        results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])  # type: ignore[arg-type]
+        if self._launch is None:
+            self._answer_empty(views, results)
+        else:
+            self._launch(*([v for v in views if v is not None] if self._absent else views), *results)
+        return results
+
+    def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
+        """Run into the caller's arrays, directly where a kernel can write to them."""
+        given = out if isinstance(out, tuple) else (out,)
+        self._check_out(given)
+        targets_ = [arrays.view(array, f"{self._desc.NAME} out") for array in given]
+        if not self._run_directly(views, targets_):
+            for array, result in zip(targets_, self.run(views), strict=True):
+                np.copyto(array, result)
+        return given
+
+    def _run_directly(self, views: list[NumpyArray | None], out: list[NumpyArray]) -> bool:
+        if self._empty or any(not _takes(array) for array in out):
+            return False
+        sources = [_kernel_form(view) for view in views if view is not None]
+        pairs = [(s, o) for s in sources for o in out] + [(p, o) for i, o in enumerate(out) for p in out[:i]]
+        shared = [pair for pair in pairs if arrays.overlaps(*pair)]
+        same = [s for s, o in shared if s.__array_interface__ == o.__array_interface__]
+        if shared and not (len(out) == 1 and len(shared) == len(same) == 1 and self._desc.IN_PLACE):
+            return False
+        layouts = tuple(array.strides for array in out)
+        key = (layouts, bool(shared))
+        launch = self._into.get(key)
+        if launch is None:
+            desc = self._with_layouts(out)
+            try:
+                desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+            except InvalidArgument:  # elements that share an address: let NumPy sort that out
+                return False
+            if len(self._into) >= 64:
+                self._into.clear()
+            launch = self._into[key] = _launch(desc, self._target, in_place=bool(shared))
+        launch(*([s for s in sources if not any(s is t for t in same)]), *out)
+        return True
+
+    def _with_layouts(self, out: list[NumpyArray]) -> Operator:
+        names = [name for name, desc in self._desc.tensors(Role.OUTPUT) if desc is not None]
+        descs = self._desc.outputs()
+        changed = {
+            name: dataclasses.replace(desc, strides=tuple(s // array.itemsize for s in array.strides))
+            for name, desc, array in zip(names, descs, out, strict=True)
+            if array.ndim == desc.rank
+        }
+        return dataclasses.replace(self._desc, **changed)
+
+    def _check_out(self, given: tuple[Any, ...]) -> None:
+        names = [name for name, desc in self._desc.tensors(Role.OUTPUT) if desc is not None]
+        if len(given) != len(names):
+            raise InvalidArgument(message(f"{self._desc.NAME} out", f"{len(given)} arrays", f"{len(names)}: {', '.join(names)}"))
+        for name, array, (shape, dtype) in zip(names, given, self._results, strict=True):
+            view = arrays.view(array, f"{self._desc.NAME} out ({name})")
+            if view.dtype.newbyteorder("=") != dtype or view.shape != tuple(shape):
+                raise InvalidArgument(
+                    message(
+                        f"{self._desc.NAME} out ({name})", f"{view.dtype} of shape {view.shape}", f"{dtype} of shape {tuple(shape)}"
+                    )
+                )
+            if not view.flags.writeable:
+                raise InvalidArgument(message(f"{self._desc.NAME} out ({name})", "a read-only array", "a writable one"))
+
+    def _answer_empty(self, views: list[NumpyArray | None], results: tuple[NumpyArray, ...]) -> None:
+        for result, answer in zip(results, self._desc.reference(*views), strict=True):
+            np.copyto(result, answer.reshape(result.shape), casting="unsafe")
+
+
+def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> Any:
+    from tvmdml.compiler import Launch
+
+    return Launch(target.kernel(desc.canonical(), in_place), target)
+
+
+def _takes(array: NumpyArray) -> bool:
+    """Whether kernels can read and write this array as it lies."""
+    return (
+        array.dtype.isnative
+        and array.flags.aligned
+        and all(s >= 0 and s % array.itemsize == 0 and s <= MAX_STRIDE * array.itemsize for s in array.strides)
+    )
+
+
+def _kernel_form(array: NumpyArray) -> NumpyArray:
+    """The array itself where kernels can read it, else a packed copy."""
+    return array if _takes(array) else np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _describe_array(array: NumpyArray, where: str) -> ArrayTensorDesc:
+    data_type = TensorDataType.from_numpy(array.dtype, where)
+    if array.ndim == 0:
+        return ArrayTensorDesc(data_type, (1,), zero_dimensional=True)
+    if not array.size or array.flags.c_contiguous:
+        return ArrayTensorDesc(data_type, array.shape)
+    return ArrayTensorDesc(data_type, array.shape, tuple(s // array.itemsize for s in array.strides))
+
+
+def _name(describe: Describe) -> str:
+    return describe.__module__.rpartition(".")[2].upper()

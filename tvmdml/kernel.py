@@ -1,0 +1,79 @@
+"""``Kernel``: what a schedule decides, written down so that the compiled code can be found again without it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tvmdml import _imports
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+FORMAT = 1
+"""Raised when the meaning of a stored kernel changes; older entries are then left alone and not found."""
+
+Parameter = int | str | bool | tuple[int, ...]
+
+
+class Kernel(NamedTuple):
+    """A kernel to be found or built, and how to launch it.
+
+    The code depends on ``module``, ``name`` and ``parameters`` alone: two kernels that agree in those are one. What may
+    differ from launch to launch (sizes, strides, offsets) goes in ``scalars``, so that one kernel serves a class of shapes.
+    """
+
+    module: str
+    """The operator's module, which its schedule shares."""
+    name: str
+    """Which of the schedule's kernels."""
+    parameters: tuple[tuple[str, Parameter], ...]
+    """Every choice the code was generated from, tuned knobs included."""
+    build: Callable[[], PrimFunc]
+    """Writes the TensorIR; called only when no store has the kernel."""
+    scalars: tuple[int, ...] = ()
+    """64-bit integers passed after the tensors and temporaries."""
+    temporaries: tuple[tuple[str, int], ...] = ()
+    """Scratch buffers (type, elements) passed after the tensors."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What the memory store knows the kernel by, together with the target."""
+        return (self.module, self.name, self.parameters)
+
+    def manifest(self, target: str, schedules: str) -> dict[str, object]:
+        """Everything that the disk store's key is made of, for a target (written out) and its folder of schedules."""
+        return {
+            "format": FORMAT,
+            "operator": self.module,
+            "kernel": self.name,
+            "parameters": dict(self.parameters),
+            "target": target,
+            "source": _source_stamp(self.module, schedules),
+            "tvm": _imports.version("apache-tvm"),
+            "tvm_ffi": _imports.version("apache-tvm-ffi"),
+        }
+
+
+def digest(manifest: dict[str, object]) -> str:
+    """The disk store's name for a manifest: 40 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:40]
+
+
+@functools.cache
+def _source_stamp(module: str, schedules: str) -> str:
+    """A hash of all source that shapes an operator's kernels: a changed schedule never meets an old kernel."""
+    names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", f"tvmdml.schedules.{schedules}"]
+    names += [f"tvmdml.schedules.{schedules}.{name}" for name in ("_default", module)]
+    stamp = hashlib.sha256()
+    for name in names:
+        try:
+            stamp.update(inspect.getsource(importlib.import_module(name)).encode())
+        except (ModuleNotFoundError, OSError):
+            stamp.update(name.encode())  # no schedule of its own, or installed without source
+    return stamp.hexdigest()[:16]

@@ -1,0 +1,83 @@
+"""WHAT an operator means: one file an operator, found by looking, with no list of them anywhere."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import re
+from types import ModuleType
+
+from tvmdml.errors import Unsupported, message
+from tvmdml.operators._contract import Operator
+
+__all__ = ["Operator", "all_operators", "by_name", "module_of", "public_name"]
+
+
+@functools.cache
+def _modules() -> tuple[str, ...]:
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
+
+
+def _load(module: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{module}")
+
+
+def _defined_in(module: ModuleType) -> list[type[Operator]]:
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Operator) and value.__module__ == module.__name__
+    ]
+
+
+@functools.cache
+def all_operators() -> dict[str, type[Operator]]:
+    """Every operator, by DirectML's name without ``DML_OPERATOR_``, in the order of the names."""
+    found = {cls.NAME: cls for module in _modules() for cls in _defined_in(_load(module))}
+    return dict(sorted(found.items()))
+
+
+def by_name(name: str) -> type[Operator]:
+    """The descriptor class of an operator, by DirectML's name, with or without ``DML_OPERATOR_``, in any case.
+
+    Raises:
+        Unsupported: tvmdml has no such operator.
+    """
+    wanted = name.upper().removeprefix("DML_OPERATOR_")
+    for module in _candidates(wanted.lower()):
+        for cls in _defined_in(_load(module)):
+            if wanted == cls.NAME:
+                return cls
+    if wanted in all_operators():
+        return all_operators()[wanted]
+    raise Unsupported(message("operator", repr(name), ", ".join(all_operators()), "`tvmdml operators` lists them."))
+
+
+def module_of(cls: type[Operator]) -> str:
+    """The short name of the file that an operator stands in; its schedules have the same."""
+    return cls.__module__.rpartition(".")[2]
+
+
+def public_name(name: str) -> object:
+    """What an operator's file gives to the package: a descriptor class or a function of ``__all__``, by its name.
+
+    Raises:
+        AttributeError: no operator's file offers this name.
+    """
+    # The likely file first, so that one name costs one import: TopK1 and top_k both live in top_k.py.
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    for module in (*_candidates(snake), *_modules()):
+        loaded = _load(module)
+        if name in loaded.__all__:
+            return getattr(loaded, name)
+    raise AttributeError(name)
+
+
+def public_names() -> list[str]:
+    """Every name that ``public_name`` knows."""
+    return sorted({name for module in _modules() for name in _load(module).__all__})
+
+
+def _candidates(snake: str) -> list[str]:
+    return [name for name in (snake, snake.rstrip("0123456789")) if name in _modules()]

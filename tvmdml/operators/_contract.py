@@ -1,0 +1,357 @@
+"""What every operator is: a typed descriptor, a support table, shape rules, a computation and a reference.
+
+A new operator is a module beside this one with a class such as::
+
+    class ElementWiseRound(Operator):
+        NAME = "ELEMENT_WISE_ROUND"
+        SUPPORT = (Support("2.1", input_tensor=Allows(FLOATS, 4, 4), output_tensor=Allows(FLOATS, 4, 4)),)
+
+        input_tensor: Input
+        output_tensor: Output
+        rounding_mode: RoundingMode
+
+It is found by its file; there is no list to add it to. Fields are DirectML's, in DirectML's order, in snake case. The
+counts that C needs (``DimensionCount``, ``InputCount``) are no fields: a Python sequence knows its length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import operator as python_operator
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from typing_extensions import dataclass_transform
+
+from tvmdml.enums import DmlEnum, FeatureLevel
+from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.tensorir import Each
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Role(Enum):
+    """What a field of a descriptor holds."""
+
+    INPUT = "input tensor"
+    OUTPUT = "output tensor"
+    UINT = "integer from 0 to 4294967295"
+    INT = "integer from -2147483648 to 2147483647"
+    FLOAT = "number"
+    SCALAR = "number"
+    BOOL = "true or false"
+    UINTS = "sequence of integers from 0 to 4294967295"
+    INTS = "sequence of integers from -2147483648 to 2147483647"
+    FLOATS = "sequence of numbers"
+    ENUM = "member of an enumeration"
+    OPERATOR = "operator descriptor"
+
+
+# The types a descriptor's fields are written in. A trailing s is DirectML's array: a count and a pointer in C.
+Input = Annotated[TensorDesc, Role.INPUT]
+OptionalInput = Annotated[TensorDesc | None, Role.INPUT]
+Inputs = Annotated[tuple[TensorDesc, ...], Role.INPUT]
+Output = Annotated[TensorDesc, Role.OUTPUT]
+OptionalOutput = Annotated[TensorDesc | None, Role.OUTPUT]
+Outputs = Annotated[tuple[TensorDesc, ...], Role.OUTPUT]
+Uint = Annotated[int, Role.UINT]
+Int = Annotated[int, Role.INT]
+Float = Annotated[float, Role.FLOAT]
+Bool = Annotated[bool, Role.BOOL]
+Scalar = Annotated[int | float, Role.SCALAR]
+Uints = Annotated[tuple[int, ...], Role.UINTS]
+Ints = Annotated[tuple[int, ...], Role.INTS]
+Floats = Annotated[tuple[float, ...], Role.FLOATS]
+
+FLOATS = (TensorDataType.FLOAT32, TensorDataType.FLOAT16)
+INTS_TO_32 = (
+    TensorDataType.INT32, TensorDataType.INT16, TensorDataType.INT8,
+    TensorDataType.UINT32, TensorDataType.UINT16, TensorDataType.UINT8,
+)  # fmt: skip
+INTS_64 = (TensorDataType.INT64, TensorDataType.UINT64)
+ALL_TYPES = tuple(TensorDataType)
+
+
+class Field(NamedTuple):
+    """One field of a descriptor."""
+
+    name: str
+    role: Role
+    optional: bool
+    many: bool
+    enum: type[DmlEnum] | None
+
+    @property
+    def dml_name(self) -> str:
+        """The name in DirectML's structure: ``DiagonalFillBegin`` for ``diagonal_fill_begin``."""
+        return "".join(word[:1].upper() + word[1:] for word in self.name.split("_"))
+
+
+class Allows(NamedTuple):
+    """What one tensor of an operator may be."""
+
+    types: tuple[TensorDataType, ...]
+    min_rank: int
+    max_rank: int
+
+    def takes(self, desc: TensorDesc) -> bool:
+        """Whether the tensor is of a listed type and rank."""
+        return desc.data_type in self.types and self.min_rank <= desc.rank <= self.max_rank
+
+
+class Support:
+    """One row of an operator's support table: what its tensors may be from a feature level on.
+
+    ``level=None`` marks an extension of tvmdml's, open to the function door alone.
+    """
+
+    def __init__(self, level: str | None, **tensors: Allows) -> None:
+        """A row for ``level``, with one ``Allows`` for each tensor field."""
+        self.level = None if level is None else FeatureLevel.of(level)
+        self.tensors: Mapping[str, Allows] = tensors
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Operator:
+    """Base class of all operator descriptors. A subclass becomes a frozen, keyword-only dataclass."""
+
+    NAME: ClassVar[str] = ""
+    """DirectML's name without ``DML_OPERATOR_``."""
+    SUPPORT: ClassVar[tuple[Support, ...]] = ()
+    """The lowest level of the table is the one that introduced the operator."""
+    IN_PLACE: ClassVar[bool] = False
+    """Whether DirectML lets the output be the input's own buffer."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make the subclass a dataclass."""
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        """Bring every field to its type."""
+        for field in self.fields():
+            object.__setattr__(self, field.name, _coerce(self, field, getattr(self, field.name)))
+
+    # -- The contract ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    @functools.cache
+    def fields(cls) -> tuple[Field, ...]:
+        """The descriptor's fields, in DirectML's order."""
+        hints = typing.get_type_hints(cls, include_extras=True)
+        return tuple(_field(f.name, hints[f.name]) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+    @classmethod
+    def feature_level(cls) -> FeatureLevel:
+        """The feature level that introduced the operator."""
+        return min(row.level for row in cls.SUPPORT if row.level is not None)
+
+    def tensors(self, *roles: Role) -> Iterator[tuple[str, TensorDesc | None]]:
+        """Name and description of every tensor of these roles (of all, if none is named), in DirectML's order."""
+        for field in self.fields():
+            if field.role in (roles or (Role.INPUT, Role.OUTPUT)):
+                value = getattr(self, field.name)
+                if field.many:
+                    yield from ((f"{field.name}[{i}]", desc) for i, desc in enumerate(value))
+                else:
+                    yield field.name, value
+
+    def outputs(self) -> tuple[TensorDesc, ...]:
+        """The output tensors that are there, in DirectML's order."""
+        return tuple(desc for _, desc in self.tensors(Role.OUTPUT) if desc is not None)
+
+    def validate(self, level: FeatureLevel, extensions: bool = False) -> None:
+        """Check the whole contract: the support table at ``level``, writable outputs, and the operator's own rules.
+
+        Raises:
+            Unsupported: this level has no such operator, or not for these types and ranks.
+            InvalidArgument: a rule that holds at every level is broken.
+        """
+        self._check_support(level, extensions)
+        for name, desc in self.tensors(Role.OUTPUT):
+            if desc is not None:
+                desc.check_writable(f"{self.NAME} {name}")
+        self.check_level(level)
+        self.check()
+
+    def check_level(self, level: FeatureLevel) -> None:
+        """The operator's own rules that only some feature levels have."""
+
+    def check(self) -> None:
+        """The operator's own rules, beyond the support table; ``require`` and ``require_same`` state them."""
+
+    def canonical(self) -> Operator:
+        """The operator that does this one's work, where a newer one covers it."""
+        return self
+
+    # -- The computation ------------------------------------------------------------------------------------------
+
+    def computation(self, each: Each) -> PrimFunc:
+        """The operator as a plain TensorIR function over its tensors in field order, right for any layout.
+
+        A target without a hand-written schedule for the operator compiles this. ``each`` is how that target runs independent items.
+        """
+        raise NotImplementedError(self.NAME)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """The operator in NumPy: the inputs in field order, the outputs in field order. What every kernel must equal."""
+        raise NotImplementedError(self.NAME)
+
+    # -- Stating rules --------------------------------------------------------------------------------------------
+
+    def require(self, holds: bool, field: str, given: object, allowed: str, advice: str = "") -> None:
+        """Raise ``InvalidArgument`` unless the rule holds."""
+        if not holds:
+            raise InvalidArgument(message(f"{self.NAME} {field}", given, allowed, advice))
+
+    def require_same(self, what: str, tensor: str, other: str) -> None:
+        """Raise ``InvalidArgument`` unless two tensors agree in ``data_type``, ``rank`` or ``sizes``."""
+        mine, theirs = getattr(getattr(self, tensor), what), getattr(getattr(self, other), what)
+        show = (lambda v: v.tvm) if what == "data_type" else str
+        self.require(mine == theirs, f"{tensor}.{what}", show(mine), f"{show(theirs)}, as in {other}")
+
+    def _check_support(self, level: FeatureLevel, extensions: bool) -> None:
+        introduced = self.feature_level()
+        if level < introduced:
+            raise Unsupported(
+                message(f"{self.NAME} feature_level", str(level), f"{introduced} and above", "The operator came with that level.")
+            )
+        rows = [r for r in self.SUPPORT if (extensions if r.level is None else r.level <= level)]
+        if any(not self._misfit(row) for row in rows):
+            return
+        # Speak of the row that comes closest: the one that the fewest tensors break.
+        row = min(rows, key=lambda r: len(self._misfit(r)))
+        name, desc = self._misfit(row)[0]
+        allows = [r.tensors[name.partition("[")[0]] for r in rows]
+        types = [t.tvm for t in TensorDataType if any(t in a.types for a in allows)]
+        low, high = min(a.min_rank for a in allows), max(a.max_rank for a in allows)
+        ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
+        where = f"feature level {level}" + (" with extensions" if extensions else "")
+        raise Unsupported(
+            message(
+                f"{self.NAME} {name}",
+                f"{desc.data_type.tvm} of rank {desc.rank}",
+                f"{', '.join(types)}; {ranks}, at {where}",
+                self._where_supported(level),
+            )
+        )
+
+    def _misfit(self, row: Support) -> list[tuple[str, TensorDesc]]:
+        return [
+            (name, desc)
+            for name, desc in self.tensors()
+            if desc is not None and not row.tensors[name.partition("[")[0]].takes(desc)
+        ]
+
+    def _where_supported(self, level: FeatureLevel) -> str:
+        for row in self.SUPPORT:
+            if not self._misfit(row):
+                if row.level is None:
+                    return "The function door of tvmdml takes it as an extension."
+                return f"Feature level {row.level} has it."
+        return "Convert or reshape the tensor."
+
+
+# Fields that hold operators: a fused activation, a list of them.
+OptionalOperator = Annotated[Operator | None, Role.OPERATOR]
+Operators = Annotated[tuple[Operator, ...], Role.OPERATOR]
+
+
+# -- Reading field types and values -------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def _field(name: str, hint: Any) -> Field:
+    role = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Role)), None)
+    inner = typing.get_args(hint)[0] if role else hint
+    arguments = typing.get_args(inner)
+    many = typing.get_origin(inner) is tuple and role in (Role.INPUT, Role.OUTPUT, Role.OPERATOR)
+    if role is not None:
+        return Field(name, role, type(None) in arguments, many, None)
+    if inspect.isclass(hint) and issubclass(hint, DmlEnum):
+        return Field(name, Role.ENUM, False, False, hint)
+    raise TypeError(f"field {name}: no role for {hint!r}")
+
+
+def _coerce(desc: Operator, field: Field, value: Any) -> Any:
+    """The value in its field's type."""
+    where = f"{desc.NAME} {field.name}"
+    if value is None and field.optional:
+        return None
+    if field.enum is not None:
+        return field.enum.parse(value, where)
+    if field.role in _SEQUENCES or field.many:
+        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+            raise InvalidArgument(message(where, repr(value), f"a sequence; each an {field.role.value}"))
+        one = _SEQUENCES.get(field.role, field.role)
+        return tuple(_ONE[one](f"{where}[{i}]", one, item) for i, item in enumerate(value))
+    return _ONE[field.role](where, field.role, value)
+
+
+def _instance(kind: Callable[[], type[T]]) -> Callable[[str, Role, Any], T]:
+    def check(where: str, role: Role, value: Any) -> T:
+        if not isinstance(value, kind()):
+            raise InvalidArgument(message(where, repr(value), f"{role.value}: a {kind().__name__}"))
+        return value
+
+    return check
+
+
+def _integer(low: int, high: int) -> Callable[[str, Role, Any], int]:
+    def check(where: str, role: Role, value: Any) -> int:
+        try:
+            number = python_operator.index(value)
+        except TypeError:
+            raise InvalidArgument(message(where, repr(value), role.value)) from None
+        if isinstance(value, bool) or not low <= number <= high:
+            raise InvalidArgument(message(where, repr(value), role.value))
+        return number
+
+    return check
+
+
+def _number(where: str, role: Role, value: Any) -> int | float:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value)
+    raise InvalidArgument(message(where, repr(value), role.value))
+
+
+def _float(where: str, role: Role, value: Any) -> float:
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.float32(_number(where, role, value)))  # a C float holds no more
+    except OverflowError:
+        raise InvalidArgument(message(where, "a number past the range of a float", role.value)) from None
+
+
+def _bool(where: str, role: Role, value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise InvalidArgument(message(where, repr(value), role.value))
+
+
+# What a value of each role must be, and which role the items of a sequence have.
+_ONE: dict[Role, Callable[[str, Role, Any], Any]] = {
+    Role.INPUT: _instance(lambda: TensorDesc),
+    Role.OUTPUT: _instance(lambda: TensorDesc),
+    Role.OPERATOR: _instance(lambda: Operator),
+    Role.UINT: _integer(0, 2**32 - 1),
+    Role.INT: _integer(-(2**31), 2**31 - 1),
+    Role.FLOAT: _float,
+    Role.SCALAR: _number,
+    Role.BOOL: _bool,
+}
+_SEQUENCES = {Role.UINTS: Role.UINT, Role.INTS: Role.INT, Role.FLOATS: Role.FLOAT}

@@ -1,0 +1,248 @@
+"""DML_OPERATOR_DIAGONAL_MATRIX and DIAGONAL_MATRIX1: a band of a matrix filled with a value."""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvmdml import tensorir as T
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.functions import AnyArray, call
+from tvmdml.operators._contract import (
+    ALL_TYPES,
+    FLOATS,
+    INTS_TO_32,
+    Allows,
+    Array,
+    Float,
+    Int,
+    Operator,
+    OptionalInput,
+    Output,
+    Scalar,
+    Support,
+)
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+__all__ = ["DiagonalMatrix", "DiagonalMatrix1", "diagonal_matrix"]
+
+
+_INT_MAX = 2**31 - 1
+
+
+class DiagonalMatrix1(Operator):
+    """A matrix whose band of diagonals is a value, and whose rest is an input's or zero (``DML_DIAGONAL_MATRIX1_OPERATOR_DESC``).
+
+    The last two dimensions are a matrix, the ones before it a batch. Where ``d`` is column minus row, elements with
+    ``begin <= d < end`` become the value; when begin is above end, those with ``d < end`` or ``d >= begin``.
+    INT32_MIN and INT32_MAX serve as "no bound".
+    """
+
+    NAME = "DIAGONAL_MATRIX1"
+    SUPPORT = (
+        Support("5.1", input_tensor=Allows(ALL_TYPES, 2, 4), output_tensor=Allows(ALL_TYPES, 2, 4)),
+        Support(None, input_tensor=Allows(ALL_TYPES, 2, 8), output_tensor=Allows(ALL_TYPES, 2, 8)),
+    )
+
+    input_tensor: OptionalInput = None
+    output_tensor: Output
+    value_data_type: TensorDataType
+    value: Scalar
+    diagonal_fill_begin: Int
+    diagonal_fill_end: Int
+
+    def check(self) -> None:
+        """Input, output and value alike."""
+        if self.input_tensor is not None:
+            self.require_same("data_type", "output_tensor", "input_tensor")
+            self.require_same("sizes", "output_tensor", "input_tensor")
+        data_type = self.output_tensor.data_type
+        given = self.value_data_type.tvm
+        self.require(self.value_data_type is data_type, "value_data_type", given, f"{data_type.tvm}, the output's type")
+        _check_value(self, data_type)
+
+    def element(self) -> Array:
+        """The value in the output's type, as a 0-d array."""
+        return _element(self.value, self.output_tensor.data_type)
+
+    def computation(self, each: T.Each) -> PrimFunc:
+        """One element an item."""
+        source, result = self.input_tensor, self.output_tensor
+        begin, end = self.diagonal_fill_begin, self.diagonal_fill_end
+        unsigned = f"uint{8 * result.data_type.itemsize}"
+        value = T.word(bits(self.element()), 8 * result.data_type.itemsize)
+        with T.function() as f:
+            # Elements are moved, not computed with: as plain bits every type is alike, and NaN stays what it is.
+            tensors = {name: f.buffer(name, unsigned) for name, desc in self.tensors() if desc is not None}
+            with each(result.element_count) as element:
+                at = T.unravel(element, result.sizes)
+                diagonal = T.let(at[-1] - at[-2])
+                above, below = diagonal >= T.i64(begin), diagonal < T.i64(end)
+                filled = (above & below) if begin <= end else (above | below)
+                rest = T.word(0, 8 * result.data_type.itemsize)
+                if source is not None:
+                    rest = tensors["input_tensor"][T.dot(at, source.layout)]
+                T.store(tensors["output_tensor"], T.dot(at, result.layout), T.Select(filled, value, rest))
+        return f.result()
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """The operator in NumPy, by the formula of DirectML's page."""
+        (x,) = inputs
+        sizes, dtype = self.output_tensor.sizes, self.output_tensor.data_type.numpy
+        diagonal = np.arange(sizes[-1])[None, :] - np.arange(sizes[-2])[:, None]
+        begin, end = self.diagonal_fill_begin, self.diagonal_fill_end
+        filled = np.bool_(end >= begin) ^ (diagonal >= begin) ^ (diagonal < end)
+        rest = np.zeros(sizes, dtype) if x is None else x
+        return (np.where(filled, self.element(), rest),)
+
+
+class DiagonalMatrix(Operator):
+    """A matrix with one diagonal of a value, and zeros elsewhere (``DML_DIAGONAL_MATRIX_OPERATOR_DESC``).
+
+    Integer outputs take the value truncated toward zero.
+    """
+
+    NAME = "DIAGONAL_MATRIX"
+    SUPPORT = (
+        Support("2.0", output_tensor=Allows(FLOATS, 4, 4)),
+        Support("2.1", output_tensor=Allows(FLOATS + INTS_TO_32, 4, 4)),
+    )
+
+    output_tensor: Output
+    offset: Int
+    value: Float
+
+    def check(self) -> None:
+        """The value fits the type, and the diagonal has an end that is an INT."""
+        _check_value(self, self.output_tensor.data_type, truncate=True)
+        width = self.output_tensor.sizes[-1]
+        self.require(self.offset < _INT_MAX or width <= _INT_MAX, "offset", self.offset, f"below {_INT_MAX} for {width} columns")
+
+    def canonical(self) -> DiagonalMatrix1:
+        """DIAGONAL_MATRIX1 with a band of one diagonal."""
+        data_type = self.output_tensor.data_type
+        return DiagonalMatrix1(
+            output_tensor=self.output_tensor,
+            value_data_type=data_type,
+            value=self.value if data_type.is_float else math.trunc(self.value),
+            diagonal_fill_begin=self.offset,
+            diagonal_fill_end=min(self.offset + 1, _INT_MAX),
+        )
+
+    def computation(self, each: T.Each) -> PrimFunc:
+        """DIAGONAL_MATRIX1's."""
+        return self.canonical().computation(each)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """DIAGONAL_MATRIX1's, with no input."""
+        return self.canonical().reference(None)
+
+
+def bits(element: Array) -> int:
+    """The bits of an element as an unsigned number."""
+    return int(element.view(f"u{element.itemsize}"))
+
+
+def _element(value: int | float, data_type: TensorDataType) -> Array:
+    with np.errstate(over="ignore"):  # a value past the range of a float type is infinite
+        return np.array(value).astype(data_type.numpy) if isinstance(value, float) else np.array(value, data_type.numpy)
+
+
+def _check_value(desc: DiagonalMatrix | DiagonalMatrix1, data_type: TensorDataType, truncate: bool = False) -> None:
+    if data_type.is_float:
+        desc.require(
+            abs(desc.value) < 2**1024 or isinstance(desc.value, float), "value", desc.value, "a number that a float can hold"
+        )
+        return
+    limits = np.iinfo(data_type.numpy)
+    whole = math.isfinite(desc.value) and (truncate or desc.value == math.trunc(desc.value))
+    fits = whole and limits.min <= math.trunc(desc.value) <= limits.max
+    desc.require(fits, "value", desc.value, f"an integer from {limits.min} to {limits.max}, to fill {data_type.tvm}")
+
+
+def diagonal_matrix(
+    input: AnyArray | None = None,  # noqa: A002
+    *,
+    sizes: Sequence[int] | None = None,
+    dtype: Any = None,
+    value: int | float = 1,
+    diagonal_fill_begin: int = 0,
+    diagonal_fill_end: int = 1,
+    out: AnyArray | None = None,
+    device: str | None = None,
+) -> AnyArray:
+    """Fill a band of diagonals of a matrix, or of each matrix of a batch (DML_OPERATOR_DIAGONAL_MATRIX1).
+
+    With ``d`` the column minus the row, elements with ``begin <= d < end`` become ``value``; when begin is above end, those with
+    ``d < end`` or ``d >= begin``. The others are the input's, or zero without one. ``-2**31`` and ``2**31 - 1`` mean "no bound".
+
+    Args:
+        input: what stands outside the band; any of the eleven types, two to eight dimensions.
+        sizes: the result's sizes, where there is no input.
+        dtype: the result's type, where there is no input; float32 by default.
+        value: what to fill with; an integer for integer types.
+        diagonal_fill_begin: the first diagonal to fill.
+        diagonal_fill_end: the one after the last.
+        out: where to write the result; may be ``input`` itself.
+        device: where to run; by default where ``input`` is, or the CPU.
+
+    Returns:
+        An array of the input's kind, type and sizes; a NumPy array where there is no input.
+
+    Raises:
+        InvalidArgument, Unsupported: an argument breaks a rule above.
+    """
+    form = None if sizes is None else _hashable(sizes)
+    attributes = (form, dtype, _exact(value), diagonal_fill_begin, diagonal_fill_end)
+    return call(_describe, (input,), attributes, out, device)[0]
+
+
+def _describe(input: ArrayTensorDesc | None, sizes: Any, dtype: Any, value: Any, begin: int, end: int) -> DiagonalMatrix1:  # noqa: A002
+    where = "DIAGONAL_MATRIX1"
+    if input is None:
+        if sizes is None:
+            raise InvalidArgument(message(f"{where} sizes", "neither an input nor sizes", "one of the two"))
+        result = ArrayTensorDesc(_data_type("float32" if dtype is None else dtype, where), sizes)
+    else:
+        result = input.with_sizes(input.sizes)
+        for name, given, own in (("sizes", sizes, input.sizes), ("dtype", dtype, input.data_type)):
+            if given is not None and (_data_type(given, where) if name == "dtype" else given) != own:
+                shown = own.tvm if isinstance(own, TensorDataType) else own
+                raise InvalidArgument(message(f"{where} {name}", given, f"{shown}, the input's", "Leave it out."))
+    return DiagonalMatrix1(
+        input_tensor=input,
+        output_tensor=result,
+        value_data_type=result.data_type,
+        value=struct.unpack("<d", value)[0] if isinstance(value, bytes) else value,
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+
+
+def _exact(value: Any) -> Any:
+    """The value as something whose equality is identity: 0.0 equals -0.0, and NaN nothing, but their bytes tell them apart."""
+    return struct.pack("<d", value) if isinstance(value, (float, np.floating)) else value
+
+
+def _hashable(sizes: Any) -> Any:
+    try:
+        return tuple(operator.index(size) for size in sizes)
+    except TypeError:
+        raise InvalidArgument(message("DIAGONAL_MATRIX1 sizes", repr(sizes), "a sequence of integers")) from None
+
+
+def _data_type(dtype: Any, where: str) -> TensorDataType:
+    if isinstance(dtype, TensorDataType):
+        return dtype
+    try:
+        return TensorDataType.from_numpy(np.dtype(dtype), f"{where} dtype")
+    except TypeError:
+        return TensorDataType.parse(dtype, f"{where} dtype")

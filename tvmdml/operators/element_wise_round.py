@@ -1,0 +1,121 @@
+"""DML_OPERATOR_ELEMENT_WISE_ROUND: each element to an integral value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvmdml import tensorir as T
+from tvmdml.enums import RoundingMode
+from tvmdml.functions import AnyArray, Described, call
+from tvmdml.operators._contract import FLOATS, Allows, Array, Input, Operator, Output, Support
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+__all__ = ["ElementWiseRound", "round"]
+
+
+class ElementWiseRound(Operator):
+    """Rounds each element to an integral value (``DML_ELEMENT_WISE_ROUND_OPERATOR_DESC``).
+
+    Infinities and NaN pass through, the sign of zero is kept, and the result is exact: 0.49999997 rounds to 0 in every mode.
+    Input and output agree in type and sizes; strides may differ. May run in place.
+    """
+
+    NAME = "ELEMENT_WISE_ROUND"
+    IN_PLACE = True
+    SUPPORT = (
+        Support("2.1", input_tensor=Allows(FLOATS, 4, 4), output_tensor=Allows(FLOATS, 4, 4)),
+        Support("3.0", input_tensor=Allows(FLOATS, 1, 8), output_tensor=Allows(FLOATS, 1, 8)),
+        Support(
+            None,
+            input_tensor=Allows((TensorDataType.FLOAT64,), 1, 8),
+            output_tensor=Allows((TensorDataType.FLOAT64,), 1, 8),
+        ),
+    )
+
+    input_tensor: Input
+    output_tensor: Output
+    rounding_mode: RoundingMode
+
+    def check(self) -> None:
+        """Input and output alike."""
+        self.require_same("data_type", "output_tensor", "input_tensor")
+        self.require_same("sizes", "output_tensor", "input_tensor")
+
+    def computation(self, each: T.Each) -> PrimFunc:
+        """One element an item."""
+        source, result = self.input_tensor, self.output_tensor
+        with T.function() as f:
+            tensors = f.tensors(self)
+            with each(result.element_count) as element:
+                at = T.unravel(element, result.sizes)
+                value = tensors["input_tensor"][T.dot(at, source.layout)]
+                rounded = rounding(self.rounding_mode, value, source.data_type)
+                T.store(tensors["output_tensor"], T.dot(at, result.layout), rounded)
+        return f.result()
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """The operator in NumPy."""
+        (x,) = inputs
+        assert x is not None
+        if self.rounding_mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
+            return (np.rint(x),)
+        whole = np.trunc(x)
+        if self.rounding_mode is RoundingMode.TOWARD_INFINITY:
+            with np.errstate(invalid="ignore"):
+                away = np.abs(x - whole) >= 0.5  # exact: the fraction of a float is a float
+            whole = np.copysign(np.where(away, whole + np.copysign(x.dtype.type(1), x), whole), x)
+        return (whole,)
+
+
+# The largest float below one half, by type. Adding it and cutting off rounds halves away from zero exactly; adding one half
+# itself would take 0.49999997 to 1. Float16 is rounded as float32, which holds every float16.
+_BELOW_HALF = {"float32": 0.49999997, "float64": 0.49999999999999994}
+
+
+def rounding(mode: RoundingMode, value: Any, data_type: TensorDataType) -> Any:
+    """The rounded value, as a TensorIR expression of the same type."""
+    narrow = data_type is TensorDataType.FLOAT16
+    wide = T.cast(value, "float32") if narrow else value
+    if mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
+        result = T.nearbyint(wide)
+    elif mode is RoundingMode.TOWARD_ZERO:
+        result = T.trunc(wide)
+    else:
+        dtype = "float32" if narrow else data_type.tvm
+        result = T.trunc(wide + T.copysign(T.const(_BELOW_HALF[dtype], dtype), wide))
+    return T.cast(result, "float16") if narrow else result
+
+
+def round(  # noqa: A001 - DirectMLX's name
+    input: AnyArray,  # noqa: A002
+    *,
+    rounding_mode: RoundingMode | str = RoundingMode.HALVES_TO_NEAREST_EVEN,
+    out: AnyArray | None = None,
+    device: str | None = None,
+) -> AnyArray:
+    """Round each element to an integral value (DML_OPERATOR_ELEMENT_WISE_ROUND).
+
+    Args:
+        input: float16, float32 or float64; any shape of up to eight dimensions.
+        rounding_mode: ``"halves_to_nearest_even"``, ``"toward_zero"``, or ``"toward_infinity"``, which is halves away from zero.
+        out: where to write the result; may be ``input`` itself.
+        device: where to run; by default where ``input`` is.
+
+    Returns:
+        An array of the input's kind, type and shape.
+
+    Raises:
+        InvalidArgument, Unsupported: no such mode, type or shape.
+    """
+    return call(_describe, (input,), (rounding_mode,), out, device)[0]
+
+
+def _describe(input: ArrayTensorDesc, rounding_mode: RoundingMode | str) -> Described:  # noqa: A002
+    output = input.with_sizes(input.sizes)
+    desc = ElementWiseRound(input_tensor=input, output_tensor=output, rounding_mode=rounding_mode)  # type: ignore[arg-type]
+    return Described(desc, shapes=((),) if input.zero_dimensional else ())

@@ -1,0 +1,151 @@
+"""DML_OPERATOR_NONZERO_COORDINATES: where the elements that are not zero lie, and how many there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import tensorir as T
+from tvmdml.enums import FeatureLevel
+from tvmdml.functions import AnyArray, Described, call
+from tvmdml.operators._contract import ALL_TYPES, FLOATS, INTS_TO_32, Allows, Array, Input, Operator, Output, Support
+from tvmdml.operators.top_k import index_type
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+__all__ = ["NonzeroCoordinates", "NonzeroCoordinatesResult", "non_zero_coordinates", "nonzero_coordinates"]
+
+_U32 = (TensorDataType.UINT32,)
+_U32_64 = (TensorDataType.UINT32, TensorDataType.UINT64)
+
+
+class NonzeroCoordinates(Operator):
+    """The coordinates of every element that is not zero, in the order of the elements (``DML_NONZERO_COORDINATES_OPERATOR_DESC``).
+
+    Both zeros are zero; NaN is not. The count tensor has one element. The coordinates have sizes {1, …, 1, M, N}: M is the number of
+    elements of the input, N lies between the input's effective rank (at least 1) and its rank, and a row holds the last N
+    coordinates. Rows at and after the count are undefined.
+    """
+
+    NAME = "NONZERO_COORDINATES"
+    SUPPORT = (
+        Support(
+            "3.0",
+            input_tensor=Allows(FLOATS + INTS_TO_32, 4, 5),
+            output_count_tensor=Allows(_U32, 4, 5),
+            output_coordinates_tensor=Allows(_U32, 4, 5),
+        ),
+        Support(
+            "4.0",
+            input_tensor=Allows(FLOATS + INTS_TO_32, 1, 8),
+            output_count_tensor=Allows(_U32, 1, 8),
+            output_coordinates_tensor=Allows(_U32, 2, 8),
+        ),
+        Support(
+            None,
+            input_tensor=Allows(ALL_TYPES, 1, 8),
+            output_count_tensor=Allows(_U32, 1, 8),
+            output_coordinates_tensor=Allows(_U32_64, 2, 8),
+        ),
+    )
+
+    input_tensor: Input
+    output_count_tensor: Output
+    output_coordinates_tensor: Output
+
+    def check_level(self, level: FeatureLevel) -> None:
+        """Before 4.0 the three tensors share their dimension count."""
+        if level < FeatureLevel.LEVEL_4_0:
+            for name in ("output_count_tensor", "output_coordinates_tensor"):
+                self.require_same("rank", name, "input_tensor")
+
+    def check(self) -> None:
+        """One count, and room for every element's coordinates."""
+        count, coordinates = self.output_count_tensor.sizes, self.output_coordinates_tensor.sizes
+        self.require(set(count) == {1}, "output_count_tensor.sizes", count, "all sizes 1")
+        elements = self.input_tensor.element_count
+        low, high = max(self.input_tensor.effective_rank, 1), self.input_tensor.rank
+        fits = set(coordinates[:-2]) <= {1} and coordinates[-2] == elements and low <= coordinates[-1] <= high
+        allowed = f"(1, …, 1, {elements}, n) with n from {low} to {high}: a row for each element of the input"
+        self.require(fits, "output_coordinates_tensor.sizes", coordinates, allowed)
+
+    def computation(self, each: T.Each) -> PrimFunc:
+        """One item does it all: where a row goes depends on every element before it."""
+        source, result = self.input_tensor, self.output_coordinates_tensor
+        columns = result.sizes[-1]
+        with T.function() as f:
+            tensors = f.tensors(self)
+            with each(1):
+                count = T.Variable("int64", T.i64(0))
+                with T.loop(T.i64(source.element_count)) as element:
+                    at = T.unravel(element, source.sizes)
+                    value = tensors["input_tensor"][T.dot(at, source.layout)]
+                    with T.when(value != T.const(0, source.data_type.tvm)):
+                        for column, coordinate in enumerate(at[source.rank - columns :]):
+                            place = T.dot([count.value, column], result.layout[-2:])
+                            T.store(tensors["output_coordinates_tensor"], place, T.cast(coordinate, result.data_type.tvm))
+                        count.set(count.value + 1)
+                T.store(tensors["output_count_tensor"], 0, T.cast(count.value, "uint32"))
+        return f.result()
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """The operator in NumPy; rows past the count are zero."""
+        (x,) = inputs
+        assert x is not None
+        sizes = self.output_coordinates_tensor.sizes
+        found = np.argwhere(x)[:, x.ndim - sizes[-1] :]
+        rows = np.zeros((sizes[-2], sizes[-1]), self.output_coordinates_tensor.data_type.numpy)
+        rows[: len(found)] = found
+        return np.full(self.output_count_tensor.sizes, len(found), np.uint32), rows.reshape(sizes)
+
+
+class NonzeroCoordinatesResult(NamedTuple):
+    """What ``nonzero_coordinates(trim=False)`` returns."""
+
+    count: AnyArray
+    """uint32, shape (1,): how many rows are meant."""
+    coordinates: AnyArray
+    """(elements, rank): the coordinates; rows at and after ``count`` are undefined."""
+
+
+def nonzero_coordinates(
+    input: AnyArray,  # noqa: A002
+    *,
+    trim: bool = True,
+    index_dtype: Any = "uint32",
+    device: str | None = None,
+) -> AnyArray:
+    """Where the elements that are not zero lie, in the order of the elements (DML_OPERATOR_NONZERO_COORDINATES).
+
+    Both zeros are zero; NaN is not. Also under DirectMLX's spelling, ``non_zero_coordinates``.
+
+    Args:
+        input: any of the eleven data types, or bool; any shape of up to eight dimensions.
+        trim: return only the rows that are meant. Without it nothing is cut, copied or waited for.
+        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``.
+        device: where to run; by default where ``input`` is.
+
+    Returns:
+        The coordinates, of shape (count, rank); with ``trim=False`` a ``NonzeroCoordinatesResult``.
+
+    Raises:
+        InvalidArgument, Unsupported: an argument breaks a rule above.
+    """
+    found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device))
+    return found.coordinates[: int(found.count[0])] if trim else found
+
+
+non_zero_coordinates = nonzero_coordinates
+
+
+def _describe(input: ArrayTensorDesc, index_dtype: Any) -> Described:  # noqa: A002
+    name, written = index_type(index_dtype, "NONZERO_COORDINATES")
+    desc = NonzeroCoordinates(
+        input_tensor=input,
+        output_count_tensor=input.with_sizes((1,), TensorDataType.UINT32),
+        output_coordinates_tensor=input.with_sizes((input.element_count, input.rank), written),
+    )
+    return Described(desc, dtypes=(None, name))

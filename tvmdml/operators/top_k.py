@@ -1,0 +1,255 @@
+"""DML_OPERATOR_TOP_K and TOP_K1: the K largest or smallest elements along an axis, in order, with their positions."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import tensorir as T
+from tvmdml.enums import AxisDirection
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.functions import AnyArray, Described, call
+from tvmdml.operators._contract import FLOATS, INTS_64, INTS_TO_32, Allows, Array, Input, Operator, Output, Support, Uint
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+__all__ = ["TopK", "TopK1", "TopKResult", "top_k"]
+
+_U32 = (TensorDataType.UINT32,)
+_U32_64 = (TensorDataType.UINT32, TensorDataType.UINT64)
+_F64 = (TensorDataType.FLOAT64,)
+
+
+def _row(level: str | None, types: tuple[TensorDataType, ...], index: tuple[TensorDataType, ...], low: int, high: int) -> Support:
+    values = Allows(types, low, high)
+    return Support(level, input_tensor=values, output_value_tensor=values, output_index_tensor=Allows(index, low, high))
+
+
+_SINCE_2_1 = (
+    _row("2.1", FLOATS + INTS_TO_32, _U32, 4, 4),
+    _row("3.1", FLOATS + INTS_TO_32, _U32, 1, 8),
+    _row("5.0", FLOATS + INTS_TO_32 + INTS_64, _U32_64, 1, 8),
+    _row(None, _F64, _U32_64, 1, 8),
+)
+
+
+class TopK1(Operator):
+    """The K largest (``DECREASING``) or smallest (``INCREASING``) elements of each sequence along an axis (``DML_TOP_K1_OPERATOR_DESC``).
+
+    They come in order, equal ones by ascending position, in both directions. -0 equals +0; NaN ranks above +infinity, and all NaN
+    are equal. A value is a copy of the input's element, so a NaN's payload and a zero's sign survive.
+    The outputs have the input's sizes, but K along the axis.
+    """
+
+    NAME = "TOP_K1"
+    SUPPORT = _SINCE_2_1
+
+    input_tensor: Input
+    output_value_tensor: Output
+    output_index_tensor: Output
+    axis: Uint
+    k: Uint
+    axis_direction: AxisDirection
+
+    def check(self) -> None:
+        """The axis is there, K lies on it, and the outputs have their sizes."""
+        _check(self)
+
+    def computation(self, each: T.Each) -> PrimFunc:
+        """One element an item: its rank is the number of elements that come before it, and a rank below K is its place."""
+        source, values, indices = self.input_tensor, self.output_value_tensor, self.output_index_tensor
+        length = source.sizes[self.axis]
+        with T.function() as f:
+            tensors = f.tensors(self)
+            with each(source.element_count) as element:
+                at = T.unravel(element, source.sizes)
+                mine = T.let(tensors["input_tensor"][T.dot(at, source.layout)])
+                rank = T.Variable("int64", T.i64(0))
+                with T.loop(T.i64(length)) as i:
+                    other = tensors["input_tensor"][T.dot([*at[: self.axis], i, *at[self.axis + 1 :]], source.layout)]
+                    before = self._precedes(other, mine) | (~self._precedes(mine, other) & (i < at[self.axis]))
+                    rank.set(rank.value + T.cast(before, "int64"))
+                with T.when(rank.value < T.i64(self.k)):
+                    place = [*at[: self.axis], rank.value, *at[self.axis + 1 :]]
+                    T.store(tensors["output_value_tensor"], T.dot(place, values.layout), mine)
+                    position = T.cast(at[self.axis], indices.data_type.tvm)
+                    T.store(tensors["output_index_tensor"], T.dot(place, indices.layout), position)
+        return f.result()
+
+    def _precedes(self, a: Any, b: Any) -> Any:
+        """Whether ``a`` comes before ``b`` by value alone."""
+        low, high = (a, b) if self.axis_direction is AxisDirection.INCREASING else (b, a)
+        if not self.input_tensor.data_type.is_float:
+            return low < high
+        # NaN is above all numbers. Every comparison with it is false, so it is asked for by name.
+        return (low < high) | (~T.isnan(low) & T.isnan(high))
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """The operator in NumPy: a stable sort by value, with NaN kept apart from the numbers."""
+        (x,) = inputs
+        assert x is not None
+        order = _order(x, self.axis, self.axis_direction).take(range(self.k), axis=self.axis)
+        return np.take_along_axis(x, order, self.axis), order.astype(self.output_index_tensor.data_type.numpy)
+
+
+class TopK(Operator):
+    """The K largest elements of each sequence along an axis (``DML_TOP_K_OPERATOR_DESC``): ``TopK1``, always decreasing."""
+
+    NAME = "TOP_K"
+    SUPPORT = (_row("1.0", FLOATS, _U32, 4, 4), *_SINCE_2_1)
+
+    input_tensor: Input
+    output_value_tensor: Output
+    output_index_tensor: Output
+    axis: Uint
+    k: Uint
+
+    def check(self) -> None:
+        """As for TOP_K1."""
+        _check(self)
+
+    def canonical(self) -> TopK1:
+        """TOP_K1, decreasing."""
+        return TopK1(
+            input_tensor=self.input_tensor,
+            output_value_tensor=self.output_value_tensor,
+            output_index_tensor=self.output_index_tensor,
+            axis=self.axis,
+            k=self.k,
+            axis_direction=AxisDirection.DECREASING,
+        )
+
+    def computation(self, each: T.Each) -> PrimFunc:
+        """TOP_K1's."""
+        return self.canonical().computation(each)
+
+    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+        """TOP_K1's."""
+        return self.canonical().reference(*inputs)
+
+
+def _check(desc: TopK | TopK1) -> None:
+    sizes = desc.input_tensor.sizes
+    desc.require(desc.axis < len(sizes), "axis", desc.axis, f"0 to {len(sizes) - 1}", "The input has no such dimension.")
+    length = sizes[desc.axis]
+    desc.require(1 <= desc.k <= length, "k", desc.k, f"1 to {length}, the input's size along axis {desc.axis}")
+    desc.require_same("data_type", "output_value_tensor", "input_tensor")
+    wanted = (*sizes[: desc.axis], desc.k, *sizes[desc.axis + 1 :])
+    for name in ("output_value_tensor", "output_index_tensor"):
+        given = getattr(desc, name).sizes
+        desc.require(given == wanted, f"{name}.sizes", given, f"{wanted}: the input's, but k along the axis")
+
+
+def _order(x: Array, axis: int, direction: AxisDirection) -> Array:
+    """The positions along an axis in the operator's order."""
+    if x.dtype.kind != "f":
+        # The complement turns the order round without overflow, for signed and unsigned alike.
+        return np.argsort(x if direction is AxisDirection.INCREASING else ~x, axis=axis, kind="stable")
+    nan = np.isnan(x)
+    numbers = np.where(nan, x.dtype.type(0), x)
+    if direction is AxisDirection.INCREASING:
+        return np.lexsort((numbers, nan), axis=axis)
+    return np.lexsort((-numbers, ~nan), axis=axis)
+
+
+class TopKResult(NamedTuple):
+    """What ``top_k`` returns."""
+
+    values: AnyArray
+    """The elements, of the input's kind and type."""
+    indices: AnyArray
+    """Their positions along the axis."""
+
+
+# The index types a caller may ask for, and the one the kernel writes: the signed forms have the same bits.
+_INDEX_TYPES = {
+    "uint32": TensorDataType.UINT32,
+    "int32": TensorDataType.UINT32,
+    "uint64": TensorDataType.UINT64,
+    "int64": TensorDataType.UINT64,
+}
+
+
+def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
+    """The name of an index type, and the type that a kernel writes for it.
+
+    Raises:
+        InvalidArgument: it is not one of the four.
+    """
+    try:
+        name = np.dtype(index_dtype).name
+        return name, _INDEX_TYPES[name]
+    except (TypeError, KeyError):
+        raise InvalidArgument(message(f"{where} index_dtype", repr(index_dtype), ", ".join(_INDEX_TYPES))) from None
+
+
+def top_k(
+    input: AnyArray,  # noqa: A002
+    k: int,
+    *,
+    axis: int = -1,
+    axis_direction: AxisDirection | str = AxisDirection.DECREASING,
+    index_dtype: Any = "uint32",
+    out: tuple[AnyArray, AnyArray] | None = None,
+    device: str | None = None,
+) -> TopKResult:
+    """The k largest or smallest elements along an axis, in order, with their positions (DML_OPERATOR_TOP_K1).
+
+    Equal elements come by ascending position. NaN ranks above +infinity: first when decreasing, last when increasing.
+
+    Args:
+        input: any of the eleven data types; any shape of up to eight dimensions.
+        k: how many, from 1 to the input's size along the axis, where it is a full sort.
+        axis: which dimension; negative counts from the last.
+        axis_direction: ``"decreasing"`` for the largest first, ``"increasing"`` for the smallest first.
+        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``.
+        out: a pair of arrays to write values and indices to.
+        device: where to run; by default where ``input`` is.
+
+    Returns:
+        ``(values, indices)``, arrays of the input's kind and shape, but k along the axis.
+
+    Raises:
+        InvalidArgument, Unsupported: an argument breaks a rule above.
+    """
+    return TopKResult(*call(_describe, (input,), (k, axis, axis_direction, index_dtype), out, device))
+
+
+def _describe(input: ArrayTensorDesc, k: int, axis: int, axis_direction: AxisDirection | str, index_dtype: Any) -> Described:  # noqa: A002
+    name, written = index_type(index_dtype, "TOP_K1")
+    position = normalise_axis(axis, input.rank, "TOP_K1")
+    try:
+        count = operator.index(k)
+    except TypeError:
+        raise InvalidArgument(message("TOP_K1 k", repr(k), "an integer")) from None
+    # A k that is off the axis is TOP_K1's to refuse; it must not fail here already, as a size.
+    length = min(max(count, 1), max(input.sizes[position], 1))
+    sizes = (*input.sizes[:position], length, *input.sizes[position + 1 :])
+    desc = TopK1(
+        input_tensor=input,
+        output_value_tensor=input.with_sizes(sizes),
+        output_index_tensor=input.with_sizes(sizes, written),
+        axis=position,
+        k=k,
+        axis_direction=axis_direction,  # type: ignore[arg-type]
+    )
+    return Described(desc, dtypes=(None, name), shapes=((), ()) if input.zero_dimensional else ())
+
+
+def normalise_axis(axis: Any, rank: int, where: str) -> int:
+    """An axis from 0 up, from one that may count from the end.
+
+    Raises:
+        InvalidArgument: there is no such axis.
+    """
+    try:
+        position = operator.index(axis)
+    except TypeError:
+        position = rank
+    if not -rank <= position < rank or isinstance(axis, bool):
+        raise InvalidArgument(message(f"{where} axis", repr(axis), f"an integer from {-rank} to {rank - 1}"))
+    return position % rank

@@ -1,0 +1,229 @@
+"""``DiskStore``: compiled kernels on disk, shared by processes and by versions of tvmdml.
+
+An entry is two files. The artifact carries its own content's hash in its name and is never overwritten, because the system's
+loader remembers libraries by path. The manifest names the artifact; it is written last, so an entry is whole or absent.
+Anything that does not check out counts as absent and is built again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tvmdml.errors import InvalidArgument, message
+
+DEFAULT_SIZE = 1 << 30
+LOCK_TIMEOUT = 300.0
+"""Seconds to wait for another process that builds the same kernel before building it here as well."""
+STALE = 3600.0
+"""Seconds after which a half-written file counts as left behind."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+_added_since_prune: dict[Path, int] = {}
+
+
+class Entry(NamedTuple):
+    """One stored kernel."""
+
+    path: Path
+    manifest: dict[str, object]
+    size: int
+    """Bytes, artifact and manifest together."""
+    used: float
+    """When it was last loaded, in seconds since the epoch."""
+
+
+class DiskStore:
+    """A folder of compiled kernels.
+
+    Args:
+        root: where it lies; ``None`` asks ``TVMDML_CACHE_DIR``, then the platform's cache folder.
+        limit: bytes it may hold, oldest use going first; ``None`` asks ``TVMDML_CACHE_SIZE``, then takes 1 GiB.
+    """
+
+    def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
+        self.root = (root or _default_root()) / "kernels"
+        self.limit = _default_limit() if limit is None else limit
+
+    def find(self, digest: str, suffixes: tuple[str, ...]) -> Path | None:
+        """The artifact stored under a digest, if it is whole and of a kind that can be loaded."""
+        manifest = self._manifest(digest)
+        try:
+            stored = json.loads(manifest.read_bytes())
+            artifact = manifest.parent / stored["artifact"]
+            if artifact.suffix not in suffixes or artifact.parent != manifest.parent:
+                return None
+            content = artifact.read_bytes()
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if hashlib.sha256(content).hexdigest() != stored.get("sha256"):
+            return None
+        with suppress(OSError):  # a read-only store works too, it just forgets what was used
+            os.utime(manifest)
+        return artifact
+
+    def add(self, digest: str, manifest: dict[str, object], built: Path) -> Path:
+        """Move a built artifact in and return where it now lies.
+
+        Raises:
+            OSError: the disk is full, or the folder cannot be written.
+        """
+        content = built.read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        artifact = self._manifest(digest).with_name(f"{digest}-{sha256[:12]}{built.suffix}")
+        os.replace(built, artifact)
+        staged = built.with_suffix(".json")
+        staged.write_text(json.dumps({**manifest, "artifact": artifact.name, "sha256": sha256}, indent=1, sort_keys=True))
+        os.replace(staged, self._manifest(digest))
+        self._keep_in_bounds(len(content))
+        return artifact
+
+    @contextmanager
+    def staging(self, digest: str) -> Iterator[Path]:
+        """A folder to build one artifact in, removed afterwards.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        import shutil
+        import tempfile
+
+        parent = self._manifest(digest).parent
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def lock(self, digest: str) -> Iterator[None]:
+        """Hold a kernel's lock against other processes. Where locking is impossible, go on without: work is done twice at worst."""
+        import filelock
+
+        held = None
+        try:
+            parent = self._manifest(digest).parent
+            parent.mkdir(parents=True, exist_ok=True)
+            held = filelock.FileLock(parent / f"{digest}.lock", timeout=LOCK_TIMEOUT)
+            held.acquire()
+        except (OSError, filelock.Timeout, NotImplementedError):
+            held = None
+        try:
+            yield
+        finally:
+            if held is not None:
+                held.release()
+
+    def entries(self) -> list[Entry]:
+        """All whole entries, the one not used for longest first."""
+        found = []
+        for path in self.root.glob("??/*.json"):
+            try:
+                manifest = json.loads(path.read_bytes())
+                artifact = path.with_name(str(manifest["artifact"]))
+                size, used = path.stat().st_size + artifact.stat().st_size, path.stat().st_mtime
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            found.append(Entry(path, manifest, size, used))
+        return sorted(found, key=lambda entry: entry.used)
+
+    def prune(self, limit: int | None = None) -> int:
+        """Remove what was not used for longest until at most ``limit`` bytes are left, and what a killed process left behind.
+
+        Returns:
+            How many entries went.
+        """
+        limit = self.limit if limit is None else limit
+        self._sweep()
+        entries = self.entries()
+        total = sum(entry.size for entry in entries)
+        gone = 0
+        for entry in entries:
+            if total <= limit:
+                break
+            self._remove(entry)
+            total -= entry.size
+            gone += 1
+        return gone
+
+    def clear(self) -> int:
+        """Remove every entry, of all versions; returns how many."""
+        return self.prune(limit=-1)
+
+    def _keep_in_bounds(self, added: int) -> None:
+        """Prune now and then: looking through a large store takes longer than building a kernel."""
+        _added_since_prune[self.root] = _added_since_prune.get(self.root, self.limit) + added
+        if _added_since_prune[self.root] > self.limit // 32:
+            _added_since_prune[self.root] = 0
+            self.prune()
+
+    def _manifest(self, digest: str) -> Path:
+        return self.root / digest[:2] / f"{digest}.json"
+
+    def _remove(self, entry: Entry) -> None:
+        for path in (entry.path, entry.path.with_name(str(entry.manifest["artifact"]))):
+            with suppress(OSError):
+                path.unlink()
+
+    def _sweep(self) -> None:
+        """Remove building folders, locks and artifacts without a manifest that no living process can still want."""
+        import shutil
+
+        deadline = time.time() - STALE
+        for path in self.root.glob("??/*"):
+            with suppress(OSError):
+                if path.stat().st_mtime > deadline:
+                    continue
+                if path.name.startswith(".building-"):
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.suffix == ".lock" or (path.suffix != ".json" and not self._manifest(path.name[:40]).exists()):
+                    path.unlink()
+
+
+_warned: set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """A ``RuntimeWarning``, the first time this process has cause for it."""
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _default_root() -> Path:
+    if chosen := os.environ.get("TVMDML_CACHE_DIR"):
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    try:
+        return Path(platformdirs.user_cache_dir("tvmdml", appauthor=False))
+    except (OSError, RuntimeError, KeyError):  # no home
+        return Path(sys.prefix) / "var" / "cache" / "tvmdml"
+
+
+def _default_limit() -> int:
+    text = os.environ.get("TVMDML_CACHE_SIZE", "").strip()
+    return parse_size(text, "TVMDML_CACHE_SIZE") if text else DEFAULT_SIZE
+
+
+def parse_size(text: str, where: str) -> int:
+    """Bytes from ``"512M"``, ``"1.5 GiB"`` or a plain number.
+
+    Raises:
+        InvalidArgument: it is none of those.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", text.strip().upper())
+    if not match:
+        raise InvalidArgument(message(where, repr(text), 'a size such as "512M" or "2GiB"'))
+    return int(float(match[1]) * _UNITS[match[2]])

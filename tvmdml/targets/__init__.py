@@ -1,0 +1,138 @@
+"""WHERE an operator runs: one room a target, found by its name, with no list of them anywhere."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tvmdml.errors import InvalidArgument, message
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.kernel import Kernel
+    from tvmdml.operators import Operator
+
+Launcher = Callable[..., Any]
+"""A loaded kernel: called with tensors, temporaries and integers, in the kernel's own order."""
+
+
+class Build(abc.ABC):
+    """A kernel that was just compiled."""
+
+    @abc.abstractmethod
+    def write(self, folder: Path) -> Path | None:
+        """Write the artifact into a folder; ``None`` where this machine cannot make one that ``load`` takes."""
+
+    @abc.abstractmethod
+    def launcher(self) -> Launcher:
+        """The kernel, held in memory."""
+
+
+class Target(abc.ABC):
+    """A machine to run on. Equal targets have equal ``name``; it is written out in full, never "native"."""
+
+    kind: ClassVar[str]
+    """The first part of the name: ``cpu``."""
+    schedules: ClassVar[str]
+    """The folder of schedules that serves this kind."""
+    suffixes: tuple[str, ...]
+    """Kinds of artifact that ``load`` takes here and now."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @classmethod
+    @abc.abstractmethod
+    def parse(cls, text: str) -> Target:
+        """The target for what follows the kind and a colon; empty for this machine's default.
+
+        Raises:
+            InvalidArgument: no such target.
+            DeviceError: this machine has none.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def devices(cls) -> list[dict[str, str]]:
+        """What ``tvmdml devices`` says about this kind on this machine: rows with ``target``, ``device`` and ``state``."""
+
+    @abc.abstractmethod
+    def tasks(self) -> int:
+        """How many parts work is worth cutting into on this machine."""
+
+    @abc.abstractmethod
+    def build(self, function: PrimFunc) -> Build:
+        """Compile a kernel.
+
+        Raises:
+            CompileError: it does not compile.
+        """
+
+    @abc.abstractmethod
+    def load(self, artifact: Path) -> Launcher:
+        """Load an artifact that ``Build.write`` made. Imports no compiler."""
+
+    @abc.abstractmethod
+    def source(self, function: PrimFunc, kind: str) -> str:
+        """The compiled kernel as text; ``kind`` is one that the target knows."""
+
+    def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
+        """What this target's schedules decide for an operator: its own schedule's kernel, or the default's."""
+        from tvmdml import operators
+
+        schedule = _schedule(self.schedules, operators.module_of(type(desc)))
+        kernel: Kernel = schedule.kernel(desc, self, in_place)
+        return kernel
+
+    def __repr__(self) -> str:
+        """The name."""
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        """Targets are equal by name."""
+        return isinstance(other, Target) and other.name == self.name
+
+    def __hash__(self) -> int:
+        """Of the name."""
+        return hash(self.name)
+
+
+@functools.cache
+def _schedule(folder: str, module: str) -> Any:
+    for name in (module, "_default"):
+        try:
+            return importlib.import_module(f"tvmdml.schedules.{folder}.{name}")
+        except ModuleNotFoundError as error:
+            if not str(error.name).endswith(f".{name}"):
+                raise
+    raise AssertionError(f"tvmdml.schedules.{folder} has no _default")
+
+
+def kinds() -> list[str]:
+    """The kinds of target there are, by the rooms beside this file."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def target_class(kind: str) -> type[Target]:
+    """The class behind a kind."""
+    found: type[Target] = importlib.import_module(f"{__name__}.{kind}").TARGET
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def resolve(text: str) -> Target:
+    """The target that a string such as ``"cpu"`` or ``"cpu:x86-64-v3"`` means.
+
+    Raises:
+        InvalidArgument: no such kind of target.
+    """
+    kind, _, rest = str(text).strip().lower().partition(":")
+    if kind not in kinds():
+        raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+    return target_class(kind).parse(rest)

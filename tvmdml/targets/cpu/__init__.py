@@ -1,0 +1,124 @@
+"""The CPU: kernels through LLVM, loaded as shared libraries, run on the process's own thread pool."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tvmdml import _imports
+from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.targets import Build, Launcher, Target
+from tvmdml.targets.cpu import host, link, threads
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+_SYMBOL = "main"
+# What `source` calls a form of the code, and what TVM calls it.
+_SOURCES = {"llvm": "ll", "asm": "asm"}
+
+
+class CpuTarget(Target):
+    """A processor level, such as ``cpu:x86-64-v4+gfni``."""
+
+    kind: ClassVar[str] = "cpu"
+    schedules: ClassVar[str] = "cpu"
+
+    def __init__(self, processor: host.Processor) -> None:
+        super().__init__(f"cpu:{processor.name}")
+        self.processor = processor
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Shared libraries, and objects where something can load them."""
+        return (".so", ".o") if link.object_loader() else (".so",)
+
+    @classmethod
+    def parse(cls, text: str) -> CpuTarget:
+        """``""`` and ``"0"`` are this processor; else a level with features."""
+        return cls(host.parse("" if text == "0" else text))
+
+    @classmethod
+    def devices(cls) -> list[dict[str, str]]:
+        """One row: the processor, its threads, and how kernels get from the compiler into memory."""
+        if link.linker():
+            how = f"links with {link.linker()}"
+        elif link.object_loader():
+            how = "loads objects with tvm_ffi_orcjit"
+        else:
+            how = "no linker: kernels are compiled anew in every process (install binutils, or tvmdml[orcjit])"
+        return [
+            {
+                "target": cls.parse("").name,
+                "device": f"{host.model_name()}, {threads.thread_count()} threads",
+                "state": f"ready; {how}",
+            }
+        ]
+
+    def tasks(self) -> int:
+        """One part a thread."""
+        return threads.thread_count()
+
+    def build(self, function: PrimFunc) -> Build:
+        """Compile through LLVM."""
+        return _CpuBuild(self._compile(function))
+
+    def load(self, artifact: Path) -> Launcher:
+        """Load a shared library, or an object where the extra for that is installed."""
+        ffi = _imports.tvm_ffi()
+        if artifact.suffix == ".o":
+            orcjit = importlib.import_module("tvm_ffi_orcjit")
+            with threads.everywhere():
+                module = orcjit.default_session().load_module(str(artifact))
+        else:
+            module = ffi.load_module(str(artifact))
+            threads.attach(ctypes.CDLL(str(artifact)))
+        return _entry(module)
+
+    def source(self, function: PrimFunc, kind: str) -> str:
+        """``llvm`` or ``asm``."""
+        if kind not in _SOURCES:
+            raise InvalidArgument(message("source kind", repr(kind), ", ".join(("tir", *_SOURCES))))
+        text: str = self._compile(function).mod.inspect_source(_SOURCES[kind])
+        return text
+
+    def _compile(self, function: PrimFunc) -> Any:
+        tvm = _imports.tvm()
+        try:
+            with tvm.transform.PassContext(config={"tirx.disable_assert": True}):  # arguments are checked in Python
+                return tvm.compile(tvm.IRModule({_SYMBOL: function}), target=_tvm_target(self.processor))
+        except Exception as error:
+            raise CompileError(f"{self.name}: TVM could not compile the kernel: {error}") from error
+
+
+class _CpuBuild(Build):
+    def __init__(self, executable: Any) -> None:
+        self._executable = executable
+
+    def write(self, folder: Path) -> Path | None:
+        obj = folder / "kernel.o"
+        self._executable.mod.write_to_file(str(obj))
+        if not obj.exists() or obj.stat().st_size == 0:
+            raise OSError(f"{obj} could not be written")
+        return link.link(obj) or (obj if link.object_loader() else None)
+
+    def launcher(self) -> Launcher:
+        with threads.everywhere():
+            return _entry(self._executable.jit())
+
+
+def _entry(module: Any) -> Launcher:
+    entry: Launcher = module[_SYMBOL]
+    return entry
+
+
+@functools.cache
+def _tvm_target(processor: host.Processor) -> Any:
+    options = {"kind": "llvm", "mtriple": processor.triple, "mcpu": processor.level, "mattr": processor.attributes}
+    return _imports.tvm().target.Target({k: v for k, v in options.items() if v})
+
+
+TARGET = CpuTarget

@@ -1,0 +1,115 @@
+"""Which processor this is, written out so that a kernel built here is only ever run where its instructions exist.
+
+Asked of the operating system, not of LLVM: the answer is needed to find a stored kernel, where no compiler is loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tvmdml.errors import InvalidArgument, Unsupported, message
+
+# What each x86-64 level adds to the one before it, in the words of /proc/cpuinfo. (psABI for x86-64, "Micro-Architecture Levels")
+_X86_LEVELS = (
+    ("x86-64-v2", ("cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3")),
+    ("x86-64-v3", ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave")),
+    ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+)
+# Features past the levels that kernels gain from: LLVM's name, and the word in /proc/cpuinfo.
+_X86_EXTRAS = (
+    ("avx512bitalg", "avx512_bitalg"),
+    ("avx512fp16", "avx512_fp16"),
+    ("avx512vbmi", "avx512vbmi"),
+    ("avx512vbmi2", "avx512_vbmi2"),
+    ("avx512vpopcntdq", "avx512_vpopcntdq"),
+    ("gfni", "gfni"),
+)
+_ARM_EXTRAS = (("dotprod", "asimddp"), ("fullfp16", "asimdhp"), ("i8mm", "i8mm"), ("sve", "sve"), ("sve2", "sve2"))
+_ARM_MACHINES = ("aarch64", "arm64")
+_LEVEL_NAMES = tuple(name for name, _ in _X86_LEVELS)
+
+
+class Processor(NamedTuple):
+    """A processor to compile for."""
+
+    level: str
+    """LLVM's name: ``x86-64-v4``, ``generic``."""
+    features: tuple[str, ...]
+    """LLVM's names of features past the level."""
+
+    @property
+    def name(self) -> str:
+        """``x86-64-v4+avx512vbmi+gfni``."""
+        return "+".join((self.level, *self.features))
+
+    @property
+    def triple(self) -> str:
+        """The LLVM target triple of the host's system."""
+        machine = "aarch64" if platform.machine() in _ARM_MACHINES else "x86_64"
+        return f"{machine}-apple-darwin" if platform.system() == "Darwin" else f"{machine}-unknown-linux-gnu"
+
+    @property
+    def attributes(self) -> list[str]:
+        """LLVM's ``mattr``. 512-bit registers are used where there are any: LLVM would rather not, for processors of 2017."""
+        wide = ["-prefer-256-bit"] if self.level == "x86-64-v4" else []
+        return [*(f"+{feature}" for feature in self.features), *wide]
+
+
+@functools.cache
+def host() -> Processor:
+    """The processor this process runs on."""
+    flags = _flags()
+    if platform.machine() in _ARM_MACHINES:
+        return Processor("generic", tuple(name for name, word in _ARM_EXTRAS if word in flags))
+    level = "x86-64"
+    for name, words in _X86_LEVELS:
+        if not flags.issuperset(words):
+            break
+        level = name
+    extras = _X86_EXTRAS if level == "x86-64-v4" else ()
+    return Processor(level, tuple(name for name, word in extras if word in flags))
+
+
+def parse(text: str) -> Processor:
+    """The processor that ``"x86-64-v3"`` or ``"x86-64-v4+gfni"`` means; empty for this one.
+
+    Raises:
+        InvalidArgument: no such processor.
+        Unsupported: this machine lacks what it needs, so its kernels could not run here.
+    """
+    if not text:
+        return host()
+    level, *features = text.split("+")
+    known = {name for name, _ in (*_X86_EXTRAS, *_ARM_EXTRAS)}
+    levels = ("generic",) if platform.machine() in _ARM_MACHINES else ("x86-64", *_LEVEL_NAMES)
+    if level not in levels or not known.issuperset(features):
+        allowed = f"{', '.join(levels)}, each with any of +{', +'.join(sorted(known))}"
+        raise InvalidArgument(message("target cpu", repr(text), allowed))
+    here = host()
+    if levels.index(level) > levels.index(here.level) or not set(here.features).issuperset(features):
+        raise Unsupported(message("target cpu", repr(text), f"what this processor has: {here.name}"))
+    return Processor(level, tuple(sorted(features)))
+
+
+def model_name() -> str:
+    """The processor's name as its maker gives it, for people."""
+    match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()
+
+
+@functools.cache
+def _flags() -> frozenset[str]:
+    match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+    return frozenset(match[1].split()) if match else frozenset()
+
+
+@functools.cache
+def _cpuinfo() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,42 @@
+"""From an object file to something that can be loaded, with whatever this machine has for it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+# How to call each program that can make a shared library from one object, the quickest first.
+_LINKERS = (
+    ("ld", ("-shared", "-s", "-z", "noexecstack")),
+    ("ld.lld", ("-shared", "-s", "-z", "noexecstack")),
+    ("cc", ("-shared", "-s", "-nostdlib")),
+    ("gcc", ("-shared", "-s", "-nostdlib")),
+    ("clang", ("-shared", "-s", "-nostdlib")),
+)
+
+
+@functools.cache
+def linker() -> str | None:
+    """The linker's path, or ``None``."""
+    return next((path for name, _ in _LINKERS if (path := shutil.which(name))), None)
+
+
+@functools.cache
+def object_loader() -> bool:
+    """Whether objects can be loaded as they are: the ``orcjit`` extra."""
+    return importlib.util.find_spec("tvm_ffi_orcjit") is not None
+
+
+def link(obj: Path) -> Path | None:
+    """Link an object file into a shared library beside it; ``None`` where that fails or nothing here can."""
+    for name, options in _LINKERS:
+        if (path := shutil.which(name)) is None:
+            continue
+        library = obj.with_suffix(".so")
+        done = subprocess.run([path, *options, "-o", library, obj], capture_output=True, check=False)
+        if done.returncode == 0:
+            return library
+    return None

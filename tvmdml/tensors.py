@@ -1,0 +1,302 @@
+"""``TensorDesc``: what a tensor is, and every rule of DirectML about it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from tvmdml.enums import DmlEnum, TensorFlags
+from tvmdml.errors import InvalidArgument, message
+
+MAX_RANK = 8
+MAX_ELEMENTS = 2**32 - 1
+MAX_STRIDE = 2**32 - 1
+
+
+class TensorDataType(DmlEnum):
+    """``DML_TENSOR_DATA_TYPE``, with DirectML's numbers."""
+
+    FLOAT32 = 1
+    FLOAT16 = 2
+    UINT32 = 3
+    UINT16 = 4
+    UINT8 = 5
+    INT32 = 6
+    INT16 = 7
+    INT8 = 8
+    FLOAT64 = 9
+    UINT64 = 10
+    INT64 = 11
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The NumPy data type."""
+        return _TYPES[self].numpy
+
+    @property
+    def tvm(self) -> str:
+        """The name in TVM."""
+        return _TYPES[self].tvm
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """``(code, bits)`` in DLPack."""
+        return _TYPES[self].dlpack
+
+    @property
+    def itemsize(self) -> int:
+        """Size of one element in bytes."""
+        return _TYPES[self].numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        """True for FLOAT16, FLOAT32 and FLOAT64."""
+        return _TYPES[self].dlpack[0] == 2
+
+    @property
+    def is_signed(self) -> bool:
+        """True for the signed integers."""
+        return _TYPES[self].dlpack[0] == 0
+
+    @classmethod
+    def from_numpy(cls, dtype: np.dtype[np.generic], where: str = "data_type") -> TensorDataType:
+        """The data type of an array; bool counts as UINT8, whose bytes it shares.
+
+        Raises:
+            InvalidArgument: DirectML has no such type.
+        """
+        found = _FROM_NUMPY.get(dtype if dtype.isnative else dtype.newbyteorder("="))
+        if found is None:
+            raise InvalidArgument(message(where, f"data type {dtype}", TYPE_NAMES, "Convert the array first."))
+        return found
+
+
+class _Names(NamedTuple):
+    numpy: np.dtype[np.generic]
+    tvm: str
+    dlpack: tuple[int, int]
+
+
+def _names(numpy: str, code: int) -> _Names:
+    dtype = np.dtype(numpy)
+    return _Names(dtype, numpy, (code, dtype.itemsize * 8))
+
+
+# One row a data type: NumPy's and TVM's name, and DLPack's type code (0 signed, 1 unsigned, 2 float).
+_TYPES = {
+    TensorDataType.FLOAT64: _names("float64", 2),
+    TensorDataType.FLOAT32: _names("float32", 2),
+    TensorDataType.FLOAT16: _names("float16", 2),
+    TensorDataType.INT64: _names("int64", 0),
+    TensorDataType.INT32: _names("int32", 0),
+    TensorDataType.INT16: _names("int16", 0),
+    TensorDataType.INT8: _names("int8", 0),
+    TensorDataType.UINT64: _names("uint64", 1),
+    TensorDataType.UINT32: _names("uint32", 1),
+    TensorDataType.UINT16: _names("uint16", 1),
+    TensorDataType.UINT8: _names("uint8", 1),
+}
+_FROM_NUMPY = {names.numpy: data_type for data_type, names in _TYPES.items()} | {np.dtype(bool): TensorDataType.UINT8}
+TYPE_NAMES = ", ".join(names.tvm for names in _TYPES.values())
+
+
+@dataclass(frozen=True)
+class TensorDesc:
+    """A tensor's data type, sizes and layout (``DML_BUFFER_TENSOR_DESC``).
+
+    Args:
+        data_type: a ``TensorDataType`` or its name.
+        sizes: one to eight sizes, each at least 1, at most 2**32 - 1 elements together.
+        strides: in elements, one a dimension; 0 repeats a dimension (inputs only); ``None`` means packed row-major.
+        total_tensor_size_in_bytes: size of the buffer; ``None`` means the smallest that holds the tensor.
+        guaranteed_base_offset_alignment: 0, or a power of two not below the element size. Kernels need none of it.
+        flags: DirectML's OWNED_BY_DML is accepted and changes nothing here.
+
+    Raises:
+        InvalidArgument: a rule above is broken; the message says which.
+    """
+
+    data_type: TensorDataType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    total_tensor_size_in_bytes: int | None = None
+    guaranteed_base_offset_alignment: int = 0
+    flags: TensorFlags = TensorFlags.NONE
+
+    _smallest_size: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        """Bring the fields to their types and check every rule."""
+        put = object.__setattr__
+        put(self, "data_type", TensorDataType.parse(self.data_type, "TensorDesc.data_type"))
+        put(self, "flags", TensorFlags.parse(self.flags, "TensorDesc.flags"))
+        put(self, "sizes", _integers("TensorDesc.sizes", self.sizes, self._smallest_size, MAX_ELEMENTS))
+        if not 1 <= self.rank <= MAX_RANK:
+            raise InvalidArgument(message("TensorDesc.sizes", f"{self.rank} dimensions", f"1 to {MAX_RANK}"))
+        if self.element_count > MAX_ELEMENTS:
+            raise InvalidArgument(
+                message("TensorDesc.sizes", f"{self.element_count} elements", "at most 2^32 - 1", "Split the tensor.")
+            )
+        if self.strides is not None:
+            put(self, "strides", _integers("TensorDesc.strides", self.strides, 0, MAX_STRIDE))
+            if len(self.strides) != self.rank:
+                raise InvalidArgument(
+                    message("TensorDesc.strides", f"{len(self.strides)} strides", f"{self.rank}, one for each size")
+                )
+        self._check_buffer()
+
+    def _check_buffer(self) -> None:
+        alignment = _integer("TensorDesc.guaranteed_base_offset_alignment", self.guaranteed_base_offset_alignment)
+        if alignment and (alignment < self.data_type.itemsize or alignment & (alignment - 1)):
+            allowed = f"0, or a power of two of at least {self.data_type.itemsize} (the element size)"
+            raise InvalidArgument(message("TensorDesc.guaranteed_base_offset_alignment", alignment, allowed))
+        if self.total_tensor_size_in_bytes is not None:
+            size = _integer("TensorDesc.total_tensor_size_in_bytes", self.total_tensor_size_in_bytes)
+            if size < self.minimum_size_in_bytes:
+                allowed = f"at least {self.minimum_size_in_bytes}"
+                raise InvalidArgument(
+                    message("TensorDesc.total_tensor_size_in_bytes", size, allowed, "Leave it out to have it computed.")
+                )
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions (``DimensionCount``)."""
+        return len(self.sizes)
+
+    @property
+    def effective_rank(self) -> int:
+        """Number of dimensions left after leading dimensions of size 1 are dropped."""
+        leading = next((i for i, size in enumerate(self.sizes) if size != 1), self.rank)
+        return self.rank - leading
+
+    @property
+    def element_count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.sizes)
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The strides in elements, written out also when the tensor is packed."""
+        return packed_strides(self.sizes) if self.strides is None else self.strides
+
+    @property
+    def is_packed(self) -> bool:
+        """True when the elements lie in row-major order without gaps."""
+        return all(s == p or n == 1 for n, s, p in zip(self.sizes, self.layout, packed_strides(self.sizes), strict=True))
+
+    @property
+    def span(self) -> int:
+        """Number of elements from the first address to the last, both counted."""
+        if self.element_count == 0:
+            return 0
+        return sum((n - 1) * s for n, s in zip(self.sizes, self.layout, strict=True)) + 1
+
+    @property
+    def minimum_size_in_bytes(self) -> int:
+        """Smallest buffer that holds the tensor, rounded up to a multiple of 4 (``DMLCalcBufferTensorSize``)."""
+        return (self.span * self.data_type.itemsize + 3) // 4 * 4
+
+    def with_sizes(self, sizes: Iterable[int], data_type: TensorDataType | None = None) -> TensorDesc:
+        """A packed tensor of these sizes, of the same data type unless another is named."""
+        return type(self)(self.data_type if data_type is None else data_type, tuple(sizes))
+
+    def check_writable(self, where: str) -> None:
+        """Refuse strides with which two elements would share an address: such a tensor cannot be an output.
+
+        Raises:
+            InvalidArgument: they do.
+        """
+        if self.strides is not None and not _addresses_are_distinct(self.sizes, self.strides):
+            raise InvalidArgument(
+                message(
+                    where,
+                    f"strides {self.strides} for sizes {self.sizes}",
+                    "strides that give each element its own address",
+                    "Only inputs may repeat elements.",
+                )
+            )
+
+    def __str__(self) -> str:
+        """``float32[2, 3]``, with the strides where it is not packed."""
+        layout = "" if self.strides is None else f" strides {list(self.strides)}"
+        return f"{self.data_type.tvm}{list(self.sizes)}{layout}"
+
+
+@dataclass(frozen=True)
+class ArrayTensorDesc(TensorDesc):
+    """The description of a caller's array, which may be what no DirectML tensor is: without elements, or without dimensions."""
+
+    zero_dimensional: bool = False
+    """The array has no dimensions; its sizes are {1}, as DirectML has it."""
+
+    _smallest_size: ClassVar[int] = 0
+
+
+def packed_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides = [1] * len(sizes)
+    for i in range(len(sizes) - 2, -1, -1):
+        strides[i] = strides[i + 1] * sizes[i + 1]
+    return tuple(strides)
+
+
+def _integer(where: str, value: object) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(message(where, repr(value), "an integer")) from None
+    if number < 0 or isinstance(value, bool):
+        raise InvalidArgument(message(where, repr(value), "an integer not below 0"))
+    return number
+
+
+def _integers(where: str, values: object, smallest: int, largest: int) -> tuple[int, ...]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidArgument(message(where, repr(values), "a sequence of integers"))
+    numbers = []
+    for i, value in enumerate(values):
+        number = _integer(f"{where}[{i}]", value)
+        if not smallest <= number <= largest:
+            raise InvalidArgument(message(f"{where}[{i}]", number, f"{smallest} to {largest}"))
+        if i >= 64:  # an endless iterator must not hang us
+            raise InvalidArgument(message(where, "more than 64 values", f"at most {MAX_RANK}"))
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def _addresses_are_distinct(sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether no two elements share an address, exactly where that is quick to tell, else no.
+
+    Two elements share an address when some nonzero difference d of their coordinates, |d[i]| < sizes[i], has dot(d, strides) = 0.
+    """
+    dims = sorted((s, n) for n, s in zip(sizes, strides, strict=True) if n > 1)
+    reach = [0]  # reach[i]: the furthest that dimensions below i can go
+    for stride, size in dims:
+        reach.append(reach[-1] + stride * (size - 1))
+    if all(stride > reach[i] for i, (stride, _) in enumerate(dims)):
+        return True  # each dimension steps over all the smaller ones: the usual case
+    if math.prod(n for _, n in dims) > reach[-1] + 1:
+        return False  # more elements than addresses
+    budget = 100_000  # steps of the search; layouts that need more are refused rather than left to hang
+
+    def vanishes(i: int, rest: int, nonzero: bool) -> bool:
+        """Whether dimensions 0..i can bring ``rest`` to zero, with some difference nonzero."""
+        nonlocal budget
+        budget -= 1
+        if budget < 0:
+            return True
+        if i < 0:
+            return rest == 0 and nonzero
+        stride, size = dims[i]
+        if stride == 0:
+            return True
+        low = max(-(size - 1), -((rest + reach[i]) // stride))
+        high = min(size - 1, (reach[i] - rest) // stride)
+        return any(vanishes(i - 1, rest + d * stride, nonzero or d != 0) for d in range(low, high + 1))
+
+    return not vanishes(len(dims) - 1, 0, False)
