@@ -1,7 +1,7 @@
 """DirectML's operators on any machine, compiled by Apache TVM.
 
-Functions such as ``tvmdml.top_k(x, k=5)`` take arrays and run at once. Descriptors such as ``tvmdml.TopK1(…)`` follow DirectML to the
-letter; ``tvmdml.compile`` makes them ready to run. Every name is loaded when it is first used.
+Functions such as ``tvmdml.top_k(x, k=5)`` take arrays and run at once. Descriptors such as ``tvmdml.TopK1(…)`` follow DirectML
+to the letter; ``tvmdml.compile`` makes them ready to run. Every name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -62,12 +62,15 @@ def is_torch(array: Any) -> bool:
 
 def writable_alias(array: NumpyArray) -> NumpyArray:
     """A read-only array's memory as an array that the runtime accepts as an input. Kernels do not write to inputs."""
+    return np.asarray(_Memory(array))
 
-    class _Memory:
-        owner = array
-        __array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
 
-    return np.asarray(_Memory())
+class _Memory:
+    """An array's memory, said to be writable."""
+
+    def __init__(self, array: NumpyArray) -> None:
+        self.owner = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
 
 
 def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
@@ -75,7 +78,7 @@ def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
     if not np.may_share_memory(one, other):
         return False
     try:
-        return np.shares_memory(one, other, max_work=10_000)
+        return np.shares_memory(one, other, max_work=10_000)  # type: ignore[arg-type] # any bound will do
     except (np.exceptions.TooHardError, OverflowError):
         return True
 

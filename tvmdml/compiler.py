@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tvmdml import arrays, stores, targets
+from tvmdml import _imports, arrays, stores, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import CompileError, InvalidArgument, message
@@ -80,6 +80,8 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
                 )
             else:
                 return target.load(store.add(name, manifest, written))
+    except CompileError:
+        raise
     except Exception as error:  # a kernel that cannot be kept still runs
         stores.warn_once(
             f"tvmdml: kernels cannot be kept in {store.root} ({error}); they stay in memory. TVMDML_CACHE_DIR names another folder."
@@ -88,23 +90,51 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
 
 
 class Launch:
-    """A kernel with its integers and temporaries: called with just the tensors, in field order."""
+    """A kernel ready to be launched: ``launch.run(*tensors)``, in field order.
 
-    __slots__ = ("_launcher", "_scalars", "_temporaries")
+    The tensors have been checked; an input may be read-only.
+    """
+
+    __slots__ = ("_launcher", "_scalars", "_temporaries", "run")
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self._launcher = find(kernel, target)
         self._scalars = kernel.scalars
         self._temporaries = tuple((count, np.dtype(dtype)) for dtype, count in kernel.temporaries)
+        self.run = self._with_temporaries if self._temporaries else self._closure()
 
-    def __call__(self, *tensors: Any) -> None:
-        """Run. The tensors have been checked; an input may be read-only."""
+    def bind(self, tensors: Sequence[NumpyArray]) -> Callable[[], None]:
+        """A launch on these tensors, converted for the runtime once."""
+        convert = _imports.tvm_ffi().from_dlpack
+        ready = [convert(t if t.flags.writeable else arrays.writable_alias(t)) for t in tensors]
         if self._temporaries:
-            tensors = (*tensors, *[np.empty(count, dtype) for count, dtype in self._temporaries])
+            return lambda: self.run(*ready)
+        launcher, arguments = self._launcher, (*ready, *self._scalars)
+
+        def run() -> None:
+            launcher(*arguments)
+
+        return run
+
+    def _closure(self) -> Callable[..., None]:
+        """What most kernels run through: a function that has all it needs at hand."""
+        launcher, scalars = self._launcher, self._scalars
+
+        def run(*tensors: Any) -> None:
+            try:
+                launcher(*tensors, *scalars)
+            except BufferError:  # raised before anything ran: the runtime takes no read-only array, though inputs may be one
+                launcher(*[t if t.flags.writeable else arrays.writable_alias(t) for t in tensors], *scalars)
+
+        return run
+
+    def _with_temporaries(self, *tensors: Any) -> None:
+        temporaries = [np.empty(count, dtype) for count, dtype in self._temporaries]
         try:
-            self._launcher(*tensors, *self._scalars)
-        except BufferError:  # raised before anything ran: the runtime takes no read-only array, though inputs may be one
-            self._launcher(*[t if t.flags.writeable else arrays.writable_alias(t) for t in tensors], *self._scalars)
+            self._launcher(*tensors, *temporaries, *self._scalars)
+        except BufferError:
+            tensors = tuple(t if t.flags.writeable else arrays.writable_alias(t) for t in tensors)
+            self._launcher(*tensors, *temporaries, *self._scalars)
 
 
 # -- The descriptor door ------------------------------------------------------------------------------------------
@@ -124,7 +154,7 @@ def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
         InvalidArgument, Unsupported: the descriptor breaks the operator's contract.
         CompileError: the kernel does not compile.
     """
-    if not isinstance(desc, Operator):
+    if not isinstance(desc, Operator):  # an untyped caller's mistake deserves an answer too
         allowed = "an operator descriptor, such as tvmdml.TopK1(…)"
         raise InvalidArgument(message("compile desc", type(desc).__name__, allowed))
     desc.validate(FeatureLevel.of(feature_level))
@@ -148,9 +178,16 @@ class CompiledOperator:
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
         self._expected = tuple(_Expected(desc, name, tensor, name in outputs) for name, tensor in desc.tensors())
         self._present = tuple(e for e in self._expected if e.desc is not None)
+        # All that a quick look compares; nothing where an optional tensor is absent, whose None has a place in the order.
+        self._quick = (
+            tuple((e.shape, e.strides, e.dtype, e.output) for e in self._present)
+            if len(self._present) == len(self._expected)
+            else ()
+        )
+        layouts = {name: tensor.layout for name, tensor in desc.tensors() if tensor is not None}
         # Which pairs of present tensors must not overlap, and which of them may be one and the same array.
         self._apart = tuple(
-            (i, j, desc.IN_PLACE and a.name in inputs and a.desc.layout == b.desc.layout)
+            (i, j, desc.IN_PLACE and a.name in inputs and layouts[a.name] == layouts[b.name])
             for j, b in enumerate(self._present)
             for i, a in enumerate(self._present)
             if b.name in outputs and (a.name in inputs or i < j)
@@ -162,8 +199,11 @@ class CompiledOperator:
         Raises:
             InvalidArgument: an array does not fit its description, or an output overlaps another array.
         """
-        launch, ready = self._prepare(tensors, named)
-        launch(*ready)
+        if named or not self._fit(tensors):
+            launch, tensors = self._prepare(tensors, named)
+            launch.run(*tensors)
+        else:
+            self._launch.run(*tensors)
 
     def bind(self, *tensors: Any, **named: Any) -> Callable[[], None]:
         """Check arrays once and return a call that runs on them (``IDMLBindingTable``): the quickest way to run again and again.
@@ -171,7 +211,7 @@ class CompiledOperator:
         The arrays are kept alive, and cannot be resized, for as long as the call is.
         """
         launch, ready = self._prepare(tensors, named)
-        return launch_on(launch, ready)
+        return launch.bind(ready)
 
     def source(self, kind: str = "tir") -> str:
         """The kernel's code: ``"tir"``, and on the CPU ``"llvm"`` or ``"asm"``. Builds it anew to read it."""
@@ -183,15 +223,29 @@ class CompiledOperator:
         tensors = ", ".join(f"{e.name}={e.desc}" for e in self._present)
         return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
 
-    def _prepare(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Launch, list[NumpyArray]]:
+    def _fit(self, tensors: tuple[Any, ...]) -> bool:
+        """Whether these are NumPy arrays, in order, with nothing about them that needs a closer look."""
+        if len(tensors) != len(self._quick):
+            return False
+        for tensor, (shape, strides, dtype, output) in zip(tensors, self._quick):  # noqa: B905 - strict costs time here
+            if type(tensor) is not np.ndarray or tensor.shape != shape or tensor.strides != strides or tensor.dtype != dtype:
+                return False
+            flags = tensor.flags
+            if not flags.aligned or (output and not flags.writeable):
+                return False
+        return not any([np.may_share_memory(tensors[i], tensors[j]) for i, j, _ in self._apart])
+
+    def _prepare(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Launch, tuple[NumpyArray, ...]]:
+        """Check tensors one by one, and say what is wrong with them; returns what to launch on what."""
         if named or len(tensors) != len(self._expected):
             tensors = self._in_order(tensors, named)
-        ready = [e.check(t) for e, t in zip(self._expected, tensors, strict=True) if e.desc is not None or t is not None]
+        pairs = zip(self._expected, tensors, strict=True)
+        ready = tuple(e.check(t) for e, t in pairs if e.desc is not None or t is not None)
         for i, j, may_be_same in self._apart:
             if not np.may_share_memory(ready[i], ready[j]):
                 continue
             if may_be_same and _address(ready[i]) == _address(ready[j]):
-                return self._launch_in_place(), [ready[j]]
+                return self._launch_in_place(), (ready[j],)
             if arrays.overlaps(ready[i], ready[j]):
                 given = f"memory that overlaps {self._present[i].name}"
                 allowed = "memory of its own" + (", or exactly the input's" if may_be_same else "")
@@ -213,22 +267,6 @@ class CompiledOperator:
             raise InvalidArgument(message(f"{self.desc.NAME} call", said, f"{', '.join(names)}, each once"))
         given.update(named)
         return tuple(given.get(name) for name in names)
-
-
-def launch_on(launch: Launch, ready: list[NumpyArray]) -> Callable[[], None]:
-    """A call without arguments: a launch with its tensors converted for the runtime once."""
-    from tvmdml import _imports
-
-    convert = _imports.tvm_ffi().from_dlpack
-    tensors = [convert(t if t.flags.writeable else arrays.writable_alias(t)) for t in ready]
-    if launch._temporaries:
-        return lambda: launch(*tensors)
-    launcher, arguments = launch._launcher, (*tensors, *launch._scalars)
-
-    def run() -> None:
-        launcher(*arguments)
-
-    return run
 
 
 class _Expected:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,9 @@ class Described(NamedTuple):
     """Shapes of the same elements, such as () for {1}."""
 
 
+MAX_FORMS = 64
+"""Forms of ``out`` that each of those remembers."""
+
 Describe = Callable[..., "Operator | Described"]
 """``describe(*input_descs, *attributes)``; an absent optional input is ``None``."""
 
@@ -52,6 +56,13 @@ def call(
         out: an array for the output, or a tuple of them; allocated when absent.
         device: a target's name; ``None`` is where the inputs are.
     """
+    if out is None and len(inputs) == 1 and type(x := inputs[0]) is np.ndarray:  # the most frequent call, by the shortest way
+        try:
+            plan = _plans.get((describe, device, attributes, x.dtype, x.shape, x.strides, x.flags.aligned))
+        except TypeError:  # an attribute that cannot be hashed
+            plan = None
+        if plan is not None:
+            return plan.run_one(x)
     views: list[NumpyArray | None] = []
     forms: list[Any] = [describe, device, attributes]
     restore = None
@@ -94,10 +105,8 @@ def _make_plan(
     plan = _Plan(described, targets.resolve(device or "cpu"), copies, absent=any(view is None for view in views))
     if len(_plans) >= MAX_PLANS:
         _plans.clear()
-    try:
+    with suppress(TypeError):  # the attribute that cannot be hashed
         _plans[key] = plan
-    except TypeError:
-        pass
     return plan
 
 
@@ -111,60 +120,75 @@ class _Plan:
         self._copies = copies
         self._absent = absent
         outputs = desc.outputs()
-        self._results = tuple(
-            (
-                shapes[i] if shapes and shapes[i] is not None else out.sizes,
-                np.dtype(dtypes[i]) if dtypes and dtypes[i] else out.data_type.numpy,
-            )
-            for i, out in enumerate(outputs)
-        )
+        own: tuple[None, ...] = (None,) * len(outputs)
+        self._results = [
+            (out.sizes if shape is None else shape, out.data_type.numpy if dtype is None else np.dtype(dtype))
+            for out, dtype, shape in zip(outputs, dtypes or own, shapes or own, strict=True)
+        ]
         self._empty = any(t is not None and t.element_count == 0 for _, t in desc.tensors())
         self._launch = None if self._empty else _launch(desc, target)
+        self._quick = None if copies or self._launch is None else self._launch.run
         self._into: dict[Any, Any] = {}
+
+    def run_one(self, view: NumpyArray) -> tuple[NumpyArray, ...]:
+        """``run`` for a single input."""
+        if self._quick is None:
+            return self.run([view])
+        results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])
+        self._quick(view, *results)
+        return results
 
     def run(self, views: list[NumpyArray | None]) -> tuple[NumpyArray, ...]:
         """Run into new arrays."""
         if self._copies:
             views = [None if view is None else _kernel_form(view) for view in views]
-        results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])  # type: ignore[arg-type]
+        results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])
         if self._launch is None:
             self._answer_empty(views, results)
         else:
-            self._launch(*([v for v in views if v is not None] if self._absent else views), *results)
+            self._launch.run(*([v for v in views if v is not None] if self._absent else views), *results)
         return results
 
     def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
         """Run into the caller's arrays, directly where a kernel can write to them."""
         given = out if isinstance(out, tuple) else (out,)
+        if not self._copies:
+            form = tuple([(a.dtype, a.shape, a.strides) if type(a) is np.ndarray and a.flags.behaved else None for a in given])
+            launch = self._into.get(form)
+            if launch is not None and not _may_share_memory(views, given):
+                launch.run(*([v for v in views if v is not None] if self._absent else views), *given)
+                return given
         self._check_out(given)
-        targets_ = [arrays.view(array, f"{self._desc.NAME} out") for array in given]
-        if not self._run_directly(views, targets_):
-            for array, result in zip(targets_, self.run(views), strict=True):
+        results = [arrays.view(array, f"{self._desc.NAME} out") for array in given]
+        if not self._run_directly(views, results):
+            for array, result in zip(results, self.run(views), strict=True):
                 np.copyto(array, result)
         return given
 
     def _run_directly(self, views: list[NumpyArray | None], out: list[NumpyArray]) -> bool:
+        """Run into arrays that have been checked, unless a kernel cannot write to them as they lie."""
         if self._empty or any(not _takes(array) for array in out):
             return False
         sources = [_kernel_form(view) for view in views if view is not None]
         pairs = [(s, o) for s in sources for o in out] + [(p, o) for i, o in enumerate(out) for p in out[:i]]
         shared = [pair for pair in pairs if arrays.overlaps(*pair)]
-        same = [s for s, o in shared if s.__array_interface__ == o.__array_interface__]
-        if shared and not (len(out) == 1 and len(shared) == len(same) == 1 and self._desc.IN_PLACE):
+        in_place = len(out) == len(shared) == 1 and _are_one(*shared[0]) and self._desc.IN_PLACE
+        if shared and not in_place:
             return False
-        layouts = tuple(array.strides for array in out)
-        key = (layouts, bool(shared))
-        launch = self._into.get(key)
+        form = ("in place" if in_place else "apart", *((a.dtype, a.shape, a.strides) for a in out))
+        launch = self._into.get(form)
         if launch is None:
             desc = self._with_layouts(out)
             try:
                 desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
             except InvalidArgument:  # elements that share an address: let NumPy sort that out
                 return False
-            if len(self._into) >= 64:
+            if len(self._into) >= MAX_FORMS:
                 self._into.clear()
-            launch = self._into[key] = _launch(desc, self._target, in_place=bool(shared))
-        launch(*([s for s in sources if not any(s is t for t in same)]), *out)
+            launch = self._into[form] = _launch(desc, self._target, in_place)
+            if not in_place:
+                self._into[form[1:]] = launch  # next time without all this
+        launch.run(*([] if in_place else sources), *out)
         return True
 
     def _with_layouts(self, out: list[NumpyArray]) -> Operator:
@@ -175,7 +199,7 @@ class _Plan:
             for name, desc, array in zip(names, descs, out, strict=True)
             if array.ndim == desc.rank
         }
-        return dataclasses.replace(self._desc, **changed)
+        return dataclasses.replace(self._desc, **changed)  # type: ignore[type-var] # its subclasses are dataclasses
 
     def _check_out(self, given: tuple[Any, ...]) -> None:
         names = [name for name, desc in self._desc.tensors(Role.OUTPUT) if desc is not None]
@@ -201,6 +225,18 @@ def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> A
     from tvmdml.compiler import Launch
 
     return Launch(target.kernel(desc.canonical(), in_place), target)
+
+
+def _are_one(one: NumpyArray, other: NumpyArray) -> bool:
+    """Whether two arrays are the same elements in the same order."""
+    return one.__array_interface__ == other.__array_interface__
+
+
+def _may_share_memory(views: list[NumpyArray | None], out: tuple[NumpyArray, ...]) -> bool:
+    """Whether an output's range of memory meets another array's."""
+    return any(v is not None and np.may_share_memory(v, o) for v in views for o in out) or any(
+        np.may_share_memory(p, o) for i, o in enumerate(out) for p in out[:i]
+    )
 
 
 def _takes(array: NumpyArray) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
-import inspect
+import importlib.util
 import json
 from collections.abc import Callable
+from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml import _imports
@@ -69,11 +69,11 @@ def digest(manifest: dict[str, object]) -> str:
 def _source_stamp(module: str, schedules: str) -> str:
     """A hash of all source that shapes an operator's kernels: a changed schedule never meets an old kernel."""
     names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", f"tvmdml.schedules.{schedules}"]
-    names += [f"tvmdml.schedules.{schedules}.{name}" for name in ("_default", module)]
+    names += [f"tvmdml.schedules.{schedules}.{name}" for name in ("_default", "_leaves", module)]
     stamp = hashlib.sha256()
     for name in names:
-        try:
-            stamp.update(inspect.getsource(importlib.import_module(name)).encode())
-        except (ModuleNotFoundError, OSError):
-            stamp.update(name.encode())  # no schedule of its own, or installed without source
+        spec = importlib.util.find_spec(name)
+        # An operator may have no schedule of its own, and a package may be installed without its source.
+        source = spec.loader.get_source(name) if spec and isinstance(spec.loader, InspectLoader) else None
+        stamp.update((source or name).encode())
     return stamp.hexdigest()[:16]

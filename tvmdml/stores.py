@@ -60,7 +60,7 @@ class DiskStore:
         manifest = self._manifest(digest)
         try:
             stored = json.loads(manifest.read_bytes())
-            artifact = manifest.parent / stored["artifact"]
+            artifact = manifest.parent / str(stored["artifact"])
             if artifact.suffix not in suffixes or artifact.parent != manifest.parent:
                 return None
             content = artifact.read_bytes()

@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 Each = Callable[[int], AbstractContextManager[Any]]
 """How a target runs independent items: ``with each(n) as i:`` states that the items 0 to n - 1 may run in any order, at once."""
 
+# What TVM's CPU code generator keeps in registers or on the stack. (Its "local" calls for a workspace from the runtime.)
+_REGISTERS = "global"
 # Buffers carry no length: an index is right by construction, and the launcher has checked the memory behind it.
 _UNBOUNDED = 1 << 48
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # Python looking at the module
+        raise AttributeError(name)
     _imports.tvm()
     from tvm.tirx.script import builder
 
@@ -85,15 +89,17 @@ class Variable:
 
     def __init__(self, dtype: str, initial: Any = None) -> None:
         t = _builder()
-        self._buffer = t.alloc_buffer((1,), dtype, scope="local")
+        self._buffer = t.alloc_buffer((1,), dtype, scope=_REGISTERS)
         if initial is not None:
             self.set(initial)
 
     @property
     def value(self) -> Any:
+        """What it holds."""
         return self._buffer[0]
 
     def set(self, value: Any) -> None:
+        """Write to it."""
         _builder().buffer_store(self._buffer, value, [0])
 
 
@@ -121,7 +127,7 @@ def either(condition: Any, then: Any, otherwise: Any) -> None:
 
 
 def loop(extent: Any, parallel: bool = False) -> Any:
-    """A loop from 0 up to ``extent``: ``with loop(n) as i:``."""
+    """Run the statements for each index from 0 up to the extent; entering it gives the index."""
     t = _builder()
     return (t.parallel if parallel else t.serial)(i64(0), extent)
 
@@ -153,7 +159,7 @@ def word(value: int, bits: int) -> Any:
     """An unsigned constant of ``bits`` bits; -1 is all ones. (TVM makes 64-bit ones only up to 2**63.)"""
     value &= (1 << bits) - 1
     if value >> 63:
-        return _builder().cast(i64(value - (1 << 64)), f"uint{bits}")
+        return _builder().reinterpret(f"uint{bits}", i64(value - (1 << 64)))
     return const(value, f"uint{bits}")
 
 

@@ -6,12 +6,14 @@ import math
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from tvmdml.enums import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, message
+
+D = TypeVar("D", bound="TensorDesc")
 
 MAX_RANK = 8
 MAX_ELEMENTS = 2**32 - 1
@@ -201,7 +203,7 @@ class TensorDesc:
         """Smallest buffer that holds the tensor, rounded up to a multiple of 4 (``DMLCalcBufferTensorSize``)."""
         return (self.span * self.data_type.itemsize + 3) // 4 * 4
 
-    def with_sizes(self, sizes: Iterable[int], data_type: TensorDataType | None = None) -> TensorDesc:
+    def with_sizes(self: D, sizes: Iterable[int], data_type: TensorDataType | None = None) -> D:
         """A packed tensor of these sizes, of the same data type unless another is named."""
         return type(self)(self.data_type if data_type is None else data_type, tuple(sizes))
 

@@ -20,7 +20,8 @@ def kernel(desc: Operator, target: Target, in_place: bool) -> Kernel:
     parallel = target.tasks() > 1
 
     def each(items: int) -> AbstractContextManager[Any]:
-        return T.loop(T.i64(items), parallel=parallel and items >= LEAST_PARALLEL_ITEMS)
+        frame: AbstractContextManager[Any] = T.loop(T.i64(items), parallel=parallel and items >= LEAST_PARALLEL_ITEMS)
+        return frame
 
     # The descriptor's text names every size, stride and attribute, and so everything that the code is made from.
     parameters = (("desc", repr(desc)), ("parallel", parallel), ("in_place", in_place))

@@ -15,7 +15,7 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-LEAST_TASK_BYTES = 1 << 21
+LEAST_TASK_BYTES = 1 << 22
 """A thread's share has to be at least this large."""
 
 
@@ -30,6 +30,8 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
     begin, end = desc.diagonal_fill_begin, desc.diagonal_fill_end
     inverted = begin > end  # then the value goes outside of [end, begin)
     dense = width == 1 or all(layout[-1] == 1 for layout in layouts)
+    # Zeros all over are one long fill; the band is then stored on top, still in cache.
+    zero_first = source is None and not inverted and result.is_packed
     value = bits(desc.element())
     return Kernel(
         "diagonal_matrix",
@@ -40,9 +42,10 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
             ("inverted", inverted),
             ("batch_rank", len(batch)),
             ("dense", dense),
+            ("zero_first", zero_first),
             ("parallel", tasks > 1),
         ),
-        lambda: _rows(itemsize, source is not None, inverted, len(batch), dense, tasks > 1),
+        lambda: _rows(itemsize, source is not None, inverted, len(batch), dense, zero_first, tasks > 1),
         scalars=(
             tasks, height, width, min(begin, end), max(begin, end),
             value - (1 << 64) if value >> 63 else value,  # 64 bits pass as a signed integer
@@ -51,7 +54,9 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
     )  # fmt: skip
 
 
-def _rows(itemsize: int, has_input: bool, inverted: bool, batch_rank: int, dense: bool, parallel: bool) -> PrimFunc:
+def _rows(
+    itemsize: int, has_input: bool, inverted: bool, batch_rank: int, dense: bool, zero_first: bool, parallel: bool
+) -> PrimFunc:
     unsigned = f"uint{8 * itemsize}"
     with T.function() as f:
         source = f.buffer("input", unsigned) if has_input else None
@@ -70,6 +75,8 @@ def _rows(itemsize: int, has_input: bool, inverted: bool, batch_rank: int, dense
 
         def rest(into: Any, start: Any, begin: Any, end: Any) -> None:
             """What stands outside the value: the input's elements, or zeros."""
+            if zero_first:
+                return
             if source is None:
                 fill(into, begin, end, T.const(0, unsigned))
                 return
@@ -81,6 +88,8 @@ def _rows(itemsize: int, has_input: bool, inverted: bool, batch_rank: int, dense
             for size in batch:
                 rows = rows * size
             begin, end = share(number, tasks, rows)
+            if zero_first:
+                fill(T.let(begin * width), T.i64(0), T.let((end - begin) * width), T.const(0, unsigned))
             with T.loop(end - begin) as r:
                 *at, y = T.unravel(begin + r, [*batch, height])
                 into = T.let(T.dot(at, steps_out) + y * row_out)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tvmdml.schedules.cpu import _leaves as leaves
 from tvmdml.schedules.cpu import per_task, share, split
 
 from tvmdml import tensorir as T
@@ -15,8 +16,11 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-LEAST_TASK_BYTES = 1 << 21
-"""A thread's share has to be at least this large: what is smaller lies in a core's own cache, and is done sooner than handed over."""
+LEAST_TASK_BYTES = 1 << 22
+"""A thread's share has to be at least this large: less lies in a core's own cache, and is done sooner than handed over."""
+
+LEAST_ALIGNED = 4096
+"""Elements from which on a run is worth aligning."""
 
 
 def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
@@ -54,14 +58,25 @@ def _rows(desc: ElementWiseRound, rank: int, dense: bool, in_place: bool, parall
         sizes, steps_in, steps_out = f.scalars("size", rank), f.scalars("in", rank), f.scalars("out", rank)
         step_in, step_out = (T.i64(1), T.i64(1)) if dense else (steps_in[-1], steps_out[-1])
 
-        def run(offset_in: object, offset_out: object, begin: object, end: object) -> None:
-            with T.loop(end - begin) as i:
-                value = source[offset_in + (begin + i) * step_in]
-                T.store(result, offset_out + (begin + i) * step_out, rounding(desc.rounding_mode, value, data_type))
+        def piece(offset_in: Any, offset_out: Any, length: Any) -> None:
+            with T.loop(length) as i:
+                value = source[offset_in + i * step_in]
+                T.store(result, offset_out + i * step_out, rounding(desc.rounding_mode, value, data_type))
 
-        def task(number: object) -> None:
+        def run(offset_in: Any, offset_out: Any, length: Any) -> None:
+            if not dense:
+                piece(offset_in, offset_out, length)
+                return
+            # Up to a cache line's beginning first: stores that straddle two lines cost a long run an eighth of its speed.
+            past = T.truncdiv(leaves.misalignment(result, offset_out), T.i64(data_type.itemsize))
+            head = T.let(T.Select((past > 0) & (length >= LEAST_ALIGNED), T.i64(64 // data_type.itemsize) - past, T.i64(0)))
+            piece(offset_in, offset_out, head)
+            piece(T.let(offset_in + head), T.let(offset_out + head), length - head)
+
+        def task(number: Any) -> None:
             if rank == 1:
-                run(T.i64(0), T.i64(0), *share(number, tasks, sizes[0]))
+                begin, end = share(number, tasks, sizes[0])
+                run(T.let(begin * step_in), T.let(begin * step_out), T.let(end - begin))
                 return
             rows = sizes[0]
             for size in sizes[1:-1]:
@@ -69,7 +84,8 @@ def _rows(desc: ElementWiseRound, rank: int, dense: bool, in_place: bool, parall
             begin, end = share(number, tasks, rows)
             with T.loop(end - begin) as r:
                 at = T.unravel(begin + r, sizes[:-1])
-                run(T.let(T.dot(at, steps_in[:-1])), T.let(T.dot(at, steps_out[:-1])), T.i64(0), sizes[-1])
+                run(T.let(T.dot(at, steps_in[:-1])), T.let(T.dot(at, steps_out[:-1])), sizes[-1])
 
-        per_task(tasks, parallel, task)
+        with leaves.available():
+            per_task(tasks, parallel, task)
     return f.result()

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 BLOCK = 64
 """Elements counted together: long enough to vectorise, short enough that an empty block is likely."""
-LEAST_TASK_ELEMENTS = 1 << 17
+LEAST_TASK_ELEMENTS = 1 << 20
 """A task has to have at least this many elements."""
 
 
 def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
     """Dimensions keep their meaning; only leading ones of size 1 are dropped, whose coordinates are all zero."""
-    source, count, result = desc.input_tensor, desc.output_count_tensor, desc.output_coordinates_tensor
+    source, result = desc.input_tensor, desc.output_coordinates_tensor
     rank = max(source.effective_rank, 1)
     sizes, steps = source.sizes[-rank:], source.layout[-rank:]
     tasks = split(source.element_count, target.tasks(), LEAST_TASK_ELEMENTS)
@@ -120,7 +120,8 @@ class _Writer:
             offset = T.let(T.dot(at, self.steps))
             self._blocks(length, lambda first, size: total.set(total.value + self._count_in(offset, first, size)))
 
-        self._over_runs(*share(task, self.tasks, self.elements), run)
+        begin, end = share(task, self.tasks, self.elements)
+        self._over_runs(begin, end, run)
         T.store(self.starts, task + 1, total.value)
 
     def _sum_counts(self) -> None:
@@ -131,7 +132,8 @@ class _Writer:
     def _write_task(self, task: Any) -> None:
         rows = T.Variable("int64", self.starts[task])
         stop = T.let(self.starts[task + 1])
-        self._over_runs(*share(task, self.tasks, self.elements), lambda at, length: self._write_run(at, length, rows, stop))
+        begin, end = share(task, self.tasks, self.elements)
+        self._over_runs(begin, end, lambda at, length: self._write_run(at, length, rows, stop))
 
     def _write_run(self, at: list[Any], length: Any, rows: T.Variable, stop: Any) -> None:
         """Write the rows of a stretch of one innermost row.

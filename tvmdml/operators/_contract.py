@@ -47,7 +47,7 @@ class Role(Enum):
     OUTPUT = "output tensor"
     UINT = "integer from 0 to 4294967295"
     INT = "integer from -2147483648 to 2147483647"
-    FLOAT = "number"
+    FLOAT = "number, kept in single precision"
     SCALAR = "number"
     BOOL = "true or false"
     UINTS = "sequence of integers from 0 to 4294967295"

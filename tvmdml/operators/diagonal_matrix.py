@@ -162,7 +162,7 @@ def _check_value(desc: DiagonalMatrix | DiagonalMatrix1, data_type: TensorDataTy
             abs(desc.value) < 2**1024 or isinstance(desc.value, float), "value", desc.value, "a number that a float can hold"
         )
         return
-    limits = np.iinfo(data_type.numpy)
+    limits = np.iinfo(data_type.tvm)
     whole = math.isfinite(desc.value) and (truncate or desc.value == math.trunc(desc.value))
     fits = whole and limits.min <= math.trunc(desc.value) <= limits.max
     desc.require(fits, "value", desc.value, f"an integer from {limits.min} to {limits.max}, to fill {data_type.tvm}")

@@ -23,11 +23,11 @@ _U32_64 = (TensorDataType.UINT32, TensorDataType.UINT64)
 
 
 class NonzeroCoordinates(Operator):
-    """The coordinates of every element that is not zero, in the order of the elements (``DML_NONZERO_COORDINATES_OPERATOR_DESC``).
+    """Where every element that is not zero lies, in the order of the elements (``DML_NONZERO_COORDINATES_OPERATOR_DESC``).
 
-    Both zeros are zero; NaN is not. The count tensor has one element. The coordinates have sizes {1, …, 1, M, N}: M is the number of
-    elements of the input, N lies between the input's effective rank (at least 1) and its rank, and a row holds the last N
-    coordinates. Rows at and after the count are undefined.
+    Both zeros are zero; NaN is not. The count tensor has one element. The coordinates have sizes {1, …, 1, M, N}: M is the
+    number of elements of the input, N lies between the input's effective rank (at least 1) and its rank, and a row holds the
+    last N coordinates. Rows at and after the count are undefined.
     """
 
     NAME = "NONZERO_COORDINATES"
@@ -135,10 +135,19 @@ def nonzero_coordinates(
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device))
-    return found.coordinates[: int(found.count[0])] if trim else found
+    return _trim(found) if trim else found
 
 
 non_zero_coordinates = nonzero_coordinates
+
+
+def _trim(found: NonzeroCoordinatesResult) -> AnyArray:
+    count = int(found.count[0])
+    rows = found.coordinates[:count]
+    if count * 2 > len(found.coordinates):
+        return rows
+    # A view would keep room for every element alive for the sake of a few rows.
+    return rows.clone() if hasattr(rows, "clone") else rows.copy() if hasattr(rows, "copy") else rows
 
 
 def _describe(input: ArrayTensorDesc, index_dtype: Any) -> Described:  # noqa: A002

@@ -38,11 +38,11 @@ _SINCE_2_1 = (
 
 
 class TopK1(Operator):
-    """The K largest (``DECREASING``) or smallest (``INCREASING``) elements of each sequence along an axis (``DML_TOP_K1_OPERATOR_DESC``).
+    """The K largest or smallest elements of each sequence along an axis, with positions (``DML_TOP_K1_OPERATOR_DESC``).
 
-    They come in order, equal ones by ascending position, in both directions. -0 equals +0; NaN ranks above +infinity, and all NaN
-    are equal. A value is a copy of the input's element, so a NaN's payload and a zero's sign survive.
-    The outputs have the input's sizes, but K along the axis.
+    ``DECREASING`` is the largest first. They come in order, equal ones by ascending position, in both directions. -0 equals
+    +0; NaN ranks above +infinity, and all NaN are equal. A value is a copy of the input's element, so a NaN's payload and a
+    zero's sign survive. The outputs have the input's sizes, but K along the axis.
     """
 
     NAME = "TOP_K1"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 _SYMBOL = "main"
+_WORKSPACE = b"__TVMBackendAllocWorkspace"
 # What `source` calls a form of the code, and what TVM calls it.
 _SOURCES = {"llvm": "ll", "asm": "asm"}
 
@@ -101,8 +102,11 @@ class _CpuBuild(Build):
     def write(self, folder: Path) -> Path | None:
         obj = folder / "kernel.o"
         self._executable.mod.write_to_file(str(obj))
-        if not obj.exists() or obj.stat().st_size == 0:
+        content = obj.read_bytes() if obj.exists() else b""
+        if not content:
             raise OSError(f"{obj} could not be written")
+        if _WORKSPACE in content:  # only TVM's full runtime has it; without that the kernel would crash
+            raise CompileError("the kernel asks the runtime for a workspace: a schedule states its scratch as temporaries")
         return link.link(obj) or (obj if link.object_loader() else None)
 
     def launcher(self) -> Launcher:

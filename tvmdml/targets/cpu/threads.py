@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import functools
 import itertools
+import operator
 import os
 import queue
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from tvmdml import _imports
@@ -46,24 +49,52 @@ def thread_count() -> int:
 
 
 class _Job:
-    """One parallel loop: tasks 0 to count - 1, each claimed by whichever thread comes first."""
+    """One parallel loop: task 0 is the caller's, the others are claimed by whichever worker comes first."""
 
     def __init__(self, address: int, data: int, count: int) -> None:
         self._task = _TASK(address)
-        self._data = data
         self._group = ctypes.pointer(_Group(None, count))
+        self._data = data
         self._count = count
-        self._claims = itertools.count()
+        self._claims = itertools.count(1)
         self._ended = itertools.count(1)
-        self.finished = threading.Semaphore(0)
+        self._finished = threading.Lock()
+        self._finished.acquire()
         self.status = 0
 
     def work(self) -> None:
-        """Run tasks until none is left to claim."""
+        """Run tasks until none is left to claim: what a worker does."""
         while (task := next(self._claims)) < self._count:
             self.status |= self._task(task, self._group, self._data)
-            if next(self._ended) == self._count:
-                self.finished.release()
+            if next(self._ended) == self._count - 1:
+                self._finished.release()
+
+    def run_alone(self) -> None:
+        """Run every task here, in order."""
+        for task in range(self._count):
+            self.status |= self._task(task, self._group, self._data)
+
+    def run_first_and_wait(self, hand_over: Callable[[], None]) -> None:
+        """Run task 0 here, and return when all are done: what the caller does.
+
+        A signal handler may raise in the caller after any line, and the tasks use the caller's memory. So whatever comes, each
+        step is taken exactly once and all are waited for; an interrupt is passed on after that. A step and the note that it was
+        taken are one call into C (a list extended by a map), with no line of Python between them for a signal to come in at.
+        """
+        steps = (hand_over, functools.partial(self._task, 0, self._group, self._data), self._finished.acquire)
+        results: list[Any] = []
+        interrupted = False
+        while len(results) < len(steps):
+            try:
+                results.extend(map(_call, steps[len(results) :]))
+            except KeyboardInterrupt:
+                interrupted = True
+        self.status |= results[1]
+        if interrupted:
+            _thread.interrupt_main()
+
+
+_call = operator.methodcaller("__call__")
 
 
 class _Pool:
@@ -80,29 +111,20 @@ class _Pool:
         count = count if count > 0 else thread_count()
         job = _Job(address, data, count)
         if count == 1 or getattr(self._inside, "worker", False):
-            job.work()
-            return job.status
-        # The calling thread only waits. A signal handler may raise in it at any line, and the tasks use the caller's memory:
-        # whatever comes, they are waited for, and an interrupt is passed on after that.
-        interrupted = False
-        handed = done = False
-        while not done:
-            try:
-                if not handed:
-                    self._start(count)
-                    for _ in range(count):
-                        self._jobs.put(job)  # one entry is enough for the work to be done, so repeating is harmless
-                    handed = True
-                done = job.finished.acquire()
-            except KeyboardInterrupt:
-                interrupted = True
-        if interrupted:
-            _thread.interrupt_main()
+            job.run_alone()
+        else:
+            job.run_first_and_wait(functools.partial(self._hand_over, job, count - 1))
         return job.status
+
+    def _hand_over(self, job: _Job, workers: int) -> None:
+        if self._started < workers:
+            self._start(workers)
+        for _ in range(workers):
+            self._jobs.put(job)  # a worker takes tasks until none is left, so handing over twice does no harm
 
     def _start(self, count: int) -> None:
         with self._lock:
-            for _ in range(min(count, thread_count()) - self._started):
+            for _ in range(count - self._started):
                 threading.Thread(target=self._run, name="tvmdml", daemon=True).start()
                 self._started += 1
 

@@ -1,0 +1,188 @@
+"""The JSON of a model: every value with the place where it stands, so that a mistake can be pointed at."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tvmdml.errors import ModelError, TvmdmlError, message
+
+T = TypeVar("T")
+
+MAX_MODEL_BYTES = 1 << 28
+"""A model is read as a whole; data of this size belongs in a file of its own."""
+_UINT64 = 2**64 - 1
+_SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_DECODER_TERM = re.compile(r"b'(\w+)'|U\+([0-9a-f]{4,6})")
+
+
+class Node:
+    """A JSON value, the file that it is from and its path in there, such as ``dispatchables.topk.desc.Axis``."""
+
+    __slots__ = ("file", "path", "value")
+
+    def __init__(self, value: Any, file: str, path: str = "") -> None:
+        self.value, self.file, self.path = value, file, path
+
+    # -- What can be wrong with it --------------------------------------------------------------------------------
+
+    @property
+    def where(self) -> str:
+        """File and path, as messages begin."""
+        return f"{self.file}: {self.path}" if self.path else self.file
+
+    def error(self, given: object, allowed: str, advice: str = "") -> ModelError:
+        """What to raise for this value."""
+        return ModelError(message(self.where, given, allowed, advice))
+
+    def wrong(self, allowed: str, advice: str = "") -> ModelError:
+        """What to raise when the value itself is not of what is allowed."""
+        return self.error(shown(self.value), allowed, advice)
+
+    def blame(self, error: TvmdmlError, name: str, fields: Iterable[str] = ()) -> ModelError:
+        """What to raise for an error of the core about this value, which the core calls ``name``.
+
+        ``TOP_K1 output_value_tensor.sizes: given …`` becomes ``<file>: <path>.OutputValueTensor.Sizes: given …``.
+        """
+        where, _, rest = str(error).partition(": ")
+        inside = re.sub(r"(^|_|\.)([a-z])", lambda m: m[1].strip("_") + m[2].upper(), where.removeprefix(name).lstrip(" ."))
+        if where.startswith(name) and re.split(r"\W", inside)[0] in fields:
+            return ModelError(f"{self._within(f'.{inside}').where}: {rest}")
+        return ModelError(f"{self.where}: {error}")
+
+    # -- What is inside it ----------------------------------------------------------------------------------------
+
+    def members(self) -> dict[str, Node]:
+        """The fields of an object."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("an object, {…}")
+        return {name: self._within(_step(name), value) for name, value in self.value.items()}
+
+    def items(self) -> list[Node]:
+        """The items of a list."""
+        if not isinstance(self.value, list):
+            raise self.wrong("a list, […]")
+        return [self._within(f"[{i}]", value) for i, value in enumerate(self.value)]
+
+    def get(self, *names: str) -> Node | None:
+        """The field of the first of these names that is there and not null."""
+        members = self.members()
+        return next((members[name] for name in names if name in members and members[name].value is not None), None)
+
+    def need(self, name: str, allowed: str) -> Node:
+        """The field of this name, which has to be there."""
+        found = self.get(name)
+        if found is None:
+            raise self._within(_step(name)).error("nothing", allowed, "The field has to be there.")
+        return found
+
+    def only(self, known: Iterable[str], ignored: Iterable[str] = ()) -> None:
+        """Refuse fields that are neither known nor, for being of no meaning here, ignored."""
+        known = list(known)
+        for name, node in self.members().items():
+            if name not in known and name not in ignored:
+                close = {k.lower(): k for k in known}
+                likely = difflib.get_close_matches(name.lower(), close, n=1)
+                advice = f"Did you mean {close[likely[0]]}?" if likely else "Remove it."
+                raise node.error("an unknown field", ", ".join(known) or "no fields", advice)
+
+    # -- What it is -----------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """A string."""
+        if not isinstance(self.value, str):
+            raise self.wrong("a string")
+        return self.value
+
+    def flag(self) -> bool:
+        """True or false."""
+        if not isinstance(self.value, bool):
+            raise self.wrong("true or false")
+        return self.value
+
+    def integer(self, low: int = 0, high: int = _UINT64) -> int:
+        """An integer within bounds."""
+        if type(self.value) is not int or not low <= self.value <= high:
+            raise self.wrong(f"an integer from {low} to {high}")
+        return self.value
+
+    def number(self) -> int | float:
+        """A number, or the name of one that JSON cannot write."""
+        found = as_number(self.value)
+        if found is None:
+            raise self.wrong('a number, "nan", "inf" or "-inf"')
+        return found
+
+    def choice(self, choices: Mapping[str, T], prefix: str = "") -> T:
+        """What a name stands for; its case is free and the prefix may be left out."""
+        name = self.text().lower().removeprefix(prefix.lower())
+        for choice, meaning in choices.items():
+            if choice.lower() == name:
+                return meaning
+        raise self.wrong(", ".join(choices), f"The prefix {prefix} may stand before it." if prefix else "")
+
+    def _within(self, step: str, value: Any = None) -> Node:
+        return Node(value, self.file, (self.path + step).removeprefix("."))
+
+
+def as_number(value: object) -> int | float | None:
+    """The number that a JSON value means, if it means one."""
+    if isinstance(value, str):
+        return _SPECIAL_NUMBERS.get(value.lower())
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def shown(value: Any) -> str:
+    """A JSON value as a message shows it: short."""
+    if isinstance(value, dict):
+        return f"an object of {', '.join(value)}"[:80] if value else "an empty object"
+    if isinstance(value, list) and len(value) > 8:
+        return f"a list of {len(value)} items"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def read(path: Path) -> Node:
+    """The root of a model file.
+
+    Raises:
+        ModelError: it cannot be read, or is no JSON.
+    """
+    file, wanted = str(path), f"a file of JSON of at most {MAX_MODEL_BYTES >> 20} MiB"
+    try:
+        # Only a regular file has an end for sure.
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_MODEL_BYTES:
+            raise ModelError(message(file, "a folder, a device or a larger file", wanted, "Large data goes in .npy files."))
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise ModelError(message(file, f"a file that cannot be read ({error})", wanted)) from None
+    return Node(_decode(text, file), file)
+
+
+def _decode(text: str, file: str) -> Any:
+    import pyjson5
+
+    try:
+        return pyjson5.decode(text)
+    except pyjson5.Json5Exception as error:
+        said = _DECODER_TERM.sub(lambda m: m[1] or repr(chr(int(m[2], 16))), str(error.args[0]))
+        problem, _, rest = said.partition(" near ")
+        position = re.match(r"\d+", rest)
+        before = text[: int(position[0]) - 1 if position else 0]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        given = f"text that is no JSON ({problem}{rest[position.end() :] if position else ''})"
+        raise ModelError(
+            message(f"{file}: line {line}, column {column}", given, "JSON; comments and trailing commas may be in it")
+        ) from None
+
+
+def _step(name: str) -> str:
+    """How a path goes on to a field: ``.Axis``, or ``["my input"]`` for a name that a dot would not set apart."""
+    return f".{name}" if re.fullmatch(r"[\w$-]+", name) else f"[{json.dumps(name, ensure_ascii=False)}]"

@@ -1,0 +1,307 @@
+"""A model's resources: named buffers of bytes, and what stands in them at first."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.dxdispatch.nodes import Node, as_number
+from tvmdml.errors import InvalidArgument, ModelError
+from tvmdml.tensors import TYPE_NAMES, TensorDataType
+
+Buffer = np.ndarray[Any, np.dtype[np.uint8]]
+
+DATA_TYPE_PREFIX = "DML_TENSOR_DATA_TYPE_"
+_DATA_TYPES: Mapping[str, TensorDataType | None] = {**TensorDataType.__members__, "UNKNOWN": None}
+_MAX_COUNT = 2**32 - 1
+_CHUNK = 1 << 16
+_IMAGES = (".bmp", ".jpeg", ".jpg", ".png")
+_FIELDS = ("initialValues", "initialValuesDataType", "initialValuesOffsetInBytes", "sizeInBytes", "type")
+
+
+class Initial(NamedTuple):
+    """What stands in a buffer at first."""
+
+    data_type: TensorDataType | None
+    """``None`` when it is no single one: UNKNOWN."""
+    size: int
+    """Bytes."""
+    write: Callable[[Buffer], None]
+    """Writes exactly that many."""
+
+
+class Resource(NamedTuple):
+    """The declaration of a buffer."""
+
+    node: Node
+    initial: Initial
+    offset: int
+    """Where the initial values start, in bytes."""
+    size: int
+    """Bytes, as declared or needed."""
+
+    @property
+    def data_type(self) -> TensorDataType | None:
+        """The type that it is printed and written in."""
+        return self.initial.data_type
+
+    def elements(self, buffer: Buffer, size: int) -> np.ndarray[Any, Any]:
+        """The first ``size`` bytes as elements."""
+        assert self.data_type is not None
+        count = min(size, len(buffer)) // self.data_type.itemsize
+        return buffer[: count * self.data_type.itemsize].view(self.data_type.numpy)
+
+
+def read(node: Node, folders: tuple[Path, ...]) -> Resource:
+    """The resource that a node declares; relative paths are looked up in the folders, in their order.
+
+    Raises:
+        ModelError: it declares none.
+    """
+    node.only(_FIELDS, ignored=("resampleMode", "resampleSize"))  # for images alone
+    if kind := node.get("type"):
+        kind.choice({"buffer": None})
+    named = node.get("initialValuesDataType")
+    data_type = named.choice(_DATA_TYPES, DATA_TYPE_PREFIX) if named else None
+    initial = _initial(node, node.need("initialValues", "the values that the buffer starts with"), data_type, folders)
+    offset_node, size_node = node.get("initialValuesOffsetInBytes"), node.get("sizeInBytes")
+    offset = offset_node.integer() if offset_node else 0
+    size = size_node.integer(1) if size_node else offset + initial.size
+    if size < offset + initial.size:
+        allowed = f"at least {offset + initial.size}: {initial.size} bytes of initial values at offset {offset}"
+        raise (size_node or node).error(f"{size} bytes", allowed, "Leave sizeInBytes out to have it computed.")
+    return Resource(node, initial, offset, size)
+
+
+def allocate(resources: Mapping[str, Resource]) -> dict[str, Buffer]:
+    """Buffers for all resources, with their initial values.
+
+    Raises:
+        ModelError: they do not fit in memory, or a file of values cannot be read.
+    """
+    free = _available_memory()
+    if sum(r.size for r in resources.values()) > free:
+        largest = max(resources.values(), key=lambda r: r.size)
+        raise largest.node.error(f"{largest.size} bytes", f"{free} for all resources together, the memory free on this machine")
+    return {name: _allocate(resource) for name, resource in resources.items()}
+
+
+def _allocate(resource: Resource) -> Buffer:
+    try:
+        # In words of 8 bytes: aligned for every type, and past the 4 bytes that DirectML rounds tensors up to.
+        buffer = np.zeros(-(-resource.size // 8), np.uint64).view(np.uint8)
+        resource.initial.write(buffer[resource.offset : resource.offset + resource.initial.size])
+    except (MemoryError, OSError) as error:
+        given = f"{resource.size} bytes that cannot be had ({error})"
+        raise resource.node.error(given, "what fits in memory, from a file that can be read") from None
+    return buffer[: -(-resource.size // 4) * 4]
+
+
+def _available_memory() -> int:
+    """Bytes that can be used before the system ends processes; allocating more would seem to work at first."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with suppress(OSError):
+        if match := re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text()):
+            found.append(int(match[1]) << 10)
+    with suppress(OSError, ValueError):  # a container's limit; the word "max" means none
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return max(min(found), 0)
+
+
+# -- The forms of initial values ----------------------------------------------------------------------------------
+
+
+def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+    if isinstance(node.value, list):
+        return _list(resource, node, data_type)
+    if not isinstance(node.value, dict):
+        raise node.wrong("a list, or an object of one of the forms", 'Only ONNX models can have them "deferred".')
+    forms = [form for key, form in _FORMS.items() if key in node.value]
+    if len(forms) != 1:
+        raise node.wrong(f"an object with one of {', '.join(_FORMS)}")
+    fields, make = forms[0]
+    node.only(fields)
+    return make(resource, node, data_type, folders)
+
+
+def _constant(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+    known = _known(resource, data_type)
+    count, value = _count(node), _element(node.need("value", _wanted(known)), known)
+
+    def write(view: Buffer) -> None:
+        view.view(known.numpy)[:] = value
+
+    return Initial(known, count * known.itemsize, write)
+
+
+def _sequence(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+    known = _known(resource, data_type)
+    count = _count(node)
+    start, delta = (_element(node.need(name, _wanted(known)), known) for name in ("valueStart", "valueDelta"))
+
+    def write(view: Buffer) -> None:
+        """Add the delta up, rounding to the type each time as DxDispatch does; in chunks, for each takes a copy."""
+        values = view.view(known.numpy)
+        values[0] = start
+        with np.errstate(all="ignore"):
+            for first in range(0, count, _CHUNK):
+                chunk = values[first : first + _CHUNK + 1]  # the last one's value is where the next chunk starts
+                chunk[1:] = delta
+                np.add.accumulate(chunk, out=chunk)
+
+    return Initial(known, count * known.itemsize, write)
+
+
+def _list(resource: Node, node: Node, data_type: TensorDataType | None) -> Initial:
+    if not node.value:
+        raise node.wrong("a list of at least one value")
+    if data_type is None:
+        if not isinstance(node.value[0], dict):
+            _known(resource, data_type)
+        content = b"".join(_typed_element(item) for item in node.items())
+        return Initial(None, len(content), _writer(np.frombuffer(content, np.uint8)))
+    elements = np.empty(len(node.value), data_type.numpy)
+    cast = _cast(data_type)
+    with np.errstate(over="ignore"):  # past the range of a float type lies infinity
+        for i, value in enumerate(node.value):
+            element = cast(value)
+            if element is None:
+                raise node.items()[i].wrong(_wanted(data_type))
+            elements[i] = element
+    return Initial(data_type, elements.nbytes, _writer(elements.view(np.uint8)))
+
+
+def _typed_element(node: Node) -> bytes:
+    node.only(("name", "type", "value"))
+    kind = node.need("type", TYPE_NAMES).choice(TensorDataType.__members__, DATA_TYPE_PREFIX)
+    return _element(node.need("value", _wanted(kind)), kind).tobytes()
+
+
+def _file(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+    source = node.need("sourcePath", "the path of a file")
+    path, size = _find(source, folders)
+    suffix = path.suffix.lower()
+    if suffix in _IMAGES:
+        raise source.error("an image", "a .npy file, or raw data", "numpy.save makes a .npy file of decoded pixels.")
+    if suffix == ".npy":
+        return _npy(source, path, data_type)
+    known = _known(resource, data_type)
+    if size == 0 or size % known.itemsize:
+        raise source.error(f"a file of {size} bytes", f"{known.itemsize} bytes for each element, and one element at least")
+
+    def write(view: Buffer) -> None:
+        with path.open("rb") as file:
+            if file.readinto(view) != size:
+                raise OSError("the file became shorter while it was read")
+
+    return Initial(known, size, write)
+
+
+def _npy(source: Node, path: Path, data_type: TensorDataType | None) -> Initial:
+    wanted = "a .npy file of a type that DirectML has, with one element at least"
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)  # no more is read than its header says it has
+    except Exception as error:  # a damaged file can make NumPy raise nearly anything
+        raise source.error(f"a file that is not read ({type(error).__name__}: {error})", wanted) from None
+    if not isinstance(array, np.ndarray) or array.size == 0:
+        raise source.error("a file without an array or elements", wanted)
+    try:
+        found = TensorDataType.from_numpy(array.dtype)
+    except InvalidArgument:
+        raise source.error(f"a file of {array.dtype}", TYPE_NAMES, "Convert the array first.") from None
+    if data_type not in (None, found):
+        raise source.error(f"a file of {found.name}", f"{data_type.name}, as initialValuesDataType says")  # type: ignore[union-attr]
+
+    def write(view: Buffer) -> None:
+        view.view(found.numpy).reshape(array.shape)[...] = array
+
+    return Initial(found, array.size * found.itemsize, write)
+
+
+_Form = Callable[[Node, Node, "TensorDataType | None", tuple[Path, ...]], Initial]
+# The field that gives a form away, all its fields, and what reads it.
+_FORMS: Mapping[str, tuple[tuple[str, ...], _Form]] = {
+    "value": (("valueCount", "value"), _constant),
+    "valueStart": (("valueCount", "valueStart", "valueDelta"), _sequence),
+    "sourcePath": (("sourcePath",), _file),
+}
+
+
+# -- Their parts --------------------------------------------------------------------------------------------------
+
+
+def _known(resource: Node, data_type: TensorDataType | None) -> TensorDataType:
+    if data_type is None:
+        given = resource.get("initialValuesDataType")
+        where = given or resource
+        raise where.error("UNKNOWN" if given else "no initialValuesDataType", ", ".join(TensorDataType.__members__))
+    return data_type
+
+
+def _count(node: Node) -> int:
+    return node.need("valueCount", "how many elements there are").integer(1, _MAX_COUNT)
+
+
+def _element(node: Node, data_type: TensorDataType) -> np.generic:
+    found = _cast(data_type)(node.value)
+    if found is None:
+        raise node.wrong(_wanted(data_type))
+    with np.errstate(over="ignore"):
+        return np.array(found).astype(data_type.numpy)[()]
+
+
+def _cast(data_type: TensorDataType) -> Callable[[object], int | float | None]:
+    """What brings a JSON value to the number that it is in a data type, or ``None`` if it is none."""
+    if not data_type.is_float:
+        limits = np.iinfo(data_type.tvm)
+        low, high = int(limits.min), int(limits.max)
+        return lambda value: value if type(value) is int and low <= value <= high else None
+
+    def cast(value: object) -> float | None:
+        found = as_number(value)
+        try:
+            return None if found is None else float(found)
+        except OverflowError:
+            return None
+
+    return cast
+
+
+def _wanted(data_type: TensorDataType) -> str:
+    if data_type.is_float:
+        return f'a number, "nan", "inf" or "-inf", for {data_type.name}'
+    limits = np.iinfo(data_type.tvm)
+    return f"an integer from {limits.min} to {limits.max}, for {data_type.name}"
+
+
+def _writer(content: Buffer) -> Callable[[Buffer], None]:
+    def write(view: Buffer) -> None:
+        view[:] = content
+
+    return write
+
+
+def _find(source: Node, folders: tuple[Path, ...]) -> tuple[Path, int]:
+    """A file's path and size, from the first folder that has it."""
+    name = source.text().replace("\\", "/")  # models come from Windows
+    wanted = f"a file, found from {' or '.join(str(folder) for folder in folders)}"
+    for folder in folders:
+        try:
+            about = (folder / name).stat()
+        except (OSError, ValueError):
+            continue
+        if not stat.S_ISREG(about.st_mode):  # a device or a pipe need never end
+            raise source.error(f"{source.value!r}, which is no regular file", wanted)
+        return folder / name, about.st_size
+    raise source.error(f"{source.value!r}, which is not there", wanted, "--input_path names another folder.")
+
+
+__all__ = ["Buffer", "Initial", "ModelError", "Resource", "allocate", "read"]
