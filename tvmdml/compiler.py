@@ -75,8 +75,9 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
             written = build.write(folder)
             if written is None:
                 stores.warn_once(
+                    "linker",
                     "tvmdml: no linker was found, so every process compiles its kernels anew. "
-                    "Install one (Debian: binutils) or `pip install tvmdml[orcjit]`."
+                    "Install one (Debian: binutils) or `pip install tvmdml[orcjit]`.",
                 )
             else:
                 return target.load(store.add(name, manifest, written))
@@ -84,7 +85,9 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
         raise
     except Exception as error:  # a kernel that cannot be kept still runs
         stores.warn_once(
-            f"tvmdml: kernels cannot be kept in {store.root} ({error}); they stay in memory. TVMDML_CACHE_DIR names another folder."
+            str(store.root),
+            f"tvmdml: kernels cannot be kept in {store.root} ({error}); they stay in memory. "
+            "TVMDML_CACHE_DIR names another folder.",
         )
     return build.launcher()
 
@@ -233,7 +236,7 @@ class CompiledOperator:
             flags = tensor.flags
             if not flags.aligned or (output and not flags.writeable):
                 return False
-        return not any([np.may_share_memory(tensors[i], tensors[j]) for i, j, _ in self._apart])
+        return not any(np.may_share_memory(tensors[i], tensors[j]) for i, j, _ in self._apart)
 
     def _prepare(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Launch, tuple[NumpyArray, ...]]:
         """Check tensors one by one, and say what is wrong with them; returns what to launch on what."""

@@ -56,13 +56,13 @@ def call(
         out: an array for the output, or a tuple of them; allocated when absent.
         device: a target's name; ``None`` is where the inputs are.
     """
-    if out is None and len(inputs) == 1 and type(x := inputs[0]) is np.ndarray:  # the most frequent call, by the shortest way
+    if len(inputs) == 1 and type(x := inputs[0]) is np.ndarray:  # the most frequent call, by the shortest way
         try:
             plan = _plans.get((describe, device, attributes, x.dtype, x.shape, x.strides, x.flags.aligned))
         except TypeError:  # an attribute that cannot be hashed
             plan = None
         if plan is not None:
-            return plan.run_one(x)
+            return plan.run_one(x) if out is None else plan.run_one_into(x, out)
     views: list[NumpyArray | None] = []
     forms: list[Any] = [describe, device, attributes]
     restore = None
@@ -138,6 +138,15 @@ class _Plan:
         self._quick(view, *results)
         return results
 
+    def run_one_into(self, view: NumpyArray, out: Any) -> tuple[Any, ...]:
+        """``run_into`` for a single input."""
+        if type(out) is np.ndarray and self._quick is not None and out.flags.behaved:
+            launch = self._into.get((out.dtype, out.shape, out.strides))
+            if launch is not None and not np.may_share_memory(view, out):
+                launch.run(view, out)
+                return (out,)
+        return self.run_into([view], out)
+
     def run(self, views: list[NumpyArray | None]) -> tuple[NumpyArray, ...]:
         """Run into new arrays."""
         if self._copies:
@@ -152,12 +161,6 @@ class _Plan:
     def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
         """Run into the caller's arrays, directly where a kernel can write to them."""
         given = out if isinstance(out, tuple) else (out,)
-        if not self._copies:
-            form = tuple([(a.dtype, a.shape, a.strides) if type(a) is np.ndarray and a.flags.behaved else None for a in given])
-            launch = self._into.get(form)
-            if launch is not None and not _may_share_memory(views, given):
-                launch.run(*([v for v in views if v is not None] if self._absent else views), *given)
-                return given
         self._check_out(given)
         results = [arrays.view(array, f"{self._desc.NAME} out") for array in given]
         if not self._run_directly(views, results):
@@ -186,8 +189,8 @@ class _Plan:
             if len(self._into) >= MAX_FORMS:
                 self._into.clear()
             launch = self._into[form] = _launch(desc, self._target, in_place)
-            if not in_place:
-                self._into[form[1:]] = launch  # next time without all this
+            if len(form) == 2 and not in_place:
+                self._into[form[1]] = launch  # what `run_one_into` looks for
         launch.run(*([] if in_place else sources), *out)
         return True
 
@@ -230,13 +233,6 @@ def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> A
 def _are_one(one: NumpyArray, other: NumpyArray) -> bool:
     """Whether two arrays are the same elements in the same order."""
     return one.__array_interface__ == other.__array_interface__
-
-
-def _may_share_memory(views: list[NumpyArray | None], out: tuple[NumpyArray, ...]) -> bool:
-    """Whether an output's range of memory meets another array's."""
-    return any(v is not None and np.may_share_memory(v, o) for v in views for o in out) or any(
-        np.may_share_memory(p, o) for i, o in enumerate(out) for p in out[:i]
-    )
 
 
 def _takes(array: NumpyArray) -> bool:

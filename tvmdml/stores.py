@@ -32,6 +32,14 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _added_since_prune: dict[Path, int] = {}
 
 
+class Artifact(NamedTuple):
+    """A compiled kernel as bytes. What was checked is what is loaded, whatever becomes of the file."""
+
+    suffix: str
+    """What kind of file it is: ``.so``."""
+    content: bytes
+
+
 class Entry(NamedTuple):
     """One stored kernel."""
 
@@ -55,25 +63,25 @@ class DiskStore:
         self.root = (root or _default_root()) / "kernels"
         self.limit = _default_limit() if limit is None else limit
 
-    def find(self, digest: str, suffixes: tuple[str, ...]) -> Path | None:
+    def find(self, digest: str, suffixes: tuple[str, ...]) -> Artifact | None:
         """The artifact stored under a digest, if it is whole and of a kind that can be loaded."""
         manifest = self._manifest(digest)
         try:
             stored = json.loads(manifest.read_bytes())
-            artifact = manifest.parent / str(stored["artifact"])
-            if artifact.suffix not in suffixes or artifact.parent != manifest.parent:
+            path = manifest.parent / str(stored["artifact"])
+            if path.suffix not in suffixes or path.name != stored["artifact"]:
                 return None
-            content = artifact.read_bytes()
+            content = path.read_bytes()
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if hashlib.sha256(content).hexdigest() != stored.get("sha256"):
             return None
         with suppress(OSError):  # a read-only store works too, it just forgets what was used
             os.utime(manifest)
-        return artifact
+        return Artifact(path.suffix, content)
 
-    def add(self, digest: str, manifest: dict[str, object], built: Path) -> Path:
-        """Move a built artifact in and return where it now lies.
+    def add(self, digest: str, manifest: dict[str, object], built: Path) -> Artifact:
+        """Move a built artifact in.
 
         Raises:
             OSError: the disk is full, or the folder cannot be written.
@@ -86,7 +94,7 @@ class DiskStore:
         staged.write_text(json.dumps({**manifest, "artifact": artifact.name, "sha256": sha256}, indent=1, sort_keys=True))
         os.replace(staged, self._manifest(digest))
         self._keep_in_bounds(len(content))
-        return artifact
+        return Artifact(built.suffix, content)
 
     @contextmanager
     def staging(self, digest: str) -> Iterator[Path]:
@@ -194,10 +202,10 @@ class DiskStore:
 _warned: set[str] = set()
 
 
-def warn_once(text: str) -> None:
-    """A ``RuntimeWarning``, the first time this process has cause for it."""
-    if text not in _warned:
-        _warned.add(text)
+def warn_once(cause: str, text: str) -> None:
+    """A ``RuntimeWarning``, the first time this process has this cause for it."""
+    if cause not in _warned:
+        _warned.add(cause)
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 

@@ -19,7 +19,7 @@ MAX_MODEL_BYTES = 1 << 28
 """A model is read as a whole; data of this size belongs in a file of its own."""
 _UINT64 = 2**64 - 1
 _SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_DECODER_TERM = re.compile(r"b'(\w+)'|U\+([0-9a-f]{4,6})")
+_DECODER_TERM = re.compile(r"b'(\w+)'|U\+([0-9a-fA-F]{4,6})")
 
 
 class Node:
@@ -173,7 +173,7 @@ def _decode(text: str, file: str) -> Any:
         return pyjson5.decode(text)
     except pyjson5.Json5Exception as error:
         said = _DECODER_TERM.sub(lambda m: m[1] or repr(chr(int(m[2], 16))), str(error.args[0]))
-        problem, _, rest = said.partition(" near ")
+        problem, _, rest = said.replace(" starting near ", " near ").partition(" near ")
         position = re.match(r"\d+", rest)
         before = text[: int(position[0]) - 1 if position else 0]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.dxdispatch.nodes import Node, as_number
-from tvmdml.errors import InvalidArgument, ModelError
+from tvmdml.dxdispatch.nodes import Node, as_number, shown
+from tvmdml.errors import InvalidArgument
 from tvmdml.tensors import TYPE_NAMES, TensorDataType
 
+AnyArray = np.ndarray[Any, np.dtype[Any]]
 Buffer = np.ndarray[Any, np.dtype[np.uint8]]
 
 DATA_TYPE_PREFIX = "DML_TENSOR_DATA_TYPE_"
@@ -52,11 +53,15 @@ class Resource(NamedTuple):
         """The type that it is printed and written in."""
         return self.initial.data_type
 
-    def elements(self, buffer: Buffer, size: int) -> np.ndarray[Any, Any]:
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element; 1 where elements are of no single type."""
+        return 1 if self.data_type is None else self.data_type.itemsize
+
+    def elements(self, buffer: Buffer, size: int) -> AnyArray:
         """The first ``size`` bytes as elements."""
         assert self.data_type is not None
-        count = min(size, len(buffer)) // self.data_type.itemsize
-        return buffer[: count * self.data_type.itemsize].view(self.data_type.numpy)
+        return buffer[: size // self.itemsize * self.itemsize].view(self.data_type.numpy)
 
 
 def read(node: Node, folders: tuple[Path, ...]) -> Resource:
@@ -199,7 +204,7 @@ def _file(resource: Node, node: Node, data_type: TensorDataType | None, folders:
 
     def write(view: Buffer) -> None:
         with path.open("rb") as file:
-            if file.readinto(view) != size:
+            if file.readinto(view.data) != size:
                 raise OSError("the file became shorter while it was read")
 
     return Initial(known, size, write)
@@ -218,7 +223,7 @@ def _npy(source: Node, path: Path, data_type: TensorDataType | None) -> Initial:
     except InvalidArgument:
         raise source.error(f"a file of {array.dtype}", TYPE_NAMES, "Convert the array first.") from None
     if data_type not in (None, found):
-        raise source.error(f"a file of {found.name}", f"{data_type.name}, as initialValuesDataType says")  # type: ignore[union-attr]
+        raise source.error(f"a file of {found.name}", f"{data_type.name}, as initialValuesDataType says")
 
     def write(view: Buffer) -> None:
         view.view(found.numpy).reshape(array.shape)[...] = array
@@ -250,12 +255,12 @@ def _count(node: Node) -> int:
     return node.need("valueCount", "how many elements there are").integer(1, _MAX_COUNT)
 
 
-def _element(node: Node, data_type: TensorDataType) -> np.generic:
+def _element(node: Node, data_type: TensorDataType) -> AnyArray:
     found = _cast(data_type)(node.value)
     if found is None:
         raise node.wrong(_wanted(data_type))
     with np.errstate(over="ignore"):
-        return np.array(found).astype(data_type.numpy)[()]
+        return np.array(found).astype(data_type.numpy)
 
 
 def _cast(data_type: TensorDataType) -> Callable[[object], int | float | None]:
@@ -292,16 +297,13 @@ def _writer(content: Buffer) -> Callable[[Buffer], None]:
 def _find(source: Node, folders: tuple[Path, ...]) -> tuple[Path, int]:
     """A file's path and size, from the first folder that has it."""
     name = source.text().replace("\\", "/")  # models come from Windows
-    wanted = f"a file, found from {' or '.join(str(folder) for folder in folders)}"
+    wanted = f"a file in {' or '.join(dict.fromkeys(repr(str(folder.absolute())) for folder in folders))}"
     for folder in folders:
         try:
             about = (folder / name).stat()
         except (OSError, ValueError):
             continue
         if not stat.S_ISREG(about.st_mode):  # a device or a pipe need never end
-            raise source.error(f"{source.value!r}, which is no regular file", wanted)
+            raise source.error(f"{shown(source.value)}, which is no regular file", wanted)
         return folder / name, about.st_size
-    raise source.error(f"{source.value!r}, which is not there", wanted, "--input_path names another folder.")
-
-
-__all__ = ["Buffer", "Initial", "ModelError", "Resource", "allocate", "read"]
+    raise source.error(f"{shown(source.value)}, which is not there", wanted, "--input_path names another folder.")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tvmdml.kernel import Kernel
     from tvmdml.operators import Operator
+    from tvmdml.stores import Artifact
 
 Launcher = Callable[..., Any]
 """A loaded kernel: called with tensors, temporaries and integers, in the kernel's own order."""
@@ -75,7 +76,7 @@ class Target(abc.ABC):
         """
 
     @abc.abstractmethod
-    def load(self, artifact: Path) -> Launcher:
+    def load(self, artifact: Artifact) -> Launcher:
         """Load an artifact that ``Build.write`` made. Imports no compiler."""
 
     @abc.abstractmethod

@@ -12,9 +12,12 @@ from tvmdml import _imports
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets import Build, Launcher, Target
 from tvmdml.targets.cpu import host, link, threads
+from tvmdml.targets.cpu.files import in_memory, load_library
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
+
+    from tvmdml.stores import Artifact
 
 _SYMBOL = "main"
 _WORKSPACE = b"__TVMBackendAllocWorkspace"
@@ -67,17 +70,16 @@ class CpuTarget(Target):
         """Compile through LLVM."""
         return _CpuBuild(self._compile(function))
 
-    def load(self, artifact: Path) -> Launcher:
+    def load(self, artifact: Artifact) -> Launcher:
         """Load a shared library, or an object where the extra for that is installed."""
-        ffi = _imports.tvm_ffi()
+        parallel = threads.is_parallel(artifact.content)
         if artifact.suffix == ".o":
             orcjit = importlib.import_module("tvm_ffi_orcjit")
             with threads.everywhere():
-                module = orcjit.default_session().load_module(str(artifact))
+                module = orcjit.default_session().load_module(artifact.content)
         else:
-            module = ffi.load_module(str(artifact))
-            threads.attach(ctypes.CDLL(str(artifact)))
-        return _entry(module)
+            module = load_library(artifact.content, lambda path: _load(path, parallel))
+        return _entry(module, parallel)
 
     def source(self, function: PrimFunc, kind: str) -> str:
         """``llvm`` or ``asm``."""
@@ -100,23 +102,33 @@ class _CpuBuild(Build):
         self._executable = executable
 
     def write(self, folder: Path) -> Path | None:
-        obj = folder / "kernel.o"
-        self._executable.mod.write_to_file(str(obj))
-        content = obj.read_bytes() if obj.exists() else b""
-        if not content:
-            raise OSError(f"{obj} could not be written")
+        content = self._object()
         if _WORKSPACE in content:  # only TVM's full runtime has it; without that the kernel would crash
             raise CompileError("the kernel asks the runtime for a workspace: a schedule states its scratch as temporaries")
+        obj = folder / "kernel.o"
+        obj.write_bytes(content)
         return link.link(obj) or (obj if link.object_loader() else None)
 
     def launcher(self) -> Launcher:
         with threads.everywhere():
-            return _entry(self._executable.jit())
+            return _entry(self._executable.jit(), threads.is_parallel(self._object()))
+
+    def _object(self) -> bytes:
+        with in_memory() as path:  # LLVM ends the process when a disk is full
+            self._executable.mod.write_to_file(path, "o")
+            return Path(path).read_bytes()
 
 
-def _entry(module: Any) -> Launcher:
+def _load(path: str, parallel: bool) -> Any:
+    module = _imports.tvm_ffi().get_global_func("ffi.Module.load_from_file.so")(path, "so")
+    if parallel:
+        threads.attach(ctypes.CDLL(path))
+    return module
+
+
+def _entry(module: Any, parallel: bool) -> Launcher:
     entry: Launcher = module[_SYMBOL]
-    return entry
+    return threads.shielded(entry) if parallel else entry
 
 
 @functools.cache

@@ -31,12 +31,20 @@ def object_loader() -> bool:
 
 
 def link(obj: Path) -> Path | None:
-    """Link an object file into a shared library beside it; ``None`` where that fails or nothing here can."""
+    """Link an object file into a shared library beside it; ``None`` where nothing here can.
+
+    Raises:
+        OSError: what can, failed, with the linker's own words.
+    """
+    failed = None
     for name, options in _LINKERS:
         if (path := shutil.which(name)) is None:
             continue
         library = obj.with_suffix(".so")
-        done = subprocess.run([path, *options, "-o", library, obj], capture_output=True, check=False)
+        done = subprocess.run([path, *options, "-o", library, obj], capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return library
+        failed = f"{path}: {done.stderr.strip() or f'exit status {done.returncode}'}"
+    if failed is not None:
+        raise OSError(failed)
     return None

@@ -2,24 +2,22 @@
 
 A compiled kernel starts its parallel loop through a C function pointer; here that pointer leads back into Python, to a pool
 of ordinary threads. It works from any number of calling threads, sleeps when idle, and starts afresh in a forked child.
-Handing work over costs about 20 microseconds, so a schedule goes parallel only where it saves more than that.
+Handing work over costs about 100 microseconds, so a schedule goes parallel only where it saves more than that.
 """
 
 from __future__ import annotations
 
-import _thread
 import ctypes
-import functools
 import itertools
 import operator
 import os
 import queue
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from tvmdml import _imports
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.targets import Launcher
 
 _SYMBOL = b"__TVMBackendParallelLaunch"
 
@@ -69,39 +67,48 @@ class _Job:
             if next(self._ended) == self._count - 1:
                 self._finished.release()
 
+    def run_first_and_wait(self) -> None:
+        """Run task 0 here, and return when all are done: what the caller does."""
+        self.status |= self._task(0, self._group, self._data)
+        self._finished.acquire()
+
     def run_alone(self) -> None:
         """Run every task here, in order."""
         for task in range(self._count):
             self.status |= self._task(task, self._group, self._data)
 
-    def run_first_and_wait(self, hand_over: Callable[[], None]) -> None:
-        """Run task 0 here, and return when all are done: what the caller does.
 
-        A signal handler may raise in the caller after any line, and the tasks use the caller's memory. So whatever comes, each
-        step is taken exactly once and all are waited for; an interrupt is passed on after that. A step and the note that it was
-        taken are one call into C (a list extended by a map), with no line of Python between them for a signal to come in at.
-        """
-        steps = (hand_over, functools.partial(self._task, 0, self._group, self._data), self._finished.acquire)
-        results: list[Any] = []
-        interrupted = False
-        while len(results) < len(steps):
+class _Call:
+    """A kernel's launch on behalf of the main thread."""
+
+    def __init__(self, launcher: Launcher, arguments: tuple[Any, ...]) -> None:
+        self._launcher = launcher
+        self._arguments = arguments
+        self._claims = itertools.count()
+        self._error: BaseException | None = None
+        self.finished = threading.Lock()
+        self.finished.acquire()
+
+    def work(self) -> None:
+        """Run it, once, however often it was handed over."""
+        if next(self._claims) == 0:
             try:
-                results.extend(map(_call, steps[len(results) :]))
-            except KeyboardInterrupt:
-                interrupted = True
-        self.status |= results[1]
-        if interrupted:
-            _thread.interrupt_main()
+                self._launcher(*self._arguments)
+            except BaseException as error:  # it belongs to the thread that waits
+                self._error = error
+            self.finished.release()
 
-
-_call = operator.methodcaller("__call__")
+    def result(self) -> None:
+        """Raise what the launch raised."""
+        if self._error is not None:
+            raise self._error
 
 
 class _Pool:
-    """Threads that wait for jobs."""
+    """Threads that wait for work."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[_Job | _Call] = queue.SimpleQueue()
         self._started = 0
         self._lock = threading.Lock()
         self._inside = threading.local()
@@ -110,30 +117,46 @@ class _Pool:
         """``TVMBackendParallelLaunch``: run a kernel's tasks; 0 means as many as there are threads."""
         count = count if count > 0 else thread_count()
         job = _Job(address, data, count)
-        if count == 1 or getattr(self._inside, "worker", False):
+        if count == 1 or getattr(self._inside, "tasks", False):
             job.run_alone()
         else:
-            job.run_first_and_wait(functools.partial(self._hand_over, job, count - 1))
+            self._start(count)
+            for _ in range(count - 1):
+                self._work.put(job)
+            job.run_first_and_wait()
         return job.status
 
-    def _hand_over(self, job: _Job, workers: int) -> None:
-        if self._started < workers:
-            self._start(workers)
-        for _ in range(workers):
-            self._jobs.put(job)  # a worker takes tasks until none is left, so handing over twice does no harm
+    def call(self, call: _Call) -> None:
+        """Have a worker make a call, and wait for it. Whatever is raised meanwhile is raised when the call is over."""
+        self._start(1)
+        waited: list[bool] = []
+        interrupt: BaseException | None = None
+        while not waited:
+            try:
+                self._work.put(call)
+                # One step for the interpreter: there is no moment at which the call was waited for and nobody knows.
+                waited.extend(map(_acquire, (call.finished,)))
+            except BaseException as error:  # a signal's handler may raise what it likes
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+        call.result()
 
     def _start(self, count: int) -> None:
-        with self._lock:
-            for _ in range(count - self._started):
-                threading.Thread(target=self._run, name="tvmdml", daemon=True).start()
-                self._started += 1
+        if self._started < count:
+            with self._lock:
+                for _ in range(count - self._started):
+                    threading.Thread(target=self._run, name="tvmdml", daemon=True).start()
+                    self._started += 1
 
     def _run(self) -> None:
-        self._inside.worker = True
         while True:
-            self._jobs.get().work()
+            work = self._work.get()
+            self._inside.tasks = isinstance(work, _Job)  # a task runs a loop of its own alone; a call may hand one over
+            work.work()
 
 
+_acquire = operator.methodcaller("acquire")
 _pool = _Pool()
 
 
@@ -147,21 +170,36 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def _launch(address: int, data: int, count: int) -> int:
-    try:
-        return _pool.launch(address, data, count)
-    except BaseException:  # nothing may unwind into the kernel's frames
-        return -1
+    return _pool.launch(address, data, count)
 
 
 _pointer = _LAUNCH(_launch)
 
 
+def is_parallel(content: bytes) -> bool:
+    """Whether an object or library has a parallel loop."""
+    return _SYMBOL in content
+
+
+def shielded(launcher: Launcher) -> Launcher:
+    """A launcher of a parallel kernel that a signal cannot hurt.
+
+    Python runs signal handlers in the main thread, after any line, so also in the pool's own lines while a kernel waits on them: an
+    exception from there has nowhere to go. The main thread has another make the call, and is the one that waits.
+    """
+
+    def run(*arguments: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            _pool.call(_Call(launcher, arguments))
+        else:
+            launcher(*arguments)
+
+    return run
+
+
 def attach(library: ctypes.CDLL) -> None:
-    """Give a loaded kernel library this pool; a library without a parallel loop has no place for it."""
-    try:
-        slot = ctypes.c_void_p.in_dll(library, _SYMBOL.decode())
-    except ValueError:
-        return
+    """Give a loaded kernel library this pool."""
+    slot = ctypes.c_void_p.in_dll(library, _SYMBOL.decode())
     slot.value = ctypes.cast(_pointer, ctypes.c_void_p).value
 
 

@@ -1,0 +1,477 @@
+"""What the tests are made of: awkward values, layouts in guarded memory, exact comparison, the contract in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tvmdml import (
+    AxisDirection,
+    CompiledOperator,
+    DiagonalMatrix,
+    DiagonalMatrix1,
+    ElementWiseRound,
+    NonzeroCoordinates,
+    Operator,
+    RoundingMode,
+    TensorDataType,
+    TensorDesc,
+    TopK,
+    TopK1,
+)
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.operators._contract import Role
+from tvmdml.targets import Target
+from tvmdml.tensors import packed_strides
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Generator = np.random.Generator
+
+ALL = tuple(TensorDataType)
+FLOATING = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64)
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+
+# Small, odd sizes: one shape a rank, with dimensions of size 1 in every place.
+SIZES: dict[int, tuple[int, ...]] = {
+    1: (131,),
+    2: (7, 19),
+    3: (3, 5, 13),
+    4: (2, 3, 5, 7),
+    5: (3, 1, 2, 5, 3),
+    6: (1, 2, 3, 1, 5, 3),
+    7: (2, 1, 2, 3, 1, 2, 5),
+    8: (2, 1, 2, 2, 3, 1, 2, 1),
+}
+
+
+def seeded(*key: object) -> Generator:
+    """The same random numbers in every run, others for every key."""
+    return np.random.default_rng(zlib.crc32(repr(key).encode()))
+
+
+# -- Values -------------------------------------------------------------------------------------------------------
+
+
+def special_values(data_type: TensorDataType) -> Array:
+    """The values that are easy to get wrong: zeros, limits, denormals, infinities, NaN of several payloads and both signs."""
+    dtype = data_type.numpy
+    if not data_type.is_float:
+        limits = np.iinfo(data_type.tvm)
+        return np.array(sorted({limits.min, limits.min + 1, limits.max // 2, 0, 1, 2, limits.max - 1, limits.max}), dtype)
+    info = np.finfo(data_type.tvm)
+    numbers = [0.0, 0.5, 1.0, 1.5, 2.5, 3.0, info.smallest_subnormal, info.tiny, info.max, np.inf]
+    positive = np.concatenate([np.array(numbers, dtype), nans(data_type)])
+    return np.concatenate([positive, flip_sign(positive)])
+
+
+def nans(data_type: TensorDataType) -> Array:
+    """Positive NaN: the usual one, one with a payload, and a signalling one."""
+    bits = 8 * data_type.itemsize
+    quiet = bits_of(np.array([np.inf, np.nan], data_type.numpy))
+    infinity, usual = (int(q) for q in quiet)
+    patterns = [usual & ~(1 << (bits - 1)), usual & ~(1 << (bits - 1)) | 5, infinity | 1]
+    return np.array(patterns, f"u{data_type.itemsize}").view(data_type.numpy)
+
+
+def flip_sign(array: Array) -> Array:
+    """The same floats with the other sign, NaN too."""
+    unsigned = bits_of(array)
+    return (unsigned ^ unsigned.dtype.type(1 << (8 * array.itemsize - 1))).view(array.dtype)
+
+
+def random_bits(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """Every pattern of bits, each as likely as any other."""
+    return np.frombuffer(rng.bytes(math.prod(sizes) * data_type.itemsize), data_type.numpy).reshape(sizes).copy()
+
+
+def ties(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """A few special values, over and over."""
+    choice = bits_of(special_values(data_type))
+    return rng.choice(choice, sizes).view(data_type.numpy)
+
+
+def mixture(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """Half ties, half random bits."""
+    one, other = (bits_of(make(rng, data_type, sizes)) for make in (ties, random_bits))
+    return np.where(rng.random(sizes) < 0.5, one, other).view(data_type.numpy)
+
+
+def ordinary(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """Numbers of every size, without NaN and infinities."""
+    if not data_type.is_float:
+        return random_bits(rng, data_type, sizes)
+    found = random_bits(rng, data_type, sizes)
+    return np.where(np.isfinite(found), found, rng.standard_normal(sizes).astype(data_type.numpy))
+
+
+def rising(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """Along the last axis, never falling."""
+    return np.sort(ordinary(rng, data_type, sizes), axis=-1)
+
+
+def falling(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """Along the last axis, never rising."""
+    return np.ascontiguousarray(rising(rng, data_type, sizes)[..., ::-1])
+
+
+def constant(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """One value throughout."""
+    return np.full(sizes, 3, data_type.numpy)
+
+
+def zeros_of_both_signs(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """-0 and +0 (only the one zero, for integers)."""
+    zeros = np.zeros(sizes, data_type.numpy)
+    return np.where(rng.random(sizes) < 0.5, zeros, -zeros if data_type.is_float else zeros)
+
+
+def all_nan(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """NaN of several payloads and both signs; the largest value, for integers."""
+    if not data_type.is_float:
+        return np.full(sizes, np.iinfo(data_type.tvm).max, data_type.numpy)
+    choice = np.concatenate([nans(data_type), flip_sign(nans(data_type))])
+    return rng.choice(bits_of(choice), sizes).view(data_type.numpy)
+
+
+def sparse(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...], density: float) -> Array:
+    """Zeros (for floats of both signs), but for a part of the elements; those are of every kind, NaN among them."""
+    zeros, found = zeros_of_both_signs(rng, data_type, sizes), mixture(rng, data_type, sizes)
+    unsigned = bits_of(found)
+    magnitude = unsigned << unsigned.dtype.type(1) if data_type.is_float else unsigned
+    found = np.where(magnitude == 0, data_type.numpy.type(1), found)
+    return np.where(rng.random(sizes) < density, found, zeros)
+
+
+Values = Callable[[Generator, TensorDataType, tuple[int, ...]], Array]
+VALUES: tuple[Values, ...] = (mixture, ties, random_bits, rising, falling, constant, zeros_of_both_signs, all_nan)
+
+
+# -- Layouts ------------------------------------------------------------------------------------------------------
+
+
+def _packed(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return packed_strides(sizes)
+
+
+def _padded(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Every row, plane … is followed by a gap."""
+    strides = [1]
+    for i, size in enumerate(reversed(sizes[1:])):
+        strides.append(strides[-1] * size + 1 + 2 * i)
+    return tuple(reversed(strides))
+
+
+def _transposed(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Packed, the first dimension varying fastest."""
+    return tuple(reversed(packed_strides(tuple(reversed(sizes)))))
+
+
+def _spread(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Packed, but with two elements between any two neighbours."""
+    return tuple(3 * stride for stride in packed_strides(sizes))
+
+
+def _shuffled(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Dimensions in an order of their own, with gaps."""
+    order = [*range(1, len(sizes), 2), *range(0, len(sizes), 2)]
+    padded = _padded(tuple(sizes[i] for i in order))
+    return tuple(padded[order.index(i)] for i in range(len(sizes)))
+
+
+def _broadcast_outer(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Every second dimension, from the first on, repeats."""
+    return tuple(0 if i % 2 == 0 else s for i, s in enumerate(packed_strides(sizes)))
+
+
+def _broadcast_inner(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Every second dimension, from the last on, repeats."""
+    rank = len(sizes)
+    return tuple(0 if (rank - i) % 2 else s for i, s in enumerate(packed_strides(sizes)))
+
+
+_LAYOUTS: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
+    "packed": _packed,
+    "shifted": _packed,  # and begins one element past a cache line
+    "padded": _padded,
+    "transposed": _transposed,
+    "spread": _spread,
+    "shuffled": _shuffled,
+    "broadcast outer": _broadcast_outer,
+    "broadcast inner": _broadcast_inner,
+}
+INPUT_LAYOUTS = tuple(_LAYOUTS)
+OUTPUT_LAYOUTS = tuple(name for name in _LAYOUTS if not name.startswith("broadcast"))
+# Pairs that meet each input layout and each output layout more than once, alike and unlike.
+LAYOUT_PAIRS = (
+    ("packed", "packed"),
+    ("shifted", "shifted"),
+    ("padded", "packed"),
+    ("packed", "padded"),
+    ("transposed", "packed"),
+    ("packed", "transposed"),
+    ("transposed", "transposed"),
+    ("shuffled", "shuffled"),
+    ("padded", "shuffled"),
+    ("spread", "shifted"),
+    ("shifted", "spread"),
+    ("broadcast outer", "packed"),
+    ("broadcast inner", "padded"),
+)
+
+_PATTERN = 0xA5
+_LINE = 64
+
+
+class Placed:
+    """An array of some layout inside larger memory; every byte that is not an element's holds a pattern."""
+
+    def __init__(self, data_type: TensorDataType, sizes: tuple[int, ...], layout: str = "packed") -> None:
+        strides = _LAYOUTS[layout](sizes)
+        self.desc = TensorDesc(data_type, sizes, None if layout in ("packed", "shifted") else strides)
+        self._start = 2 * _LINE + (data_type.itemsize if layout == "shifted" else 0)
+        memory = np.full(self._start + self.desc.span * data_type.itemsize + 3 * _LINE, _PATTERN, np.uint8)
+        aligned = -memory.ctypes.data % _LINE
+        self.memory = memory[aligned : aligned + memory.size - _LINE]
+        steps = tuple(s * data_type.itemsize for s in strides)
+        self.array = np.ndarray(sizes, data_type.numpy, buffer=self.memory, offset=self._start, strides=steps)
+
+    @classmethod
+    def holding(cls, values: Array, layout: str = "packed") -> Placed:
+        """Values put into a layout; where it repeats elements, the last ones count."""
+        placed = cls(TensorDataType.from_numpy(values.dtype), values.shape, layout)
+        placed.array[...] = values
+        return placed
+
+    def assert_nothing_else_was_written(self) -> None:
+        """Every byte outside of the elements still holds the pattern."""
+        itemsize = self.array.itemsize
+        inside = np.zeros(self.memory.size, bool)
+        shape, strides = (*self.array.shape, itemsize), (*self.array.strides, 1)
+        np.ndarray(shape, bool, buffer=inside, offset=self._start, strides=strides)[...] = True
+        written = np.flatnonzero((self.memory != _PATTERN) & ~inside)
+        assert not written.size, (
+            f"bytes outside of the tensor were written, at offsets {(written - self._start)[:8]} from its first"
+        )
+
+
+# -- Comparison ---------------------------------------------------------------------------------------------------
+
+
+def bits_of(array: Array) -> Array:
+    """The elements as unsigned numbers of their own width."""
+    return np.array(array, order="C", copy=True).view(f"u{array.itemsize}")
+
+
+def assert_same_bits(actual: Any, expected: Array, any_nan: bool = False) -> None:
+    """Type, shape and every bit agree. With ``any_nan``, a NaN agrees with any other."""
+    assert isinstance(actual, np.ndarray)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    differ = bits_of(actual) != bits_of(expected)
+    if any_nan:
+        differ &= ~(np.isnan(actual) & np.isnan(expected))
+    if differ.any():
+        at = tuple(int(i) for i in np.argwhere(differ)[0]) if differ.ndim else ()
+        one, other = actual[at], expected[at]
+        raise AssertionError(
+            f"{int(differ.sum())} of {differ.size} elements differ, first at {at}: {one} ({bits_of(one):#x}), "
+            f"should be {other} ({bits_of(other):#x})"
+        )
+
+
+# -- Running descriptors ------------------------------------------------------------------------------------------
+
+
+def ready(desc: Operator, target: Target) -> CompiledOperator:
+    """What ``tvmdml.compile`` makes, for tvmdml's extensions too."""
+    desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return CompiledOperator(desc, target)
+
+
+def run(desc: Operator, target: Target, *inputs: Array | None, shifted: bool = False) -> tuple[Array, ...]:
+    """Run a descriptor on inputs that lie as it says, into guarded outputs of its layouts; returns the outputs."""
+    outputs = [_place(tensor, shifted) for _, tensor in desc.tensors(Role.OUTPUT) if tensor is not None]
+    before = [None if x is None else bits_of(x) for x in inputs]
+    ready(desc, target)(*inputs, *(o.array for o in outputs))
+    for output in outputs:
+        output.assert_nothing_else_was_written()
+    for x, bits in zip(inputs, before, strict=True):
+        assert x is None or np.array_equal(bits_of(x), bits), "an input was written to"
+    return tuple(o.array for o in outputs)
+
+
+def _place(desc: TensorDesc, shifted: bool) -> Placed:
+    layout = "shifted" if shifted else "packed"
+    if desc.strides is not None:
+        layout = next(name for name, make in _LAYOUTS.items() if make(desc.sizes) == desc.strides)
+    return Placed(desc.data_type, desc.sizes, layout)
+
+
+def tensor(data_type: TensorDataType | str, sizes: tuple[int, ...], layout: str = "packed") -> TensorDesc:
+    """A description in one of the layouts."""
+    return Placed(TensorDataType.parse(data_type, "data_type"), sizes, layout).desc
+
+
+def assert_agrees(desc: Operator, target: Target, *inputs: Array | None, shifted: bool = False) -> None:
+    """The kernel's outputs are the reference's, as exactly as the operator's contract says."""
+    actual = run(desc, target, *inputs, shifted=shifted)
+    assert_outputs_agree(desc, actual, reference(desc, *inputs))
+
+
+def reference(desc: Operator, *inputs: Array | None) -> tuple[Array, ...]:
+    """The operator's reference; NumPy's warning about signalling NaN is no news."""
+    with np.errstate(invalid="ignore"):
+        return desc.reference(*inputs)
+
+
+def assert_outputs_agree(desc: Operator, actual: tuple[Array, ...], expected: tuple[Array, ...]) -> None:
+    """Bit for bit; for rounding NaN may be any NaN, and for coordinates only rows before the count are compared."""
+    if isinstance(desc, NonzeroCoordinates):
+        (count, rows), (wanted, wanted_rows) = actual, expected
+        assert_same_bits(count, wanted)
+        found = int(wanted.reshape(()))
+        assert_same_bits(rows[..., :found, :], wanted_rows[..., :found, :])
+        return
+    for one, other in zip(actual, expected, strict=True):
+        assert_same_bits(one, other, any_nan=isinstance(desc, ElementWiseRound))
+
+
+# -- The contract once more, in plain Python, an element at a time ---------------------------------------------------
+
+
+def plainly(desc: Operator, x: Array | None) -> tuple[Array, ...]:
+    """What the outputs must be, from the contract's own words. Shares nothing with the references."""
+    if isinstance(desc, ElementWiseRound):
+        assert x is not None
+        return (_plain_round(x, desc.rounding_mode),)
+    if isinstance(desc, (TopK, TopK1)):
+        assert x is not None
+        decreasing = isinstance(desc, TopK) or desc.axis_direction is AxisDirection.DECREASING
+        return _plain_top_k(x, desc.axis, desc.k, decreasing, desc.output_index_tensor.data_type.numpy)
+    if isinstance(desc, NonzeroCoordinates):
+        assert x is not None
+        return _plain_nonzero(x, desc)
+    if isinstance(desc, DiagonalMatrix):
+        dtype = desc.output_tensor.data_type.numpy
+        fill = desc.value if dtype.kind == "f" else int(desc.value)
+        return (_plain_diagonal(np.zeros(desc.output_tensor.sizes, dtype), fill, desc.offset, desc.offset + 1),)
+    assert isinstance(desc, DiagonalMatrix1)
+    rest = np.zeros(desc.output_tensor.sizes, desc.output_tensor.data_type.numpy) if x is None else x
+    return (_plain_diagonal(rest, desc.value, desc.diagonal_fill_begin, desc.diagonal_fill_end),)
+
+
+def _plain_round(x: Array, mode: RoundingMode) -> Array:
+    result = x.copy()
+    for at in np.ndindex(*x.shape):
+        value = float(x[at])
+        if not math.isfinite(value):
+            continue
+        below = math.floor(Fraction(value))
+        part = Fraction(value) - below
+        if mode is RoundingMode.TOWARD_ZERO:
+            whole = below + (1 if part and value < 0 else 0)
+        elif part != Fraction(1, 2):
+            whole = below + (1 if part > Fraction(1, 2) else 0)
+        elif mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
+            whole = below + below % 2
+        else:
+            whole = below + (1 if value > 0 else 0)
+        result[at] = math.copysign(whole, value)
+    return result
+
+
+def _plain_top_k(x: Array, axis: int, k: int, decreasing: bool, index_type: np.dtype[Any]) -> tuple[Array, Array]:
+    sizes = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    values, indices = np.empty(sizes, x.dtype), np.empty(sizes, index_type)
+    for row in itertools.product(*(range(n) for n in (*x.shape[:axis], *x.shape[axis + 1 :]))):
+        sequence = [x[(*row[:axis], i, *row[axis:])] for i in range(x.shape[axis])]
+
+        def rank(i: int, sequence: list[Any] = sequence) -> tuple[bool, Any]:
+            number = sequence[i].item()
+            return (True, 0) if number != number else (False, number)
+
+        # Python's sort is stable also when it is reversed: equal elements stay in ascending order of position.
+        order = sorted(range(len(sequence)), key=rank, reverse=decreasing)[:k]
+        for place, i in enumerate(order):
+            values[(*row[:axis], place, *row[axis:])] = sequence[i]
+            indices[(*row[:axis], place, *row[axis:])] = i
+    return values, indices
+
+
+def _plain_nonzero(x: Array, desc: NonzeroCoordinates) -> tuple[Array, Array]:
+    columns = desc.output_coordinates_tensor.sizes[-1]
+    found = [at[len(at) - columns :] for at in itertools.product(*map(range, x.shape)) if x[at].item() != 0]
+    rows = np.zeros((x.size, columns), desc.output_coordinates_tensor.data_type.numpy)
+    for i, at in enumerate(found):
+        rows[i] = at
+    count = np.full(desc.output_count_tensor.sizes, len(found), np.uint32)
+    return count, rows.reshape(desc.output_coordinates_tensor.sizes)
+
+
+def _plain_diagonal(rest: Array, value: int | float, begin: int, end: int) -> Array:
+    result = rest.copy()
+    with np.errstate(over="ignore"):
+        fill = np.array(value).astype(rest.dtype) if isinstance(value, float) else np.array(value, rest.dtype)
+    for at in np.ndindex(*rest.shape):
+        top = at[-1] - at[-2]
+        inside = begin <= top < end if begin <= end else top < end or top >= begin
+        if inside:
+            result[at] = fill
+    return result
+
+
+# -- Descriptors by the dozen -------------------------------------------------------------------------------------
+
+
+def round_desc(x: TensorDesc, mode: RoundingMode | str = "toward_zero", layout: str = "packed") -> ElementWiseRound:
+    return ElementWiseRound(input_tensor=x, output_tensor=tensor(x.data_type, x.sizes, layout), rounding_mode=mode)
+
+
+def top_k_desc(
+    x: TensorDesc, axis: int, k: int, direction: AxisDirection | str, index: str = "uint32", layout: str = "packed"
+) -> TopK1:
+    sizes = (*x.sizes[:axis], k, *x.sizes[axis + 1 :])
+    return TopK1(
+        input_tensor=x,
+        output_value_tensor=tensor(x.data_type, sizes, layout),
+        output_index_tensor=tensor(index, sizes, layout),
+        axis=axis,
+        k=k,
+        axis_direction=direction,
+    )
+
+
+def nonzero_desc(
+    x: TensorDesc, columns: int | None = None, rank: int | None = None, index: str = "uint32", layout: str = "packed"
+) -> NonzeroCoordinates:
+    columns = x.rank if columns is None else columns
+    rank = max(x.rank, 2) if rank is None else rank
+    return NonzeroCoordinates(
+        input_tensor=x,
+        output_count_tensor=tensor("uint32", (1,) * x.rank),
+        output_coordinates_tensor=tensor(index, (*(1,) * (rank - 2), x.element_count, columns), layout),
+    )
+
+
+def diagonal_desc(
+    x: TensorDesc, value: int | float, begin: int, end: int, has_input: bool = True, layout: str = "packed"
+) -> DiagonalMatrix1:
+    return DiagonalMatrix1(
+        input_tensor=x if has_input else None,
+        output_tensor=tensor(x.data_type, x.sizes, layout),
+        value_data_type=x.data_type,
+        value=value,
+        diagonal_fill_begin=begin,
+        diagonal_fill_end=end,
+    )
+
+
+def bands(height: int, width: int) -> Iterator[tuple[int, int]]:
+    """Bounds of every kind: inside, on the edge, past it, at the limits of INT; begin below, at and above end."""
+    bounds = sorted({INT_MIN, INT_MIN + 1, -height, 1 - height, -1, 0, 1, width - 1, width, INT_MAX - 1, INT_MAX})
+    return itertools.product(bounds, bounds)

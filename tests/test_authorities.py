@@ -1,0 +1,319 @@
+"""Outside authorities: ONNX's own test cases for the same operators, PyTorch, and the array API's strict implementation."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import array_api_strict as xp
+import numpy as np
+import pytest
+from support import (
+    ALL,
+    FLOATING,
+    INT_MAX,
+    INT_MIN,
+    Array,
+    assert_same_bits,
+    bits_of,
+    mixture,
+    ordinary,
+    random_bits,
+    seeded,
+    sparse,
+    ties,
+    zeros_of_both_signs,
+)
+
+import tvmdml
+from tvmdml import TensorDataType
+
+# -- ONNX ---------------------------------------------------------------------------------------------------------
+
+
+def _round(x: Array) -> list[Any]:
+    return [tvmdml.round(x)]
+
+
+def _top_k(x: Array, k: Array, axis: int = -1, largest: int = 1, sorted: int = 1) -> list[Any]:  # noqa: A002
+    direction = "decreasing" if largest else "increasing"
+    return [*tvmdml.top_k(x, int(k.item()), axis=axis, axis_direction=direction, index_dtype="int64")]
+
+
+def _nonzero(x: Array) -> list[Any]:
+    return [tvmdml.nonzero_coordinates(x, index_dtype="int64").T]
+
+
+def _eye_like(x: Array, dtype: int | None = None, k: int = 0) -> list[Any]:
+    import onnx
+
+    kind = x.dtype if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+    return [tvmdml.diagonal_matrix(sizes=x.shape, dtype=kind, diagonal_fill_begin=k, diagonal_fill_end=k + 1)]
+
+
+def _trilu(x: Array, k: Array | None = None, upper: int = 1) -> list[Any]:
+    diagonal = 0 if k is None else int(k.item())
+    begin, end = (INT_MIN, diagonal) if upper else (diagonal + 1, INT_MAX)
+    return [tvmdml.diagonal_matrix(x, value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)]
+
+
+# How each of ONNX's operators is said in DirectML's, and how many of its cases there are at least.
+OURS: dict[str, tuple[Callable[..., list[Any]], int]] = {
+    "Round": (_round, 1),
+    "TopK": (_top_k, 7),
+    "NonZero": (_nonzero, 1),
+    "EyeLike": (_eye_like, 3),
+    "Trilu": (_trilu, 18),
+}
+
+
+def _inexpressible(arrays: list[Any], attributes: dict[str, Any]) -> str | None:
+    """Why a case cannot be said in DirectML's operators, if so."""
+    for array in arrays:
+        try:
+            if array.dtype != bool:
+                TensorDataType.from_numpy(array.dtype)
+        except tvmdml.InvalidArgument:
+            return f"DirectML has no {array.dtype}"
+    if attributes.get("sorted") == 0:
+        return "the order of an unsorted answer is left open"
+    return None
+
+
+@functools.cache
+def _all_cases() -> dict[str, list[Any]]:
+    """ONNX's test cases of a single node, by operator."""
+    node = pytest.importorskip("onnx.backend.test.case.node", reason="ONNX is not installed")
+    found: dict[str, list[Any]] = {operator: [] for operator in OURS}
+    for case in node.collect_testcases(None):
+        operators = [n.op_type for n in case.model.graph.node]
+        if len(operators) == 1 and operators[0] in found:
+            found[operators[0]].append(case)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")  # ONNX computes its expected outputs with warnings
+@pytest.mark.parametrize("operator", OURS)
+def test_onnx_cases_give_what_onnx_expects(operator: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = _all_cases()[operator]
+    import onnx
+
+    function, least = OURS[operator]
+    ran = 0
+    for case in cases:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in case.model.graph.node[0].attribute}
+        for inputs, outputs in case.data_sets:
+            reason = _inexpressible([*inputs, *outputs], attributes)
+            if reason is not None:
+                with capsys.disabled():
+                    print(f"\n{case.name}: not run: {reason}")  # noqa: T201
+                continue
+            results = function(*inputs, **attributes)
+            for result, expected in zip(results, outputs, strict=True):
+                assert_same_bits(np.ascontiguousarray(result), np.asarray(expected), any_nan=operator == "Round")
+            ran += 1
+    assert ran >= least
+
+
+# -- PyTorch ------------------------------------------------------------------------------------------------------
+
+SHAPES = ((7,), (5, 6), (1, 9), (4, 1, 3), (2, 3, 4, 5), (3, 1, 2, 1, 4))
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+def _random_shapes(rng: np.random.Generator, least_rank: int = 1) -> tuple[int, ...]:
+    return tuple(int(n) for n in rng.integers(1, 12, rng.integers(least_rank, 5)))
+
+
+@pytest.mark.parametrize("data_type", FLOATING, ids=str)
+def test_round_is_torchs_round_and_trunc(torch: Any, data_type: TensorDataType) -> None:
+    rng = seeded("torch round", data_type)
+    for _ in range(20):
+        shape = _random_shapes(rng)
+        for x in (mixture(rng, data_type, shape), (rng.integers(-9, 9, shape) / 2).astype(data_type.numpy)):
+            tensor = torch.from_numpy(x)
+            assert_same_bits(tvmdml.round(tensor).numpy(), torch.round(tensor).numpy(), any_nan=True)
+            cut = tvmdml.round(tensor, rounding_mode="toward_zero")
+            assert_same_bits(cut.numpy(), torch.trunc(tensor).numpy(), any_nan=True)
+
+
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+@pytest.mark.parametrize("data_type", [t for t in ALL if t.name not in ("UINT16", "UINT32", "UINT64")], ids=str)
+def test_top_k_is_torchs_topk(torch: Any, data_type: TensorDataType, largest: bool) -> None:
+    rng = seeded("torch top k", data_type, largest)
+    for turn in range(25):
+        shape = (*rng.integers(1, 4, rng.integers(0, 3)).tolist(), int(rng.integers(1, 1500)))
+        axis = int(rng.integers(-len(shape), len(shape)))
+        k = int(rng.integers(1, shape[axis] + 1))
+        # Numbers without NaN, whose order is nobody's quarrel; every second time in a random order and each but once.
+        x = ordinary(rng, data_type, shape)
+        if turn % 2 and data_type.itemsize > 1:
+            rows = np.broadcast_to(np.arange(shape[axis]), np.moveaxis(x, axis, -1).shape)
+            x = np.ascontiguousarray(np.moveaxis(rng.permuted(rows, axis=-1), -1, axis)).astype(data_type.numpy)
+        tensor = torch.from_numpy(x)
+        found = tvmdml.top_k(tensor, k, axis=axis, axis_direction="decreasing" if largest else "increasing", index_dtype="int64")
+        wanted = torch.topk(tensor, k, dim=axis, largest=largest, sorted=True)
+        assert torch.equal(found.values, wanted.values)
+        assert torch.equal(tensor.gather(axis, found.indices), found.values)
+        unique = all(len(np.unique(row)) == len(row) for row in np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis]))
+        if unique:
+            assert torch.equal(found.indices, wanted.indices)
+
+
+@pytest.mark.parametrize("data_type", [*FLOATING, TensorDataType.INT32, TensorDataType.UINT8], ids=str)
+def test_a_full_top_k_is_torchs_stable_sort(torch: Any, data_type: TensorDataType) -> None:
+    rng = seeded("torch sort", data_type)
+    for _ in range(20):
+        shape = (*rng.integers(1, 5, rng.integers(0, 4)).tolist(), int(rng.integers(1, 300)))
+        tensor = torch.from_numpy(rng.integers(0, 7, shape).astype(data_type.numpy))
+        for descending in (True, False):
+            found = tvmdml.top_k(
+                tensor, shape[-1], axis_direction="decreasing" if descending else "increasing", index_dtype="int64"
+            )
+            values, indices = torch.sort(tensor, dim=-1, descending=descending, stable=True)
+            assert torch.equal(found.values, values)
+            assert torch.equal(found.indices, indices)
+
+
+@pytest.mark.parametrize("data_type", [t for t in ALL if t.name not in ("UINT16", "UINT32", "UINT64")], ids=str)
+def test_nonzero_is_torchs_nonzero(torch: Any, data_type: TensorDataType) -> None:
+    rng = seeded("torch nonzero", data_type)
+    for density in (0, 0.02, 0.3, 1):
+        for _ in range(6):
+            tensor = torch.from_numpy(sparse(rng, data_type, (*rng.integers(1, 5, 2).tolist(), 70), density))
+            assert torch.equal(tvmdml.nonzero_coordinates(tensor, index_dtype="int64"), torch.nonzero(tensor))
+
+
+def test_nonzero_of_bool_is_torchs_nonzero(torch: Any) -> None:
+    for shape in SHAPES:
+        tensor = torch.from_numpy(seeded(shape).random(shape) < 0.4)
+        assert torch.equal(tvmdml.nonzero_coordinates(tensor, index_dtype="int64"), torch.nonzero(tensor))
+
+
+@pytest.mark.parametrize("data_type", [t for t in ALL if t.name not in ("UINT16", "UINT32", "UINT64")], ids=str)
+def test_bands_are_torchs_triu_tril_and_eye(torch: Any, data_type: TensorDataType) -> None:
+    rng = seeded("torch bands", data_type)
+    for _ in range(20):
+        shape = _random_shapes(rng, 2)
+        x, diagonal = random_bits(rng, data_type, shape), int(rng.integers(-13, 13))
+        tensor = torch.from_numpy(x)
+        upper = tvmdml.diagonal_matrix(tensor, value=0, diagonal_fill_begin=INT_MIN, diagonal_fill_end=diagonal)
+        assert_same_bits(upper.numpy(), torch.triu(tensor, diagonal).numpy())
+        lower = tvmdml.diagonal_matrix(tensor, value=0, diagonal_fill_begin=diagonal + 1, diagonal_fill_end=INT_MAX)
+        assert_same_bits(lower.numpy(), torch.tril(tensor, diagonal).numpy())
+        eye = tvmdml.diagonal_matrix(sizes=shape[-2:], dtype=data_type)
+        assert_same_bits(eye, torch.eye(*shape[-2:], dtype=tensor.dtype).numpy())
+
+
+# -- The array API standard -----------------------------------------------------------------------------------------
+
+STRICT = [t for t in ALL if t is not TensorDataType.FLOAT16]
+
+
+def _strict(x: Array) -> Any:
+    return xp.asarray(x)
+
+
+def _bits(x: Any) -> Array:
+    return np.from_dlpack(x)
+
+
+@pytest.mark.parametrize("data_type", [TensorDataType.FLOAT32, TensorDataType.FLOAT64], ids=str)
+def test_round_is_the_standards_round_and_trunc(data_type: TensorDataType) -> None:
+    for shape in SHAPES:
+        x = _strict(mixture(seeded("strict", data_type, shape), data_type, shape))
+        with np.errstate(invalid="ignore"):
+            assert_same_bits(_bits(tvmdml.round(x)), _bits(xp.round(x)), any_nan=True)
+            assert_same_bits(_bits(tvmdml.round(x, rounding_mode="toward_zero")), _bits(xp.trunc(x)), any_nan=True)
+
+
+@pytest.mark.parametrize("data_type", STRICT, ids=str)
+def test_a_full_top_k_is_the_standards_stable_argsort(data_type: TensorDataType) -> None:
+    for shape in SHAPES:
+        for axis in range(len(shape)):
+            rng = seeded("strict", data_type, shape, axis)
+            x = ties(rng, data_type, shape)
+            if data_type.is_float:  # where the standard puts NaN is left open
+                x = np.where(np.isnan(x), zeros_of_both_signs(rng, data_type, shape), x)
+            strict = _strict(x)
+            found = tvmdml.top_k(strict, shape[axis], axis=axis, axis_direction="increasing", index_dtype="int64")
+            assert_same_bits(_bits(found.indices), _bits(xp.argsort(strict, axis=axis, stable=True)))
+            assert_same_bits(_bits(found.values), np.take_along_axis(x, _bits(found.indices), axis))
+
+
+@pytest.mark.parametrize("data_type", STRICT, ids=str)
+def test_nonzero_is_the_standards_nonzero(data_type: TensorDataType) -> None:
+    for shape in SHAPES:
+        x = sparse(seeded("strict", data_type, shape), data_type, shape, 0.4)
+        found = tvmdml.nonzero_coordinates(x, index_dtype="int64")
+        for column, expected in enumerate(xp.nonzero(_strict(x))):
+            assert_same_bits(found[:, column].copy(), _bits(expected))
+
+
+@pytest.mark.parametrize("data_type", STRICT, ids=str)
+def test_bands_are_the_standards_triu_tril_and_eye(data_type: TensorDataType) -> None:
+    for shape in SHAPES[1:]:
+        x = _strict(random_bits(seeded("strict", data_type, shape), data_type, shape))
+        for k in (-3, -1, 0, 2, 20):
+            upper = tvmdml.diagonal_matrix(x, value=0, diagonal_fill_begin=INT_MIN, diagonal_fill_end=k)
+            assert_same_bits(_bits(upper), _bits(xp.triu(x, k=k)))
+            lower = tvmdml.diagonal_matrix(x, value=0, diagonal_fill_begin=k + 1, diagonal_fill_end=INT_MAX)
+            assert_same_bits(_bits(lower), _bits(xp.tril(x, k=k)))
+            eye = tvmdml.diagonal_matrix(sizes=shape[-2:], dtype=data_type, diagonal_fill_begin=k, diagonal_fill_end=k + 1)
+            assert_same_bits(eye, _bits(xp.eye(*shape[-2:], k=k, dtype=x.dtype)))
+
+
+# -- The C library ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("round", "toward_infinity"), ("trunc", "toward_zero"), ("rint", "halves_to_nearest_even")]
+)
+def test_round_is_the_c_librarys(name: str, mode: str) -> None:
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    rng = seeded("libm", name)
+    x = np.concatenate([(rng.integers(-(2**20), 2**20, 2000) / 4), random_bits(rng, TensorDataType.FLOAT64, (2000,))])
+    with np.errstate(invalid="ignore"):
+        x = np.concatenate([x, np.nextafter(x, np.inf), np.nextafter(x, -np.inf)])
+    for dtype, suffix, kind in ((np.float64, "", ctypes.c_double), (np.float32, "f", ctypes.c_float)):
+        function = library[name + suffix]
+        function.argtypes, function.restype = [kind], kind
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = x.astype(dtype)
+        expected = np.array([function(value) for value in numbers.tolist()], dtype)
+        assert_same_bits(tvmdml.round(numbers, rounding_mode=mode), expected, any_nan=True)
+
+
+# -- NumPy, for the types that the others lack ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_type", ALL, ids=str)
+def test_bands_are_numpys_triu_tril_and_eye(data_type: TensorDataType) -> None:
+    rng = seeded("numpy bands", data_type)
+    for _ in range(20):
+        shape, k = _random_shapes(rng, 2), int(rng.integers(-13, 13))
+        x = random_bits(rng, data_type, shape)
+        upper = tvmdml.diagonal_matrix(x, value=0, diagonal_fill_begin=INT_MIN, diagonal_fill_end=k)
+        assert_same_bits(upper, np.triu(x, k))
+        lower = tvmdml.diagonal_matrix(x, value=0, diagonal_fill_begin=k + 1, diagonal_fill_end=INT_MAX)
+        assert_same_bits(lower, np.tril(x, k))
+
+
+@pytest.mark.parametrize("data_type", ALL, ids=str)
+def test_the_values_of_a_full_top_k_are_numpys_sort(data_type: TensorDataType) -> None:
+    rng = seeded("numpy sort", data_type)
+    for length in (1, 2, 31, 64, 700, 5000):
+        x = random_bits(rng, data_type, (3, length))
+        found = tvmdml.top_k(x, length, axis_direction="increasing", index_dtype="int64")
+        # NumPy puts NaN last too, and sorts zeros of both signs as equal.
+        expected = np.sort(x, axis=1, kind="stable")
+        assert np.array_equal(found.values, expected, equal_nan=data_type.is_float)
+        assert_same_bits(found.indices, np.argsort(x, axis=1, kind="stable"))
+        assert np.array_equal(bits_of(found.values), bits_of(np.take_along_axis(x, found.indices, 1)))

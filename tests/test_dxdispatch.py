@@ -1,0 +1,997 @@
+"""DirectML's JSON models: what they mean, what they print, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tvmdml import CompiledOperator, dxdispatch, operators
+from tvmdml.dxdispatch import Timing, descriptors, resources
+from tvmdml.dxdispatch.nodes import Node
+from tvmdml.enums import DmlEnum
+from tvmdml.errors import ModelError, TvmdmlError
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import (
+    Float,
+    Floats,
+    Input,
+    Inputs,
+    Int,
+    Operators,
+    OptionalInput,
+    OptionalOperator,
+    Output,
+    Outputs,
+    Scalar,
+    Uint,
+    Uints,
+)
+from tvmdml.tensors import TensorDataType
+
+MODELS = Path(__file__).parent / "models"
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a model, given as a path, text or Python objects, and returns the lines it prints but the first."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_model(model: Any, **options: Any) -> list[str]:
+        if not isinstance(model, Path):
+            text = model if isinstance(model, str) else json.dumps(model)
+            model = Path("model.json")
+            model.write_text(text)
+        said: list[str] = []
+        dxdispatch.read(model).run(**{"output_path": tmp_path, "write": said.append, **options})
+        first, *lines = "".join(said).splitlines()
+        assert re.fullmatch(r"Running on '.+'", first)
+        return lines
+
+    return run_model
+
+
+def resource(values: Any, data_type: str | None = "FLOAT32", **more: Any) -> dict[str, Any]:
+    return {**({"initialValuesDataType": data_type} if data_type else {}), "initialValues": values, **more}
+
+
+def tensor(*sizes: int, data_type: str = "FLOAT32", **more: Any) -> dict[str, Any]:
+    return {"DataType": data_type, "Sizes": list(sizes), **more}
+
+
+def prints(**declared: Any) -> dict[str, Any]:
+    """A model that prints its resources."""
+    return {
+        "resources": declared,
+        "dispatchables": {},
+        "commands": [{"type": "print", "resource": name} for name in declared],
+    }
+
+
+def rounding() -> dict[str, Any]:
+    """A small model that is right."""
+    return {
+        "resources": {"input": resource([1.5, 2.5, -0.4, "nan"]), "output": resource({"valueCount": 4, "value": 9})},
+        "dispatchables": {
+            "round": {
+                "type": "DML_OPERATOR_ELEMENT_WISE_ROUND",
+                "desc": {"InputTensor": tensor(4), "OutputTensor": tensor(4), "RoundingMode": "TOWARD_ZERO"},
+            }
+        },
+        "commands": [
+            {"type": "dispatch", "dispatchable": "round", "bindings": {"InputTensor": "input", "OutputTensor": "output"}},
+            {"type": "print", "resource": "output"},
+        ],
+    }
+
+
+ABSENT = object()
+
+
+def changed(model: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of a model with one place changed or taken away; a path is such as ``commands.0.bindings``."""
+    result = copy.deepcopy(model)
+    *way, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    place: Any = result
+    for step in way:
+        place = place[step]
+    if value is ABSENT:
+        del place[last]
+    else:
+        place[last] = value
+    return result
+
+
+def refusal(run: Run, model: Any, **options: Any) -> str:
+    """What a refused model is told, without the file's name, which is always there."""
+    with pytest.raises(ModelError) as caught:
+        run(model, **options)
+    text = str(caught.value)
+    assert text.startswith("model.json: ")
+    assert ": given " in text
+    assert "; allowed: " in text
+    return text.removeprefix("model.json: ")
+
+
+# -- Resources ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "printed"),
+    [
+        (resource([1, 2.5, -3]), "1, 2.5, -3"),
+        (resource([0.1, 1e6, 16777216, 1e-7]), "0.1, 1e+06, 1.67772e+07, 1e-07"),
+        (resource(["nan", "NaN", "inf", "-Inf", -0.0]), "nan, nan, inf, -inf, -0"),
+        (resource([1e39, -1e39]), "inf, -inf"),
+        (resource([65504, "nan", "-inf", 0.1], "FLOAT16"), "65504, nan, -inf, 0.0999756"),
+        (resource([1e300, 2**70], "FLOAT64"), "1e+300, 1.18059e+21"),
+        (resource([-128, 127], "INT8"), "-128, 127"),
+        (resource([65, 255, 0], "uint8"), "65, 255, 0"),
+        (resource([-(2**15), 2**15 - 1], "INT16"), "-32768, 32767"),
+        (resource([2**16 - 1], "UINT16"), "65535"),
+        (resource([-(2**31), 2**31 - 1], "DML_TENSOR_DATA_TYPE_INT32"), "-2147483648, 2147483647"),
+        (resource([2**32 - 1], "UINT32"), "4294967295"),
+        (resource([-(2**63), 2**63 - 1], "INT64"), "-9223372036854775808, 9223372036854775807"),
+        (resource([2**64 - 1], "UINT64"), "18446744073709551615"),
+        (resource({"valueCount": 3, "value": 7}, "INT16"), "7, 7, 7"),
+        (resource({"valueCount": 2, "value": "nan"}), "nan, nan"),
+        (resource({"valueCount": 4, "valueStart": 1, "valueDelta": 2.5}), "1, 3.5, 6, 8.5"),
+        (resource({"valueCount": 4, "valueStart": 5, "valueDelta": -3}, "INT32"), "5, 2, -1, -4"),
+        (resource({"valueCount": 3, "valueStart": 250, "valueDelta": 4}, "UINT8"), "250, 254, 2"),
+        (resource({"valueCount": 1, "valueStart": 3, "valueDelta": 9}), "3"),
+        # The delta is added up in the type itself: past 2048 a half steps by 2, and adding 1 goes nowhere.
+        (resource({"valueCount": 3, "valueStart": 2047, "valueDelta": 1}, "FLOAT16"), "2047, 2048, 2048"),
+        (resource([1, 2], sizeInBytes=64), "1, 2"),
+        (resource([1, 2], initialValuesOffsetInBytes=8), "0, 0, 1, 2"),
+        (resource([1], "UINT8", sizeInBytes=1), "1"),
+        (resource([1, 2, 3], "FLOAT16", type="buffer"), "1, 2, 3"),
+    ],
+)
+def test_a_resource_prints_what_it_was_declared_with(run: Run, declared: Any, printed: str) -> None:
+    assert run(prints(x=declared)) == [f"Resource 'x': {printed}"]
+
+
+def test_a_long_sequence_goes_on_across_chunks(tmp_path: Path) -> None:
+    count = 3 * resources._CHUNK + 5
+    declared = resource({"valueCount": count, "valueStart": -1, "valueDelta": 3}, "INT64")
+    found = resources.read(Node(declared, "model.json"), (tmp_path,))
+    buffer = resources.allocate({"x": found})["x"]
+    np.testing.assert_array_equal(found.elements(buffer, found.size), np.arange(count) * 3 - 1)
+
+
+def test_verbose_printing_shows_positions_and_bits(run: Run) -> None:
+    model = prints(x=resource([1, -2] + [0] * 8 + ["nan"]))
+    model["commands"][0]["verbose"] = True
+    lines = run(model)
+    assert lines[0] == "Resource 'x':"
+    assert lines[1:4] == ["[ 0] 1 (0x3F800000)", "[ 1] -2 (0xC0000000)", "[ 2] 0 (0x00000000)"]
+    assert lines[11] == "[10] nan (0x7FC00000)"
+    assert len(lines) == 12
+
+
+def test_a_typed_list_is_packed_bytes_and_can_be_bound_as_anything(run: Run) -> None:
+    model = rounding()
+    model["resources"]["input"] = resource(
+        [
+            {"name": "a comment", "type": "FLOAT32", "value": -1.5},
+            {"type": "UINT16", "value": 0},
+            {"type": "UINT8", "value": 0x20},
+            {"type": "INT8", "value": 0x40},
+            {"type": "UINT64", "value": 0x4060000040600000},
+        ],
+        "UNKNOWN",
+    )
+    assert run(model)[1:] == ["Resource 'output': -1, 2, 3, 3"]
+    model["resources"]["input"].pop("initialValuesDataType")
+    assert run(model)[1:] == ["Resource 'output': -1, 2, 3, 3"]
+
+
+@pytest.mark.parametrize(
+    ("array", "printed"),
+    [
+        (np.array([[1, 2], [3, 4]], "f4"), "1, 2, 3, 4"),
+        (np.asfortranarray([[1, 2], [3, 4]]), "1, 2, 3, 4"),
+        (np.array([1, 2], ">i4"), "1, 2"),
+        (np.array([True, False]), "1, 0"),
+        (np.array(3.5), "3.5"),
+    ],
+)
+def test_npy_files_bring_their_type_with_them(run: Run, tmp_path: Path, array: np.ndarray[Any, Any], printed: str) -> None:
+    np.save(tmp_path / "x.npy", array)
+    assert run(prints(x=resource({"sourcePath": "x.npy"}, None))) == [f"Resource 'x': {printed}"]
+
+
+def test_raw_files_have_the_type_that_the_model_names(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(bytes([1, 0, 2, 0]))
+    source = {"sourcePath": "data.bin"}
+    assert run(prints(x=resource(source, "UINT16"), y=resource(source, "UINT8"))) == [
+        "Resource 'x': 1, 2",
+        "Resource 'y': 1, 0, 2, 0",
+    ]
+
+
+def test_files_are_looked_up_beside_the_model_then_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("models", "here", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / f"{folder}.npy", np.array([len(folder)]))
+        np.save(tmp_path / folder / "each.npy", np.array([len(folder)]))
+    monkeypatch.chdir(tmp_path / "here")
+    names = ["models", "here", "each"]
+    model = tmp_path / "models" / "model.json"
+    model.write_text(json.dumps(prints(**{name: resource({"sourcePath": f"{name}.npy"}, None) for name in names})))
+    said: list[str] = []
+    dxdispatch.read(model).run(write=said.append)
+    assert "".join(said).splitlines()[1:] == ["Resource 'models': 6", "Resource 'here': 4", "Resource 'each': 6"]
+    with pytest.raises(ModelError, match=r"models\.npy.*not there"):
+        dxdispatch.read(model, input_path=tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ([], "resources.x: given []; allowed: an object"),
+        ({"initialValues": [1]}, "resources.x: given no initialValuesDataType; allowed: FLOAT32, FLOAT16"),
+        (resource([1], "UNKNOWN"), "resources.x.initialValuesDataType: given UNKNOWN; allowed: FLOAT32"),
+        (resource([1], "FLOAT31"), 'resources.x.initialValuesDataType: given "FLOAT31"; allowed: FLOAT32'),
+        (resource([1], 1), "resources.x.initialValuesDataType: given 1; allowed: a string"),
+        ({"initialValuesDataType": "INT8"}, "resources.x.initialValues: given nothing"),
+        (resource([1], initialValue=2), "resources.x.initialValue: given an unknown field; allowed: initialValues, "),
+        (resource([1], sizeinbytes=4), "Did you mean sizeInBytes?"),
+        (resource([1], type="texture"), 'resources.x.type: given "texture"; allowed: buffer'),
+        (resource([]), "resources.x.initialValues: given []; allowed: a list of at least one value"),
+        (resource("deferred"), 'resources.x.initialValues: given "deferred"'),
+        (resource(3), "resources.x.initialValues: given 3"),
+        (resource([1, True]), 'initialValues[1]: given true; allowed: a number, "nan", "inf" or "-inf", for FLOAT32'),
+        (resource([None]), "initialValues[0]: given null"),
+        (resource(["ten"]), 'initialValues[0]: given "ten"'),
+        (resource([10**400]), "initialValues[0]: given 1000"),
+        (resource([1.5], "INT8"), "initialValues[0]: given 1.5; allowed: an integer from -128 to 127, for INT8"),
+        (resource([0, 128], "INT8"), "initialValues[1]: given 128; allowed: an integer from -128 to 127, for INT8"),
+        (resource(["nan"], "UINT8"), 'initialValues[0]: given "nan"; allowed: an integer from 0 to 255'),
+        (resource([-1], "UINT64"), "initialValues[0]: given -1"),
+        (resource({}), "initialValues: given an empty object; allowed: an object with one of value, valueStart, sourcePath"),
+        (
+            resource({"valueCount": 1, "value": 1, "valueStart": 1}),
+            "initialValues: given an object of valueCount, value, valueStart",
+        ),
+        (resource({"value": 1}), "initialValues.valueCount: given nothing"),
+        (resource({"valueCount": 0, "value": 1}), "valueCount: given 0; allowed: an integer from 1 to 4294967295"),
+        (resource({"valueCount": 2**32, "value": 1}), "valueCount: given 4294967296"),
+        (resource({"valueCount": 2.0, "value": 1}), "valueCount: given 2.0"),
+        (resource({"valueCount": 2, "valueStart": 1}), "initialValues.valueDelta: given nothing"),
+        (resource({"valueCount": 2, "valueStart": 1, "valueDelta": -1}, "UINT8"), "valueDelta: given -1"),
+        (resource({"valueCount": 2, "value": 1, "delta": 1}), "initialValues.delta: given an unknown field"),
+        (resource([{"type": "INT8", "value": 200}], "UNKNOWN"), "initialValues[0].value: given 200"),
+        (resource([{"type": "INT8", "value": 2}, 3], "UNKNOWN"), "initialValues[1]: given 3; allowed: an object"),
+        (resource([{"type": "UNKNOWN", "value": 2}], "UNKNOWN"), "initialValues[0].type: given"),
+        (resource([1, 2], sizeInBytes=4), "sizeInBytes: given 4 bytes; allowed: at least 8"),
+        (resource([1, 2], sizeInBytes=8, initialValuesOffsetInBytes=4), "sizeInBytes: given 8 bytes; allowed: at least 12"),
+        (resource([1], sizeInBytes=-4), "sizeInBytes: given -4"),
+        (resource([1], sizeInBytes=2**64), "sizeInBytes: given 18446744073709551616"),
+        (resource([1], sizeInBytes=2**62), "resources.x: given 4611686018427387904 bytes; allowed: "),
+        (resource([1], initialValuesOffsetInBytes=2**63), "resources.x: given 9223372036854775812 bytes; allowed: "),
+        (resource({"sourcePath": 5}), "sourcePath: given 5; allowed: a string"),
+        (resource({"sourcePath": "none.npy"}), 'sourcePath: given "none.npy", which is not there'),
+        (resource({"sourcePath": "a\0b"}), "which is not there"),
+        (resource({"sourcePath": "/dev/zero"}), 'sourcePath: given "/dev/zero", which is no regular file'),
+        (resource({"sourcePath": "pipe"}), 'sourcePath: given "pipe", which is no regular file'),
+        (resource({"sourcePath": "."}), "which is no regular file"),
+        (resource({"sourcePath": "odd.bin"}), "sourcePath: given a file of 7 bytes; allowed: 4 bytes for each element"),
+        (resource({"sourcePath": "empty.bin"}), "sourcePath: given a file of 0 bytes"),
+        (resource({"sourcePath": "odd.bin"}, None), "given no initialValuesDataType"),
+        (resource({"sourcePath": "image.png"}), "sourcePath: given an image"),
+        (resource({"sourcePath": "int.npy"}), "sourcePath: given a file of INT32; allowed: FLOAT32, as initialValuesDataType says"),
+        (resource({"sourcePath": "complex.npy"}), "sourcePath: given a file of complex64"),
+        (resource({"sourcePath": "object.npy"}), "sourcePath: given a file that is not read (ValueError"),
+        (resource({"sourcePath": "cut.npy"}), "sourcePath: given a file that is not read (ValueError"),
+        (resource({"sourcePath": "none-in-it.npy"}), "sourcePath: given a file"),
+    ],
+)
+def test_a_wrong_resource_is_refused(run: Run, tmp_path: Path, declared: Any, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, content in {"odd.bin": b"1234567", "empty.bin": b"", "image.png": b"\x89PNG"}.items():
+        (tmp_path / name).write_bytes(content)
+    np.save(tmp_path / "int.npy", np.zeros(2, "i4"))
+    np.save(tmp_path / "complex.npy", np.zeros(2, "c8"))
+    np.save(tmp_path / "object.npy", np.array([{}]), allow_pickle=True)
+    np.save(tmp_path / "none-in-it.npy", np.zeros(0, "f4"))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "int.npy").read_bytes()[:-4])
+    assert message in refusal(run, prints(x=declared))
+
+
+# -- Descriptors --------------------------------------------------------------------------------------------------
+# The reader goes by a descriptor's fields alone. These are like the operators still to come, in every kind of field.
+
+
+class ConvolutionMode(DmlEnum):
+    CONVOLUTION = 0
+    CROSS_CORRELATION = 1
+
+
+class RandomGeneratorType(DmlEnum):
+    PHILOX_4X32_10 = 0
+
+
+class ActivationElu(Operator):
+    NAME = "ACTIVATION_ELU"
+
+    input_tensor: OptionalInput = None
+    alpha: Float
+
+
+class Convolution(Operator):
+    NAME = "CONVOLUTION"
+
+    input_tensor: Input
+    filter_tensor: Input
+    bias_tensor: OptionalInput
+    output_tensor: Output
+    mode: ConvolutionMode
+    strides: Uints
+    start_padding: Uints
+    group_count: Uint
+    fused_activation: OptionalOperator
+
+
+class Join(Operator):
+    NAME = "JOIN"
+
+    input_tensors: Inputs
+    output_tensor: Output
+    axis: Uint
+
+
+class Split(Operator):
+    NAME = "SPLIT"
+
+    input_tensor: Input
+    output_tensors: Outputs
+    axis: Uint
+
+
+class Rnn(Operator):
+    NAME = "RNN"
+
+    input_tensor: Input
+    output_single_tensor: Output
+    activation_descs: Operators
+
+
+class Resample(Operator):
+    NAME = "RESAMPLE"
+
+    input_tensor: Input
+    output_tensor: Output
+    scales: Floats
+
+
+class FillValueSequence(Operator):
+    NAME = "FILL_VALUE_SEQUENCE"
+
+    output_tensor: Output
+    value_data_type: TensorDataType
+    value_start: Scalar
+    value_delta: Scalar
+
+
+class RandomGenerator(Operator):
+    NAME = "RANDOM_GENERATOR"
+
+    input_tensor: Input
+    output_tensor: Output
+    type: RandomGeneratorType
+    offset: Int
+
+
+def describe(cls: type[Operator], **fields: Any) -> Any:
+    return descriptors.read(cls, Node(fields, "model.json", "dispatchables.op.desc"))
+
+
+def convolution(**changes: Any) -> dict[str, Any]:
+    fields = {
+        "InputTensor": tensor(1, 1, 3, 3),
+        "FilterTensor": tensor(1, 1, 2, 2),
+        "OutputTensor": tensor(1, 1, 2, 2),
+        "Mode": "DML_CONVOLUTION_MODE_CROSS_CORRELATION",
+        "DimensionCount": 2,
+        "Strides": [1, 1],
+        "StartPadding": [0, 0],
+        "GroupCount": 1,
+        **changes,
+    }
+    return {name: value for name, value in fields.items() if value is not ABSENT}
+
+
+@pytest.fixture
+def with_elu(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {**operators.all_operators(), "ACTIVATION_ELU": ActivationElu}
+    monkeypatch.setattr(operators, "all_operators", lambda: known)
+
+
+def test_a_descriptor_is_read_by_its_fields() -> None:
+    desc = describe(Convolution, **convolution())
+    assert desc.mode is ConvolutionMode.CROSS_CORRELATION
+    assert desc.strides == (1, 1)
+    assert desc.group_count == 1
+    assert desc.filter_tensor.sizes == (1, 1, 2, 2)
+    assert desc.bias_tensor is None
+    assert desc.fused_activation is None
+
+
+@pytest.mark.parametrize("count", [ABSENT, 2])
+@pytest.mark.parametrize("optional", [ABSENT, None])
+def test_counts_and_optional_fields_may_be_left_out(count: Any, optional: Any) -> None:
+    desc = describe(Convolution, **convolution(DimensionCount=count, BiasTensor=optional, FusedActivation=optional))
+    assert desc.strides == (1, 1)
+    assert desc.bias_tensor is None
+
+
+@pytest.mark.usefixtures("with_elu")
+@pytest.mark.parametrize(
+    "activation",
+    [
+        {"Type": "ACTIVATION_ELU", "Alpha": 0.5},
+        {"Type": "DML_OPERATOR_ACTIVATION_ELU", "Desc": {"Alpha": 0.5}},
+        {"Type": "activation_elu", "Desc": {"Alpha": 0.5, "InputTensor": None}},
+    ],
+)
+def test_a_fused_operator_is_inline_or_a_desc(activation: Any) -> None:
+    assert describe(Convolution, **convolution(FusedActivation=activation)).fused_activation == ActivationElu(alpha=0.5)
+
+
+@pytest.mark.usefixtures("with_elu")
+def test_arrays_of_tensors_and_operators_are_counted() -> None:
+    join = {"InputTensors": [tensor(1, 2), tensor(3, 2)], "OutputTensor": tensor(4, 2), "Axis": 0}
+    assert [desc.sizes for desc in describe(Join, **join, InputCount=2).input_tensors] == [(1, 2), (3, 2)]
+    split = {"InputTensor": tensor(4), "OutputTensors": [tensor(1), tensor(3)], "Axis": 0}
+    assert len(describe(Split, **split, OutputCount=2).output_tensors) == 2
+    elu = {"Type": "ACTIVATION_ELU", "Alpha": 2}
+    rnn = {"InputTensor": tensor(4), "OutputSingleTensor": tensor(4), "ActivationDescs": [elu, elu]}
+    assert describe(Rnn, **rnn, ActivationDescCount=2).activation_descs == (ActivationElu(alpha=2),) * 2
+    with pytest.raises(ModelError, match=r"desc\.InputCount: given 3; allowed: 2, the length of InputTensors"):
+        describe(Join, **join, InputCount=3)
+    with pytest.raises(ModelError, match=r"desc\.InputTensors\[1\]\.Sizes\[0\]: given 0"):
+        describe(Join, **{**join, "InputTensors": [tensor(1), tensor(0)]})
+
+
+def test_sequences_of_numbers_may_hold_those_that_json_cannot_write() -> None:
+    desc = describe(Resample, InputTensor=tensor(2), OutputTensor=tensor(3), ScaleCount=2, Scales=[1.5, "inf"])
+    assert desc.scales == (1.5, float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("data_type", "given", "value"),
+    [
+        ("FLOAT32", 2.5, 2.5),
+        ("FLOAT32", "nan", float("nan")),
+        ("FLOAT32", {"Float32": -1}, -1),
+        ("FLOAT64", {"Float64": 0.1}, 0.1),
+        ("FLOAT16", 2.5, 2.5),
+        ("FLOAT16", {"UInt16": 0x4100}, 2.5),
+        ("UINT8", {"UInt8": 255}, 255),
+        ("INT64", {"Int64": -(2**63)}, -(2**63)),
+        ("UINT64", 2**64 - 1, 2**64 - 1),
+    ],
+)
+def test_a_scalar_is_a_number_or_a_member_of_the_union(data_type: str, given: Any, value: float) -> None:
+    out = tensor(5, data_type=data_type)
+    desc = describe(FillValueSequence, OutputTensor=out, ValueDataType=data_type, ValueStart=given, ValueDelta=0)
+    np.testing.assert_equal(desc.value_start, value)
+
+
+def test_a_field_called_type_is_the_operators_own_within_desc() -> None:
+    fields = {"InputTensor": tensor(6), "OutputTensor": tensor(6), "Type": "PHILOX_4X32_10", "Offset": -1}
+    assert describe(RandomGenerator, **fields).type is RandomGeneratorType.PHILOX_4X32_10
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"DataType": "FLOAT16", "Sizes": [2, 3]},
+        {"DataType": "DML_TENSOR_DATA_TYPE_FLOAT16", "Sizes": [2, 3], "DimensionCount": 2, "Strides": None, "Flags": []},
+        {"Type": "BUFFER", "DataType": "float16", "Sizes": [2, 3], "Strides": [], "TotalTensorSizeInBytes": 0},
+        {"Type": "DML_TENSOR_TYPE_BUFFER", "Desc": {"DataType": "FLOAT16", "Sizes": [2, 3], "GuaranteedBaseOffsetAlignment": 0}},
+        {"Desc": {"DataType": "FLOAT16", "Sizes": [2, 3], "Flags": "DML_TENSOR_FLAG_NONE"}},
+    ],
+)
+def test_a_tensor_is_flat_or_a_desc_and_needs_only_type_and_sizes(given: Any) -> None:
+    desc = describe(Resample, InputTensor=given, OutputTensor=tensor(1), Scales=[]).input_tensor
+    assert (desc.data_type, desc.sizes, desc.strides) == (TensorDataType.FLOAT16, (2, 3), None)
+    assert desc.total_tensor_size_in_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"Mode": ABSENT}, "desc.Mode: given nothing; allowed: CONVOLUTION, CROSS_CORRELATION."),
+        ({"Mode": "SIDEWAYS"}, 'desc.Mode: given "SIDEWAYS"; allowed: CONVOLUTION, CROSS_CORRELATION.'),
+        ({"Mode": 1}, "desc.Mode: given 1; allowed: a string"),
+        ({"mode": "CONVOLUTION"}, "desc.mode: given an unknown field; allowed: InputTensor, "),
+        ({"mode": "CONVOLUTION"}, "Did you mean Mode?"),
+        ({"Strides": ABSENT}, "desc.Strides: given nothing; allowed: sequence of integers from 0 to 4294967295"),
+        ({"Strides": 1}, "desc.Strides: given 1; allowed: a sequence"),
+        ({"Strides": [1, -1]}, "desc.Strides[1]: given -1; allowed: integer from 0 to 4294967295"),
+        ({"Strides": [1, 1, 1]}, "desc.DimensionCount: given 2; allowed: 3, the length of Strides"),
+        ({"DimensionCount": "2"}, 'desc.DimensionCount: given "2"; allowed: 2, the length of Strides'),
+        ({"AxisCount": 2}, "desc.AxisCount: given an unknown field"),
+        ({"GroupCount": 2**32}, "desc.GroupCount: given 4294967296; allowed: integer from 0 to 4294967295"),
+        ({"GroupCount": 1.0}, "desc.GroupCount: given 1.0"),
+        ({"InputTensor": None}, "desc.InputTensor: given nothing; allowed: input tensor"),
+        ({"InputTensor": [tensor(1)]}, "desc.InputTensor: given "),
+        ({"InputTensor": {"Sizes": [1]}}, "desc.InputTensor.DataType: given nothing; allowed: FLOAT32"),
+        ({"InputTensor": {"DataType": "FLOAT32"}}, "desc.InputTensor.Sizes: given nothing"),
+        ({"InputTensor": tensor(data_type="FLOAT8")}, 'desc.InputTensor.DataType: given "FLOAT8"; allowed: FLOAT32'),
+        ({"InputTensor": tensor(*[1] * 9)}, "desc.InputTensor.Sizes: given 9 dimensions; allowed: 1 to 8"),
+        ({"InputTensor": tensor(2**16, 2**16)}, "desc.InputTensor.Sizes: given 4294967296 elements"),
+        ({"InputTensor": tensor(2, sizes=[2])}, "desc.InputTensor.sizes: given an unknown field"),
+        ({"InputTensor": tensor(2, Strides=[1, 1])}, "desc.InputTensor.Strides: given 2 strides; allowed: 1"),
+        ({"InputTensor": tensor(2, DimensionCount=1, Strides={})}, "desc.InputTensor.Strides: given an empty object"),
+        ({"InputTensor": tensor(2, DimensionCount=3)}, "desc.InputTensor.DimensionCount: given 3; allowed: an integer from 1 to 1"),
+        ({"InputTensor": tensor(2, TotalTensorSizeInBytes=4)}, "InputTensor.TotalTensorSizeInBytes: given 4; allowed: at least 8"),
+        ({"InputTensor": tensor(2, GuaranteedBaseOffsetAlignment=3)}, "desc.InputTensor.GuaranteedBaseOffsetAlignment: given 3"),
+        ({"InputTensor": tensor(2, Flags="SHARED")}, 'desc.InputTensor.Flags: given "SHARED"; allowed: NONE, OWNED_BY_DML'),
+        ({"InputTensor": tensor(2, Type="TEXTURE")}, 'desc.InputTensor.Type: given "TEXTURE"; allowed: BUFFER'),
+        ({"InputTensor": {"Desc": tensor(0)}}, "desc.InputTensor.Desc.Sizes[0]: given 0"),
+        ({"InputTensor": {"Desc": tensor(1), "Sizes": [1]}}, "desc.InputTensor.Sizes: given an unknown field"),
+        ({"OutputTensor": tensor(2, Flags="OWNED_BY_DML")}, "desc.OutputTensor: given an output that is OWNED_BY_DML"),
+        ({"FusedActivation": {"Alpha": 1}}, "desc.FusedActivation.Type: given nothing"),
+        ({"FusedActivation": {"Type": "ACTIVATION_ELU", "Alfa": 1}}, "desc.FusedActivation.Alfa: given an unknown field"),
+        ({"FusedActivation": {"Type": "ACTIVATION_ELU"}}, "desc.FusedActivation.Alpha: given nothing"),
+        ({"FusedActivation": {"Type": "ACTIVATION_ELU", "Desc": {"Alpha": []}}}, "desc.FusedActivation.Desc.Alpha: given []"),
+        ({"FusedActivation": {"Type": "ACTIVATION_NONE"}}, "desc.FusedActivation.Type: "),
+    ],
+)
+@pytest.mark.usefixtures("with_elu")
+def test_a_wrong_field_is_named_by_its_path(changes: Any, message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        describe(Convolution, **convolution(**changes))
+    assert str(caught.value).startswith("model.json: dispatchables.op.desc.")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("much", 'desc.ValueStart: given "much"'),
+        (True, "desc.ValueStart: given true"),
+        ({"Int32": 1}, "desc.ValueStart.Int32: given an unknown field; allowed: Float32"),
+        ({}, "desc.ValueStart.Float32: given nothing"),
+    ],
+)
+def test_a_wrong_scalar_is_named(given: Any, message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        describe(FillValueSequence, OutputTensor=tensor(5), ValueDataType="FLOAT32", ValueStart=given, ValueDelta=1)
+    assert message in str(caught.value)
+
+
+# -- Dispatchables ------------------------------------------------------------------------------------------------
+
+
+def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run) -> None:
+    model = rounding()
+    model["dispatchables"] |= {
+        "conv": {"type": "DML_OPERATOR_CONVOLUTION", "desc": convolution(FusedActivation={"Type": "ACTIVATION_RELU"})},
+        "rnn": {"type": "dml_operator_rnn", "desc": {"ActivationDescs": [{"Type": "ACTIVATION_ELU", "Desc": {"Alpha": 1}}]}},
+        "shader": {"type": "hlsl", "sourcePath": "add.hlsl", "compilerArgs": []},
+        "network": {"type": "onnx", "sourcePath": "x.onnx"},
+        "graph": {"type": "dmlSerializedGraph", "sourcePath": "x.bin"},
+        "random": {"type": "RANDOM_GENERATOR", "desc": {"Type": "PHILOX_4X32_10", "InputTensor": {"Type": "BUFFER"}}},
+    }
+    text = refusal(run, model)
+    assert text.startswith("dispatchables: given ")
+    given = text.partition("; allowed: ")[0]
+    assert re.findall(r"([A-Za-z_0-9]+) \(", given) == [
+        "DML_OPERATOR_CONVOLUTION",
+        "ACTIVATION_RELU",
+        "dml_operator_rnn",
+        "ACTIVATION_ELU",
+        "hlsl",
+        "onnx",
+        "dmlSerializedGraph",
+        "RANDOM_GENERATOR",
+    ]
+    assert "dispatchables.rnn.desc.ActivationDescs[0].Type" in given
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("type", ABSENT, "dispatchables.round.type: given nothing"),
+        ("type", 5, "dispatchables.round.type: given 5; allowed: a string"),
+        ("desc", ABSENT, "dispatchables.round.InputTensor: given nothing"),
+        ("desc", [], "dispatchables.round.desc: given []"),
+        ("description", "x", "dispatchables.round.description: given an unknown field; allowed: type"),
+        ("executionFlags", ["FAST"], 'dispatchables.round.executionFlags[0]: given "FAST"; allowed: NONE'),
+        ("dmlCompileType", "Both", 'dispatchables.round.dmlCompileType: given "Both"; allowed: DmlCompileOp'),
+        ("bindings", {"InputTensor": "input"}, "dispatchables.round.bindings.InputTensor: given a binding"),
+        (
+            "desc.OutputTensor.Sizes",
+            [5],
+            "dispatchables.round.desc.OutputTensor.Sizes: given (5,); allowed: (4,), as in input_tensor",
+        ),
+        ("desc.OutputTensor.Strides", [0], "dispatchables.round.desc.OutputTensor: given strides (0,)"),
+        ("desc.InputTensor.DataType", "INT32", "dispatchables.round.desc.InputTensor: given int32 of rank 1; allowed: float32"),
+    ],
+)
+def test_a_wrong_dispatchable_is_refused(run: Run, path: str, value: Any, message: str) -> None:
+    assert message in refusal(run, changed(rounding(), f"dispatchables.round.{path}", value))
+
+
+def test_the_feature_level_is_the_callers(run: Run) -> None:
+    assert "rank 4, at feature level 2.1. Feature level 3.0 has it." in refusal(run, rounding(), feature_level="2.1")
+    assert "feature_level: given 2.0; allowed: 2.1 and above" in refusal(run, rounding(), feature_level="2.0")
+
+
+def test_tensors_owned_by_dml_are_bound_at_the_start_and_keep_their_values(run: Run) -> None:
+    model = rounding()
+    model["dispatchables"]["round"]["desc"]["InputTensor"]["Flags"] = "DML_TENSOR_FLAG_OWNED_BY_DML"
+    model["dispatchables"]["round"]["bindings"] = {"InputTensor": "input"}
+    model["dispatchables"]["spoil"] = {
+        "type": "DML_OPERATOR_DIAGONAL_MATRIX",
+        "desc": {"OutputTensor": tensor(1, 1, 2, 2), "Offset": 0, "Value": 77},
+    }
+    del model["commands"][0]["bindings"]["InputTensor"]
+    model["commands"].insert(0, {"type": "dispatch", "dispatchable": "spoil", "bindings": {"OutputTensor": "input"}})
+    assert run(model)[2:] == ["Resource 'output': 1, 2, -0, nan"]
+
+    text = refusal(run, changed(model, "commands.1.bindings.InputTensor", "input"))
+    assert "commands[1].bindings.InputTensor: given a binding; allowed: bindings for OutputTensor." in text
+    text = refusal(run, changed(model, "dispatchables.round.bindings", ABSENT))
+    assert "dispatchables.round.bindings.InputTensor: given nothing; allowed: a resource for float32[4]" in text
+    text = refusal(run, changed(model, "dispatchables.round.bindings.InputTensor", "nowhere"))
+    assert 'bindings.InputTensor: given "nowhere"; allowed: the name of a resource of this model: input, output' in text
+
+
+# -- Bindings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("binding", "printed"),
+    [
+        ({"name": "input"}, "1, 2, -0, nan"),
+        ({"name": "input", "elementOffset": 0, "elementCount": 4, "elementSizeInBytes": 4}, "1, 2, -0, nan"),
+        ({"name": "input", "elementCount": 0, "elementSizeInBytes": 0, "format": "R32_FLOAT", "shape": [4]}, "1, 2, -0, nan"),
+        ({"name": "long", "elementOffset": 2}, "3, 4, 5, 6"),
+        ({"name": "long", "elementOffset": 1, "elementSizeInBytes": 8, "elementCount": 2}, "3, 4, 5, 6"),
+        ({"name": "bytes", "elementOffset": 4, "elementCount": 16}, "2, 2, 2, 2"),
+    ],
+)
+def test_a_binding_is_a_view_of_a_resource(run: Run, binding: Any, printed: str) -> None:
+    model = changed(rounding(), "commands.0.bindings.InputTensor", binding)
+    model["resources"]["long"] = resource({"valueCount": 6, "valueStart": 1, "valueDelta": 1})
+    model["resources"]["bytes"] = resource([0, 0, 0x10, 0x40] * 5, "UINT8")
+    assert run(model)[1:] == [f"Resource 'output': {printed}"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("InputTensor", ABSENT, "bindings.InputTensor: given nothing; allowed: a resource for float32[4]"),
+        (
+            "InputTensor",
+            "nowhere",
+            'bindings.InputTensor: given "nowhere"; allowed: the name of a resource of this model: input, output',
+        ),
+        ("InputTensor", 7, "bindings.InputTensor: given 7; allowed: a string"),
+        ("InputTensor", ["input", "output"], "bindings.InputTensor: given 2 resources; allowed: 1"),
+        ("InputTensor", [], "bindings.InputTensor: given 0 resources; allowed: 1"),
+        ("BiasTensor", "input", "bindings.BiasTensor: given a binding; allowed: bindings for InputTensor, OutputTensor."),
+        ("InputTensor", {"nam": "input"}, "bindings.InputTensor.nam: given an unknown field"),
+        ("InputTensor", {"elementOffset": 1}, "bindings.InputTensor.name: given nothing"),
+        (
+            "InputTensor",
+            {"name": "input", "elementOffset": 1},
+            "bindings.InputTensor: given 12 bytes of 'input'; allowed: at least 16",
+        ),
+        ("InputTensor", {"name": "input", "elementOffset": 2**60}, "bindings.InputTensor: given 0 bytes of 'input'"),
+        ("InputTensor", {"name": "input", "elementOffset": -1}, "bindings.InputTensor.elementOffset: given -1"),
+        (
+            "InputTensor",
+            {"name": "input", "elementCount": 3},
+            "bindings.InputTensor: given 3 elements of 4 bytes; allowed: at least 16",
+        ),
+        ("InputTensor", {"name": "input", "elementCount": 5}, "bindings.InputTensor: given 5 elements; allowed: at most 4"),
+        (
+            "InputTensor",
+            {"name": "long", "elementOffset": 3, "elementSizeInBytes": 1},
+            "given an offset of 3 bytes; allowed: a multiple of 4",
+        ),
+        ("InputTensor", "tiny", "bindings.InputTensor: given 4 bytes of 'tiny'; allowed: at least 16, for float32[4]"),
+        ("OutputTensor", "tiny", "bindings.OutputTensor: given 4 bytes of 'tiny'"),
+        (
+            "OutputTensor",
+            {"name": "long", "elementOffset": 1},
+            "bindings.OutputTensor: given memory that overlaps input_tensor; allowed: memory of its own, or exactly the input's",
+        ),
+    ],
+)
+def test_a_wrong_binding_is_refused_before_anything_runs(run: Run, path: str, value: Any, message: str) -> None:
+    model = rounding()
+    model["resources"] |= {"tiny": resource([1]), "long": resource({"valueCount": 9, "value": 1})}
+    if path == "OutputTensor":
+        model["commands"][0]["bindings"]["InputTensor"] = "long"
+    model["commands"].insert(0, {"type": "writeFile", "resource": "input", "targetPath": "ran.dat"})
+    message = message.replace("input, output", "input, output, tiny, long")
+    assert message in refusal(run, changed(model, f"commands.1.bindings.{path}", value))
+    assert not Path("ran.dat").exists()
+
+
+def test_the_tensors_total_size_has_to_be_there(run: Run) -> None:
+    model = rounding()
+    model["dispatchables"]["round"]["desc"]["InputTensor"]["TotalTensorSizeInBytes"] = 20
+    assert "InputTensor: given 16 bytes of 'input'; allowed: at least 20" in refusal(run, model)
+    model["resources"]["input"]["sizeInBytes"] = 20
+    assert run(model)[1:] == ["Resource 'output': 1, 2, -0, nan"]
+
+
+def test_strides_reach_no_further_than_the_buffer(run: Run) -> None:
+    model = changed(rounding(), "dispatchables.round.desc.InputTensor.Strides", [2])
+    assert "InputTensor: given 16 bytes of 'input'; allowed: at least 28, for float32[4] strides [2]" in refusal(run, model)
+    model = changed(rounding(), "dispatchables.round.desc.InputTensor.Strides", [0])
+    assert run(model)[1:] == ["Resource 'output': 1, 1, 1, 1"]
+
+
+# -- Commands and timing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([], "commands[1]: given []; allowed: an object"),
+        ({}, "commands[1].type: given nothing; allowed: dispatch, print, writeFile"),
+        ({"type": "dance"}, 'commands[1].type: given "dance"; allowed: dispatch, print, writeFile'),
+        ({"type": "print"}, "commands[1].resource: given nothing"),
+        ({"type": "print", "resource": "ouput"}, 'commands[1].resource: given "ouput"; allowed: the name of a resource'),
+        ({"type": "print", "resource": "mixed"}, "commands[1].resource: given 'mixed', of elements of type UNKNOWN"),
+        ({"type": "print", "resource": "output", "verbose": 1}, "commands[1].verbose: given 1; allowed: true or false"),
+        ({"type": "print", "resource": "output", "loud": True}, "commands[1].loud: given an unknown field"),
+        ({"type": "dispatch", "dispatchable": "flat", "bindings": {}}, 'commands[1].dispatchable: given "flat"'),
+        ({"type": "dispatch", "dispatchable": "round"}, "commands[1].bindings: given nothing"),
+        ({"type": "dispatch", "dispatchable": "round", "bindings": []}, "commands[1].bindings: given []"),
+        ({"type": "writeFile", "resource": "output"}, "commands[1].targetPath: given nothing"),
+        ({"type": "writeFile", "resource": "output", "targetPath": 1}, "commands[1].targetPath: given 1"),
+    ],
+)
+def test_a_wrong_command_is_refused(run: Run, command: Any, message: str) -> None:
+    model = changed(rounding(), "commands.1", command)
+    model["resources"]["mixed"] = resource([{"type": "INT8", "value": 1}], "UNKNOWN")
+    assert message in refusal(run, model)
+
+
+def test_one_line_tells_of_a_dispatch(run: Run) -> None:
+    line, _ = run(rounding())
+    assert re.fullmatch(r"Dispatch 'round': 1 iterations, \d+\.\d{4} ms median \(CPU\)", line)
+
+
+def test_more_is_told_when_asked(run: Run) -> None:
+    stats = r"\d+\.\d{4} ms average, \d+\.\d{4} ms min, \d+\.\d{4} ms median, \d+\.\d{4} ms max"
+    lines = run(rounding(), timing=Timing(iterations=5, repeat=3, warmup=2, verbosity=2))
+    patterns = [
+        r"Initialize 'round': \d+\.\d{4} ms",
+        r"Dispatch 'round': 5 iterations",
+        rf"CPU Timings \(Cold\) : 2 samples, {stats}",
+        rf"CPU Timings \(Hot\)  : 3 samples, {stats}",
+        r"The timings of each iteration:",
+        *[rf"iteration {i}: \d+\.\d{{4}} ms \(CPU\)" for i in range(5)],
+        r"Resource 'output': 1, 2, -0, nan",
+    ]
+    assert len(lines) == len(patterns)
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(pattern, line)
+    assert run(rounding(), timing=Timing(iterations=5, verbosity=1))[2].startswith("CPU Timings (Cold) : 1 samples, ")
+
+
+def test_one_sample_is_always_hot(run: Run) -> None:
+    lines = run(rounding(), timing=Timing(warmup=10, verbosity=1))
+    assert [line.partition(" samples")[0] for line in lines if "CPU" in line] == ["CPU Timings (Hot)  : 1"]
+
+
+def test_each_sample_binds_once_and_dispatches_as_often_as_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    bind = CompiledOperator.bind
+
+    def counting(self: CompiledOperator, *tensors: Any) -> Callable[[], None]:
+        calls.append("bind")
+        call = bind(self, *tensors)
+        return lambda: (calls.append("dispatch"), call())[1]
+
+    monkeypatch.setattr(CompiledOperator, "bind", counting)
+    run(rounding(), timing=Timing(iterations=2, repeat=3))
+    assert calls == ["bind"] + 2 * ["bind", "dispatch", "dispatch", "dispatch"]  # the first one is the check
+
+
+def test_commands_work_on_the_same_resources_one_after_the_other(run: Run) -> None:
+    model = rounding()
+    model["dispatchables"]["diagonal"] = {
+        "type": "DML_OPERATOR_DIAGONAL_MATRIX1",
+        "desc": {
+            "InputTensor": tensor(2, 2),
+            "OutputTensor": tensor(2, 2),
+            "ValueDataType": "FLOAT32",
+            "Value": {"Float32": 8},
+            "DiagonalFillBegin": 1,
+            "DiagonalFillEnd": 2,
+        },
+    }
+    bindings = {"InputTensor": "output", "OutputTensor": "input"}
+    model["commands"] += [
+        {"type": "dispatch", "dispatchable": "diagonal", "bindings": bindings},
+        {"type": "print", "resource": "input"},
+    ]
+    lines = run(model)
+    assert lines[1] == "Resource 'output': 1, 2, -0, nan"
+    assert lines[3] == "Resource 'input': 1, 8, -0, nan"
+
+
+def test_time_to_run_takes_more_samples(run: Run) -> None:
+    line, _ = run(rounding(), timing=Timing(iterations=2, milliseconds=30))
+    assert int(re.findall(r"(\d+) iterations", line)[0]) > 2
+
+
+# -- Writing files ------------------------------------------------------------------------------------------------
+
+
+def written(**command: Any) -> dict[str, Any]:
+    return {
+        "resources": {"x": resource([1, 2, 3, 4, 5, 6], "FLOAT16", sizeInBytes=20)},
+        "dispatchables": {},
+        "commands": [{"type": "writeFile", "resource": "x", **command}],
+    }
+
+
+def test_written_files_read_back(run: Run, tmp_path: Path) -> None:
+    assert run(MODELS / "files.json")[-2:] == [
+        f"Resource 'dat' written to '{tmp_path}/results/rounded.npy'",
+        f"Resource 'dat' written to '{tmp_path}/results/rounded.dat'",
+    ]
+    array = np.load("results/rounded.npy")
+    np.testing.assert_array_equal(array, np.array([[0.5, 1.5, 2.5], [-0.0, -1, -2]], np.float32))
+    assert Path("results/rounded.dat").read_bytes() == array.tobytes()
+    again = prints(npy=resource({"sourcePath": "results/rounded.npy"}, None), dat=resource({"sourcePath": "results\\rounded.dat"}))
+    assert run(again) == ["Resource 'npy': 0.5, 1.5, 2.5, -0, -1, -2", "Resource 'dat': 0.5, 1.5, 2.5, -0, -1, -2"]
+
+
+def test_a_file_holds_the_whole_buffer_or_what_the_dimensions_say(run: Run) -> None:
+    run(written(targetPath="all.npy"))
+    np.testing.assert_array_equal(np.load("all.npy"), np.array([1, 2, 3, 4, 5, 6, 0, 0, 0, 0], np.float16))
+    run(written(targetPath="some.npy", dimensions=[1, 2, 2]))
+    np.testing.assert_array_equal(np.load("some.npy"), np.array([[[1, 2], [3, 4]]], np.float16))
+    run(written(targetPath="raw", dimensions=[3]))
+    assert np.fromfile("raw", np.float16).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("../x.npy", 'commands[0].targetPath: given "../x.npy"; allowed: a file in '),
+        ("deep/../../x.npy", "allowed: a file in "),
+        ("..\\x.npy", "allowed: a file in "),
+        ("link/x.npy", "allowed: a file in "),
+        ("/tmp/x.npy", "--output_path names another folder"),
+        ("", "allowed: a file in "),
+        (".", "allowed: a file in "),
+        ("pipe", "allowed: a file in "),
+        ("a\0b", "allowed: a file in "),
+        ("x" * 300, "allowed: a file in "),
+        ("x.png", "allowed: a .npy file, or any other for raw data"),
+    ],
+)
+def test_nothing_is_written_outside_the_folder_that_is_named(run: Run, tmp_path: Path, path: str, message: str) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    model = written(targetPath=path)
+    model["commands"].insert(0, {"type": "writeFile", "resource": "x", "targetPath": "first.dat"})
+    assert message in refusal(run, model, output_path=folder).replace("commands[1]", "commands[0]")
+    assert not (tmp_path / "x.npy").exists()
+    assert not (folder / "first.dat").exists()
+
+
+def test_an_absolute_path_inside_the_folder_will_do(run: Run, tmp_path: Path) -> None:
+    run(written(targetPath=str(tmp_path / "x.dat")))
+    assert Path("x.dat").stat().st_size == 20
+
+
+def test_a_file_that_cannot_be_written_is_named(run: Run) -> None:
+    Path("taken").write_text("")
+    text = refusal(run, written(targetPath="taken/x.dat"))
+    assert "commands[0].targetPath: given " in text
+    assert "cannot be written" in text
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "message"),
+    [
+        ([11], "commands[0].dimensions: given 1 dimensions, 11 elements; allowed: at most 32, 10"),
+        ([2**31, 2**31], "commands[0].dimensions: given 2 dimensions, 4611686018427387904 elements"),
+        ([1] * 65, "commands[0].dimensions: given 65 dimensions, 1 elements"),
+        ([0], "commands[0].dimensions[0]: given 0"),
+        ([2.0], "commands[0].dimensions[0]: given 2.0"),
+        (6, "commands[0].dimensions: given 6; allowed: a list"),
+    ],
+)
+def test_wrong_dimensions_are_refused(run: Run, dimensions: Any, message: str) -> None:
+    assert message in refusal(run, written(targetPath="x.npy", dimensions=dimensions))
+
+
+# -- The file itself ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: given text that is no JSON (No JSON data found)"),
+        ("{", "line 1, column 1: given text that is no JSON (Unclosed object)"),
+        (
+            '{\n "resources": {}\n "commands": []}',
+            "line 3, column 2: given text that is no JSON (Expected comma or '}', found '\"')",
+        ),
+        ('{"resources": {}} // yes\n no', "given text that is no JSON (Extra data 'n')"),
+        ("[" * 10_000, "given text that is no JSON (Maximum nesting level exceeded)"),
+        ('{"resources": {"x": {"initialValues": [1e999]}}}', "given text that is no JSON"),
+        ("[]", "given []; allowed: an object"),
+        ("{}", "resources: given nothing; allowed: an object"),
+        ('{"resources": [], "dispatchables": {}, "commands": []}', "resources: given []; allowed: an object"),
+        ('{"resources": {}, "commands": []}', "dispatchables: given nothing"),
+        ('{"resources": {}, "dispatchables": {}, "commands": {}}', "commands: given an empty object; allowed: a list"),
+        ('{"resources": {}, "dispatchables": {}, "commands": [], "command": 1}', "command: given an unknown field"),
+    ],
+)
+def test_a_wrong_file_is_refused(run: Run, text: str, message: str) -> None:
+    assert message in refusal(run, text)
+
+
+def test_comments_trailing_commas_and_a_schema_are_fine(run: Run) -> None:
+    assert run('\ufeff// nothing\n{"$schema": "x", "resources": {}, /* none */ "dispatchables": {}, "commands": [],}') == []
+
+
+@pytest.mark.parametrize("path", ["missing.json", ".", "/dev/zero", "pipe", "latin.json", "a\0b"])
+def test_what_is_no_text_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    Path("latin.json").write_bytes(b'{"\xe9": 1}')
+    with pytest.raises(ModelError, match=r"allowed: a file of JSON"):
+        dxdispatch.read(path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ModelError, match="at most 256 MiB"):
+        dxdispatch.read(path)
+
+
+def test_names_may_be_any_text(run: Run) -> None:
+    name = "a.b[0] 'é' \U0001f600"
+    assert run(prints(**{name: resource([1])})) == [f"Resource '{name}': 1"]
+    assert 'resources["a b"].initialValues: given []' in refusal(run, prints(**{"a b": resource([])}))
+
+
+def test_every_refusal_is_tvmdmls_own_whatever_stands_where(run: Run) -> None:
+    """Put things of every kind in every place of a model: it runs, or is refused with a message."""
+    strange = [None, True, -1, 2**70, 1.5, "", "nan", "x", [], [[]], {}, {"Type": {}}, {"name": None}, {"valueCount": 1}]
+
+    def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        return [place for key, item in inner for place in [(*path, key), *places(item, (*path, key))]]
+
+    said = []
+    for place in places(rounding()):
+        for value in strange:
+            try:
+                run(changed(rounding(), ".".join(map(str, place)), value))
+            except TvmdmlError as error:
+                said.append(str(error))
+    assert len(said) > 300
+    assert all(": given " in text for text in said)

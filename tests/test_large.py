@@ -1,0 +1,57 @@
+"""Arrays past 2**31 bytes and past 2**31 elements: offsets are 64 bits wide."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tvmdml
+
+pytestmark = pytest.mark.large
+PAST = (1 << 31) + 3
+
+
+def test_round_past_2_to_the_31_bytes() -> None:
+    x = np.zeros(PAST // 4 + 5, np.float32)
+    spots = [0, 12345, (1 << 29) - 1, 1 << 29, len(x) - 1]
+    x[spots] = [1.5, -2.5, 3.5, -0.4, 4.5]
+    result = tvmdml.round(x)
+    assert result[spots].tolist() == [2, -2, 4, 0, 4]
+    assert np.count_nonzero(result) == 4
+
+
+def test_round_in_place_past_2_to_the_31_elements() -> None:
+    x = np.zeros(PAST, np.float16)
+    spots = [0, (1 << 31) - 1, 1 << 31, len(x) - 1]
+    x[spots] = [1.5, -2.5, 3.5, 4.5]
+    assert tvmdml.round(x, out=x, rounding_mode="toward_infinity") is x
+    assert x[spots].tolist() == [2, -3, 4, 5]
+    assert np.count_nonzero(x) == 4
+
+
+@pytest.mark.parametrize("shape", [(PAST,), (3, PAST // 3)])
+def test_nonzero_past_2_to_the_31_elements(shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape, np.uint8)
+    flat = x.reshape(-1)
+    spots = [5, (1 << 31) - 1, 1 << 31, flat.size - 1]
+    flat[[spot for spot in spots if spot < flat.size]] = 1
+    expected = np.stack(np.unravel_index([spot for spot in spots if spot < flat.size], shape), 1)
+    np.testing.assert_array_equal(tvmdml.nonzero_coordinates(x), expected)
+
+
+def test_diagonal_past_2_to_the_31_bytes() -> None:
+    side = 46_500
+    result = tvmdml.diagonal_matrix(
+        sizes=(side, side), dtype="uint8", value=9, diagonal_fill_begin=side - 2, diagonal_fill_end=side
+    )
+    assert result.nbytes > 1 << 31
+    assert np.argwhere(result[:3]).tolist() == [[0, side - 2], [0, side - 1], [1, side - 1]]
+    assert np.count_nonzero(result) == 3
+
+
+def test_top_k_of_a_row_past_2_to_the_31_bytes() -> None:
+    x = np.zeros(PAST // 4 + 5, np.float32)
+    x[[7, (1 << 29) + 1, len(x) - 1]] = [1, 3, 2]
+    values, indices = tvmdml.top_k(x, 4)
+    assert values.tolist() == [3, 2, 1, 0]
+    assert indices.tolist() == [(1 << 29) + 1, len(x) - 1, 7, 0]

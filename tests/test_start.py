@@ -1,0 +1,79 @@
+"""What is loaded when: importing is cheap, and a kernel that exists runs without the compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def modules_after(code: str) -> set[str]:
+    code += "\nimport sys; print('MODULES', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.partition("MODULES")[2].split())
+
+
+FIRST = """
+import numpy as np, tvmdml
+x = np.array([0.5, 1.5, -2.5, 0.0], "float32")
+assert tvmdml.round(x).tolist() == [0, 2, -2, 0]
+assert tvmdml.top_k(x, 2).indices.tolist() == [1, 0]
+assert tvmdml.nonzero_coordinates(x).tolist() == [[0], [1], [2]]
+assert tvmdml.diagonal_matrix(sizes=(2, 2), value=3).tolist() == [[3, 0], [0, 3]]
+"""
+
+
+def test_importing_loads_neither_numpy_nor_tvm() -> None:
+    loaded = modules_after("import tvmdml")
+    assert not loaded & {"numpy", "tvm", "tvm_ffi", "torch", "click", "rich", "filelock"}
+    assert {name for name in loaded if name.startswith("tvmdml.")} == set()
+
+
+def test_names_are_found_without_a_compiler() -> None:
+    loaded = modules_after("import tvmdml; assert {'top_k', 'TopK1', 'compile'} <= set(dir(tvmdml)); tvmdml.TopK1; tvmdml.top_k")
+    assert not loaded & {"tvm", "tvm_ffi", "torch"}
+
+
+def test_a_name_that_is_not_there_says_so() -> None:
+    import tvmdml
+
+    with pytest.raises(AttributeError, match="module 'tvmdml' has no attribute 'top_q'"):
+        tvmdml.top_q  # noqa: B018
+
+
+def test_a_kernel_that_exists_runs_without_the_compiler(cache_dir: object) -> None:
+    assert "tvm" in modules_after(FIRST) or "tvm_ffi" in modules_after(FIRST)
+    loaded = modules_after(FIRST)
+    assert "tvm_ffi" in loaded
+    assert not loaded & {"tvm", "torch", "click", "rich", "platformdirs"}
+
+
+def test_a_parallel_kernel_runs_without_the_compiler(cache_dir: object) -> None:
+    code = """
+import numpy as np, tvmdml
+x = np.arange(1 << 22, dtype="float32") / 4
+assert (tvmdml.round(x) == np.rint(x)).all()
+"""
+    modules_after(f"import os; os.environ['TVMDML_NUM_THREADS'] = '2'\n{code}")
+    loaded = modules_after(f"import os; os.environ['TVMDML_NUM_THREADS'] = '2'\n{code}")
+    assert "tvmdml.targets.cpu.threads" in loaded
+    assert "tvm" not in loaded
+
+
+@pytest.mark.parametrize("first", ["tvmdml", "torch"])
+def test_pytorch_comes_before_or_after(first: str) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    imports = "import torch\n" if first == "torch" else ""
+    code = f"{imports}{FIRST}\nimport torch\nassert tvmdml.round(torch.tensor([1.5])).tolist() == [2]"
+    assert "torch" in modules_after(code)
+
+
+def test_a_kernel_can_be_compiled_after_another_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+    one = "import numpy as np, tvmdml; x = np.array([1.5], 'float32'); assert tvmdml.round(x) == 2"
+    modules_after(one)
+    loaded = modules_after(f"{one}\nfor way in ('toward_zero', 'toward_infinity'): tvmdml.round(x, rounding_mode=way)")
+    assert "tvm" in loaded

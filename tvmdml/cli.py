@@ -1,0 +1,438 @@
+"""The command ``tvmdml``. What a command needs is imported when it runs, so that ``--help`` is there at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+import tvmdml
+from tvmdml.errors import DeviceError, InvalidArgument, ModelError, TvmdmlError, message
+
+if TYPE_CHECKING:
+    from tvmdml.enums import FeatureLevel
+    from tvmdml.operators import Operator
+    from tvmdml.targets import Target
+    from tvmdml.tensors import TensorDataType
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+_PIPE_WIDTH = 160
+"""Columns of a table that goes to a file or another program."""
+
+
+class _Main(click.Group):
+    """The group of all commands: a failure is one line on standard error and exit code 1; wrong usage is code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (TvmdmlError, MemoryError) as error:
+            text = " ".join(str(error).split()) or "out of memory"
+            click.secho(f"tvmdml: {text}", fg="red", err=True)
+            ctx.exit(1)
+
+
+def _parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback for an option whose values ``parse`` reads; what it refuses is wrong usage."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        try:
+            if isinstance(value, tuple):
+                return tuple(parse(one) for one in value)
+            return None if value is None else parse(value)
+        except InvalidArgument as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def _target(text: str) -> Target:
+    from tvmdml import targets
+
+    return targets.resolve(text)
+
+
+def _level(text: str) -> FeatureLevel:
+    from tvmdml.enums import FeatureLevel
+
+    return FeatureLevel.of(text)
+
+
+def _bytes(text: str) -> int:
+    from tvmdml import stores
+
+    return stores.parse_size(text, "size")
+
+
+def _data_type(text: str) -> TensorDataType:
+    from tvmdml.tensors import TensorDataType
+
+    return TensorDataType.parse(text, "dtype")
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.strip("[]()").split(","))
+    except ValueError:
+        raise InvalidArgument(message("sizes", repr(text), "numbers with commas between them, such as 32,32000")) from None
+
+
+# DxDispatch spells its long options with underscores; hyphens are as good.
+@click.group(
+    cls=_Main, context_settings={"token_normalize_func": lambda t: t.replace("-", "_"), "help_option_names": ["-h", "--help"]}
+)
+@click.version_option(tvmdml.__version__, prog_name="tvmdml")
+def main() -> None:
+    """DirectML's operators on any machine, compiled by Apache TVM."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a name in a model need not exist in the terminal's encoding
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+_device = click.option(
+    "--device", metavar="TARGET", callback=_parsed(_target), help="Where to run: cpu, cpu:x86-64-v3, …  [default: cpu]"
+)
+_feature_level = click.option(
+    "--feature_level", metavar="LEVEL", callback=_parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
+)
+
+
+# -- run ----------------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.argument("model", required=False)
+@click.option(
+    "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Samples to take, at least."
+)
+@click.option("-r", "--dispatch_repeat", type=click.IntRange(1), default=1, show_default=True, help="Dispatches in a sample.")
+@click.option("-t", "--milliseconds_to_run", type=click.IntRange(0), default=0, help="Time to go on taking samples, at least.")
+@click.option("-w", "--warmup_samples", type=click.IntRange(0), default=1, show_default=True, help="Most samples to count as cold.")
+@click.option(
+    "-v",
+    "--timing_verbosity",
+    type=click.IntRange(0, 2),
+    default=0,
+    show_default=True,
+    help="0: hot timings in a line; 1: initialisation, cold and hot timings; 2: each sample, too.",
+)
+@click.option("-s", "--show_adapters", is_flag=True, help="Show the devices there are.")
+@click.option("-a", "--adapter", help="Run on the first device with this in its name.")
+@_device
+@click.option("--input_path", type=click.Path(), help="Where a model's data files are.  [default: the model's folder]")
+@click.option("--output_path", type=click.Path(), default=".", help="The folder to write files in.  [default: the current one]")
+@_feature_level
+def run(
+    model: str | None,
+    dispatch_iterations: int,
+    dispatch_repeat: int,
+    milliseconds_to_run: int,
+    warmup_samples: int,
+    timing_verbosity: int,
+    show_adapters: bool,
+    adapter: str | None,
+    device: Target | None,
+    input_path: str | None,
+    output_path: str,
+    feature_level: FeatureLevel | None,
+) -> None:
+    """Run a MODEL: DirectML's JSON for resources, dispatchables and commands. The options are DxDispatch's."""
+    if adapter is not None and device is not None:
+        raise click.UsageError("--adapter and --device name the same thing: give one of them.")
+    if show_adapters:
+        _table(("target", "device", "state"), _device_rows())
+    if model is None:
+        if show_adapters:
+            return
+        raise click.UsageError("Missing argument 'MODEL': the path of a JSON file.")
+    from tvmdml import dxdispatch
+
+    target = device or _target("cpu" if adapter is None else _find_adapter(adapter))
+    timing = dxdispatch.Timing(dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity)
+    dxdispatch.read(model, input_path=input_path).run(
+        target, feature_level=feature_level, output_path=output_path, timing=timing, write=sys.stdout.write
+    )
+
+
+def _find_adapter(part: str) -> str:
+    rows = _device_rows()
+    for row in rows:
+        if part.lower() in f"{row['device']} {row['target']}".lower():
+            return str(row["target"])
+    raise DeviceError(message("adapter", repr(part), f"a part of one of {', '.join(repr(row['device']) for row in rows)}"))
+
+
+# -- What there is ------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@_as_json
+def operators(as_json: bool) -> None:
+    """List the operators, and what their first tensor may be at the newest feature level; extensions stand after a plus."""
+    from tvmdml import targets
+    from tvmdml.operators import all_operators
+
+    known = all_operators()
+    if as_json:
+        _print_json([_support(name, cls) for name, cls in known.items()])
+        return
+    where = ", ".join(targets.kinds())
+    rows = [{"name": name, **_summary(cls), "targets": where} for name, cls in known.items()]
+    _table(("name", "feature level", "types", "ranks", "targets"), rows)
+
+
+def _support(name: str, cls: type[Operator]) -> Row:
+    from tvmdml import targets
+
+    fields = {field.name: field.dml_name for field in cls.fields()}
+    return {
+        "name": name,
+        "feature_level": str(cls.feature_level()),
+        "in_place": cls.IN_PLACE,
+        "targets": targets.kinds(),
+        "fields": list(fields.values()),
+        "support": [
+            {
+                "feature_level": None if row.level is None else str(row.level),
+                "extension": row.level is None,
+                "tensors": {
+                    fields[tensor]: {"types": [t.tvm for t in allows.types], "ranks": [allows.min_rank, allows.max_rank]}
+                    for tensor, allows in row.tensors.items()
+                },
+            }
+            for row in cls.SUPPORT
+        ],
+    }
+
+
+def _summary(cls: type[Operator]) -> Row:
+    parts: dict[bool, list[Any]] = {False: [], True: []}
+    for row in cls.SUPPORT:
+        parts[row.level is None].append(next(iter(row.tensors.values())))
+    own = _union(allows.types for allows in parts[False])
+    more = [t for t in _union(allows.types for allows in parts[True]) if t not in own]
+    ranks = [min(a.min_rank for a in parts[False]), max(a.max_rank for a in parts[False])]
+    return {
+        "feature level": str(cls.feature_level()),
+        "types": ", ".join(t.tvm for t in own) + (f" + {', '.join(t.tvm for t in more)}" if more else ""),
+        "ranks": " to ".join(map(str, sorted(set(ranks)))),
+    }
+
+
+@main.command()
+@_as_json
+def devices(as_json: bool) -> None:
+    """List the devices of this machine, and how ready they are."""
+    rows = _device_rows()
+    if as_json:
+        _print_json(rows)
+    else:
+        _table(("target", "device", "state"), rows)
+
+
+def _device_rows() -> list[Row]:
+    from tvmdml import targets
+
+    return [row for kind in targets.kinds() for row in targets.target_class(kind).devices()]
+
+
+# -- cache --------------------------------------------------------------------------------------------------------
+
+
+@main.group()
+def cache() -> None:
+    """Show and tidy the compiled kernels on disk."""
+
+
+@cache.command()
+@_as_json
+def info(as_json: bool) -> None:
+    """Show where the cache is and what is in it."""
+    from datetime import datetime
+
+    from tvmdml.stores import DiskStore
+
+    store = DiskStore()
+    entries = store.entries()
+    total = sum(entry.size for entry in entries)
+    rows: list[dict[str, Any]] = [
+        {
+            "kernel": f"{entry.manifest.get('operator')}/{entry.manifest.get('kernel')}",
+            "target": str(entry.manifest.get("target")),
+            "size": entry.size,
+            "last used": datetime.fromtimestamp(entry.used).isoformat(" ", "seconds"),
+        }
+        for entry in reversed(entries)
+    ]
+    if as_json:
+        _print_json({"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries), "kernels": rows})
+        return
+    if rows:
+        _table(("kernel", "target", "size", "last used"), [{**row, "size": _shown_bytes(row["size"])} for row in rows])
+    click.echo(f"{len(rows)} kernels, {_shown_bytes(total)} of at most {_shown_bytes(store.limit)}, in {store.root}")
+
+
+@cache.command()
+def clear() -> None:
+    """Remove every kernel."""
+    from tvmdml.stores import DiskStore
+
+    click.echo(f"Removed {DiskStore().clear()} kernels.")
+
+
+@cache.command()
+@click.option(
+    "--size", metavar="BYTES", callback=_parsed(_bytes), help="Bytes to keep, such as 512M.  [default: the cache's limit]"
+)
+def prune(size: int | None) -> None:
+    """Remove what was not used for longest, and what killed processes left behind."""
+    from tvmdml.stores import DiskStore
+
+    click.echo(f"Removed {DiskStore().prune(size)} kernels.")
+
+
+def _shown_bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+# -- source -------------------------------------------------------------------------------------------------------
+
+
+class _TensorOption(NamedTuple):
+    name: str
+    data_type: TensorDataType | None
+    sizes: tuple[int, ...]
+
+
+def _tensor(text: str) -> _TensorOption:
+    name, equals, rest = text.partition("=")
+    data_type, colon, sizes = rest.rpartition(":")
+    if not equals:
+        raise InvalidArgument(message("tensor", repr(text), "NAME=TYPE:SIZES, such as OutputTensor=float32:32,50"))
+    return _TensorOption(name, _data_type(data_type) if colon else None, _sizes(sizes))
+
+
+def _attribute(text: str) -> tuple[str, Any]:
+    import pyjson5
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidArgument(message("attr", repr(text), "NAME=VALUE, such as K=50 or AxisDirection=DECREASING"))
+    try:
+        return name, pyjson5.decode(f"[{value}]")[0]
+    except (pyjson5.Json5Exception, IndexError):
+        return name, value  # a word
+
+
+@main.command()
+@click.argument("operator", required=False)
+@click.option("--sizes", metavar="N,N,…", callback=_parsed(_sizes), help="Sizes of the input, such as 32,32000.")
+@click.option(
+    "--dtype", metavar="TYPE", callback=_parsed(_data_type), default="float32", show_default=True, help="Type of the input."
+)
+@click.option(
+    "--attr",
+    "attributes",
+    metavar="NAME=VALUE",
+    callback=_parsed(_attribute),
+    multiple=True,
+    help="A field, such as K=50; else zero.",
+)
+@click.option(
+    "--tensor", "tensors", metavar="NAME=TYPE:SIZES", callback=_parsed(_tensor), multiple=True, help="A tensor unlike the input."
+)
+@click.option("--model", help="Take the operator from a model file instead.")
+@click.option("--dispatchable", help="Which one of the model's.")
+@click.option("--kind", default="tir", show_default=True, help="tir, or on the CPU llvm or asm.")
+@_device
+@_feature_level
+def source(
+    operator: str | None,
+    sizes: tuple[int, ...] | None,
+    dtype: TensorDataType,
+    attributes: tuple[tuple[str, Any], ...],
+    tensors: tuple[_TensorOption, ...],
+    model: str | None,
+    dispatchable: str | None,
+    kind: str,
+    device: Target | None,
+    feature_level: FeatureLevel | None,
+) -> None:
+    """Show the kernel of an OPERATOR.
+
+    \b
+    tvmdml source ELEMENT_WISE_ROUND --sizes 1024,1024
+    tvmdml source TOP_K1 --sizes 32,32000 --attr K=50 --attr Axis=1 --kind asm
+    tvmdml source TOP_K1 --sizes 8,9 --attr K=2 --attr Axis=1 --tensor OutputIndexTensor=uint64:8,2
+
+    Names are DirectML's. Sizes and types of outputs are found where the operator leaves little choice.
+    """  # noqa: D301 - click's mark for text to leave as it is
+    from tvmdml import operators
+    from tvmdml.compiler import compile as compile_operator
+    from tvmdml.dxdispatch import sketch
+    from tvmdml.enums import FeatureLevel
+
+    if (operator is None) == (model is None):
+        raise click.UsageError("Give an OPERATOR or a --model.")
+    if model is not None:
+        desc = _from_model(model, dispatchable)
+    else:
+        assert operator is not None
+        if sizes is None:
+            raise click.UsageError("Give the input's --sizes.")
+        desc = sketch.describe(
+            operators.by_name(operator),
+            dtype,
+            sizes,
+            dict(attributes),
+            {tensor.name: tensor[1:] for tensor in tensors},
+            FeatureLevel.of(feature_level),
+        )
+    compiled = compile_operator(desc, device or "cpu", feature_level)
+    text = compiled.source(kind)
+    click.secho(f"{compiled!r}", dim=True, err=True)
+    click.echo(text)
+
+
+def _from_model(model: str, name: str | None) -> Operator:
+    from tvmdml import dxdispatch
+
+    found = dxdispatch.read(model).dispatchables
+    if name is None and len(found) == 1:
+        return next(iter(found.values())).desc
+    if name not in found:
+        given = "none" if name is None else repr(name)
+        raise ModelError(message(f"{model}: dispatchable", given, ", ".join(found) or "nothing: the model has none"))
+    return found[name].desc
+
+
+# -- Tables and JSON ----------------------------------------------------------------------------------------------
+
+
+def _table(columns: Sequence[str], rows: Iterable[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(str(row[column]) for column in columns))
+    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False).print(table)
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=1))
+
+
+def _union(groups: Iterable[Iterable[T]]) -> list[T]:
+    """Each once, in the order that they first come in."""
+    return list(dict.fromkeys(item for group in groups for item in group))

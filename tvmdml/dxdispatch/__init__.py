@@ -1,0 +1,107 @@
+"""DirectML's JSON models, read and run as DirectML's own runner DxDispatch does.
+
+A model has ``resources`` (named buffers), ``dispatchables`` (named operators) and ``commands``. It is read and checked as a whole
+before anything of it runs; it reaches no memory but its buffers, and writes no file outside the folder it is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tvmdml import targets
+from tvmdml.compiler import CompiledOperator
+from tvmdml.compiler import compile as compile_operator
+from tvmdml.dxdispatch import bindings, commands, dispatchables, nodes, resources
+from tvmdml.dxdispatch.commands import Command, Session, Timing
+from tvmdml.dxdispatch.dispatchables import Dispatchable
+from tvmdml.dxdispatch.resources import Resource
+from tvmdml.enums import FeatureLevel
+from tvmdml.errors import InvalidArgument, Unsupported
+from tvmdml.targets import Target
+
+__all__ = ["Model", "Timing", "read"]
+
+
+def read(path: str | Path, *, input_path: str | Path | None = None) -> Model:
+    """Read a model file.
+
+    Args:
+        path: the file: JSON, in which comments and trailing commas are fine.
+        input_path: where relative paths of data files start; by default where the model lies, then the current folder.
+
+    Raises:
+        ModelError: it cannot be read, or is wrong; the message names the file, the place and what is allowed.
+    """
+    root = nodes.read(Path(path))
+    root.only(("resources", "dispatchables", "commands"), ignored=[name for name in root.members() if name.startswith("$")])
+    folders = (Path(path).parent if input_path is None else Path(input_path), Path())
+    declared = {name: resources.read(node, folders) for name, node in root.need("resources", "an object").members().items()}
+    operators = dispatchables.read(root.need("dispatchables", "an object"), declared)
+    steps = [commands.read(node, declared, operators) for node in root.need("commands", "a list").items()]
+    return Model(declared, operators, steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model that was read and can run."""
+
+    resources: dict[str, Resource]
+    dispatchables: dict[str, Dispatchable]
+    commands: list[Command]
+
+    def run(
+        self,
+        target: str | Target = "cpu",
+        *,
+        feature_level: str | FeatureLevel | None = None,
+        output_path: str | Path = ".",
+        timing: Timing | None = None,
+        write: Callable[[str], object] | None = None,
+    ) -> None:
+        """Run the commands, with fresh resources.
+
+        Args:
+            target: where to run.
+            feature_level: whose rules apply to the operators; ``None`` is the newest.
+            output_path: the folder that files are written in, and never outside of.
+            timing: how often each dispatch runs; once by default.
+            write: takes what there is to say; by default it goes to standard output.
+
+        Raises:
+            ModelError: a dispatchable, a binding or a command cannot run, and so none has; or a file cannot be written.
+            CompileError, DeviceError: a kernel or the device cannot be had.
+        """
+        machine = target if isinstance(target, Target) else targets.resolve(target)
+        timing, write = timing or Timing(), write or sys.stdout.write
+        write(f"Running on '{_device_name(machine)}'\n")
+        buffers = resources.allocate(self.resources)
+        compiled = {}
+        for name, dispatchable in self.dispatchables.items():
+            started = time.perf_counter()
+            compiled[name] = _compile(dispatchable, machine, feature_level)
+            if timing.verbosity > 0:
+                write(f"Initialize '{name}': {1e3 * (time.perf_counter() - started):.4f} ms\n")
+        owned = {
+            name: bindings.arrays(d.desc, d.owned, self.resources, buffers, frozen=True) for name, d in self.dispatchables.items()
+        }
+        session = Session(self.resources, buffers, compiled, owned, Path(output_path), timing, write)
+        for command in self.commands:
+            command.check(session)
+        for command in self.commands:
+            command.run(session)
+
+
+def _device_name(target: Target) -> str:
+    return next((row["device"] for row in target.devices() if row["target"] == target.name), target.name)
+
+
+def _compile(dispatchable: Dispatchable, target: Target, level: str | FeatureLevel | None) -> CompiledOperator:
+    desc = dispatchable.desc
+    try:
+        return compile_operator(desc, target, level)
+    except (InvalidArgument, Unsupported) as error:
+        raise dispatchable.node.blame(error, desc.NAME, [field.dml_name for field in desc.fields()]) from None

@@ -1,0 +1,248 @@
+"""A model's commands: dispatch, print and writeFile. Each is checked before the first one runs."""
+
+from __future__ import annotations
+
+import abc
+import math
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tvmdml.compiler import CompiledOperator
+from tvmdml.dxdispatch import bindings
+from tvmdml.dxdispatch.bindings import AnyArray
+from tvmdml.dxdispatch.dispatchables import Dispatchable
+from tvmdml.dxdispatch.nodes import Node
+from tvmdml.dxdispatch.resources import Buffer, Resource
+from tvmdml.errors import InvalidArgument
+from tvmdml.operators._contract import Role
+from tvmdml.tensors import MAX_ELEMENTS
+
+_IMAGES = (".bmp", ".jpeg", ".jpg", ".png")
+_CHUNK = 1 << 14
+_MAX_DIMENSIONS = 32
+"""What every version of NumPy can read."""
+
+
+class Timing(NamedTuple):
+    """How often dispatches run, and what is told of it: DxDispatch's switches."""
+
+    iterations: int = 1
+    """``-i``: samples to take, at least."""
+    repeat: int = 1
+    """``-r``: dispatches in each sample."""
+    milliseconds: int = 0
+    """``-t``: time to go on for, at least."""
+    warmup: int = 1
+    """``-w``: samples to leave out of the hot ones, at most; one is always left."""
+    verbosity: int = 0
+    """``-v``: 0 for one line, 1 for statistics, 2 for every sample too."""
+
+
+class Session(NamedTuple):
+    """A run of a model."""
+
+    resources: Mapping[str, Resource]
+    buffers: Mapping[str, Buffer]
+    operators: Mapping[str, CompiledOperator]
+    owned: Mapping[str, Mapping[str, list[AnyArray]]]
+    """What the tensors OWNED_BY_DML of each dispatchable hold, by field."""
+    output_path: Path
+    timing: Timing
+    write: Callable[[str], object]
+    """Where the text goes."""
+
+
+class Command(abc.ABC):
+    """One command."""
+
+    def check(self, session: Session) -> None:  # noqa: B027 - most have nothing left to check
+        """Find out whether the command can run.
+
+        Raises:
+            ModelError: it cannot.
+        """
+
+    @abc.abstractmethod
+    def run(self, session: Session) -> None:
+        """Run it."""
+
+
+def read(node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> Command:
+    """The command that a node asks for.
+
+    Raises:
+        ModelError: it is none, or names what the model does not have.
+    """
+    return node.need("type", ", ".join(_COMMANDS)).choice(_COMMANDS)(node, resources, dispatchables)
+
+
+class Dispatch(Command):
+    """Runs a dispatchable, again and again if asked to, and tells how long it takes."""
+
+    def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
+        node.only(("type", "dispatchable", "bindings"), ignored=("threadGroupCount",))  # of shaders
+        self._name = bindings.reference(node.need("dispatchable", "the name of one"), dispatchables, "dispatchable")
+        self._desc = dispatchables[self._name].desc
+        self._node = node.need("bindings", "an object of resources by tensor")
+        self._bindings = bindings.read(self._node, self._desc, resources, owned=False)
+
+    def check(self, session: Session) -> None:
+        """Bind once: sizes, alignment and overlaps are found to be right or wrong here."""
+        self._bind(session)
+
+    def run(self, session: Session) -> None:
+        """Take samples as the timing says."""
+        timing = session.timing
+        samples = array("d")  # as many as there is time for, so 8 bytes each and no more
+        started = time.perf_counter()
+        while len(samples) < timing.iterations or 1e3 * (time.perf_counter() - started) < timing.milliseconds:
+            call = self._bind(session)
+            begin = time.perf_counter()
+            for _ in range(timing.repeat):
+                call()
+            samples.append(1e3 * (time.perf_counter() - begin) / timing.repeat)
+        for line in _timings(self._name, samples, timing):
+            session.write(f"{line}\n")
+
+    def _bind(self, session: Session) -> Callable[[], None]:
+        desc = self._desc
+        bound = bindings.arrays(desc, self._bindings, session.resources, session.buffers)
+        bound.update(session.owned[self._name])
+        tensors: list[AnyArray | None] = []
+        for field in desc.fields():
+            if field.role in (Role.INPUT, Role.OUTPUT):  # an array of no tensors has none, an optional tensor is None
+                tensors += bound.get(field.dml_name, [] if field.many else [None])
+        try:
+            return session.operators[self._name].bind(*tensors)
+        except InvalidArgument as error:
+            raise self._node.blame(error, desc.NAME, self._bindings) from None
+
+
+def _timings(name: str, samples: Sequence[float], timing: Timing) -> Iterator[str]:
+    cold = min(len(samples) - 1, timing.warmup)
+    if timing.verbosity == 0:
+        yield f"Dispatch '{name}': {len(samples)} iterations, {_median(samples[cold:]):.4f} ms median (CPU)"
+        return
+    yield f"Dispatch '{name}': {len(samples)} iterations"
+    for kind, part in (("(Cold) ", samples[:cold]), ("(Hot)  ", samples[cold:])):
+        if part:
+            yield (
+                f"CPU Timings {kind}: {len(part)} samples, {sum(part) / len(part):.4f} ms average, {min(part):.4f} ms min, "
+                f"{_median(part):.4f} ms median, {max(part):.4f} ms max"
+            )
+    if timing.verbosity > 1:
+        yield "The timings of each iteration:"
+        yield from (f"iteration {i}: {sample:.4f} ms (CPU)" for i, sample in enumerate(samples))
+
+
+def _median(samples: Sequence[float]) -> float:
+    return sorted(samples)[len(samples) // 2]
+
+
+class Print(Command):
+    """Prints a resource: the elements that it was declared with."""
+
+    def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
+        node.only(("type", "resource", "verbose"))
+        self._name, self._resource = _typed(node, resources)
+        verbose = node.get("verbose")
+        self._verbose = verbose.flag() if verbose else False
+
+    def run(self, session: Session) -> None:
+        """Print piece by piece: a buffer's text is many times its size."""
+        resource = self._resource
+        elements = resource.elements(session.buffers[self._name], resource.offset + resource.initial.size)
+        session.write(f"Resource '{self._name}':" + ("\n" if self._verbose else " "))
+        for first in range(0, len(elements), _CHUNK):
+            piece = elements[first : first + _CHUNK]
+            if self._verbose:
+                session.write("".join(_verbose(piece, first, len(str(len(elements))))))
+            else:
+                session.write((", " if first else "") + ", ".join(_texts(piece)))
+        if not self._verbose:
+            session.write("\n")
+
+
+def _texts(elements: AnyArray) -> list[str]:
+    """Elements as C++ prints them: floats with six digits."""
+    return [f"{x:g}" if isinstance(x, float) else str(x) for x in elements.tolist()]
+
+
+def _verbose(elements: AnyArray, first: int, width: int) -> Iterator[str]:
+    """Lines of index, value and bits."""
+    bits = elements.view(f"u{elements.itemsize}").tolist()
+    for i, (text, word) in enumerate(zip(_texts(elements), bits, strict=True), first):
+        yield f"[{i:{width}}] {text} (0x{word:0{2 * elements.itemsize}X})\n"
+
+
+class WriteFile(Command):
+    """Writes a resource to a file: .npy, or raw."""
+
+    def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
+        node.only(("type", "resource", "targetPath", "dimensions"))
+        self._name, self._resource = _typed(node, resources)
+        self._target = node.need("targetPath", "the path of a file to write")
+        self._target.text()
+        dimensions = node.get("dimensions")
+        self._dimensions = [size.integer(1, MAX_ELEMENTS) for size in dimensions.items()] if dimensions else []
+        room, wanted = self._resource.size // self._resource.itemsize, math.prod(self._dimensions)
+        if dimensions and (wanted > room or len(self._dimensions) > _MAX_DIMENSIONS):
+            given = f"{len(self._dimensions)} dimensions, {wanted} elements"
+            raise dimensions.error(given, f"at most {_MAX_DIMENSIONS}, {room}: {self._name!r} has no more elements")
+
+    def check(self, session: Session) -> None:
+        """The path lies where files may be written."""
+        self._path(session)
+
+    def run(self, session: Session) -> None:
+        """Write the whole buffer, or as much of it as the dimensions say."""
+        path = self._path(session)
+        elements = self._resource.elements(session.buffers[self._name], self._resource.size)
+        if self._dimensions:
+            elements = elements[: math.prod(self._dimensions)].reshape(self._dimensions)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                if path.suffix.lower() == ".npy":
+                    np.save(file, elements)
+                else:
+                    elements.tofile(file)
+        except OSError as error:
+            raise self._target.error(f"{str(path)!r}, which cannot be written ({error})", "a file that can") from None
+        session.write(f"Resource '{self._name}' written to '{path}'\n")
+
+    def _path(self, session: Session) -> Path:
+        try:
+            folder = session.output_path.resolve()
+            path = (folder / self._target.text().replace("\\", "/")).resolve()
+            inside = path != folder and path.is_relative_to(folder)
+            regular = path.is_file() or not path.exists()
+        except (OSError, ValueError, RuntimeError):  # no such name can be; links in a circle
+            inside = regular = False
+        if not (inside and regular):
+            # A model may come from anywhere; the one who runs it says where it may write.
+            raise self._target.wrong(f"a file in {str(session.output_path.absolute())!r}", "--output_path names another folder.")
+        if path.suffix.lower() in _IMAGES:
+            raise self._target.wrong("a .npy file, or any other for raw data", "No images are written.")
+        return path
+
+
+def _typed(node: Node, resources: Mapping[str, Resource]) -> tuple[str, Resource]:
+    """The resource that a command is about, whose elements must be of one type."""
+    named = node.need("resource", "the name of a resource")
+    name = bindings.reference(named, resources, "resource")
+    if resources[name].data_type is None:
+        raise named.error(f"{name!r}, of elements of type UNKNOWN", "a resource whose elements are of one type")
+    return name, resources[name]
+
+
+_COMMANDS: Mapping[str, Callable[[Node, Mapping[str, Resource], Mapping[str, Dispatchable]], Command]] = {
+    "dispatch": Dispatch,
+    "print": Print,
+    "writeFile": WriteFile,
+}

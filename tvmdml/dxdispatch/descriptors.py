@@ -1,0 +1,195 @@
+"""From JSON to an operator's descriptor, by the descriptor's own fields: one reader for every operator there is or will be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tvmdml import operators
+from tvmdml.dxdispatch.nodes import Node, shown
+from tvmdml.enums import TensorFlags
+from tvmdml.errors import InvalidArgument, Unsupported
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Field, Role
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+_TENSORS = (Role.INPUT, Role.OUTPUT)
+_FLAGS = {flag.name: flag for flag in TensorFlags}
+
+
+def read(cls: type[Operator], node: Node, fused: bool = False) -> Operator:
+    """The descriptor of a class that an object's fields spell.
+
+    Args:
+        cls: the operator.
+        node: the object, with DirectML's names for the fields.
+        fused: the operator is part of another one, and so has no tensors of its own.
+
+    Raises:
+        ModelError: a field is unknown, missing or wrong; the message says where.
+    """
+    fields = {field.dml_name: field for field in cls.fields()}
+    members = node.members()
+    counts = [name for name in members if name.endswith("Count") and name not in fields][:1]
+    node.only([*fields, *counts])
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if field.optional or (fused and field.role in _TENSORS):
+            found = node.get(name)
+        else:
+            found = node.need(name, ", ".join(field.enum.__members__) if field.enum else field.role.value)
+        values[field.name] = None if found is None else _value(found, field, node, cls)
+    for name in counts:
+        _check_count(members[name], cls, values)
+    try:
+        return cls(**values)
+    except InvalidArgument as error:
+        raise node.blame(error, cls.NAME, fields) from None
+
+
+def find(node: Node) -> type[Operator]:
+    """The class of the operator that a string names.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    return operators.by_name(node.text())
+
+
+def nested(desc: Node) -> Iterator[Node]:
+    """The names of the operators inside the object of an operator that may itself be unknown: fused activations."""
+    for field in desc.members().values():
+        for item in field.items() if isinstance(field.value, list) else [field]:
+            # What has a type and no sizes is no tensor.
+            if isinstance(item.value, dict) and isinstance(item.value.get("Type"), str):
+                inner = item.value.get("Desc")
+                names = {*item.value, *(inner if isinstance(inner, dict) else ())}
+                kind = item.members()["Type"]
+                if not {"DataType", "Sizes"} & names and "BUFFER" not in kind.text().upper():
+                    yield kind
+
+
+def _value(node: Node, field: Field, desc: Node, cls: type[Operator]) -> Any:
+    if field.enum is not None:
+        return _member(node, field.enum)
+    if field.role is Role.SCALAR:
+        return _scalar(node, _scalar_type(desc, cls))
+    one = _READERS.get(field.role)
+    if one is None:  # the contract's own check will do, and says what the field may be
+        return node.value
+    return tuple(one(item) for item in node.items()) if field.many or field.role is Role.FLOATS else one(node)
+
+
+def _member(node: Node, enum: Any) -> Any:
+    try:
+        return enum.parse(node.text(), "")
+    except InvalidArgument:
+        raise node.wrong(", ".join(enum.__members__), "DirectML's prefix may stand before it.") from None
+
+
+def _tensor(node: Node) -> TensorDesc:
+    if kind := node.get("Type"):
+        kind.choice({"BUFFER": None}, "DML_TENSOR_TYPE_")
+    inner = node.get("Desc")
+    if inner is not None:
+        node.only(("Type", "Desc"))
+    desc = inner or node
+    desc.only([*_TENSOR_FIELDS, "DimensionCount", *(() if inner else ("Type",))])
+    sizes = desc.need("Sizes", "a list of sizes").items()
+    if count := desc.get("DimensionCount"):
+        count.integer(len(sizes), len(sizes))
+    desc.need("DataType", ", ".join(TensorDataType.__members__))
+    values = {name: read(found) for key, (name, read) in _TENSOR_FIELDS.items() if (found := desc.get(key))}
+    try:
+        return TensorDesc(**values)
+    except InvalidArgument as error:
+        raise desc.blame(error, "TensorDesc", _TENSOR_FIELDS) from None
+
+
+def _output(node: Node) -> TensorDesc:
+    desc = _tensor(node)
+    if desc.flags is TensorFlags.OWNED_BY_DML:
+        raise node.error("an output that is OWNED_BY_DML", "that for inputs alone")
+    return desc
+
+
+def _flags(node: Node) -> TensorFlags:
+    names = node.items() if isinstance(node.value, list) else [node]
+    return max((name.choice(_FLAGS, "DML_TENSOR_FLAG_") for name in names), default=TensorFlags.NONE)
+
+
+def _integers(node: Node) -> list[Any] | None:
+    return [item.value for item in node.items()] or None  # an empty list is C's null
+
+
+# The fields of DML_BUFFER_TENSOR_DESC, by JSON's name: TensorDesc's name, and what reads it.
+_TENSOR_FIELDS: Mapping[str, tuple[str, Callable[[Node], Any]]] = {
+    "DataType": ("data_type", lambda node: _member(node, TensorDataType)),
+    "Sizes": ("sizes", lambda node: node.value),
+    "Strides": ("strides", _integers),
+    "TotalTensorSizeInBytes": ("total_tensor_size_in_bytes", lambda node: node.integer() or None),  # 0 asks to compute it
+    "GuaranteedBaseOffsetAlignment": ("guaranteed_base_offset_alignment", Node.integer),
+    "Flags": ("flags", _flags),
+}
+
+
+def _operator(node: Node) -> Operator:
+    kind = node.need("Type", "the name of an operator")
+    try:
+        cls = find(kind)
+    except Unsupported as error:
+        raise kind.blame(error, "operator") from None
+    inner = node.get("Desc")
+    if inner is not None:
+        node.only(("Type", "Desc"))
+        return read(cls, inner, fused=True)
+    return read(cls, Node({k: v for k, v in node.value.items() if k != "Type"}, node.file, node.path), fused=True)
+
+
+# What reads a value of each role. The others are passed on as they are.
+_READERS: Mapping[Role, Callable[[Node], Any]] = {
+    Role.INPUT: _tensor,
+    Role.OUTPUT: _output,
+    Role.OPERATOR: _operator,
+    Role.FLOAT: Node.number,
+    Role.FLOATS: Node.number,
+}
+
+
+# -- Scalar unions ------------------------------------------------------------------------------------------------
+
+
+def _scalar_type(desc: Node, cls: type[Operator]) -> TensorDataType | None:
+    """The type that a descriptor's scalars have; one field says it for all of them."""
+    for field in cls.fields():
+        if field.enum is TensorDataType:
+            named = desc.need(field.dml_name, ", ".join(TensorDataType.__members__))
+            return TensorDataType(_member(named, TensorDataType))
+    return None
+
+
+def _scalar(node: Node, data_type: TensorDataType | None) -> int | float:
+    """A number, or the member of ``DML_SCALAR_UNION`` for the type, such as ``{"Float32": 0.5}``."""
+    if not isinstance(node.value, dict) or data_type is None:
+        return node.number()
+    # The union has no half: its bits go in as an integer.
+    as_bits = data_type is TensorDataType.FLOAT16
+    name = "UInt16" if as_bits else data_type.name.title().replace("Uint", "UInt")
+    node.only((name,))
+    member = node.need(name, f"a number for {data_type.name}")
+    return float(np.uint16(member.integer(0, 0xFFFF)).view(np.float16)) if as_bits else member.number()
+
+
+# -- Counts -------------------------------------------------------------------------------------------------------
+
+
+def _check_count(node: Node, cls: type[Operator], values: Mapping[str, Any]) -> None:
+    """Check the count that C needs. In each of DirectML's structures there is at most one, and it counts every array."""
+    arrays = {f.dml_name: values[f.name] for f in cls.fields() if isinstance(values[f.name], (list, tuple))}
+    if not arrays:
+        raise node.error("an unknown field", ", ".join(f.dml_name for f in cls.fields()), "Remove it.")
+    for name, array in arrays.items():
+        if type(node.value) is not int or node.value != len(array):
+            raise node.error(shown(node.value), f"{len(array)}, the length of {name}", "It may be left out.")

@@ -1,0 +1,101 @@
+"""A descriptor from a sketch of it: the input's type and sizes and a few fields, for a look at an operator's kernel.
+
+What the sketch leaves open is zero, as in a C structure that nobody filled, but for the outputs' types and sizes: likely ones
+are tried until the operator's own rules are content.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tvmdml.dxdispatch import descriptors
+from tvmdml.dxdispatch.nodes import Node
+from tvmdml.enums import FeatureLevel
+from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Field, Role
+from tvmdml.tensors import TensorDataType
+
+Sizes = tuple[int, ...]
+
+_MAX_TRIALS = 4096
+_ZEROS: Mapping[Role, Any] = {Role.BOOL: False, Role.UINTS: [], Role.INTS: [], Role.FLOATS: [], Role.OPERATOR: []}
+
+
+def describe(
+    cls: type[Operator],
+    data_type: TensorDataType,
+    sizes: Sizes,
+    fields: Mapping[str, Any],
+    tensors: Mapping[str, tuple[TensorDataType | None, Sizes]],
+    level: FeatureLevel,
+) -> Operator:
+    """The descriptor that a sketch means.
+
+    Args:
+        cls: the operator.
+        data_type: the first tensor's type, and the others' where they can have it.
+        sizes: the inputs' sizes.
+        fields: JSON values by the fields' names; case and underscores do not matter.
+        tensors: types and sizes of tensors that differ.
+        level: whose rules apply.
+
+    Raises:
+        InvalidArgument, Unsupported, ModelError: there is no such field, or nothing that was tried fits.
+    """
+    fields = {_field(cls, name).dml_name: value for name, value in fields.items()}
+    tensors = {_field(cls, name).dml_name: given for name, given in tensors.items()}
+    numbers = [value for value in fields.values() if type(value) is int]
+    choices: dict[str, list[Any]] = {}
+    for field in cls.fields():
+        name = field.dml_name
+        if name in fields:
+            choices[name] = [fields[name]]
+        elif field.role in (Role.INPUT, Role.OUTPUT) and (name in tensors or not field.optional):
+            kind, own = tensors.get(name, (None, None))
+            # The first tensor is what the sketch is of.
+            kind = kind or (_likely_type(cls, field, data_type, level) if choices else data_type)
+            likely = [own] if own else [sizes] if field.role is Role.INPUT else _likely_sizes(sizes, numbers)
+            found = [{"DataType": kind.name, "Sizes": list(one)} for one in likely]
+            choices[name] = [[tensor] for tensor in found] if field.many else found
+        elif field.enum is not None:
+            members = field.enum.__members__
+            choices[name] = [data_type.name if data_type.name in members else next(iter(members))]
+        elif not field.optional:
+            choices[name] = [_ZEROS.get(field.role, 0)]
+    first: TvmdmlError | None = None
+    for trial in itertools.islice(itertools.product(*choices.values()), _MAX_TRIALS):
+        try:
+            desc = descriptors.read(cls, Node(dict(zip(choices, trial, strict=True)), cls.NAME))
+            desc.validate(level)
+        except (InvalidArgument, ModelError, Unsupported) as error:
+            first = first or error
+        else:
+            return desc
+    assert first is not None  # there is at least one trial
+    raise first
+
+
+def _field(cls: type[Operator], name: str) -> Field:
+    for field in cls.fields():
+        if field.dml_name.lower() == name.replace("_", "").lower():
+            return field
+    raise InvalidArgument(message(f"{cls.NAME} field", repr(name), ", ".join(field.dml_name for field in cls.fields())))
+
+
+def _likely_type(cls: type[Operator], field: Field, wanted: TensorDataType, level: FeatureLevel) -> TensorDataType:
+    rows = [row for row in cls.SUPPORT if row.level is not None and row.level <= level]
+    types = [data_type for row in rows for data_type in row.tensors[field.name].types]
+    return wanted if wanted in types or not types else types[0]
+
+
+def _likely_sizes(sizes: Sizes, numbers: list[int]) -> Iterator[Sizes]:
+    """Sizes that outputs have: the input's, one value, one size from a field, or a row of coordinates for each element."""
+    yield sizes
+    yield (1,) * len(sizes)
+    for axis in range(len(sizes)):
+        yield from ((*sizes[:axis], number, *sizes[axis + 1 :]) for number in numbers)
+    yield (*(1 for _ in sizes[2:]), math.prod(sizes), len(sizes))
