@@ -286,7 +286,7 @@ def test_nine_dimensions_are_refused_with_the_operator_named() -> None:
         with pytest.raises(InvalidArgument) as caught:
             CALLS[name](np.zeros((2,) * 9, np.float32))
         assert str(caught.value).startswith(operator)
-        assert "given 9 dimensions; allowed: 1 to 8." in str(caught.value)
+        assert "given 9 dimensions; allowed: 0 to 8." in str(caught.value)
 
 
 # -- What is no array ---------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Only a kind's own rules are here; nothing knows operators or targets.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +20,8 @@ Restore = Callable[[NumpyArray], Any]
 ACCEPTED = "a NumPy array, a PyTorch tensor, or any array on the CPU that speaks DLPack"
 
 
-def view(array: Any, where: str) -> NumpyArray:
-    """A NumPy view of an array's memory; read-only if the array is.
+def view(array: Any, where: str, write: bool = False) -> NumpyArray:
+    """A NumPy view of an array's memory; read-only if the array is. ``write`` asks for a view that writes through.
 
     Raises:
         InvalidArgument: it is no array, or its memory cannot be seen from here.
@@ -32,7 +31,7 @@ def view(array: Any, where: str) -> NumpyArray:
     if isinstance(array, (np.ndarray, np.generic)):
         return np.asarray(array)
     if is_torch(array):
-        return _view_torch(array, where)
+        return _view_torch(array, where, write)
     if hasattr(array, "__dlpack__"):
         try:
             return np.from_dlpack(array)
@@ -49,9 +48,16 @@ def restorer(array: Any) -> Restore | None:
     if is_torch(array):
         restore: Restore = sys.modules["torch"].from_numpy
         return restore
-    namespace = getattr(array, "__array_namespace__", None)
-    library = namespace() if namespace else importlib.import_module(type(array).__module__.partition(".")[0])
-    return getattr(library, "from_dlpack", None)
+    if hasattr(array, "__array_namespace__"):
+        return getattr(array.__array_namespace__(), "from_dlpack", None)
+    # Else the library's own function, from the nearest module around the array's class that has one.
+    module = type(array).__module__
+    while module:
+        if found := getattr(sys.modules.get(module), "from_dlpack", None):
+            restore = found
+            return restore
+        module = module.rpartition(".")[0]
+    return None
 
 
 def is_torch(array: Any) -> bool:
@@ -83,11 +89,14 @@ def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
         return True
 
 
-def _view_torch(tensor: Any, where: str) -> NumpyArray:
+def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
     torch = sys.modules["torch"]
     if tensor.requires_grad and torch.is_grad_enabled():
         given = "a PyTorch tensor that requires a gradient"
         raise InvalidArgument(message(where, given, "one that does not", "No gradient flows through here: pass x.detach()."))
+    if write and (tensor.is_conj() or tensor.is_neg()):
+        given = "a PyTorch tensor that is another's conjugate or negative, not yet carried out"
+        raise InvalidArgument(message(where, given, "a tensor of its own memory", "Pass x.resolve_neg() and keep that."))
     try:
         found: NumpyArray = tensor.detach().resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError) as error:

@@ -22,6 +22,9 @@ class DmlEnum(enum.IntEnum):
         """
         if isinstance(value, cls):
             return value
+        given = repr(value)
+        if isinstance(value, enum.Enum):
+            value = None  # another enumeration's member is no number
         if isinstance(value, str):
             name = value.upper().removeprefix(cls._prefix())
             if name in cls.__members__:
@@ -32,7 +35,7 @@ class DmlEnum(enum.IntEnum):
             except ValueError:
                 pass
         choices = ", ".join(repr(member.name.lower()) for member in cls)
-        raise InvalidArgument(message(where, repr(value), choices, f"Or a member of tvmdml.{cls.__name__}."))
+        raise InvalidArgument(message(where, given, choices, f"Or a member of tvmdml.{cls.__name__}."))
 
     @classmethod
     def _prefix(cls) -> str:

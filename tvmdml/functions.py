@@ -18,10 +18,13 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator, Role
-from tvmdml.tensors import MAX_STRIDE, ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType
 
 AnyArray = Any
 """A NumPy array, a PyTorch tensor, or an array of any library that speaks DLPack."""
+
+Finish = Callable[[list[NumpyArray | None], tuple[NumpyArray, ...]], tuple[NumpyArray, ...]]
+"""``finish(inputs, results)`` gives the results that the caller sees."""
 
 MAX_PLANS = 8192
 """Forms of calls to remember; past that the memory of them starts afresh."""
@@ -45,7 +48,15 @@ Describe = Callable[..., "Operator | Described"]
 
 
 def call(
-    describe: Describe, inputs: tuple[AnyArray | None, ...], attributes: tuple[Any, ...], out: Any = None, device: str | None = None
+    describe: Describe,
+    inputs: tuple[AnyArray | None, ...],
+    attributes: tuple[Any, ...],
+    out: Any = None,
+    device: str | None = None,
+    *,
+    optional: bool = False,
+    boolean: bool = False,
+    finish: Finish | None = None,
 ) -> tuple[Any, ...]:
     """Run the operator that ``describe`` makes of the inputs and attributes; returns its outputs.
 
@@ -55,25 +66,30 @@ def call(
         attributes: hashable values.
         out: an array for the output, or a tuple of them; allocated when absent.
         device: a target's name; ``None`` is where the inputs are.
+        optional: inputs may be absent.
+        boolean: inputs may be bool; they count as UINT8.
+        finish: a last step on the results while they are NumPy's.
     """
-    if len(inputs) == 1 and type(x := inputs[0]) is np.ndarray:  # the most frequent call, by the shortest way
+    # Values that are equal but of another type, such as 1 and True, must not meet each other's plan.
+    types = tuple(map(type, attributes))
+    if len(inputs) == 1 and type(x := inputs[0]) is np.ndarray and finish is None:  # most calls, by the shortest way
         try:
-            plan = _plans.get((describe, device, attributes, x.dtype, x.shape, x.strides, x.flags.aligned))
+            plan = _plans.get((describe, device, attributes, types, x.dtype, x.shape, x.strides, x.flags.aligned))
         except TypeError:  # an attribute that cannot be hashed
             plan = None
         if plan is not None:
             return plan.run_one(x) if out is None else plan.run_one_into(x, out)
     views: list[NumpyArray | None] = []
-    forms: list[Any] = [describe, device, attributes]
+    forms: list[Any] = [describe, device, attributes, types]
     restore = None
-    for i, array in enumerate(inputs):
+    for array in inputs:
         if type(array) is not np.ndarray:
-            if array is None:
+            if array is None and optional:
                 views.append(None)
                 forms.append(None)
                 continue
-            restore = restore or arrays.restorer(array)
-            array = arrays.view(array, f"{_name(describe)} input {i}" if i else f"{_name(describe)} input")
+            given, array = array, arrays.view(array, f"{_name(describe)} input")
+            restore = restore or arrays.restorer(given)
         views.append(array)
         forms += (array.dtype, array.shape, array.strides, array.flags.aligned)
     key = tuple(forms)
@@ -82,10 +98,12 @@ def call(
     except TypeError:  # an attribute that cannot be hashed: describing it will say what is wrong with it
         plan = None
     if plan is None:
-        plan = _make_plan(key, describe, views, attributes, device)
+        plan = _make_plan(key, describe, views, attributes, device, boolean)
     if out is not None:
         return plan.run_into(views, out)
     results = plan.run(views)
+    if finish is not None:
+        results = finish(views, results)
     return results if restore is None else tuple(map(restore, results))
 
 
@@ -93,10 +111,15 @@ _plans: dict[tuple[Any, ...], _Plan] = {}
 
 
 def _make_plan(
-    key: tuple[Any, ...], describe: Describe, views: list[NumpyArray | None], attributes: Any, device: str | None
+    key: tuple[Any, ...],
+    describe: Describe,
+    views: list[NumpyArray | None],
+    attributes: Any,
+    device: str | None,
+    boolean: bool,
 ) -> _Plan:
     ready = [None if view is None else _kernel_form(view) for view in views]
-    descs = [None if view is None else _describe_array(view, f"{_name(describe)} input") for view in ready]
+    descs = [None if view is None else _describe_array(view, f"{_name(describe)} input", boolean) for view in ready]
     described = describe(*descs, *attributes)
     if isinstance(described, Operator):
         described = Described(described)
@@ -120,6 +143,7 @@ class _Plan:
         self._copies = copies
         self._absent = absent
         outputs = desc.outputs()
+        self._names = [name for name, out in desc.tensors(Role.OUTPUT) if out is not None]
         own: tuple[None, ...] = (None,) * len(outputs)
         self._results = [
             (out.sizes if shape is None else shape, out.data_type.numpy if dtype is None else np.dtype(dtype))
@@ -162,7 +186,11 @@ class _Plan:
         """Run into the caller's arrays, directly where a kernel can write to them."""
         given = out if isinstance(out, tuple) else (out,)
         self._check_out(given)
-        results = [arrays.view(array, f"{self._desc.NAME} out") for array in given]
+        results = [arrays.view(array, f"{self._desc.NAME} out", write=True) for array in given]
+        for i, name in enumerate(self._names):
+            if any(arrays.overlaps(earlier, results[i]) for earlier in results[:i]):
+                where = f"{self._desc.NAME} out ({name})"
+                raise InvalidArgument(message(where, "memory that overlaps another output's", "memory of its own"))
         if not self._run_directly(views, results):
             for array, result in zip(results, self.run(views), strict=True):
                 np.copyto(array, result)
@@ -173,8 +201,7 @@ class _Plan:
         if self._empty or any(not _takes(array) for array in out):
             return False
         sources = [_kernel_form(view) for view in views if view is not None]
-        pairs = [(s, o) for s in sources for o in out] + [(p, o) for i, o in enumerate(out) for p in out[:i]]
-        shared = [pair for pair in pairs if arrays.overlaps(*pair)]
+        shared = [(source, array) for source in sources for array in out if arrays.overlaps(source, array)]
         in_place = len(out) == len(shared) == 1 and _are_one(*shared[0]) and self._desc.IN_PLACE
         if shared and not in_place:
             return False
@@ -195,21 +222,20 @@ class _Plan:
         return True
 
     def _with_layouts(self, out: list[NumpyArray]) -> Operator:
-        names = [name for name, desc in self._desc.tensors(Role.OUTPUT) if desc is not None]
         descs = self._desc.outputs()
         changed = {
             name: dataclasses.replace(desc, strides=tuple(s // array.itemsize for s in array.strides))
-            for name, desc, array in zip(names, descs, out, strict=True)
+            for name, desc, array in zip(self._names, descs, out, strict=True)
             if array.ndim == desc.rank
         }
         return dataclasses.replace(self._desc, **changed)  # type: ignore[type-var] # its subclasses are dataclasses
 
     def _check_out(self, given: tuple[Any, ...]) -> None:
-        names = [name for name, desc in self._desc.tensors(Role.OUTPUT) if desc is not None]
+        names = self._names
         if len(given) != len(names):
             raise InvalidArgument(message(f"{self._desc.NAME} out", f"{len(given)} arrays", f"{len(names)}: {', '.join(names)}"))
         for name, array, (shape, dtype) in zip(names, given, self._results, strict=True):
-            view = arrays.view(array, f"{self._desc.NAME} out ({name})")
+            view = arrays.view(array, f"{self._desc.NAME} out ({name})", write=True)
             if view.dtype.newbyteorder("=") != dtype or view.shape != tuple(shape):
                 raise InvalidArgument(
                     message(
@@ -249,8 +275,14 @@ def _kernel_form(array: NumpyArray) -> NumpyArray:
     return array if _takes(array) else np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
-def _describe_array(array: NumpyArray, where: str) -> ArrayTensorDesc:
+def _describe_array(array: NumpyArray, where: str, boolean: bool) -> ArrayTensorDesc:
+    if array.dtype == np.bool_ and not boolean:
+        raise InvalidArgument(message(where, "data type bool", TYPE_NAMES, "x.view(numpy.uint8) has the same bytes."))
     data_type = TensorDataType.from_numpy(array.dtype, where)
+    if not array.ndim <= MAX_RANK:
+        raise InvalidArgument(message(where, f"{array.ndim} dimensions", f"0 to {MAX_RANK}"))
+    if array.size > MAX_ELEMENTS:
+        raise InvalidArgument(message(where, f"{array.size} elements", "at most 2^32 - 1", "Split the array."))
     if array.ndim == 0:
         return ArrayTensorDesc(data_type, (1,), zero_dimensional=True)
     if not array.size or array.flags.c_contiguous:

@@ -65,8 +65,16 @@ class Function:
         """The next ``count`` parameters: 64-bit integers."""
         return [self.scalar(f"{name}{i}") for i in range(count)]
 
-    def tensors(self, desc: Operator) -> dict[str, Any]:
-        """The next parameters: a buffer for each tensor that an operator has, by name, in field order."""
+    def tensors(self, desc: Operator, in_place: bool = False) -> dict[str, Any]:
+        """The next parameters: a buffer for each tensor that an operator has, by name, in field order.
+
+        In place, the output's buffer is the input's too: two that are the same would break the promise that none overlap.
+        """
+        if in_place:
+            (source, _), (result, tensor) = desc.tensors()
+            assert tensor is not None
+            buffer = self.buffer(result, tensor.data_type.tvm)
+            return {source: buffer, result: buffer}
         return {name: self.buffer(name, tensor.data_type.tvm) for name, tensor in desc.tensors() if tensor is not None}
 
     def result(self) -> PrimFunc:

@@ -25,4 +25,4 @@ def kernel(desc: Operator, target: Target, in_place: bool) -> Kernel:
 
     # The descriptor's text names every size, stride and attribute, and so everything that the code is made from.
     parameters = (("desc", repr(desc)), ("parallel", parallel), ("in_place", in_place))
-    return Kernel(operators.module_of(type(desc)), "default", parameters, lambda: desc.computation(each))
+    return Kernel(operators.module_of(type(desc)), "default", parameters, lambda: desc.computation(each, in_place))

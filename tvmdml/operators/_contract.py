@@ -196,10 +196,11 @@ class Operator:
 
     # -- The computation ------------------------------------------------------------------------------------------
 
-    def computation(self, each: Each) -> PrimFunc:
+    def computation(self, each: Each, in_place: bool = False) -> PrimFunc:
         """The operator as a plain TensorIR function over its tensors in field order, right for any layout.
 
-        A target without a hand-written schedule for the operator compiles this. ``each`` is how that target runs independent items.
+        A target without a hand-written schedule for the operator compiles this. ``each`` is how that target
+        runs independent items. In place, which only some operators can, the output's tensor is the input's as well.
         """
         raise NotImplementedError(self.NAME)
 

@@ -6,7 +6,7 @@ import math
 import operator
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class DiagonalMatrix1(Operator):
         """The value in the output's type, as a 0-d array."""
         return _element(self.value, self.output_tensor.data_type)
 
-    def computation(self, each: T.Each) -> PrimFunc:
+    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One element an item."""
         source, result = self.input_tensor, self.output_tensor
         begin, end = self.diagonal_fill_begin, self.diagonal_fill_end
@@ -137,7 +137,7 @@ class DiagonalMatrix(Operator):
             diagonal_fill_end=min(self.offset + 1, _INT_MAX),
         )
 
-    def computation(self, each: T.Each) -> PrimFunc:
+    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """DIAGONAL_MATRIX1's."""
         return self.canonical().computation(each)
 
@@ -201,8 +201,8 @@ def diagonal_matrix(
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     form = None if sizes is None else _hashable(sizes)
-    attributes = (form, dtype, _exact(value), diagonal_fill_begin, diagonal_fill_end)
-    return call(_describe, (input,), attributes, out, device)[0]
+    attributes = (form, dtype, _Exact.of(value), diagonal_fill_begin, diagonal_fill_end)
+    return call(_describe, (input,), attributes, out, device, optional=True)[0]
 
 
 def _describe(input: ArrayTensorDesc | None, sizes: Any, dtype: Any, value: Any, begin: int, end: int) -> DiagonalMatrix1:  # noqa: A002
@@ -221,22 +221,29 @@ def _describe(input: ArrayTensorDesc | None, sizes: Any, dtype: Any, value: Any,
         input_tensor=input,
         output_tensor=result,
         value_data_type=result.data_type,
-        value=struct.unpack("<d", value)[0] if isinstance(value, bytes) else value,
+        value=struct.unpack("<d", value.double)[0] if isinstance(value, _Exact) else value,
         diagonal_fill_begin=begin,
         diagonal_fill_end=end,
     )
 
 
-def _exact(value: Any) -> Any:
-    """The value as something whose equality is identity: 0.0 equals -0.0, and NaN nothing, but their bytes tell them apart."""
-    return struct.pack("<d", value) if isinstance(value, (float, np.floating)) else value
+class _Exact(NamedTuple):
+    """A float by its bytes: 0.0 equals -0.0, and NaN equals nothing, but their bytes tell them apart."""
+
+    double: bytes
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        return cls(struct.pack("<d", value)) if isinstance(value, (float, np.floating)) else value
 
 
 def _hashable(sizes: Any) -> Any:
     try:
-        return tuple(operator.index(size) for size in sizes)
+        if not any(isinstance(size, (bool, np.bool_)) for size in sizes):
+            return tuple(operator.index(size) for size in sizes)
     except TypeError:
-        raise InvalidArgument(message("DIAGONAL_MATRIX1 sizes", repr(sizes), "a sequence of integers")) from None
+        pass
+    raise InvalidArgument(message("DIAGONAL_MATRIX1 sizes", repr(sizes), "a sequence of integers"))
 
 
 def _data_type(dtype: Any, where: str) -> TensorDataType:

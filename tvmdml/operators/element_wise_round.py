@@ -46,11 +46,11 @@ class ElementWiseRound(Operator):
         self.require_same("data_type", "output_tensor", "input_tensor")
         self.require_same("sizes", "output_tensor", "input_tensor")
 
-    def computation(self, each: T.Each) -> PrimFunc:
+    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One element an item."""
         source, result = self.input_tensor, self.output_tensor
         with T.function() as f:
-            tensors = f.tensors(self)
+            tensors = f.tensors(self, in_place)
             with each(result.element_count) as element:
                 at = T.unravel(element, result.sizes)
                 value = tensors["input_tensor"][T.dot(at, source.layout)]

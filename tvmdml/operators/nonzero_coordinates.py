@@ -72,7 +72,7 @@ class NonzeroCoordinates(Operator):
         allowed = f"(1, …, 1, {elements}, n) with n from {low} to {high}: a row for each element of the input"
         self.require(fits, "output_coordinates_tensor.sizes", coordinates, allowed)
 
-    def computation(self, each: T.Each) -> PrimFunc:
+    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One item does it all: where a row goes depends on every element before it."""
         source, result = self.input_tensor, self.output_coordinates_tensor
         columns = result.sizes[-1]
@@ -83,7 +83,10 @@ class NonzeroCoordinates(Operator):
                 with T.loop(T.i64(source.element_count)) as element:
                     at = T.unravel(element, source.sizes)
                     value = tensors["input_tensor"][T.dot(at, source.layout)]
-                    with T.when(value != T.const(0, source.data_type.tvm)):
+                    nonzero = value != T.const(0, source.data_type.tvm)
+                    if source.data_type.is_float:
+                        nonzero = nonzero | T.isnan(value)  # TVM takes a comparison with NaN for false, this one too
+                    with T.when(nonzero):
                         for column, coordinate in enumerate(at[source.rank - columns :]):
                             place = T.dot([count.value, column], result.layout[-2:])
                             T.store(tensors["output_coordinates_tensor"], place, T.cast(coordinate, result.data_type.tvm))
@@ -134,20 +137,26 @@ def nonzero_coordinates(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
-    found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device))
-    return _trim(found) if trim else found
+    finish = _trim if trim else _without_columns
+    found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device, boolean=True, finish=finish))
+    return found.coordinates if trim else found
 
 
 non_zero_coordinates = nonzero_coordinates
 
 
-def _trim(found: NonzeroCoordinatesResult) -> AnyArray:
-    count = int(found.count[0])
-    rows = found.coordinates[:count]
-    if count * 2 > len(found.coordinates):
-        return rows
-    # A view would keep room for every element alive for the sake of a few rows.
-    return rows.clone() if hasattr(rows, "clone") else rows.copy() if hasattr(rows, "copy") else rows
+def _without_columns(inputs: list[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
+    """An element of an array without dimensions has no coordinates."""
+    (x,), (count, coordinates) = inputs, results
+    assert x is not None
+    return count, coordinates if x.ndim else coordinates[:, :0]
+
+
+def _trim(inputs: list[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
+    count, coordinates = _without_columns(inputs, results)
+    rows = coordinates[: int(count[0])]
+    # A view would keep room for every element alive, which is much for the sake of a few rows.
+    return count, rows if len(rows) * 2 > len(coordinates) else rows.copy()
 
 
 def _describe(input: ArrayTensorDesc, index_dtype: Any) -> Described:  # noqa: A002

@@ -59,7 +59,7 @@ class TopK1(Operator):
         """The axis is there, K lies on it, and the outputs have their sizes."""
         _check(self)
 
-    def computation(self, each: T.Each) -> PrimFunc:
+    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One element an item: its rank is the number of elements that come before it, and a rank below K is its place."""
         source, values, indices = self.input_tensor, self.output_value_tensor, self.output_index_tensor
         length = source.sizes[self.axis]
@@ -123,7 +123,7 @@ class TopK(Operator):
             axis_direction=AxisDirection.DECREASING,
         )
 
-    def computation(self, each: T.Each) -> PrimFunc:
+    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """TOP_K1's."""
         return self.canonical().computation(each)
 
