@@ -49,15 +49,25 @@ def restorer(array: Any) -> Restore | None:
         restore: Restore = sys.modules["torch"].from_numpy
         return restore
     if hasattr(array, "__array_namespace__"):
-        return getattr(array.__array_namespace__(), "from_dlpack", None)
-    # Else the library's own function, from the nearest module around the array's class that has one.
-    module = type(array).__module__
-    while module:
-        if found := getattr(sys.modules.get(module), "from_dlpack", None):
-            restore = found
-            return restore
-        module = module.rpartition(".")[0]
-    return None
+        library = array.__array_namespace__()
+    else:  # the nearest module around the array's class that has the function
+        module = type(array).__module__
+        while module and not hasattr(sys.modules.get(module), "from_dlpack"):
+            module = module.rpartition(".")[0]
+        library = sys.modules.get(module)
+    from_dlpack = getattr(library, "from_dlpack", None)
+    return None if from_dlpack is None else lambda result: _adopt(from_dlpack, result)
+
+
+def _adopt(from_dlpack: Restore, result: NumpyArray) -> Any:
+    try:
+        return from_dlpack(result)
+    except (RuntimeError, ValueError, BufferError):  # some libraries take only memory that begins a cache line
+        room = np.empty(result.nbytes + 64, np.uint8)
+        start = -room.ctypes.data % 64
+        aligned = room[start : start + result.nbytes].view(result.dtype).reshape(result.shape)
+        aligned[...] = result
+        return from_dlpack(aligned)
 
 
 def is_torch(array: Any) -> bool:
