@@ -636,10 +636,6 @@ def test_out_indices_have_the_index_type(index_dtype: str) -> None:
     assert out[1].tolist() == [0, 2]
 
 
-def _overlapping_rows() -> Array:
-    return np.lib.stride_tricks.as_strided(np.zeros(5, np.float32), (2, 3), (4, 4))
-
-
 WRONG_OUTS: dict[str, tuple[Callable[[], Any], str]] = {
     "type": (lambda: tvmdml.round(X, out=np.empty((2, 3), "f8")), "float64 of shape (2, 3); allowed: float32 of shape (2, 3)"),
     "shape": (lambda: tvmdml.round(X, out=np.empty((3, 2), "f4")), "float32 of shape (3, 2); allowed: float32 of shape (2, 3)"),

@@ -434,6 +434,16 @@ def test_every_way_of_top_k_in_parallel_is_the_same(
 
 
 @pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize(("way", "k"), [("insertion", 32), ("sort", 20_000), ("filter", 400)])
+def test_tasks_that_run_at_once_do_not_share_scratch(way: str, k: int) -> None:
+    # Long enough that tasks meet: a short one is over before the next begins.
+    x = random_bits(seeded(way), TensorDataType.UINT32, (12, 60_000))
+    desc = top_k_desc(TensorDesc("uint32", x.shape), 1, k, "increasing")
+    _assert_way(desc, way)
+    assert_agrees(desc, _cpu(desc), np.sort(x, axis=1)[:, ::-1].copy() if way == "insertion" else x)
+
+
+@pytest.mark.usefixtures("in_parallel")
 @layouts
 @pytest.mark.parametrize("rank", [3, 5, 8])
 def test_top_k_in_parallel_agrees_for_every_layout(rank: int, layouts: tuple[str, str]) -> None:

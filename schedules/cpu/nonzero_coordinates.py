@@ -101,11 +101,10 @@ class _Writer:
             position.set(position.value + length)
 
     def _blocks(self, length: Any, body: Any) -> None:
-        """``body(first, size)`` for each block of a stretch: whole blocks have a constant size, which LLVM can vectorise."""
-        whole = T.let(T.truncdiv(length, T.i64(BLOCK)))
-        with T.loop(whole) as b:
-            body(T.let(b * BLOCK), T.i64(BLOCK))
-        body(T.let(whole * BLOCK), T.let(length - whole * BLOCK))
+        """``body(first, size)`` for each block of a stretch."""
+        with T.loop(T.truncdiv(length + (BLOCK - 1), T.i64(BLOCK))) as b:
+            first = T.let(b * BLOCK)
+            body(first, T.let(T.min(T.i64(BLOCK), length - first)))
 
     def _count_in(self, offset: Any, first: Any, size: Any) -> Any:
         found = T.Variable("int32", T.const(0, "int32"))

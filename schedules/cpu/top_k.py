@@ -140,12 +140,10 @@ class _Writer:
         return ~key if self.decreasing else key
 
     def _blocks(self, begin: Any, body: Callable[[Any, Any], None]) -> None:
-        """``body(first, size)`` for each block of the positions from ``begin`` on; whole ones have a constant size."""
-        whole = T.let(T.truncdiv(self.length - begin, T.i64(BLOCK)))
-        with T.loop(whole) as b:
-            body(T.let(begin + b * BLOCK), T.i64(BLOCK))
-        first = T.let(begin + whole * BLOCK)
-        body(first, T.let(self.length - first))
+        """``body(first, size)`` for each block of the positions from ``begin`` on."""
+        with T.loop(T.truncdiv(self.length - begin + (BLOCK - 1), T.i64(BLOCK))) as b:
+            first = T.let(begin + b * BLOCK)
+            body(first, T.let(T.min(T.i64(BLOCK), self.length - first)))
 
     def _any_below(self, threshold: Any, first: Any, size: Any) -> Any:
         """Whether a block has a key below the threshold. (LLVM vectorises a count; a minimum or a disjunction it does not.)"""
@@ -221,31 +219,34 @@ class _Writer:
         with T.loop(T.i64(self.passes * bins)) as i:
             T.store(self.histogram, self.bins + i, T.const(0, "uint32"))
 
-        def bin_of(key: Any, digit: int) -> Any:
-            shifted = key >> T.word(digit * _DIGIT, self.bits) if digit else key
-            return self.bins + digit * bins + T.cast(shifted & T.word(bins - 1, self.bits), "int64")
+        def bin_of(key: Any, digit: Any) -> Any:
+            """Where in the histogram a key counts, by one of its digits."""
+            value = (key >> T.cast(digit * _DIGIT, self.word)) & T.word(bins - 1, self.bits)
+            return T.let(self.bins + digit * bins + T.cast(value, "int64"))
 
         with T.loop(count) as i:
             key = T.let(self.keys[self.base + i])
-            for digit in range(self.passes):
-                b = T.let(bin_of(key, digit))
+            with T.loop(T.i64(self.passes)) as digit:
+                b = bin_of(key, digit)
                 T.store(self.histogram, b, self.histogram[b] + T.const(1, "uint32"))
         half = T.Variable("int64", T.i64(0))
-        for digit in range(self.passes):
+        with T.loop(T.i64(self.passes)) as digit:
             first_bin = bin_of(self.keys[self.base + half.value], digit)
             with T.when(self.histogram[first_bin] != T.cast(count, "uint32")):  # else all share this digit
                 before = T.Variable("uint32", T.const(0, "uint32"))
-                with T.loop(T.i64(bins)) as b:
-                    here = T.let(self.histogram[self.bins + digit * bins + b])
-                    T.store(self.histogram, self.bins + digit * bins + b, before.value)
+                with T.loop(T.i64(bins)) as value:
+                    b = T.let(self.bins + digit * bins + value)
+                    here = T.let(self.histogram[b])
+                    T.store(self.histogram, b, before.value)
                     before.set(before.value + here)
-                other = T.let(self.room - half.value)
+                source = T.let(half.value)
+                other = T.let(self.room - source)
                 with T.loop(count) as i:
-                    key = T.let(self.keys[self.base + half.value + i])
-                    b = T.let(bin_of(key, digit))
+                    key = T.let(self.keys[self.base + source + i])
+                    b = bin_of(key, digit)
                     place = T.let(self.histogram[b])
                     T.store(self.histogram, b, place + T.const(1, "uint32"))
-                    self._put(other + T.cast(place, "int64"), key, self.positions[self.base + half.value + i])
+                    self._put(other + T.cast(place, "int64"), key, self.positions[self.base + source + i])
                 half.set(other)
         return half.value
 
