@@ -6,24 +6,9 @@ to the letter; ``tvmdml.compile`` makes them ready to run. Every name is loaded 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
-
-if TYPE_CHECKING:
-    from tvmdml.compiler import CompiledOperator as CompiledOperator
-    from tvmdml.compiler import compile as compile
-    from tvmdml.enums import AxisDirection as AxisDirection
-    from tvmdml.enums import FeatureLevel as FeatureLevel
-    from tvmdml.enums import RoundingMode as RoundingMode
-    from tvmdml.errors import CompileError as CompileError
-    from tvmdml.errors import DeviceError as DeviceError
-    from tvmdml.errors import InvalidArgument as InvalidArgument
-    from tvmdml.errors import ModelError as ModelError
-    from tvmdml.errors import TvmdmlError as TvmdmlError
-    from tvmdml.errors import Unsupported as Unsupported
-    from tvmdml.tensors import TensorDataType as TensorDataType
-    from tvmdml.tensors import TensorDesc as TensorDesc
 
 # The names that are not an operator's, by the module that has them. Operators offer their own.
 _MODULES = {
@@ -59,4 +44,5 @@ def __dir__() -> list[str]:
     import importlib
 
     operators = importlib.import_module(f"{__name__}.operators")
-    return sorted({*_HOMES, *operators.public_names(), "__version__"})
+    names = operators.public_names_by_module().values()
+    return sorted({*_HOMES, "__version__", *(name for module in names for name in module)})

@@ -74,9 +74,9 @@ def public_name(name: str) -> object:
     raise AttributeError(name)
 
 
-def public_names() -> list[str]:
-    """Every name that ``public_name`` knows."""
-    return sorted({name for module in _modules() for name in _load(module).__all__})
+def public_names_by_module() -> dict[str, list[str]]:
+    """Every name that ``public_name`` knows, by the operator's file that offers it."""
+    return {module: list(_load(module).__all__) for module in _modules()}
 
 
 def _candidates(snake: str) -> list[str]:

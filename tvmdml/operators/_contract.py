@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tvmdml.tensorir import Each
 
 Array = np.ndarray[Any, np.dtype[Any]]
+O = TypeVar("O", bound="Operator")  # noqa: E741 - O for operator
 
 
 class Role(Enum):
@@ -166,6 +167,12 @@ class Operator:
                 else:
                     yield field.name, value
 
+    @classmethod
+    def fused(cls: type[O], **attributes: Any) -> O:
+        """The operator as part of another (a fused activation): its attributes, without tensors of its own."""
+        absent = {field.name: None for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)}
+        return cls(**absent, **attributes)
+
     def outputs(self) -> tuple[TensorDesc, ...]:
         """The output tensors that are there, in DirectML's order."""
         return tuple(desc for _, desc in self.tensors(Role.OUTPUT) if desc is not None)
@@ -177,6 +184,9 @@ class Operator:
             Unsupported: this level has no such operator, or not for these types and ranks.
             InvalidArgument: a rule that holds at every level is broken.
         """
+        for field in self.fields():
+            present = field.optional or getattr(self, field.name) is not None
+            self.require(present, field.name, "None", f"an {field.role.value}")
         self._check_support(level, extensions)
         for name, desc in self.tensors(Role.OUTPUT):
             if desc is not None:
@@ -288,8 +298,8 @@ def _field(name: str, hint: Any) -> Field:
 def _coerce(desc: Operator, field: Field, value: Any) -> Any:
     """The value in its field's type."""
     where = f"{desc.NAME} {field.name}"
-    if value is None and field.optional:
-        return None
+    if value is None and (field.optional or field.role in (Role.INPUT, Role.OUTPUT)):
+        return None  # an operator that is part of another has no tensors; `validate` asks for those that are needed
     if field.enum is not None:
         return field.enum.parse(value, where)
     if field.role in _SEQUENCES or field.many:
