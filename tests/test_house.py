@@ -127,7 +127,7 @@ def test_fields_have_the_names_and_the_order_of_directml() -> None:
 def test_an_optional_tensor_may_be_absent_and_a_needed_one_not() -> None:
     convolution().validate(FeatureLevel.LEVEL_1_0)
     convolution(bias_tensor=TensorDesc("float32", (1, 4, 1, 1))).validate(FeatureLevel.LEVEL_1_0)
-    with pytest.raises(InvalidArgument, match="CONVOLUTION filter_tensor: given None; allowed: an input tensor"):
+    with pytest.raises(InvalidArgument, match="CONVOLUTION filter_tensor: given None; allowed: input tensor: a TensorDesc"):
         convolution(filter_tensor=None).validate(FeatureLevel.LEVEL_1_0)
 
 

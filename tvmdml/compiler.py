@@ -286,10 +286,10 @@ class _Expected:
 
     def check(self, tensor: Any) -> NumpyArray:
         """The array as NumPy sees it, if it fits."""
+        if tensor is None or self.desc is None:
+            given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has none")
+            raise InvalidArgument(message(f"{self.operator} {self.name}", given, allowed))
         if type(tensor) is not np.ndarray:
-            if tensor is None or self.desc is None:
-                given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has none")
-                raise InvalidArgument(message(f"{self.operator} {self.name}", given, allowed))
             tensor = arrays.view(tensor, f"{self.operator} {self.name}")
         array: NumpyArray = tensor
         if (array.dtype, array.shape, array.strides) != (self.dtype, self.shape, self.strides):

@@ -186,7 +186,7 @@ class Operator:
         """
         for field in self.fields():
             present = field.optional or getattr(self, field.name) is not None
-            self.require(present, field.name, "None", f"an {field.role.value}")
+            self.require(present, field.name, "None", f"{field.role.value}: a TensorDesc")
         self._check_support(level, extensions)
         for name, desc in self.tensors(Role.OUTPUT):
             if desc is not None:

@@ -158,9 +158,10 @@ def _element(value: int | float, data_type: TensorDataType) -> Array:
 
 def _check_value(desc: DiagonalMatrix | DiagonalMatrix1, data_type: TensorDataType, truncate: bool = False) -> None:
     if data_type.is_float:
-        desc.require(
-            abs(desc.value) < 2**1024 or isinstance(desc.value, float), "value", desc.value, "a number that a float can hold"
-        )
+        try:
+            float(desc.value)
+        except OverflowError:
+            desc.require(False, "value", desc.value, "a number that a float can hold")
         return
     limits = np.iinfo(data_type.tvm)
     whole = math.isfinite(desc.value) and (truncate or desc.value == math.trunc(desc.value))
