@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.metadata
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,14 @@ from typing import Any
 from tvmdml.errors import CompileError
 
 _lock = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
 
 
 class _TurnAway(importlib.abc.MetaPathFinder):

@@ -28,7 +28,9 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
     """
     if type(array) is np.ndarray:
         return array
-    if isinstance(array, (np.ndarray, np.generic)):
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidArgument(message(where, "a masked array", ACCEPTED, "Masks have no meaning here: pass x.filled(…)."))
+    if isinstance(array, np.ndarray) or (isinstance(array, np.generic) and not write):
         return np.asarray(array)
     if is_torch(array):
         return _view_torch(array, where, write)

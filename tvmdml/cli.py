@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
-_PIPE_WIDTH = 160
+_PIPE_WIDTH = 1000
 """Columns of a table that goes to a file or another program."""
 
 

@@ -26,8 +26,8 @@ from tvmdml.tensors import TensorDesc
 # -- Finding or building a kernel ---------------------------------------------------------------------------------
 
 _memory: dict[tuple[object, ...], Launcher] = {}
-_locks: dict[tuple[object, ...], threading.Lock] = {}
-_locks_guard = threading.Lock()
+_locks: dict[tuple[object, ...], threading.RLock] = {}
+_locks_guard = threading.RLock()  # reentrant, all of them: a signal's handler may come in anywhere and call a kernel
 compiled_count = 0
 """How many kernels this process has compiled."""
 
@@ -42,11 +42,20 @@ def find(kernel: Kernel, target: Target) -> Launcher:
     if (launcher := _memory.get(identity)) is not None:
         return launcher
     with _locks_guard:
-        lock = _locks.setdefault(identity, threading.Lock())
+        lock = _locks.setdefault(identity, threading.RLock())
     with lock:
         if (launcher := _memory.get(identity)) is None:
             launcher = _memory[identity] = _find_on_disk_or_build(kernel, target)
     return launcher
+
+
+def _renew_locks() -> None:
+    """A forked child has none of the threads that held its parent's locks."""
+    global _locks, _locks_guard
+    _locks, _locks_guard = {}, threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
@@ -290,7 +299,7 @@ class _Expected:
             given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has none")
             raise InvalidArgument(message(f"{self.operator} {self.name}", given, allowed))
         if type(tensor) is not np.ndarray:
-            tensor = arrays.view(tensor, f"{self.operator} {self.name}")
+            tensor = arrays.view(tensor, f"{self.operator} {self.name}", write=self.output)
         array: NumpyArray = tensor
         if (array.dtype, array.shape, array.strides) != (self.dtype, self.shape, self.strides):
             self._check_loosely(array)
@@ -314,7 +323,8 @@ class _Expected:
         if array.dtype != self.dtype and not (array.dtype == np.bool_ and self.dtype == np.uint8):
             raise InvalidArgument(message(where, f"data type {array.dtype}", str(self.dtype)))
         if array.shape != self.shape:
-            raise InvalidArgument(message(where, f"shape {array.shape}", str(self.shape)))
+            advice = "An array has its TensorDesc's own sizes and strides; numpy.lib.stride_tricks.as_strided makes such a view."
+            raise InvalidArgument(message(where, f"shape {array.shape}", str(self.shape), advice))
         if any(n > 1 and a != b for n, a, b in zip(self.shape, array.strides, self.strides, strict=True)):
             itemsize = self.dtype.itemsize
             given, allowed = (

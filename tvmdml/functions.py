@@ -184,9 +184,8 @@ class _Plan:
 
     def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
         """Run into the caller's arrays, directly where a kernel can write to them."""
-        given = out if isinstance(out, tuple) else (out,)
-        self._check_out(given)
-        results = [arrays.view(array, f"{self._desc.NAME} out", write=True) for array in given]
+        given = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        results = self._check_out(given)
         for i, name in enumerate(self._names):
             if any(arrays.overlaps(earlier, results[i]) for earlier in results[:i]):
                 where = f"{self._desc.NAME} out ({name})"
@@ -209,10 +208,7 @@ class _Plan:
         launch = self._into.get(form)
         if launch is None:
             desc = self._with_layouts(out)
-            try:
-                desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
-            except InvalidArgument:  # elements that share an address: let NumPy sort that out
-                return False
+            desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)  # refuses elements that share an address
             if len(self._into) >= MAX_FORMS:
                 self._into.clear()
             launch = self._into[form] = _launch(desc, self._target, in_place)
@@ -230,7 +226,8 @@ class _Plan:
         }
         return dataclasses.replace(self._desc, **changed)  # type: ignore[type-var] # its subclasses are dataclasses
 
-    def _check_out(self, given: tuple[Any, ...]) -> None:
+    def _check_out(self, given: tuple[Any, ...]) -> list[NumpyArray]:
+        views = []
         names = self._names
         if len(given) != len(names):
             raise InvalidArgument(message(f"{self._desc.NAME} out", f"{len(given)} arrays", f"{len(names)}: {', '.join(names)}"))
@@ -244,6 +241,8 @@ class _Plan:
                 )
             if not view.flags.writeable:
                 raise InvalidArgument(message(f"{self._desc.NAME} out ({name})", "a read-only array", "a writable one"))
+            views.append(view)
+        return views
 
     def _answer_empty(self, views: list[NumpyArray | None], results: tuple[NumpyArray, ...]) -> None:
         for result, answer in zip(results, self._desc.reference(*views), strict=True):

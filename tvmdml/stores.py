@@ -29,6 +29,9 @@ STALE = 3600.0
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+_NOT_WHOLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
+"""What reading an entry may raise that is no manifest, or has no artifact."""
+
 _added_since_prune: dict[Path, int] = {}
 
 
@@ -72,7 +75,7 @@ class DiskStore:
             if path.suffix not in suffixes or path.name != stored["artifact"]:
                 return None
             content = path.read_bytes()
-        except (OSError, ValueError, KeyError, TypeError):
+        except _NOT_WHOLE:
             return None
         if hashlib.sha256(content).hexdigest() != stored.get("sha256"):
             return None
@@ -123,7 +126,7 @@ class DiskStore:
         try:
             parent = self._manifest(digest).parent
             parent.mkdir(parents=True, exist_ok=True)
-            held = filelock.FileLock(parent / f"{digest}.lock", timeout=LOCK_TIMEOUT)
+            held = filelock.FileLock(parent / f"{digest}.lock", timeout=LOCK_TIMEOUT, is_singleton=True)  # so it is reentrant
             held.acquire()
         except (OSError, filelock.Timeout, NotImplementedError):
             held = None
@@ -141,7 +144,7 @@ class DiskStore:
                 manifest = json.loads(path.read_bytes())
                 artifact = path.with_name(str(manifest["artifact"]))
                 size, used = path.stat().st_size + artifact.stat().st_size, path.stat().st_mtime
-            except (OSError, ValueError, KeyError, TypeError):
+            except _NOT_WHOLE:
                 continue
             found.append(Entry(path, manifest, size, used))
         return sorted(found, key=lambda entry: entry.used)
@@ -211,7 +214,9 @@ def warn_once(cause: str, text: str) -> None:
 
 def _default_root() -> Path:
     if chosen := os.environ.get("TVMDML_CACHE_DIR"):
-        return Path(chosen).expanduser()
+        with suppress(RuntimeError):  # a ~ for nobody's home is a name like any other
+            return Path(chosen).expanduser()
+        return Path(chosen)
     import platformdirs
 
     try:
@@ -232,6 +237,6 @@ def parse_size(text: str, where: str) -> int:
         InvalidArgument: it is none of those.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", text.strip().upper())
-    if not match:
+    if not match or len(text) > 32:
         raise InvalidArgument(message(where, repr(text), 'a size such as "512M" or "2GiB"'))
     return int(float(match[1]) * _UNITS[match[2]])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -64,6 +64,22 @@ class TensorDataType(DmlEnum):
     def is_signed(self) -> bool:
         """True for the signed integers."""
         return _TYPES[self].dlpack[0] == 0
+
+    @classmethod
+    def of(cls, value: object, where: str) -> TensorDataType:
+        """The data type that a member, its number or name, or NumPy's or PyTorch's own type means.
+
+        Raises:
+            InvalidArgument: no such type.
+        """
+        if type(value).__module__ == "torch":
+            value = str(value).removeprefix("torch.")
+        if isinstance(value, (np.dtype, type)):
+            try:
+                return cls.from_numpy(np.dtype(value), where)
+            except TypeError:
+                pass  # not one of NumPy's types: the message below lists those there are
+        return cls.parse(value, where)
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[np.generic], where: str = "data_type") -> TensorDataType:
@@ -132,10 +148,22 @@ class TensorDesc:
 
     _smallest_size: ClassVar[int] = 1
 
+    if TYPE_CHECKING:  # what may be given, where the fields say what is kept
+
+        def __init__(
+            self,
+            data_type: TensorDataType | str | np.dtype[Any] | type,
+            sizes: Sequence[int],
+            strides: Sequence[int] | None = None,
+            total_tensor_size_in_bytes: int | None = None,
+            guaranteed_base_offset_alignment: int = 0,
+            flags: TensorFlags | str = TensorFlags.NONE,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         """Bring the fields to their types and check every rule."""
         put = object.__setattr__
-        put(self, "data_type", TensorDataType.parse(self.data_type, "TensorDesc.data_type"))
+        put(self, "data_type", TensorDataType.of(self.data_type, "TensorDesc.data_type"))
         put(self, "flags", TensorFlags.parse(self.flags, "TensorDesc.flags"))
         put(self, "sizes", _integers("TensorDesc.sizes", self.sizes, self._smallest_size, MAX_ELEMENTS))
         if not 1 <= self.rank <= MAX_RANK:
@@ -235,6 +263,17 @@ class ArrayTensorDesc(TensorDesc):
 
     zero_dimensional: bool = False
     """The array has no dimensions; its sizes are {1}, as DirectML has it."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            data_type: TensorDataType,
+            sizes: Sequence[int],
+            strides: Sequence[int] | None = None,
+            *,
+            zero_dimensional: bool = False,
+        ) -> None: ...
 
     _smallest_size: ClassVar[int] = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import struct
@@ -164,7 +165,8 @@ def _check_value(desc: DiagonalMatrix | DiagonalMatrix1, data_type: TensorDataTy
             desc.require(False, "value", desc.value, "a number that a float can hold")
         return
     limits = np.iinfo(data_type.tvm)
-    whole = math.isfinite(desc.value) and (truncate or desc.value == math.trunc(desc.value))
+    finite = isinstance(desc.value, int) or math.isfinite(desc.value)
+    whole = finite and (truncate or desc.value == math.trunc(desc.value))
     fits = whole and limits.min <= math.trunc(desc.value) <= limits.max
     desc.require(fits, "value", desc.value, f"an integer from {limits.min} to {limits.max}, to fill {data_type.tvm}")
 
@@ -211,11 +213,11 @@ def _describe(input: ArrayTensorDesc | None, sizes: Any, dtype: Any, value: Any,
     if input is None:
         if sizes is None:
             raise InvalidArgument(message(f"{where} sizes", "neither an input nor sizes", "one of the two"))
-        result = ArrayTensorDesc(_data_type("float32" if dtype is None else dtype, where), sizes)
+        result = ArrayTensorDesc(TensorDataType.of("float32" if dtype is None else dtype, f"{where} dtype"), sizes)
     else:
         result = input.with_sizes(input.sizes)
         for name, given, own in (("sizes", sizes, input.sizes), ("dtype", dtype, input.data_type)):
-            if given is not None and (_data_type(given, where) if name == "dtype" else given) != own:
+            if given is not None and (TensorDataType.of(given, f"{where} dtype") if name == "dtype" else given) != own:
                 shown = own.tvm if isinstance(own, TensorDataType) else own
                 raise InvalidArgument(message(f"{where} {name}", given, f"{shown}, the input's", "Leave it out."))
     return DiagonalMatrix1(
@@ -240,17 +242,9 @@ class _Exact(NamedTuple):
 
 def _hashable(sizes: Any) -> Any:
     try:
-        if not any(isinstance(size, (bool, np.bool_)) for size in sizes):
-            return tuple(operator.index(size) for size in sizes)
+        some = tuple(itertools.islice(sizes, 65))  # an endless iterator must not hang us, and 65 are too many anyway
+        if not any(isinstance(size, (bool, np.bool_)) for size in some):
+            return tuple(operator.index(size) for size in some)
     except TypeError:
         pass
     raise InvalidArgument(message("DIAGONAL_MATRIX1 sizes", repr(sizes), "a sequence of integers"))
-
-
-def _data_type(dtype: Any, where: str) -> TensorDataType:
-    if isinstance(dtype, TensorDataType):
-        return dtype
-    try:
-        return TensorDataType.from_numpy(np.dtype(dtype), f"{where} dtype")
-    except TypeError:
-        return TensorDataType.parse(dtype, f"{where} dtype")

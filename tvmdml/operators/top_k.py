@@ -136,6 +136,7 @@ def _check(desc: TopK | TopK1) -> None:
     sizes = desc.input_tensor.sizes
     desc.require(desc.axis < len(sizes), "axis", desc.axis, f"0 to {len(sizes) - 1}", "The input has no such dimension.")
     length = sizes[desc.axis]
+    desc.require(length > 0, "k", desc.k, "none: the input has no elements along the axis")
     desc.require(1 <= desc.k <= length, "k", desc.k, f"1 to {length}, the input's size along axis {desc.axis}")
     desc.require_same("data_type", "output_value_tensor", "input_tensor")
     wanted = (*sizes[: desc.axis], desc.k, *sizes[desc.axis + 1 :])
@@ -181,9 +182,9 @@ def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
         InvalidArgument: it is not one of the four.
     """
     try:
-        name = np.dtype(index_dtype).name
+        name = TensorDataType.of(index_dtype, where).tvm
         return name, _INDEX_TYPES[name]
-    except (TypeError, KeyError):
+    except (InvalidArgument, KeyError):
         raise InvalidArgument(message(f"{where} index_dtype", repr(index_dtype), ", ".join(_INDEX_TYPES))) from None
 
 

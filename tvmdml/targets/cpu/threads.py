@@ -47,35 +47,24 @@ def thread_count() -> int:
 
 
 class _Job:
-    """One parallel loop: task 0 is the caller's, the others are claimed by whichever worker comes first."""
+    """One parallel loop: tasks 0 to count - 1, each claimed by whichever thread comes first, the caller's among them."""
 
     def __init__(self, address: int, data: int, count: int) -> None:
         self._task = _TASK(address)
         self._group = ctypes.pointer(_Group(None, count))
         self._data = data
         self._count = count
-        self._claims = itertools.count(1)
+        self._claims = itertools.count()
         self._ended = itertools.count(1)
-        self._finished = threading.Lock()
-        self._finished.acquire()
-        self.status = 0
+        self.finished = threading.Lock()
+        self.finished.acquire()
 
     def work(self) -> None:
-        """Run tasks until none is left to claim: what a worker does."""
+        """Run tasks until none is left to claim."""
         while (task := next(self._claims)) < self._count:
-            self.status |= self._task(task, self._group, self._data)
-            if next(self._ended) == self._count - 1:
-                self._finished.release()
-
-    def run_first_and_wait(self) -> None:
-        """Run task 0 here, and return when all are done: what the caller does."""
-        self.status |= self._task(0, self._group, self._data)
-        self._finished.acquire()
-
-    def run_alone(self) -> None:
-        """Run every task here, in order."""
-        for task in range(self._count):
-            self.status |= self._task(task, self._group, self._data)
+            self._task(task, self._group, self._data)
+            if next(self._ended) == self._count:
+                self.finished.release()
 
 
 class _Call:
@@ -113,22 +102,21 @@ class _Pool:
         self._lock = threading.Lock()
         self._inside = threading.local()
 
-    def launch(self, address: int, data: int, count: int) -> int:
-        """``TVMBackendParallelLaunch``: run a kernel's tasks; 0 means as many as there are threads."""
+    def launch(self, address: int, data: int, count: int) -> None:
+        """Run a kernel's tasks; 0 means as many as there are threads."""
         count = count if count > 0 else thread_count()
         job = _Job(address, data, count)
-        if count == 1 or getattr(self._inside, "tasks", False):
-            job.run_alone()
-        else:
-            self._start(count)
-            for _ in range(count - 1):
+        if count > 1 and not getattr(self._inside, "tasks", False):
+            for _ in range(min(count - 1, self._start(count - 1))):
                 self._work.put(job)
-            job.run_first_and_wait()
-        return job.status
+        job.work()
+        job.finished.acquire()
 
     def call(self, call: _Call) -> None:
         """Have a worker make a call, and wait for it. Whatever is raised meanwhile is raised when the call is over."""
-        self._start(1)
+        if not self._start(1):  # the system gives no more threads
+            call.work()
+            return call.result()
         waited: list[bool] = []
         interrupt: BaseException | None = None
         while not waited:
@@ -140,14 +128,19 @@ class _Pool:
                 interrupt = error
         if interrupt is not None:
             raise interrupt
-        call.result()
+        return call.result()
 
-    def _start(self, count: int) -> None:
+    def _start(self, count: int) -> int:
+        """Have at least this many workers, if the system gives them; returns how many there are."""
         if self._started < count:
             with self._lock:
-                for _ in range(count - self._started):
-                    threading.Thread(target=self._run, name="tvmdml", daemon=True).start()
-                    self._started += 1
+                try:
+                    for _ in range(count - self._started):
+                        threading.Thread(target=self._run, name="tvmdml", daemon=True).start()
+                        self._started += 1
+                except RuntimeError:  # it gives no more: those there are do the work, or the caller does
+                    pass
+        return self._started
 
     def _run(self) -> None:
         while True:
@@ -169,8 +162,16 @@ def _renew() -> None:
 os.register_at_fork(after_in_child=_renew)
 
 
+_failures = threading.local()
+
+
 def _launch(address: int, data: int, count: int) -> int:
-    return _pool.launch(address, data, count)
+    """``TVMBackendParallelLaunch``. Nothing may unwind into the kernel: what is raised here is raised when the kernel is over."""
+    try:
+        _pool.launch(address, data, count)
+    except BaseException as error:
+        _failures.error = error
+    return 0
 
 
 _pointer = _LAUNCH(_launch)
@@ -188,11 +189,17 @@ def shielded(launcher: Launcher) -> Launcher:
     exception from there has nowhere to go. The main thread has another make the call, and is the one that waits.
     """
 
+    def launch(*arguments: Any) -> None:
+        _failures.error = None
+        launcher(*arguments)
+        if _failures.error is not None:
+            raise _failures.error
+
     def run(*arguments: Any) -> None:
         if threading.current_thread() is threading.main_thread():
-            _pool.call(_Call(launcher, arguments))
+            _pool.call(_Call(launch, arguments))
         else:
-            launcher(*arguments)
+            launch(*arguments)
 
     return run
 

@@ -1,0 +1,167 @@
+"""What an unlucky or hostile caller, system or array may do: an error or the right answer, never a crash, a hang or a lie."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+from tvmdml.errors import InvalidArgument
+from tvmdml.targets.cpu import threads
+
+X = np.array([[2.5, -1.5], [0.5, 3.5]], np.float32)
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_threads_that_the_system_refuses_are_done_without(in_parallel: None, monkeypatch: pytest.MonkeyPatch, given: int) -> None:
+    start = threads.threading.Thread.start
+    started = itertools.count()
+
+    def refuse(thread: Any) -> None:
+        if next(started) >= given:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    monkeypatch.setattr(threads.threading.Thread, "start", refuse)
+    x = np.arange(10_000, dtype=np.float32) / 4
+    np.testing.assert_array_equal(tvmdml.round(x), np.rint(x))
+    x[::3] = 0
+    np.testing.assert_array_equal(tvmdml.nonzero_coordinates(x), np.argwhere(x))
+    assert next(started) > given
+
+
+def test_a_child_forked_while_a_kernel_is_compiled_goes_on() -> None:
+    run("""
+import os, signal, tempfile, threading, time
+os.environ["TVMDML_CACHE_DIR"] = tempfile.mkdtemp()
+import numpy as np, tvmdml
+from tvmdml import compiler
+x = np.array([0.5, 1.5], "float32")
+tvmdml.round(x)
+inside, go = threading.Event(), threading.Event()
+real = compiler._find_on_disk_or_build
+def slow(kernel, target):
+    inside.set()
+    go.wait(20)
+    return real(kernel, target)
+compiler._find_on_disk_or_build = slow
+thread = threading.Thread(target=tvmdml.top_k, args=(x, 1))
+thread.start()
+inside.wait(20)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    compiler._find_on_disk_or_build = real
+    os._exit(0 if tvmdml.top_k(x, 1).indices.tolist() == [1] else 1)
+status = os.waitpid(child, 0)[1]
+go.set()
+thread.join()
+assert status == 0, status
+""")
+
+
+def test_a_signal_handler_may_call_the_kernel_that_is_being_compiled() -> None:
+    run("""
+import os, signal, tempfile, time
+os.environ["TVMDML_CACHE_DIR"] = tempfile.mkdtemp()
+import faulthandler; faulthandler.dump_traceback_later(30, exit=True)
+import numpy as np, tvmdml
+from tvmdml import compiler
+x = np.array([0.5, 1.5], "float32")
+answers = []
+signal.signal(signal.SIGUSR1, lambda *_: answers.append(tvmdml.round(x).tolist()))
+real = compiler._build
+def interrupted(*arguments):
+    if not answers:
+        answers.append(None)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    return real(*arguments)
+compiler._build = interrupted
+assert tvmdml.round(x).tolist() == [0, 2]
+assert answers == [None, [0, 2]], answers
+""")
+
+
+class Liar:
+    """Shows a longer array the first time than later."""
+
+    def __init__(self, first: np.ndarray, later: np.ndarray) -> None:
+        self.shown = [first]
+        self.later = later
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return (self.shown.pop() if self.shown else self.later).__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def test_an_out_is_looked_at_once() -> None:
+    memory = np.full(12, -1, np.float32)
+    x = np.arange(8, dtype=np.float32)
+    tvmdml.round(x, out=Liar(memory[:8], memory[:2]))
+    np.testing.assert_array_equal(memory, [*x, -1, -1, -1, -1])
+    memory[:] = -1
+    with pytest.raises(InvalidArgument, match=r"shape \(2,\)"):
+        tvmdml.round(x, out=Liar(memory[:2], memory[:8]))
+    assert (memory == -1).all()
+
+
+def test_a_scalar_is_no_out() -> None:
+    with pytest.raises(InvalidArgument, match=r"ELEMENT_WISE_ROUND out .*: given float32; allowed: a NumPy array"):
+        tvmdml.round(np.float32(2.6), out=np.float32(7))
+
+
+def test_an_out_whose_elements_share_an_address_is_refused() -> None:
+    out = np.lib.stride_tricks.as_strided(np.zeros(2, np.float32), (2, 2), (0, 4))
+    with pytest.raises(InvalidArgument, match="ELEMENT_WISE_ROUND output_tensor: given strides"):
+        tvmdml.round(X, out=out)
+
+
+def test_an_output_that_pytorch_would_copy_is_refused_by_the_descriptor_door() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    desc = tvmdml.TensorDesc("float32", (4,))
+    rounded = tvmdml.compile(tvmdml.ElementWiseRound(input_tensor=desc, output_tensor=desc, rounding_mode=0))  # type: ignore[arg-type]
+    negative = torch._neg_view(torch.zeros(4))
+    assert negative.is_neg()
+    with pytest.raises(InvalidArgument, match=r"ELEMENT_WISE_ROUND output_tensor: .*not yet carried out"):
+        rounded(torch.full((4,), 2.5), negative)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan"), 0.5])
+def test_no_value_escapes_the_check(value: float) -> None:
+    with pytest.raises(InvalidArgument, match=r"DIAGONAL_MATRIX1 value: given .*; allowed: an integer from 0 to"):
+        tvmdml.diagonal_matrix(np.zeros((2, 2), np.uint64), value=value)
+
+
+@pytest.mark.parametrize("sizes", [itertools.count(2), range(2**40), 5, [2, None], "22", [True, 2]])
+def test_sizes_that_are_none_are_refused_at_once(sizes: Any) -> None:
+    with pytest.raises(InvalidArgument, match="sizes"):
+        tvmdml.diagonal_matrix(sizes=sizes)
+
+
+@pytest.mark.parametrize("size", ["9" * 400, "1e999", "-1", "nan"])
+def test_sizes_of_the_store_are_checked(monkeypatch: pytest.MonkeyPatch, forget: None, size: str) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_SIZE", size)
+    with pytest.raises(InvalidArgument, match="TVMDML_CACHE_SIZE"):
+        tvmdml.round(X)
+
+
+@pytest.mark.parametrize("folder", ["~nobody-has-this-name/x", "x" * 300])
+def test_any_name_of_a_folder_will_do(monkeypatch: pytest.MonkeyPatch, forget: None, tmp_path: Any, folder: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TVMDML_CACHE_DIR", folder)
+    monkeypatch.setattr("tvmdml.stores._warned", {str((tmp_path / folder) / "kernels"), folder + "/kernels"})
+    assert tvmdml.round(X).tolist() == np.rint(X).tolist()
