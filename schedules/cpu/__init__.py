@@ -7,7 +7,6 @@ over contiguous elements is left to LLVM to vectorise: it does so as well for a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 from tvmdml import tensorir as T
@@ -21,13 +20,6 @@ def split(total: int, tasks: int, least: int) -> int:
 def share(task: Any, tasks: Any, total: Any) -> tuple[Any, Any]:
     """The part of ``range(total)`` that a task has: begin and end."""
     return T.let(T.truncdiv(total * task, tasks)), T.let(T.truncdiv(total * (task + 1), tasks))
-
-
-@contextmanager
-def row_offsets(row: Any, sizes: list[Any], *strides: list[Any]) -> Any:
-    """The offsets at which a row begins in each tensor, from its number."""
-    at = T.unravel(row, sizes)
-    yield [T.let(T.dot(at, steps)) for steps in strides]
 
 
 def per_task(tasks: Any, parallel: bool, body: Callable[[Any], None]) -> None:
