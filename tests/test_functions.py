@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "k that is text": (lambda: tvmdml.top_k(X, "2"), "TOP_K1 k: given '2'; allowed: an integer."),  # type: ignore[arg-type]
     "k along nothing": (
         lambda: tvmdml.top_k(np.zeros((2, 0), "f4"), 1),
-        "TOP_K1 k: given 1; allowed: 1 to 0, the input's size along axis 1.",
+        "TOP_K1 k: given 1; allowed: none: the input has no elements along the axis.",
     ),
     "axis past the end": (lambda: tvmdml.top_k(X, 1, axis=2), "TOP_K1 axis: given 2; allowed: an integer from -2 to 1."),
     "axis before the start": (lambda: tvmdml.top_k(X, 1, axis=-3), "TOP_K1 axis: given -3; allowed: an integer from -2 to 1."),

@@ -165,3 +165,25 @@ def test_any_name_of_a_folder_will_do(monkeypatch: pytest.MonkeyPatch, forget: N
     monkeypatch.setenv("TVMDML_CACHE_DIR", folder)
     monkeypatch.setattr("tvmdml.stores._warned", {str((tmp_path / folder) / "kernels"), folder + "/kernels"})
     assert tvmdml.round(X).tolist() == np.rint(X).tolist()
+
+
+def test_a_list_of_outs_is_a_tuple_of_them() -> None:
+    values, indices = np.empty((2, 1), np.float32), np.empty((2, 1), np.uint32)
+    tvmdml.top_k(X, 1, out=[values, indices])  # type: ignore[arg-type]
+    assert indices.tolist() == [[0], [1]]
+
+
+def test_a_masked_array_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="a masked array"):
+        tvmdml.round(np.ma.masked_array(X, X > 1))
+
+
+@pytest.mark.parametrize("spelling", ["float32", "FLOAT32", "DML_TENSOR_DATA_TYPE_FLOAT32", 1, np.float32, np.dtype("f4"), "<f4"])
+def test_a_data_type_has_many_spellings(spelling: Any) -> None:
+    assert tvmdml.TensorDesc(spelling, (2,)).data_type is tvmdml.TensorDataType.FLOAT32
+
+
+def test_pytorch_names_of_types_are_known() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert tvmdml.top_k(X, 1, index_dtype=torch.int64).indices.dtype == np.int64
+    assert tvmdml.diagonal_matrix(sizes=(2, 2), dtype=torch.float16).dtype == np.float16

@@ -184,7 +184,8 @@ class _Plan:
 
     def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
         """Run into the caller's arrays, directly where a kernel can write to them."""
-        given = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        several = isinstance(out, tuple) or (isinstance(out, list) and len(self._names) > 1)
+        given = tuple(out) if several else (out,)
         results = self._check_out(given)
         for i, name in enumerate(self._names):
             if any(arrays.overlaps(earlier, results[i]) for earlier in results[:i]):

@@ -74,12 +74,18 @@ class TensorDataType(DmlEnum):
         """
         if type(value).__module__ == "torch":
             value = str(value).removeprefix("torch.")
-        if isinstance(value, (np.dtype, type)):
+        try:
+            return cls.parse(value, where)
+        except InvalidArgument:
+            if not isinstance(value, (np.dtype, type, str)):
+                raise
             try:
-                return cls.from_numpy(np.dtype(value), where)
+                dtype = np.dtype(value)
             except TypeError:
-                pass  # not one of NumPy's types: the message below lists those there are
-        return cls.parse(value, where)
+                dtype = None
+            if dtype is None:
+                raise
+        return cls.from_numpy(dtype, where)
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[np.generic], where: str = "data_type") -> TensorDataType:
