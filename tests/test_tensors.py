@@ -154,9 +154,9 @@ BROKEN: dict[str, tuple[Callable[[], object], str, str, str]] = {
     ),
     "fraction as a stride": (lambda: TensorDesc("int8", (2,), (0.5,)), "TensorDesc.strides[0]", "0.5", "an integer"),
     "unknown type": (
-        lambda: TensorDesc("bfloat16", (2,)),
+        lambda: TensorDesc("float24", (2,)),
         "TensorDesc.data_type",
-        "'bfloat16'",
+        "'float24'",
         ", ".join(repr(name.lower()) for name in DML_NUMBERS),
     ),
     "type 0": (
