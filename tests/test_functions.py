@@ -682,13 +682,6 @@ def test_an_out_that_does_not_fit_is_refused(fault: str) -> None:
     assert_same_bits(X, before)
 
 
-def test_outs_may_come_in_a_list() -> None:
-    values, indices = np.empty((2, 1), np.float32), np.empty((2, 1), np.uint32)
-    found = tvmdml.top_k(X, 1, out=[values, indices])  # type: ignore[arg-type]
-    assert found.values is values
-    assert found.indices is indices
-
-
 def test_an_out_of_another_form_is_refused_after_one_that_fits() -> None:
     x, good = X.copy(), np.empty((2, 3), np.float32)
     for _ in range(2):
@@ -731,13 +724,6 @@ def test_torch_tensors_of_every_type_are_taken(torch: Any, data_type: TensorData
     assert found.values.dtype == x.dtype
     assert_same_bits(found.values.numpy(), tvmdml.top_k(values, 3).values)
     assert_same_bits(tvmdml.nonzero_coordinates(x).numpy(), tvmdml.nonzero_coordinates(values))
-
-
-def test_torchs_types_are_understood(torch: Any) -> None:
-    assert tvmdml.diagonal_matrix(sizes=(2, 2), dtype=torch.float16).dtype == np.float16
-    assert tvmdml.top_k(X, 1, index_dtype=torch.int64).indices.dtype == np.int64
-    with pytest.raises(InvalidArgument, match=r"^DIAGONAL_MATRIX1 dtype: given .*bfloat16"):
-        tvmdml.diagonal_matrix(sizes=(2, 2), dtype=torch.bfloat16)
 
 
 def test_torch_views_are_read_as_they_lie(torch: Any) -> None:

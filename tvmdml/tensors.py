@@ -83,7 +83,7 @@ class TensorDataType(DmlEnum):
                 dtype = np.dtype(value)
             except TypeError:
                 dtype = None
-            if dtype is None:
+            if dtype is None or dtype == np.bool_:  # arrays of bool pass for UINT8 in places, but it is not DirectML's
                 raise
         return cls.from_numpy(dtype, where)
 
