@@ -29,11 +29,12 @@ def test_round_in_place_past_2_to_the_31_elements() -> None:
     assert np.count_nonzero(x) == 4
 
 
-@pytest.mark.parametrize("shape", [(PAST,), (3, PAST // 3)])
-def test_nonzero_past_2_to_the_31_elements(shape: tuple[int, ...]) -> None:
-    x = np.zeros(shape, np.uint8)
+@pytest.mark.parametrize(("shape", "dtype"), [((PAST,), "uint8"), ((3, 180_000_000), "float32")])
+def test_nonzero_past_2_to_the_31(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.zeros(shape, dtype)
+    assert x.nbytes > 1 << 31
     flat = x.reshape(-1)
-    spots = sorted({5, (1 << 31) - 1, 1 << 31, flat.size - 1})
+    spots = sorted({5, flat.size // 2, min(1 << 31, flat.size - 3), flat.size - 1})
     flat[spots] = 1
     expected = np.stack(np.unravel_index(spots, shape), 1)
     np.testing.assert_array_equal(tvmdml.nonzero_coordinates(x), expected)
