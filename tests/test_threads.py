@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -101,6 +102,23 @@ def test_idle_threads_burn_nothing(x: np.ndarray) -> None:
     time.sleep(0.3)
     after = resource.getrusage(resource.RUSAGE_SELF)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.1
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_tasks_of_the_main_thread_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(threads, "_pool", threads._Pool())
+    barrier = threading.Barrier(count, timeout=20)
+    met: list[int] = []
+
+    def task(number: int, group: object, data: object) -> int:
+        barrier.wait()  # passes only when every task is inside
+        met.append(number)
+        return 0
+
+    function = threads._TASK(task)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    threads.shielded(lambda: threads._launch(address, 0, count))()
+    assert sorted(met) == list(range(count))
 
 
 def test_threads_are_started_once(x: np.ndarray) -> None:

@@ -107,7 +107,10 @@ class _Pool:
         count = count if count > 0 else thread_count()
         job = _Job(address, data, count)
         if count > 1 and not getattr(self._inside, "tasks", False):
-            for _ in range(min(count - 1, self._start(count - 1))):
+            self._start(
+                count
+            )  # one more than are handed the job: the caller may be a worker itself, with a call of the main thread's
+            for _ in range(count - 1):
                 self._work.put(job)
         job.work()
         job.finished.acquire()
