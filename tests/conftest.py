@@ -1,4 +1,4 @@
-"""What every test shares: one folder of compiled kernels, the targets, and the switch for tests that need much memory."""
+"""What every test shares: one folder of compiled kernels, the targets, and the switches for tests that need much."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tvmdml import compiler, errors, functions, targets
+from tvmdml import compiler, errors, functions, knobs, targets
+from tvmdml.targets import _quick
 
 # A kernel is compiled when an example first needs it, so an example has no deadline.
 _common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
@@ -18,15 +19,21 @@ hypothesis.settings.register_profile("explore", max_examples=3000, **_common)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+# What takes too much for every run: the mark of such tests is also the switch to run them.
+_SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--large", action="store_true", help="also run the tests that need several GB of memory")
+    for name, need in _SWITCHES.items():
+        parser.addoption(f"--{name}", action="store_true", help=f"also run the tests that need {need}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--large"):
-        for item in items:
-            if "large" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="needs several GB of memory: run with --large"))
+    for name, need in _SWITCHES.items():
+        if not config.getoption(f"--{name}"):
+            for item in items:
+                if name in item.keywords:
+                    item.add_marker(pytest.mark.skip(reason=f"needs {need}: run with --{name}"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,18 +61,26 @@ def target(request: pytest.FixtureRequest) -> targets.Target:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test starts with no plans and no kernels in memory, and leaves those it found."""
     monkeypatch.setattr(functions, "_plans", {})
+    monkeypatch.setattr(functions, "_quick_plans", _quick.plans())
     monkeypatch.setattr(compiler, "_memory", {})
 
 
 @pytest.fixture
-def in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """CPU kernels cut even the smallest work into three tasks."""
-    from tvmdml.schedules.cpu import _default, diagonal_matrix, element_wise_round, nonzero_coordinates, top_k
+    from tvmdml.schedules.cpu import _default
+
+    from tvmdml.targets.cpu import CpuTarget
 
     monkeypatch.setenv("TVMDML_NUM_THREADS", "3")
     monkeypatch.setattr(functions, "_plans", {})
+    monkeypatch.setattr(functions, "_quick_plans", _quick.plans())
+    monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
     monkeypatch.setattr(_default, "LEAST_PARALLEL_ITEMS", 1)
-    monkeypatch.setattr(diagonal_matrix, "LEAST_TASK_BYTES", 1)
-    monkeypatch.setattr(element_wise_round, "LEAST_TASK_BYTES", 1)
-    monkeypatch.setattr(nonzero_coordinates, "LEAST_TASK_ELEMENTS", 1)
-    monkeypatch.setattr(top_k, "LEAST_TASK_ELEMENTS", 1)
+    with knobs.using(
+        diagonal_matrix={"task_bytes": 1, "tasks_per_thread": 1},
+        element_wise_round={"task_bytes": 1},
+        nonzero_coordinates={"task_elements": 1},
+        top_k={"task_elements": 1},
+    ):
+        yield

@@ -12,7 +12,6 @@ import pytest
 
 import tvmdml
 from tvmdml.errors import InvalidArgument
-from tvmdml.targets.cpu import threads
 
 X = np.array([[2.5, -1.5], [0.5, 3.5]], np.float32)
 
@@ -21,25 +20,6 @@ def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.mark.parametrize("given", [0, 1])
-def test_threads_that_the_system_refuses_are_done_without(in_parallel: None, monkeypatch: pytest.MonkeyPatch, given: int) -> None:
-    start = threads.threading.Thread.start
-    started = itertools.count()
-
-    def refuse(thread: Any) -> None:
-        if next(started) >= given:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threads, "_pool", threads._Pool())
-    monkeypatch.setattr(threads.threading.Thread, "start", refuse)
-    x = np.arange(10_000, dtype=np.float32) / 4
-    np.testing.assert_array_equal(tvmdml.round(x), np.rint(x))
-    x[::3] = 0
-    np.testing.assert_array_equal(tvmdml.nonzero_coordinates(x), np.argwhere(x))
-    assert next(started) > given
 
 
 def test_a_child_forked_while_a_kernel_is_compiled_goes_on() -> None:

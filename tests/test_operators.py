@@ -371,14 +371,14 @@ def test_top_k_agrees_for_every_rank_and_layout(
     assert_agrees(desc, target, x.array, shifted=layouts[1] == "shifted")
 
 
-@pytest.mark.parametrize("way", ["sort", "filter"])
+@pytest.mark.parametrize("way", ["sort", "select"])
 @pytest.mark.parametrize("axis", [0, 1, 2], ids="axis {}".format)
 @layouts
 def test_the_long_ways_of_top_k_agree_for_every_layout(layouts: tuple[str, str], axis: int, way: str, target: Target) -> None:
     turn = LAYOUT_PAIRS.index(layouts)
     data_type = ALL[(turn + 3 * axis) % len(ALL)]
     sizes = [2, 3, 2]
-    sizes[axis], k = {"sort": (200, 77), "filter": (1500, 40)}[way]
+    sizes[axis], k = {"sort": (200, 77), "select": (1500, 40)}[way]
     rng = seeded("long", data_type, axis, layouts, way)
     x = Placed.holding(VALUES[turn % len(VALUES)](rng, data_type, tuple(sizes)), layouts[0])
     desc = top_k_desc(x.desc, axis, k, DIRECTIONS[turn % 2], layout=layouts[1])
@@ -386,22 +386,19 @@ def test_the_long_ways_of_top_k_agree_for_every_layout(layouts: tuple[str, str],
     assert_agrees(desc, target, x.array, shifted=layouts[1] == "shifted")
 
 
-# The way, the length, and several k for it. Lengths are around whole blocks of 64, and for the filter around the room of 1024.
+# The way, the length, and several k for it. Lengths are around whole registers and whole chunks of several.
 WAYS = [
-    ("insertion", 1, (1,)),
-    ("insertion", 2, (1, 2)),
-    ("insertion", 63, (1, 32)),
-    ("insertion", 64, (1, 31)),
-    ("insertion", 129, (1, 2, 32)),
-    ("insertion", 3001, (1, 5, 32)),
-    ("sort", 33, (33,)),
-    ("sort", 34, (33, 34)),
-    ("sort", 1024, (33, 1000, 1024)),
-    ("sort", 1030, (258, 1030)),
-    ("filter", 1025, (33, 256)),
-    ("filter", 1088, (33, 200)),
-    ("filter", 1153, (250, 288)),
-    ("filter", 5000, (33, 300, 1000)),
+    ("rank", 1, (1,)),
+    ("rank", 2, (1, 2)),
+    ("rank", 63, (1, 63)),
+    ("rank", 64, (1, 31)),
+    ("select", 129, (1, 2, 20)),
+    ("select", 1025, (1, 33, 170)),
+    ("select", 3001, (1, 5, 32, 300)),
+    ("select", 5000, (257, 800)),
+    ("sort", 66, (60, 66)),
+    ("sort", 1024, (172, 1000, 1024)),
+    ("sort", 2100, (2100,)),
 ]
 
 
@@ -422,7 +419,7 @@ def test_every_way_of_top_k_agrees_for_awkward_values(
 @pytest.mark.usefixtures("in_parallel")
 @directions
 @types
-@pytest.mark.parametrize(("way", "length", "k"), [("insertion", 70, 9), ("sort", 300, 80), ("filter", 1100, 60)])
+@pytest.mark.parametrize(("way", "length", "k"), [("rank", 60, 9), ("sort", 300, 80), ("select", 1100, 60)])
 def test_every_way_of_top_k_in_parallel_is_the_same(
     way: str, length: int, k: int, data_type: TensorDataType, direction: AxisDirection
 ) -> None:
@@ -434,13 +431,13 @@ def test_every_way_of_top_k_in_parallel_is_the_same(
 
 
 @pytest.mark.usefixtures("in_parallel")
-@pytest.mark.parametrize(("way", "k"), [("insertion", 32), ("sort", 20_000), ("filter", 400)])
+@pytest.mark.parametrize(("way", "k"), [("sort", 20_000), ("select", 32), ("select", 400)])
 def test_tasks_that_run_at_once_do_not_share_scratch(way: str, k: int) -> None:
     # Long enough that tasks meet: a short one is over before the next begins.
     x = random_bits(seeded(way), TensorDataType.UINT32, (12, 60_000))
     desc = top_k_desc(TensorDesc("uint32", x.shape), 1, k, "increasing")
     _assert_way(desc, way)
-    assert_agrees(desc, _cpu(desc), np.sort(x, axis=1)[:, ::-1].copy() if way == "insertion" else x)
+    assert_agrees(desc, _cpu(desc), np.sort(x, axis=1)[:, ::-1].copy() if k == 32 else x)
 
 
 @pytest.mark.usefixtures("in_parallel")

@@ -17,6 +17,7 @@ import pytest
 
 import tvmdml
 from tvmdml import compiler, kernel, stores, targets
+from tvmdml.targets import _quick
 from tvmdml.targets.cpu import link
 
 X = np.array([-2.5, -0.4, 0.5, 1.5, np.nan, np.inf], np.float32)
@@ -42,6 +43,7 @@ def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     from tvmdml import functions
 
     monkeypatch.setattr(functions, "_plans", {})
+    monkeypatch.setattr(functions, "_quick_plans", _quick.plans())
     monkeypatch.setattr(compiler, "_memory", {})
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 import tvmdml
-from tvmdml.errors import DeviceError, InvalidArgument, ModelError, TvmdmlError, message
+from tvmdml.errors import DeviceError, InvalidArgument, ModelError, TvmdmlError, Unsupported, message
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel
@@ -414,6 +414,62 @@ def _from_model(model: str, name: str | None) -> Operator:
         given = "none" if name is None else repr(name)
         raise ModelError(message(f"{model}: dispatchable", given, ", ".join(found) or "nothing: the model has none"))
     return found[name].desc
+
+
+# -- bench --------------------------------------------------------------------------------------------------------
+
+
+def _bench_file(text: str) -> Any:
+    from pathlib import Path
+
+    from tvmdml.bench import results
+
+    return results.read(Path(text))
+
+
+def _operator_name(text: str) -> str:
+    from tvmdml import operators
+
+    try:
+        return operators.by_name(text).NAME
+    except Unsupported as error:
+        raise InvalidArgument(str(error)) from None
+
+
+@main.command()
+@click.option("--full", is_flag=True, help="Measure every case, against every library; else a subset, in about two minutes.")
+@click.option(
+    "--operator", "names", metavar="NAME", multiple=True, callback=_parsed(_operator_name), help="Only this one; may be repeated."
+)
+@click.option("--filter", "text", metavar="TEXT", default="", help="Only cases with this text in their names.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Threads for everyone, at most.  [default: all there are]")
+@click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Keep results here, case by case.")
+@click.option("--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False), help="Draw the results.")
+@click.option("--compare", "old", metavar="OLD.json", callback=_parsed(_bench_file), help="Say what changed since this file.")
+@click.option("--resume", is_flag=True, help="Go on with the file of --json: measure only what it lacks.")
+def bench(
+    full: bool,
+    names: tuple[str, ...],
+    text: str,
+    threads: int | None,
+    json_path: str | None,
+    plot_path: str | None,
+    old: Any,
+    resume: bool,
+) -> None:
+    """Measure the operators beside NumPy, PyTorch, ONNX Runtime and TVM's own, and against their goals.
+
+    A ratio is the best peer's time over tvmdml's. Outputs are checked first: the exit code is 1 if any is wrong. Ctrl-C keeps
+    what was measured.
+    """
+    from tvmdml.bench import command
+
+    request = command.Request(full, names, text, threads, json_path, plot_path, old, resume)
+    try:
+        prepared = command.prepare(request)
+    except InvalidArgument as error:
+        raise click.UsageError(str(error)) from None
+    sys.exit(command.run(prepared, None if sys.stdout.isatty() else _PIPE_WIDTH))
 
 
 # -- Tables and JSON ----------------------------------------------------------------------------------------------

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tvmdml import _imports, arrays, stores, targets
+from tvmdml import arrays, stores, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.kernel import Kernel, digest
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
-from tvmdml.targets import Launcher, Target
+from tvmdml.targets import Form, Launch, Launcher, Target
 from tvmdml.tensors import TensorDesc
 
 # -- Finding or building a kernel ---------------------------------------------------------------------------------
@@ -101,52 +101,13 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
     return build.launcher()
 
 
-class Launch:
-    """A kernel ready to be launched: ``launch.run(*tensors)``, in field order.
+def launch(kernel: Kernel, target: Target) -> Launch:
+    """A kernel ready to be launched.
 
-    The tensors have been checked; an input may be read-only.
+    Raises:
+        CompileError: as ``find``.
     """
-
-    __slots__ = ("_launcher", "_scalars", "_temporaries", "run")
-
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        self._launcher = find(kernel, target)
-        self._scalars = kernel.scalars
-        self._temporaries = tuple((count, np.dtype(dtype)) for dtype, count in kernel.temporaries)
-        self.run = self._with_temporaries if self._temporaries else self._closure()
-
-    def bind(self, tensors: Sequence[NumpyArray]) -> Callable[[], None]:
-        """A launch on these tensors, converted for the runtime once."""
-        convert = _imports.tvm_ffi().from_dlpack
-        ready = [convert(t if t.flags.writeable else arrays.writable_alias(t)) for t in tensors]
-        if self._temporaries:
-            return lambda: self.run(*ready)
-        launcher, arguments = self._launcher, (*ready, *self._scalars)
-
-        def run() -> None:
-            launcher(*arguments)
-
-        return run
-
-    def _closure(self) -> Callable[..., None]:
-        """What most kernels run through: a function that has all it needs at hand."""
-        launcher, scalars = self._launcher, self._scalars
-
-        def run(*tensors: Any) -> None:
-            try:
-                launcher(*tensors, *scalars)
-            except BufferError:  # raised before anything ran: the runtime takes no read-only array, though inputs may be one
-                launcher(*[t if t.flags.writeable else arrays.writable_alias(t) for t in tensors], *scalars)
-
-        return run
-
-    def _with_temporaries(self, *tensors: Any) -> None:
-        temporaries = [np.empty(count, dtype) for count, dtype in self._temporaries]
-        try:
-            self._launcher(*tensors, *temporaries, *self._scalars)
-        except BufferError:
-            tensors = tuple(t if t.flags.writeable else arrays.writable_alias(t) for t in tensors)
-            self._launcher(*tensors, *temporaries, *self._scalars)
+    return target.launch(find(kernel, target), kernel.scalars, kernel.temporaries)
 
 
 # -- The descriptor door ------------------------------------------------------------------------------------------
@@ -185,17 +146,12 @@ class CompiledOperator:
         """The descriptor."""
         self.target = target
         """The target, written out."""
-        self._launch = Launch(target.kernel(desc.canonical()), target)
+        self._launch = launch(target.kernel(desc.canonical()), target)
         self._in_place: Launch | None = None
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
         self._expected = tuple(_Expected(desc, name, tensor, name in outputs) for name, tensor in desc.tensors())
         self._present = tuple(e for e in self._expected if e.desc is not None)
-        # All that a quick look compares; nothing where an optional tensor is absent, whose None has a place in the order.
-        self._quick = (
-            tuple((e.shape, e.strides, e.dtype, e.output) for e in self._present)
-            if len(self._present) == len(self._expected)
-            else ()
-        )
+        self._fit = self._launch.fit(tuple(e.form for e in self._expected))
         layouts = {name: tensor.layout for name, tensor in desc.tensors() if tensor is not None}
         # Which pairs of present tensors must not overlap, and which of them may be one and the same array.
         self._apart = tuple(
@@ -211,11 +167,9 @@ class CompiledOperator:
         Raises:
             InvalidArgument: an array does not fit its description, or an output overlaps another array.
         """
-        if named or not self._fit(tensors):
-            launch, tensors = self._prepare(tensors, named)
-            launch.run(*tensors)
-        else:
-            self._launch.run(*tensors)
+        if named or not self._fit(*tensors):
+            launch, ready = self._prepare(tensors, named)
+            launch(*ready)
 
     def bind(self, *tensors: Any, **named: Any) -> Callable[[], None]:
         """Check arrays once and return a call that runs on them (``IDMLBindingTable``): the quickest way to run again and again.
@@ -223,7 +177,7 @@ class CompiledOperator:
         The arrays are kept alive, and cannot be resized, for as long as the call is.
         """
         launch, ready = self._prepare(tensors, named)
-        return launch.bind(ready)
+        return launch.bind(*ready)
 
     def source(self, kind: str = "tir") -> str:
         """The kernel's code: ``"tir"``, and on the CPU ``"llvm"`` or ``"asm"``. Builds it anew to read it."""
@@ -234,18 +188,6 @@ class CompiledOperator:
         """Operator, tensors and target."""
         tensors = ", ".join(f"{e.name}={e.desc}" for e in self._present)
         return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
-
-    def _fit(self, tensors: tuple[Any, ...]) -> bool:
-        """Whether these are NumPy arrays, in order, with nothing about them that needs a closer look."""
-        if len(tensors) != len(self._quick):
-            return False
-        for tensor, (shape, strides, dtype, output) in zip(tensors, self._quick):  # noqa: B905 - strict costs time here
-            if type(tensor) is not np.ndarray or tensor.shape != shape or tensor.strides != strides or tensor.dtype != dtype:
-                return False
-            flags = tensor.flags
-            if not flags.aligned or (output and not flags.writeable):
-                return False
-        return not any(np.may_share_memory(tensors[i], tensors[j]) for i, j, _ in self._apart)
 
     def _prepare(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Launch, tuple[NumpyArray, ...]]:
         """Check tensors one by one, and say what is wrong with them; returns what to launch on what."""
@@ -266,7 +208,7 @@ class CompiledOperator:
 
     def _launch_in_place(self) -> Launch:
         if self._in_place is None:
-            self._in_place = Launch(self.target.kernel(self.desc.canonical(), in_place=True), self.target)
+            self._in_place = launch(self.target.kernel(self.desc.canonical(), in_place=True), self.target)
         return self._in_place
 
     def _in_order(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -284,14 +226,16 @@ class CompiledOperator:
 class _Expected:
     """What one tensor of a compiled operator must look like."""
 
-    __slots__ = ("desc", "dtype", "name", "operator", "output", "shape", "strides")
+    __slots__ = ("desc", "dtype", "form", "name", "operator", "output", "shape", "strides")
 
     def __init__(self, operator: Operator, name: str, desc: TensorDesc | None, output: bool) -> None:
         self.operator, self.name, self.desc, self.output = operator.NAME, name, desc, output
+        self.form: Form = None
         if desc is not None:
             self.dtype = desc.data_type.numpy
             self.shape = desc.sizes
             self.strides = tuple(s * self.dtype.itemsize for s in desc.layout)
+            self.form = (self.dtype, self.shape, self.strides, output)
 
     def check(self, tensor: Any) -> NumpyArray:
         """The array as NumPy sees it, if it fits."""

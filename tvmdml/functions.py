@@ -7,7 +7,7 @@ arguments of some form checks them and makes a plan; calls of the same form go s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -18,12 +18,13 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator, Role
+from tvmdml.targets import Launch, _quick
 from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType
 
 AnyArray = Any
 """A NumPy array, a PyTorch tensor, or an array of any library that speaks DLPack."""
 
-Finish = Callable[[list[NumpyArray | None], tuple[NumpyArray, ...]], tuple[NumpyArray, ...]]
+Finish = Callable[[Sequence[NumpyArray | None], tuple[NumpyArray, ...]], tuple[NumpyArray, ...]]
 """``finish(inputs, results)`` gives the results that the caller sees."""
 
 MAX_PLANS = 8192
@@ -70,15 +71,11 @@ def call(
         boolean: inputs may be bool; they count as UINT8.
         finish: a last step on the results while they are NumPy's.
     """
+    quick = _quick_plans
+    if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
+        return results if finish is None or out is not None else finish(inputs, results)
     # Values that are equal but of another type, such as 1 and True, must not meet each other's plan.
     types = tuple(map(type, attributes))
-    if len(inputs) == 1 and type(x := inputs[0]) is np.ndarray and finish is None:  # most calls, by the shortest way
-        try:
-            plan = _plans.get((describe, device, attributes, types, x.dtype, x.shape, x.strides, x.flags.aligned))
-        except TypeError:  # an attribute that cannot be hashed
-            plan = None
-        if plan is not None:
-            return plan.run_one(x) if out is None else plan.run_one_into(x, out)
     views: list[NumpyArray | None] = []
     forms: list[Any] = [describe, device, attributes, types]
     restore = None
@@ -92,6 +89,10 @@ def call(
             restore = restore or arrays.restorer(given)
         views.append(array)
         forms += (array.dtype, array.shape, array.strides, array.flags.aligned)
+    if quick is not None and restore is not None and out is None:
+        results = quick(describe, device, attributes, tuple(views), out)
+        if results is not None:
+            return tuple(map(restore, results if finish is None else finish(views, results)))
     key = tuple(forms)
     try:
         plan = _plans.get(key)
@@ -99,15 +100,19 @@ def call(
         plan = None
     if plan is None:
         plan = _make_plan(key, describe, views, attributes, device, boolean)
+    results = plan.run(views) if out is None else plan.run_into(views, out)
+    if quick is not None and (launch := plan.launch_on(out)) is not None:
+        _quick.remember(quick, describe, device, attributes, views, out, launch, plan.results)
     if out is not None:
-        return plan.run_into(views, out)
-    results = plan.run(views)
+        return results
     if finish is not None:
         results = finish(views, results)
     return results if restore is None else tuple(map(restore, results))
 
 
 _plans: dict[tuple[Any, ...], _Plan] = {}
+_quick_plans = _quick.plans()
+"""The same in C, as far as it goes."""
 
 
 def _make_plan(
@@ -145,41 +150,33 @@ class _Plan:
         outputs = desc.outputs()
         self._names = [name for name, out in desc.tensors(Role.OUTPUT) if out is not None]
         own: tuple[None, ...] = (None,) * len(outputs)
-        self._results = [
+        self.results = tuple(
             (out.sizes if shape is None else shape, out.data_type.numpy if dtype is None else np.dtype(dtype))
             for out, dtype, shape in zip(outputs, dtypes or own, shapes or own, strict=True)
-        ]
+        )
+        """Shape and data type of each."""
         self._empty = any(t is not None and t.element_count == 0 for _, t in desc.tensors())
         self._launch = None if self._empty else _launch(desc, target)
-        self._quick = None if copies or self._launch is None else self._launch.run
-        self._into: dict[Any, Any] = {}
+        self._into: dict[Any, Launch] = {}
 
-    def run_one(self, view: NumpyArray) -> tuple[NumpyArray, ...]:
-        """``run`` for a single input."""
-        if self._quick is None:
-            return self.run([view])
-        results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])
-        self._quick(view, *results)
-        return results
-
-    def run_one_into(self, view: NumpyArray, out: Any) -> tuple[Any, ...]:
-        """``run_into`` for a single input."""
-        if type(out) is np.ndarray and self._quick is not None and out.flags.behaved:
-            launch = self._into.get((out.dtype, out.shape, out.strides))
-            if launch is not None and not np.may_share_memory(view, out):
-                launch.run(view, out)
-                return (out,)
-        return self.run_into([view], out)
+    def launch_on(self, out: Any) -> Launch | None:
+        """What calls with such an ``out`` launch on their arrays as they are; ``None`` where there is more to do."""
+        if self._copies:
+            return None
+        if out is None:
+            return self._launch
+        given = out if type(out) is tuple else (out,)
+        return self._into.get(("apart", *((a.dtype, a.shape, a.strides) for a in given if type(a) is np.ndarray)))
 
     def run(self, views: list[NumpyArray | None]) -> tuple[NumpyArray, ...]:
         """Run into new arrays."""
         if self._copies:
             views = [None if view is None else _kernel_form(view) for view in views]
-        results = tuple([np.empty(shape, dtype) for shape, dtype in self._results])
+        results = tuple([np.empty(shape, dtype) for shape, dtype in self.results])
         if self._launch is None:
             self._answer_empty(views, results)
         else:
-            self._launch.run(*([v for v in views if v is not None] if self._absent else views), *results)
+            self._launch(*([v for v in views if v is not None] if self._absent else views), *results)
         return results
 
     def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
@@ -213,9 +210,7 @@ class _Plan:
             if len(self._into) >= MAX_FORMS:
                 self._into.clear()
             launch = self._into[form] = _launch(desc, self._target, in_place)
-            if len(form) == 2 and not in_place:
-                self._into[form[1]] = launch  # what `run_one_into` looks for
-        launch.run(*([] if in_place else sources), *out)
+        launch(*([] if in_place else sources), *out)
         return True
 
     def _with_layouts(self, out: list[NumpyArray]) -> Operator:
@@ -232,7 +227,7 @@ class _Plan:
         names = self._names
         if len(given) != len(names):
             raise InvalidArgument(message(f"{self._desc.NAME} out", f"{len(given)} arrays", f"{len(names)}: {', '.join(names)}"))
-        for name, array, (shape, dtype) in zip(names, given, self._results, strict=True):
+        for name, array, (shape, dtype) in zip(names, given, self.results, strict=True):
             view = arrays.view(array, f"{self._desc.NAME} out ({name})", write=True)
             if view.dtype.newbyteorder("=") != dtype or view.shape != tuple(shape):
                 raise InvalidArgument(
@@ -250,10 +245,10 @@ class _Plan:
             np.copyto(result, answer.reshape(result.shape), casting="unsafe")
 
 
-def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> Any:
-    from tvmdml.compiler import Launch
+def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> Launch:
+    from tvmdml.compiler import launch
 
-    return Launch(target.kernel(desc.canonical(), in_place), target)
+    return launch(target.kernel(desc.canonical(), in_place), target)
 
 
 def _are_one(one: NumpyArray, other: NumpyArray) -> bool:

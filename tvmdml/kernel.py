@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import pkgutil
 from collections.abc import Callable
 from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, NamedTuple
@@ -68,8 +69,11 @@ def digest(manifest: dict[str, object]) -> str:
 @functools.cache
 def _source_stamp(module: str, schedules: str) -> str:
     """A hash of all source that shapes an operator's kernels: a changed schedule never meets an old kernel."""
-    names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", f"tvmdml.schedules.{schedules}"]
-    names += [f"tvmdml.schedules.{schedules}.{name}" for name in ("_default", "_leaves", module)]
+    package = f"tvmdml.schedules.{schedules}"
+    found = importlib.util.find_spec(package)
+    shared = [m.name for m in pkgutil.iter_modules(found.submodule_search_locations if found else None) if m.name.startswith("_")]
+    names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", package]
+    names += [f"{package}.{name}" for name in (*sorted(shared), module)]
     stamp = hashlib.sha256()
     for name in names:
         spec = importlib.util.find_spec(name)

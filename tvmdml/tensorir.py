@@ -111,6 +111,11 @@ class Variable:
         _builder().buffer_store(self._buffer, value, [0])
 
 
+def local(dtype: str, size: int) -> Any:
+    """A small array of the calling thread's own, on the stack."""
+    return _builder().alloc_buffer((size,), dtype, scope=_REGISTERS)
+
+
 def store(buffer: Any, index: Any, value: Any) -> None:
     """``buffer[index] = value``; ``index`` may be a list, for a buffer of several dimensions."""
     _builder().buffer_store(buffer, value, index if isinstance(index, list) else [index])
@@ -150,6 +155,21 @@ def let(value: Any) -> Any:
     return _builder().bind(value)
 
 
+def hold(value: Any) -> Any:
+    """The value, computed once, as a variable that TVM's simplifier cannot see through.
+
+    For what is made of several selects, minima or maxima: each of them doubles the cases that the simplifier goes through.
+    """
+    many = lanes(value)
+    dtype = str(value.ty.dtype)
+    if many == 1:
+        return Variable(dtype, value).value
+    held = local(dtype.rpartition("x")[0], many)
+    whole = run(i64(0), many)
+    store(held, whole, value)
+    return held[whole]
+
+
 def i64(value: int) -> Any:
     """A 64-bit integer constant: what every index is made of."""
     return _builder().int64(value)
@@ -161,6 +181,22 @@ def const(value: int | float, dtype: str) -> Any:
     from tvm import tirx
 
     return tirx.const(value, dtype)
+
+
+def lanes(value: Any) -> int:
+    """How many lanes a value has: 1, but for a vector."""
+    count: int = value.ty.dtype.lanes
+    return count
+
+
+def run(start: Any, count: int) -> Any:
+    """The index of ``count`` neighbours: ``buffer[run(i, 16)]`` is a vector of 16."""
+    return _builder().ramp(start, i64(1), count)
+
+
+def splat(value: Any, count: int) -> Any:
+    """A vector of ``count`` times the value."""
+    return _builder().Broadcast(value, count)
 
 
 def word(value: int, bits: int) -> Any:

@@ -10,11 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from tvmdml import tensorir as T
+from tvmdml.targets import Target
 
 
-def split(total: int, tasks: int, least: int) -> int:
-    """Into how many tasks to cut ``total`` units of work, each of at least ``least``: 1 where threads would not pay."""
-    return max(1, min(tasks, total // least))
+def split(total: int, target: Target, least: int) -> int:
+    """Into how many tasks to cut ``total`` units of work, each of at least ``least``: 1 where threads would not pay.
+
+    ``least`` is for threads that are handed work at once; for others it counts as many times as they take longer.
+    """
+    return max(1, min(target.tasks(), total // (least * target.handover())))
+
+
+def unit_step(step: int) -> int:
+    """A step that is worth a kernel of its own, for LLVM vectorises what it knows; 0 for any other, passed at launch."""
+    return step if -1 <= step <= 4 and step != 0 else 0
 
 
 def share(task: Any, tasks: Any, total: Any) -> tuple[Any, Any]:

@@ -1,14 +1,18 @@
-"""ELEMENT_WISE_ROUND on the CPU: bound by memory, so: walk it once, contiguously, vectorised, and in parallel when large."""
+"""ELEMENT_WISE_ROUND on the CPU: bound by memory, so: walk it once, contiguously, vectorised, and in parallel when large.
+
+Above the size of the caches the result is streamed past them: a plain store reads a cache line before it writes it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.cpu import _leaves as leaves
-from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu import per_task, share, split, unit_step
+from tvmdml.schedules.cpu._leaves import Leaves
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
+from tvmdml.knobs import Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.element_wise_round import ElementWiseRound, rounding
 from tvmdml.targets import Target
@@ -16,76 +20,110 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-LEAST_TASK_BYTES = 1 << 22
-"""A thread's share has to be at least this large: less lies in a core's own cache, and is done sooner than handed over."""
-
-LEAST_ALIGNED = 4096
-"""Elements from which on a run is worth aligning."""
+KNOBS = Knobs(
+    "element_wise_round",
+    task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for a task of its own"),
+    stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),
+    aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "length from which on a run is aligned first"),
+)
 
 
 def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
     """Elements in the output's order; what is contiguous counts as one dimension."""
+    knobs = KNOBS.now()
     source, result = desc.input_tensor, desc.output_tensor
     sizes, (steps_in, steps_out) = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps_in or (1,), steps_out or (1,)
-    tasks = split(result.element_count * result.data_type.itemsize, target.tasks(), LEAST_TASK_BYTES)
-    dense = steps_in[-1] == steps_out[-1] == 1  # a constant step of 1 is what LLVM can vectorise
-    return Kernel(
-        "element_wise_round",
-        "rows",
-        (
-            ("mode", desc.rounding_mode.name),
-            ("type", source.data_type.tvm),
-            ("rank", len(sizes)),
-            ("dense", dense),
-            ("in_place", in_place),
-            ("parallel", tasks > 1),
-        ),
-        lambda: _rows(desc, len(sizes), dense, in_place, tasks > 1),
-        scalars=(tasks, *sizes, *steps_in, *steps_out),
+    size = result.element_count * result.data_type.itemsize
+    tasks = split(size, target, knobs.task_bytes)
+    writer = _Writer(
+        desc,
+        Leaves(target),
+        rank=len(sizes),
+        steps=(unit_step(steps_in[-1]), unit_step(steps_out[-1])),
+        in_place=in_place,
+        parallel=tasks > 1,
+        # In place the line is in a cache already.
+        stream=size >= knobs.stream_bytes and not in_place and steps_in[-1] == steps_out[-1] == 1,
+        aligned=knobs.aligned_elements,
     )
+    return Kernel("element_wise_round", "rows", writer.parameters, writer.function, scalars=(tasks, *sizes, *steps_in, *steps_out))
 
 
-def _rows(desc: ElementWiseRound, rank: int, dense: bool, in_place: bool, parallel: bool) -> PrimFunc:
-    """Rows of the innermost dimension; a single row is cut into pieces of itself."""
-    data_type = desc.input_tensor.data_type
-    with T.function() as f:
-        # In place there is one buffer: two that are the same would break the promise that none overlap.
-        source = None if in_place else f.buffer("input", data_type.tvm)
-        result = f.buffer("output", data_type.tvm)
-        source = result if source is None else source
-        tasks = f.scalar("tasks")
-        sizes, steps_in, steps_out = f.scalars("size", rank), f.scalars("in", rank), f.scalars("out", rank)
-        step_in, step_out = (T.i64(1), T.i64(1)) if dense else (steps_in[-1], steps_out[-1])
+class _Writer:
+    """Writes the kernel: rows of the innermost dimension; a single row is cut into pieces of itself."""
 
-        def piece(offset_in: Any, offset_out: Any, length: Any) -> None:
-            with T.loop(length) as i:
-                value = source[offset_in + i * step_in]
-                T.store(result, offset_out + i * step_out, rounding(desc.rounding_mode, value, data_type))
+    def __init__(self, desc: ElementWiseRound, leaves: Leaves, **choices: Any) -> None:
+        self.mode, self.data_type, self.leaves = desc.rounding_mode, desc.input_tensor.data_type, leaves
+        self.rank, self.steps, self.in_place, self.parallel, self.stream, self.aligned = choices.values()
+        self.parameters = (("mode", self.mode.name), ("type", self.data_type.tvm), *choices.items())
 
-        def run(offset_in: Any, offset_out: Any, length: Any) -> None:
-            if not dense:
-                piece(offset_in, offset_out, length)
-                return
+    def function(self) -> PrimFunc:
+        with T.function() as f:
+            # In place there is one buffer: two that are the same would break the promise that none overlap.
+            source = None if self.in_place else f.buffer("input", self.data_type.tvm)
+            self.result = f.buffer("output", self.data_type.tvm)
+            self.source = self.result if source is None else source
+            tasks = f.scalar("tasks")
+            sizes, steps_in, steps_out = f.scalars("size", self.rank), f.scalars("in", self.rank), f.scalars("out", self.rank)
+            self.step_in, self.step_out = (
+                T.i64(step) if step else steps[-1] for step, steps in zip(self.steps, (steps_in, steps_out), strict=True)
+            )
+
+            def task(number: Any) -> None:
+                if self.rank == 1:
+                    begin, end = share(number, tasks, sizes[0])
+                    self._run(T.let(begin * self.step_in), T.let(begin * self.step_out), T.let(end - begin))
+                else:
+                    rows = sizes[0]
+                    for size in sizes[1:-1]:
+                        rows = rows * size
+                    begin, end = share(number, tasks, rows)
+                    with T.loop(end - begin) as r:
+                        at = T.unravel(begin + r, sizes[:-1])
+                        self._run(T.let(T.dot(at, steps_in[:-1])), T.let(T.dot(at, steps_out[:-1])), sizes[-1])
+                if self.stream:
+                    self.leaves.fence()
+
+            with self.leaves.available():
+                per_task(tasks, self.parallel, task)
+        return f.result()
+
+    def _run(self, start_in: Any, start_out: Any, length: Any) -> None:
+        """Round a run of elements that lie at steps."""
+        if self.steps != (1, 1):
+            self._one_by_one(start_in, start_out, length)
+            return
+        line = 64 // self.data_type.itemsize
+
+        def whole_lines() -> None:
             # Up to a cache line's beginning first: stores that straddle two lines cost a long run an eighth of its speed.
-            past = T.truncdiv(leaves.misalignment(result, offset_out), T.i64(data_type.itemsize))
-            head = T.let(T.Select((past > 0) & (length >= LEAST_ALIGNED), T.i64(64 // data_type.itemsize) - past, T.i64(0)))
-            piece(offset_in, offset_out, head)
-            piece(T.let(offset_in + head), T.let(offset_out + head), length - head)
+            past = T.truncdiv(self.leaves.misalignment(self.result, start_out), T.i64(self.data_type.itemsize))
+            head = T.let(T.Select((past > 0) & (length >= max(self.aligned, 2 * line)), T.i64(line) - past, T.i64(0)))
+            with T.when(head > 0):
+                self._line(start_in, start_out, line, stream=False)
+            if self.stream:
+                T.either(length >= max(self.aligned, 2 * line), lambda: lines(head, True), lambda: lines(head, False))
+            else:
+                lines(head, False)
+            # What is left is less than a line, so the last line is done once more in part: rounding twice changes nothing.
+            self._line(start_in + length - line, start_out + length - line, line, stream=False)
 
-        def task(number: Any) -> None:
-            if rank == 1:
-                begin, end = share(number, tasks, sizes[0])
-                run(T.let(begin * step_in), T.let(begin * step_out), T.let(end - begin))
-                return
-            rows = sizes[0]
-            for size in sizes[1:-1]:
-                rows = rows * size
-            begin, end = share(number, tasks, rows)
-            with T.loop(end - begin) as r:
-                at = T.unravel(begin + r, sizes[:-1])
-                run(T.let(T.dot(at, steps_in[:-1])), T.let(T.dot(at, steps_out[:-1])), sizes[-1])
+        def lines(head: Any, stream: bool) -> None:
+            with T.loop(T.let(T.truncdiv(length - head, T.i64(line)))) as i:
+                at = T.let(head + i * line)
+                self._line(start_in + at, start_out + at, line, stream)
 
-        with leaves.available():
-            per_task(tasks, parallel, task)
-    return f.result()
+        T.either(length >= line, whole_lines, lambda: self._one_by_one(start_in, start_out, length))
+
+    def _line(self, at_in: Any, at_out: Any, line: int, stream: bool) -> None:
+        value = rounding(self.mode, self.source[T.run(at_in, line)], self.data_type)
+        if stream:
+            self.leaves.stream(self.result, at_out, value)
+        else:
+            T.store(self.result, T.run(at_out, line), value)
+
+    def _one_by_one(self, start_in: Any, start_out: Any, length: Any) -> None:
+        with T.loop(length) as i:
+            value = self.source[start_in + i * self.step_in]
+            T.store(self.result, start_out + i * self.step_out, rounding(self.mode, value, self.data_type))

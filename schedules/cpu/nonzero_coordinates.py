@@ -1,169 +1,358 @@
-"""NONZERO_COORDINATES on the CPU: elements are looked at 64 at a time, and most blocks need no further look.
+"""NONZERO_COORDINATES on the CPU: elements become bits, 64 to a word, and words become rows.
 
-In parallel it takes two passes: each task counts its own part of the input, and once all counts are known each writes its rows.
+The input is read once. Cut into tasks, it takes two passes: each task keeps its words and counts their bits, and once all counts
+are known each task writes its rows where they belong. A single task writes the rows of a word as soon as it has it.
+
+Rows are written a group at a time, whole registers, of which the next group overwrites what is too much. That never goes past the
+rows of the task: near their end they are written one by one. (Streaming them past the caches was tried, and is slower.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu import per_task, share, unit_step
+from tvmdml.schedules.cpu._leaves import Leaves
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
+from tvmdml.knobs import Knob, Knobs
+from tvmdml.layout import collapse
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-BLOCK = 64
-"""Elements counted together: long enough to vectorise, short enough that an empty block is likely."""
-LEAST_TASK_ELEMENTS = 1 << 20
-"""A task has to have at least this many elements."""
+KNOBS = Knobs(
+    "nonzero_coordinates",
+    task_elements=Knob(1 << 16, (1, *(1 << n for n in range(12, 24))), "least elements for a task of its own"),
+    tasks_per_thread=Knob(4, (1, 2, 4, 8, 16), "tasks a thread, where there is work enough: rows may lie in one part of the input"),
+    few_bits=Knob(4, tuple(range(1, 13)), "bits up to which a word counts as one of few: it is always written that many rows"),
+)
+
+WORD = 64
+"""Elements a word."""
+GROUP = 8
+"""Elements whose rows are made at once: as many as a table can have every pattern of."""
+REGISTER = 16
+"""Most lanes of a vector: one AVX-512 register of 32-bit coordinates."""
+SHIFT = 16
+"""Numbers below 128 are divided by one below 64 with a multiplication by 2**16 / n, rounded up, and this shift: exactly."""
 
 
 def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
-    """Dimensions keep their meaning; only leading ones of size 1 are dropped, whose coordinates are all zero."""
+    """Words run along what is contiguous, whatever the dimensions; the coordinates are counted on from word to word."""
+    knobs = KNOBS.now()
     source, result = desc.input_tensor, desc.output_coordinates_tensor
+    columns = result.sizes[-1]
+    row_step, column_step = result.layout[-2:]
     rank = max(source.effective_rank, 1)
-    sizes, steps = source.sizes[-rank:], source.layout[-rank:]
-    tasks = split(source.element_count, target.tasks(), LEAST_TASK_ELEMENTS)
-    dense = steps[-1] == 1 or sizes[-1] == 1
-    parameters = (
-        ("bytes", source.data_type.itemsize),
-        ("float", source.data_type.is_float),
-        ("rank", rank),
-        ("columns", result.sizes[-1]),
-        ("index_bytes", result.data_type.itemsize),
-        ("dense", dense),
-        ("parallel", tasks > 1),
-        ("block", BLOCK),
+    sizes = source.sizes[-rank:]
+    walk_sizes, (walk_steps,) = collapse(source.sizes, source.layout)
+    walk_sizes, walk_steps = walk_sizes or (1,), walk_steps or (1,)
+    words_a_row = -(-walk_sizes[-1] // WORD)
+    words = source.element_count // walk_sizes[-1] * words_a_row
+    tasks = _tasks(source.element_count, target, knobs)
+    # Whether a word may have elements of several innermost rows.
+    crossing = rank > 1 and sizes[-1] % WORD != 0 and walk_sizes[-1] != sizes[-1]
+    packed = (row_step == columns or result.sizes[-2] == 1) and (column_step == 1 or columns == 1)
+    writer = _Writer(
+        desc,
+        Leaves(target),
+        rank=rank,
+        columns=columns,
+        walk_rank=len(walk_sizes),
+        step=unit_step(walk_steps[-1]),
+        tail="short" if walk_sizes[-1] < WORD else "late" if walk_sizes[-1] % WORD else "none",
+        crossing=crossing,
+        narrow=_narrow(sizes) if crossing else 0,
+        packed=packed,
+        parallel=tasks > 1,
+        few_bits=knobs.few_bits,
     )
     return Kernel(
         "nonzero_coordinates",
-        "blocks",
-        parameters,
-        lambda: _Writer(desc, rank, dense, tasks > 1).function(),
-        scalars=(tasks, source.element_count, *result.layout[-2:], *sizes, *steps),
-        temporaries=(("int64", tasks + 1),),
+        "words",
+        writer.parameters,
+        writer.function,
+        scalars=(
+            *(tasks, words, words_a_row, source.element_count, row_step, column_step),
+            *(*sizes, *(-(-(1 << SHIFT) // size) for size in sizes), *walk_sizes, *walk_steps),
+        ),
+        temporaries=(("uint64", words), ("int64", tasks + 1)) if tasks > 1 else (),
     )
+
+
+def _tasks(elements: int, target: Target, knobs: Any) -> int:
+    """As many for each thread, or as many as pay."""
+    threads, pay = target.tasks(), elements // (knobs.task_elements * target.handover())
+    each: int = max(1, min(knobs.tasks_per_thread, pay // threads))
+    return 1 if threads == 1 else max(1, min(pay, threads * each))
+
+
+def _narrow(sizes: tuple[int, ...]) -> int:
+    """How many of the last dimensions have fewer elements together than a word.
+
+    Only their coordinates, and the one before them, may change more than once within a word, and that one does not come round.
+    """
+    together, count = 1, 0
+    for size in reversed(sizes):
+        together *= size
+        if together >= WORD:
+            break
+        count += 1
+    return min(count, len(sizes) - 1)
+
+
+def _let(value: Any) -> Any:
+    """``T.let`` for a number or a vector: TVM's analysis of ranges stumbles over vectors that are named."""
+    if T.lanes(value) == 1:
+        return T.let(value)
+    kept, whole = T.local("uint32", GROUP), T.run(T.i64(0), GROUP)
+    T.store(kept, whole, value)
+    return kept[whole]
 
 
 class _Writer:
     """Writes the kernel; each method writes one piece."""
 
-    def __init__(self, desc: NonzeroCoordinates, rank: int, dense: bool, parallel: bool) -> None:
-        self.rank, self.dense, self.parallel = rank, dense, parallel
+    def __init__(self, desc: NonzeroCoordinates, leaves: Leaves, **choices: Any) -> None:
+        self.leaves = leaves
         self.bits = 8 * desc.input_tensor.data_type.itemsize
         self.is_float = desc.input_tensor.data_type.is_float
-        self.columns = desc.output_coordinates_tensor.sizes[-1]
         self.index_type = desc.output_coordinates_tensor.data_type.tvm
+        self.rank, self.columns, self.walk_rank, self.known_step, self.tail = list(choices.values())[:5]
+        self.crossing, self.narrow, self.packed, self.parallel, self.few_bits = list(choices.values())[5:]
+        self.parameters = (("bits", self.bits), ("float", self.is_float), ("index", self.index_type), *choices.items())
+        self.unit = self.columns if self.packed else 1  # what `at` grows by with each row
 
     def function(self) -> PrimFunc:
         with T.function() as f:
             self.source = f.buffer("input", f"uint{self.bits}")
             self.count = f.buffer("count", "uint32")
             self.rows = f.buffer("coordinates", self.index_type)
-            self.starts = f.buffer("starts", "int64")  # for each task the number of rows before its own; then the total
-            self.tasks, self.elements, self.row_step, self.column_step = (
-                f.scalar(n) for n in ("tasks", "elements", "row", "column")
-            )
-            self.sizes, self.steps = f.scalars("size", self.rank), f.scalars("step", self.rank)
-            if self.dense:
-                self.steps[-1] = T.i64(1)
             if self.parallel:
-                per_task(self.tasks, True, self._count_task)
-                self._sum_counts()
-                per_task(self.tasks, True, self._write_task)
-                T.store(self.count, 0, T.cast(self.starts[self.tasks], "uint32"))
-            else:
-                rows = T.Variable("int64", T.i64(0))
-                self._over_runs(T.i64(0), self.elements, lambda at, length: self._write_run(at, length, rows, None))
-                T.store(self.count, 0, T.cast(rows.value, "uint32"))
+                self.words = f.buffer("words", "uint64")
+                self.starts = f.buffer("starts", "int64")  # for each task the number of rows before its own; then the total
+            scalars = ("tasks", "words", "words_a_row", "elements", "row", "column")
+            self.tasks, total, self.words_a_row, self.elements, self.row_step, self.column_step = map(f.scalar, scalars)
+            self.sizes = [T.let(T.cast(size, "uint32")) for size in f.scalars("size", self.rank)]
+            self.inverses = [T.let(T.cast(inverse, "uint32")) for inverse in f.scalars("inverse", self.rank)]
+            self.walk_sizes, self.walk_steps = f.scalars("walk_size", self.walk_rank), f.scalars("step", self.walk_rank)
+            if self.known_step:
+                self.walk_steps[-1] = T.i64(self.known_step)
+            with self.leaves.available():
+                if self.parallel:
+                    per_task(self.tasks, True, lambda task: self._count_task(task, *share(task, self.tasks, total)))
+                    self._sum_counts()
+                    per_task(self.tasks, True, lambda task: self._write_task(task, *share(task, self.tasks, total)))
+                    T.store(self.count, 0, T.cast(self.starts[self.tasks], "uint32"))
+                else:
+                    self._begin(T.i64(0), T.i64(0), self.elements)
+                    self._over_words(T.i64(0), total, lambda _, at, left: self._write(self._read(at, left), left))
+                    T.store(self.count, 0, T.cast(T.truncdiv(self.at.value, T.i64(self.unit)), "uint32"))
         return f.result()
 
-    def _is_nonzero(self, offset: Any) -> Any:
-        """Whether an element is not zero, by its bits: a float's sign does not count, and NaN has bits."""
-        word = self.source[offset]
-        if self.is_float:
-            word = word & T.const((1 << (self.bits - 1)) - 1, f"uint{self.bits}")
-        return word != T.const(0, f"uint{self.bits}")
+    # -- Elements to words --
 
-    def _over_runs(self, begin: Any, end: Any, body: Any) -> None:
-        """``body(coordinates, length)`` for each stretch of elements, from begin to end, that lies in one innermost row."""
-        width = self.sizes[-1]
-        position = T.Variable("int64", begin)
-        with T.loop_while(position.value < end):
-            at = T.unravel(position.value, self.sizes) if self.rank > 1 else [T.let(position.value)]
-            length = T.let(T.min(width - at[-1], end - position.value))
-            body(at, length)
-            position.set(position.value + length)
+    def _over_words(self, begin: Any, end: Any, body: Callable[[Any, Any, Any], None]) -> None:
+        """``body(number, offset, left)``: where a word's first element lies, and how many its row has from there on."""
+        width, step = self.walk_sizes[-1], self.walk_steps[-1]
+        if self.walk_rank == 1:
+            with T.loop(T.let(end - begin)) as i:
+                number = T.let(begin + i)
+                body(number, T.let(number * (WORD * step)), T.let(width - number * WORD))
+            return
+        number = T.Variable("int64", begin)
+        with T.loop_while(number.value < end):
+            row = T.let(T.truncdiv(number.value, self.words_a_row))
+            first = T.let(number.value - row * self.words_a_row)
+            offset = T.let(T.dot(T.unravel(row, self.walk_sizes[:-1]), self.walk_steps[:-1]))
+            count = T.let(T.min(self.words_a_row - first, end - number.value))
+            with T.loop(count) as i:
+                at = T.let((first + i) * WORD)
+                body(number.value + i, T.let(offset + at * step), T.let(width - at))
+            number.set(number.value + count)
 
-    def _blocks(self, length: Any, body: Any) -> None:
-        """``body(first, size)`` for each block of a stretch."""
-        with T.loop(T.truncdiv(length + (BLOCK - 1), T.i64(BLOCK))) as b:
-            first = T.let(b * BLOCK)
-            body(first, T.let(T.min(T.i64(BLOCK), length - first)))
+    def _read(self, offset: Any, left: Any) -> Any:
+        """The word of the elements from an offset on; bits past the row's end are zero."""
 
-    def _count_in(self, offset: Any, first: Any, size: Any) -> Any:
-        found = T.Variable("int32", T.const(0, "int32"))
-        with T.loop(size) as i:
-            found.set(found.value + T.cast(self._is_nonzero(offset + (first + i) * self.steps[-1]), "int32"))
-        return T.let(T.cast(found.value, "int64"))
+        def whole(at: Any) -> Any:
+            if self.known_step == 1:
+                return self.leaves.bits(self._nonzero(at, WORD))
+            truths = T.local("uint8", WORD)
+            with T.loop(T.i64(WORD)) as i:
+                T.store(truths, i, T.cast(self._nonzero(at + i * self.walk_steps[-1], 1), "uint8"))
+            return self.leaves.bits(T.NE(truths[T.run(T.i64(0), WORD)], T.splat(T.const(0, "uint8"), WORD)))
 
-    def _count_task(self, task: Any) -> None:
-        total = T.Variable("int64", T.i64(0))
+        def late() -> Any:
+            # The last 64 elements of the row, but for those that were there before.
+            return whole(offset + (left - WORD) * self.walk_steps[-1]) >> T.cast(WORD - left, "uint64")
 
-        def run(at: list[Any], length: Any) -> None:
-            offset = T.let(T.dot(at, self.steps))
-            self._blocks(length, lambda first, size: total.set(total.value + self._count_in(offset, first, size)))
+        if self.tail == "none":
+            return whole(offset)
+        word = T.Variable("uint64")
+        if self.tail == "late":
+            T.either(left >= WORD, lambda: word.set(whole(offset)), lambda: word.set(late()))
+        else:
+            # From the last on: LLVM does not make vectors of it, which would take it longer than all the rest.
+            word.set(T.const(0, "uint64"))
+            with T.loop(left) as i:
+                bit = T.cast(self._nonzero(offset + (left - 1 - i) * self.walk_steps[-1], 1), "uint64")
+                word.set((word.value << T.const(1, "uint64")) | bit)
+        return T.let(word.value)
 
-        begin, end = share(task, self.tasks, self.elements)
-        self._over_runs(begin, end, run)
-        T.store(self.starts, task + 1, total.value)
+    def _nonzero(self, offset: Any, lanes: int) -> Any:
+        """Whether elements are not zero, by their bits: a float's sign does not count, and NaN has bits."""
+        dtype = f"uint{self.bits}"
+        mask, zero = T.word((1 << (self.bits - 1)) - 1, self.bits), T.const(0, dtype)
+        value = self.source[offset if lanes == 1 else T.run(offset, lanes)]
+        if lanes > 1:
+            mask, zero = T.splat(mask, lanes), T.splat(zero, lanes)
+        return T.NE(value & mask if self.is_float else value, zero)
+
+    # -- The tasks --
+
+    def _count_task(self, task: Any, begin: Any, end: Any) -> None:
+        found = T.Variable("int64", T.i64(0))
+
+        def keep(number: Any, offset: Any, left: Any) -> None:
+            word = self._read(offset, left)
+            T.store(self.words, number, word)
+            found.set(found.value + T.cast(T.popcount(word), "int64"))
+
+        self._over_words(begin, end, keep)
+        T.store(self.starts, task + 1, found.value)
 
     def _sum_counts(self) -> None:
         T.store(self.starts, 0, T.i64(0))
         with T.loop(self.tasks) as task:
             T.store(self.starts, task + 1, self.starts[task] + self.starts[task + 1])
 
-    def _write_task(self, task: Any) -> None:
-        rows = T.Variable("int64", self.starts[task])
-        stop = T.let(self.starts[task + 1])
-        begin, end = share(task, self.tasks, self.elements)
-        self._over_runs(begin, end, lambda at, length: self._write_run(at, length, rows, stop))
+    def _write_task(self, task: Any, begin: Any, end: Any) -> None:
+        row = T.let(T.truncdiv(begin, self.words_a_row))
+        element = T.let(row * self.walk_sizes[-1] + (begin - row * self.words_a_row) * WORD)
+        self._begin(element, self.starts[task], self.starts[task + 1])
+        self._over_words(begin, end, lambda number, _, left: self._write(T.let(self.words[number]), left))
 
-    def _write_run(self, at: list[Any], length: Any, rows: T.Variable, stop: Any) -> None:
-        """Write the rows of a stretch of one innermost row.
+    def _begin(self, element: Any, row: Any, stop: Any) -> None:
+        """What changes from word to word: the coordinates of its first element, and where the next row goes."""
+        if self.rank == 1 or not self.parallel:
+            at = [T.cast(element, "uint32")] * self.rank
+        else:
+            at = [T.cast(c, "uint32") for c in T.unravel(element, [T.cast(size, "int64") for size in self.sizes])]
+        self.coordinates = [T.Variable("uint32", c) for c in at]
+        self.at, self.stop = T.Variable("int64", T.let(row * self.unit)), T.let(stop * self.unit)
 
-        Writing each element's row and moving on only past those that count needs no branch, but writes one row too many. That row
-        is never past the tensor's end, but in parallel the last one of a task is another's first: there it is asked for each.
+    # -- Words to rows --
+
+    def _write(self, word: Any, left: Any) -> None:
+        """Write the rows of a word, and go on to the next."""
+        with T.when(word != T.const(0, "uint64")):
+            if not self.packed:
+                self._one_by_one(word)
+            else:
+                # Rows are written in groups, of which the last may go past those that there are.
+                room = self.at.value + WORD * self.columns <= self.stop
+                T.either(room, lambda: self._in_groups(word), lambda: self._one_by_one(word))
+        self._advance(T.const(WORD, "uint32") if self.walk_rank == 1 else T.cast(T.min(left, T.i64(WORD)), "uint32"))
+
+    def _advance(self, elements: Any) -> None:
+        if self.narrow:
+            for variable, coordinate in zip(self.coordinates, self._coordinates(elements, True), strict=True):
+                variable.set(coordinate)
+            return
+
+        def carry(dimension: int, by: Any) -> None:
+            here = self.coordinates[dimension]
+            here.set(here.value + by)
+            if dimension:
+                with T.when(here.value >= self.sizes[dimension]):
+                    here.set(here.value - self.sizes[dimension])
+                    carry(dimension - 1, T.const(1, "uint32"))
+
+        carry(self.rank - 1, elements)
+
+    def _coordinates(self, elements: Any, crossing: bool) -> list[Any]:
+        """The coordinates of what lies so many elements (a number, or a vector of them) past the word's first.
+
+        Not crossing, only the last differs from the word's.
         """
-        offset = T.let(T.dot(at, self.steps))
-        leading = [T.let(T.cast(c, self.index_type)) for c in at[:-1]]
-        leading = [T.const(0, self.index_type)] * (self.columns - self.rank) + leading
+        lanes = T.lanes(elements)
+        whole: Callable[[Any], Any] = (lambda x: T.splat(x, lanes)) if lanes > 1 else (lambda x: x)
+        found = [variable.value for variable in self.coordinates]
+        by = elements  # what a dimension's coordinate grows by
+        for dimension in reversed(range(self.rank)):
+            found[dimension] = _let(whole(found[dimension]) + by)
+            if dimension == 0 or not crossing:
+                break
+            size = whole(self.sizes[dimension])
+            if self.rank - dimension <= self.narrow:
+                by = _let((found[dimension] * whole(self.inverses[dimension])) >> whole(T.const(SHIFT, "uint32")))
+                found[dimension] = _let(found[dimension] - by * size)
+            else:
+                past = T.GE(found[dimension], size)
+                by = _let(T.cast(past, "uint32" if lanes == 1 else f"uint32x{lanes}"))
+                found[dimension] = _let(found[dimension] - T.Select(past, size, whole(T.const(0, "uint32"))))
+        return found
 
-        def store_row(i: Any) -> None:
-            for column, coordinate in enumerate([*leading, T.cast(at[-1] + i, self.index_type)]):
-                T.store(self.rows, rows.value * self.row_step + column * self.column_step, coordinate)
+    def _one_by_one(self, word: Any) -> None:
+        row_step, column_step = (1, T.i64(1)) if self.packed else (self.row_step, self.column_step)
+        bits = T.Variable("uint64", word)
+        with T.loop_while(bits.value != T.const(0, "uint64")):
+            self._store_row(bits, self.at.value * row_step, column_step)
+            self.at.set(self.at.value + self.unit)
 
-        def freely(first: Any, size: Any) -> None:
-            with T.loop(size) as i:
-                store_row(first + i)
-                rows.set(rows.value + T.cast(self._is_nonzero(offset + (first + i) * self.steps[-1]), "int64"))
+    def _store_row(self, bits: T.Variable, at: Any, column_step: Any) -> None:
+        """The row of a word's lowest bit, which is then cleared."""
+        below = T.let(bits.value - T.const(1, "uint64"))
+        lowest = T.let(T.cast(T.popcount(~bits.value & below), "uint32"))
+        at = T.let(at)
+        leading = [T.const(0, "uint32")] * (self.columns - self.rank)
+        for column, coordinate in enumerate([*leading, *self._coordinates(lowest, self.crossing)]):
+            T.store(self.rows, at + column * column_step, T.cast(coordinate, self.index_type))
+        bits.set(bits.value & below)
 
-        def carefully(first: Any, size: Any) -> None:
-            with T.loop(size) as i, T.when(self._is_nonzero(offset + (first + i) * self.steps[-1])):
-                store_row(first + i)
-                rows.set(rows.value + 1)
+    def _in_groups(self, word: Any) -> None:
+        """No branch but one depends on how many bits there are: a wrong guess costs as much as the rows of half a word."""
+        count = T.let(T.cast(T.popcount(word), "int64"))
 
-        def block(first: Any, size: Any) -> None:
-            found = self._count_in(offset, first, size)
-            with T.when(found > 0):
-                if stop is None:
-                    freely(first, size)
-                else:
-                    T.either(rows.value + found < stop, lambda: freely(first, size), lambda: carefully(first, size))
+        def few() -> None:
+            bits = T.Variable("uint64", word)
+            for i in range(self.few_bits):
+                self._store_row(bits, self.at.value + i * self.columns, T.i64(1))
+            self.at.set(self.at.value + count * self.columns)
 
-        self._blocks(length, block)
+        def many(crossing: bool) -> None:
+            with T.loop(T.i64(WORD // GROUP)) as number:
+                first = T.let(number * GROUP)
+                byte = T.let((word >> T.cast(first, "uint64")) & T.const((1 << GROUP) - 1, "uint64"))
+                elements = _let(T.cast(self.leaves.positions(byte), f"uint32x{GROUP}") + T.splat(T.cast(first, "uint32"), GROUP))
+                self._store_rows(self._coordinates(elements, crossing))
+                self.at.set(self.at.value + T.cast(T.popcount(byte), "int64") * self.columns)
+
+        def either_way() -> None:
+            if self.narrow or not self.crossing:
+                many(self.crossing)
+            else:
+                inside = self.coordinates[-1].value + T.const(WORD, "uint32") <= self.sizes[-1]
+                T.either(inside, lambda: many(False), lambda: many(True))
+
+        T.either(count <= self.few_bits, few, either_way)
+
+    def _store_rows(self, coordinates: list[Any]) -> None:
+        """Interleave columns to rows; those that are the same in each row come from one vector."""
+        zeros = [T.const(0, "uint32")] * GROUP
+        same = [*zeros[: self.columns - self.rank], *(c for c in coordinates if T.lanes(c) == 1)]
+        vectors = [c for c in coordinates if T.lanes(c) > 1]
+        if same:
+            vectors.insert(0, _let(T.Shuffle([*same, *zeros][:GROUP], list(range(GROUP)))))
+        places = range(GROUP * self.columns)
+        for part in (places[i : i + REGISTER] for i in places[::REGISTER]):
+            picks = []
+            for row, column in (divmod(place, self.columns) for place in part):
+                picks.append(column if column < len(same) else (column - len(same) + bool(same)) * GROUP + row)
+            value = T.Shuffle(vectors, picks) if self.columns > 1 else vectors[0]
+            T.store(self.rows, T.run(self.at.value + part[0], len(part)), T.cast(value, f"{self.index_type}x{len(part)}"))

@@ -1,25 +1,29 @@
-"""TOP_K1 on the CPU: each sequence on its own, by whichever of three ways suits its length and K.
+"""TOP_K1 on the CPU: each row (sequence along the axis) on its own, by whichever of four ways suits its length and K.
 
-An element becomes a key: an unsigned number of its own width, in whose order smaller comes first, whatever the type and direction.
--0 and +0 get one key, and so do all NaN. Keys are compared; the values that are returned are copied from the input by position.
+columns rows that are neighbours in memory at each of their elements, and a small K: a lane a row, all with sorted lists
+rank    a short row: the number of elements that go before an element is its place
+select  the K best are collected in little more than one look at the row, then put in order, by rank if they are few
+sort    radix sort of the whole row: K is a good part of it
 
-insertion  a short sorted list, K at most 32: most elements are told apart from the list's last in blocks, without a look at each
-sort       radix sort of the whole sequence: K is a good part of it
-filter     elements below the K-th smallest key so far are collected; when room runs out, a radix sort keeps the first K of them
-
-All three are stable: a later element goes before an earlier one only if its key is smaller.
+Rows whose elements do not lie side by side are copied first, as many at a time as share cache lines. A row is split among tasks
+when there are fewer rows than threads: each selects from its part, and the K best are selected from what the parts found.
+All ways are stable: of equal elements the earlier goes first, in both directions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._columns import ColumnLists
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._order import Order
+from tvmdml.schedules.cpu._radix import RadixSort
+from tvmdml.schedules.cpu._select import BLOCK, Selection, blocks
 
 from tvmdml import tensorir as T
-from tvmdml.enums import AxisDirection
 from tvmdml.kernel import Kernel
+from tvmdml.knobs import Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.top_k import TopK1
 from tvmdml.targets import Target
@@ -27,50 +31,109 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-BLOCK = 64
-"""Elements told apart from the threshold together."""
-INSERTION_MAX_K = 32
-"""Above this, moving list entries costs more than collecting and sorting."""
-FILTER_ROOM = 4
-"""A filter has room for this many times K, so that a sort of it makes room for three times K."""
-FILTER_LEAST_ROOM = 1024
-"""… and for at least this many elements: below, sorting them all is quicker."""
-LEAST_TASK_ELEMENTS = 1 << 16
-"""A task has to have at least this many elements."""
-_DIGIT = 8
+_POWERS = tuple(1 << n for n in range(25))
+KNOBS = Knobs(
+    "top_k",
+    algorithm=Knob("auto", ("auto", "columns", "rank", "select", "sort"), "the way; auto goes by length and K"),
+    columns_k=Knob(16, _POWERS[:7], "the largest K for sorted lists in lanes"),
+    rank_length=Knob(64, _POWERS[3:10], "the longest row that is ranked as a whole"),
+    rank_k=Knob(256, _POWERS[:12], "the most elements that are put in order by rank; more are sorted"),
+    sort_share=Knob(6, (1, 2, 4, 6, 8, 12, 16), "a row is sorted as a whole where it has at most this many times K elements"),
+    chunk_vectors=Knob(16, (1, 2, 4, 8, 16), "most cache lines of a row that are told apart from the bound together"),
+    bests_per_k=Knob(4, (1, 2, 4, 8, 16), "lane maxima that the bound is chosen from, for each of the K"),
+    room_per_k=Knob(4, (2, 3, 4, 6, 8), "elements collected before they are cut back, for each of the K"),
+    digit_bits=Knob(11, (6, 8, 11), "bits of a key that a pass of the radix sort looks at"),
+    task_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements for a task of its own"),
+    part_elements=Knob(1 << 14, (1, *_POWERS[8:]), "least elements of a row for each of the tasks that share it"),
+)
+_LEAST_ROOM = 256
+_LEAST_FOLD = 256  # of a long row: fewer would take more rounds than they save
+RANK_MORE = 64
+"""To rank so many more than K takes no longer than to cut them off."""
 
 
-def choose(length: int, k: int) -> str:
-    """The way for a sequence of this length."""
-    if k <= INSERTION_MAX_K:
-        return "insertion"
-    return "sort" if length <= max(FILTER_ROOM * k, FILTER_LEAST_ROOM) else "filter"
+def choose(length: int, k: int, neighbours: int, knobs: Any) -> str:
+    """The way for a row of this length, of so many lanes' worth of rows that are neighbours in memory."""
+    forced = str(knobs.algorithm)
+    if forced != "auto" and (forced != "columns" or neighbours):
+        return forced
+    table = (
+        ("columns", neighbours > 0 and k <= knobs.columns_k),
+        ("rank", length <= knobs.rank_length),
+        ("sort", length <= knobs.sort_share * k),
+        ("select", True),
+    )
+    return next(way for way, suits in table if suits)
 
 
 def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
-    """Sequences are shared out among tasks; each task has scratch of its own."""
+    """Rows are shared out among tasks, or each row among several; each task has scratch of its own."""
+    knobs = KNOBS.now()
     tensors = (desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor)
     axis, source = desc.axis, desc.input_tensor
-    length = source.sizes[axis]
+    length, k = source.sizes[axis], desc.k
+    order = Order(source.data_type, desc.axis_direction)
     sizes, steps = collapse(*(_without(axis, t) for t in (source.sizes, *(t.layout for t in tensors))))
+    sizes, steps = sizes or (1,), tuple(s or (0,) for s in steps)
     along = [t.layout[axis] for t in tensors]
-    way = choose(length, desc.k)
     rows = source.element_count // length
-    tasks = min(rows, split(source.element_count, target.tasks(), LEAST_TASK_ELEMENTS))
-    room = {"insertion": desc.k + 1, "sort": length, "filter": max(FILTER_ROOM * desc.k, FILTER_LEAST_ROOM)}[way]
-    writer = _Writer(desc, way, len(sizes), along[0] == 1 or length == 1, tasks > 1)
+    dense = along[0] == 1 or length == 1
+    neighbours = sizes[-1] if not dense and steps[0][-1] == 1 else 1
+    way = choose(length, k, neighbours // order.lanes, knobs)
+    lists = ColumnLists(order, Leaves(target), 1 << min(2, (max(1, neighbours // order.lanes)).bit_length() - 1))
+    together = lists.columns if way == "columns" else min(order.lanes, neighbours)  # rows that are gone through or copied together
+    groups = (rows // sizes[-1]) * -(-sizes[-1] // together)
+    parts = 1
+    if way == "select" and dense and rows < target.tasks():
+        parts = min(split(length, target, max(knobs.part_elements, k)), target.tasks() // rows)
+    tasks = min(groups, split(source.element_count, target, knobs.task_elements))
+
+    # A chunk is long, but there are enough of them for the bound.
+    piece = length // parts
+    chunk_vectors = max(1, min(knobs.chunk_vectors, 1 << max(0, (piece // (knobs.bests_per_k * k)).bit_length() - 1)))
+    while chunk_vectors > 1 and (
+        piece // (chunk_vectors * order.lanes) * order.lanes < k  # too few lanes to bound K elements
+        or piece % (chunk_vectors * order.lanes) > piece >> 4  # what is in no chunk has no part in the bound
+    ):
+        chunk_vectors //= 2
+    selection = Selection(order, Leaves(target), chunk_vectors)
+    fold = blocks(max(knobs.bests_per_k * k, min(_LEAST_FOLD, piece // selection.vectors // 8)))
+    bests = blocks(length // selection.vectors) + fold + BLOCK
+    if way == "select" and piece // selection.chunk * selection.lanes < k:
+        way, parts = "sort", 1  # too few lanes to bound K elements
+    room = blocks(max(length if way == "rank" else knobs.room_per_k * k, _LEAST_ROOM, k + 2 * selection.look, parts * k))
+    ranked = way == "rank" or (way == "select" and k <= knobs.rank_k)
+    radix = RadixSort(order, knobs.digit_bits)
+    radix_room = 0 if ranked else length if way == "sort" else k
+    workers = tasks if parts == 1 else rows * parts
+
+    writer = _Writer(
+        order, selection, radix, lists,
+        way=way, ranked=ranked, index_type=tensors[2].data_type.tvm, batch_rank=len(sizes), dense=dense, together=together > 1,
+        split=parts > 1, parallel=workers > 1,
+    )  # fmt: skip
+    found = rows * parts * k if parts > 1 else 0
+    pitch = 0 if dense else blocks(length) + order.lanes  # not a power of two: rows would share cache sets
+    scratch = (
+        *selection.temporaries(workers, room, bests if way == "select" else 0),
+        *radix.temporaries(workers, radix_room),
+        (order.word, tasks * together * pitch if way != "columns" else 0),
+        (order.word, tasks * lists.columns * k if way == "columns" else 0),
+        ("int32", tasks * lists.columns * k if way == "columns" else 0),
+        (order.word, found),
+        ("uint32", found),
+    )
     return Kernel(
         "top_k",
         way,
-        writer.parameters(),
+        writer.parameters,
         writer.function,
-        scalars=(tasks, rows, length, desc.k, room, *along, *sizes, *(s for tensor in steps for s in tensor)),
-        temporaries=(
-            (writer.word, tasks * room * writer.halves),
-            ("uint32", tasks * room * writer.halves),
-            ("uint32", tasks * (writer.passes << _DIGIT)),
+        scalars=(
+            tasks, parts, length, k, together, groups, room, bests, fold, radix_room, pitch,
+            *along, *sizes, *(s for tensor in steps for s in tensor),
         ),
-    )
+        temporaries=tuple((dtype, max(count, 1)) for dtype, count in scratch),
+    )  # fmt: skip
 
 
 def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
@@ -80,179 +143,158 @@ def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
 class _Writer:
     """Writes the kernel; each method writes one piece."""
 
-    def __init__(self, desc: TopK1, way: str, batch_rank: int, dense: bool, parallel: bool) -> None:
-        data_type = desc.input_tensor.data_type
-        self.way, self.batch_rank, self.dense, self.parallel = way, batch_rank, dense, parallel
-        self.bits = 8 * data_type.itemsize
-        self.word = f"uint{self.bits}"
-        self.form = "float" if data_type.is_float else "signed" if data_type.is_signed else "unsigned"
-        self.exponent = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FF0000000000000}.get(self.bits, 0)
-        self.decreasing = desc.axis_direction is AxisDirection.DECREASING
-        self.index_type = desc.output_index_tensor.data_type.tvm
-        self.passes = self.bits // _DIGIT
-        self.halves = 1 if way == "insertion" else 2  # a radix sort goes back and forth between two halves
-
-    def parameters(self) -> tuple[tuple[str, int | str | bool], ...]:
-        names = ("bits", "form", "decreasing", "index_type", "batch_rank", "dense", "parallel")
-        return (*((name, getattr(self, name)) for name in names), ("block", BLOCK), ("digit", _DIGIT))
+    def __init__(self, order: Order, selection: Selection, radix: RadixSort, lists: ColumnLists, **choices: Any) -> None:
+        self.order, self.selection, self.radix, self.lists = order, selection, radix, lists
+        self.way, self.ranked, self.index_type, self.batch_rank, self.dense, *sharing = choices.values()
+        self.together, self.split, self.parallel = sharing
+        self.parameters = (
+            *order.parameters,
+            *(
+                ("chunk", selection.vectors),
+                ("digit", radix.digit_bits),
+                ("lists", lists.vectors),
+                *choices.items(),
+            ),
+        )
 
     def function(self) -> PrimFunc:
         with T.function() as f:
-            self.source, self.values = f.buffer("input", self.word), f.buffer("values", self.word)
+            self.source, self.values = f.buffer("input", self.order.word), f.buffer("values", self.order.word)
             self.indices = f.buffer("indices", self.index_type)
-            self.keys, self.positions = f.buffer("keys", self.word), f.buffer("positions", "uint32")
-            self.histogram = f.buffer("histogram", "uint32")
-            tasks, rows, self.length, self.k, self.room = (f.scalar(n) for n in ("tasks", "rows", "length", "k", "room"))
+            self.selection.declare(f)
+            self.radix.declare(f)
+            self.lines = f.buffer("lines", self.order.word)
+            self.lists.declare(f)
+            self.found_keys, self.found_positions = f.buffer("found_keys", self.order.word), f.buffer("found_positions", "uint32")
+            self.tasks, self.parts, self.length, self.k, self.width, self.groups = (
+                f.scalar(n) for n in ("tasks", "parts", "length", "k", "width", "groups")
+            )
+            self.room, self.bests, self.fold, self.radix_room, self.pitch = (
+                f.scalar(n) for n in ("room", "bests", "fold", "radix_room", "pitch")
+            )
             self.step, self.value_step, self.index_step = (f.scalar(n) for n in ("step", "value_step", "index_step"))
-            sizes = f.scalars("size", self.batch_rank)
-            steps = [f.scalars(n, self.batch_rank) for n in ("row", "value_row", "index_row")]
-            if self.dense:
-                self.step = T.i64(1)
-
-            def task(number: Any) -> None:
-                self.base = T.let(number * self.room * self.halves)
-                self.bins = T.let(number * (self.passes << _DIGIT))
-                begin, end = share(number, tasks, rows)
-                with T.loop(end - begin) as r:
-                    at = T.unravel(begin + r, sizes)
-                    self.start, value_start, index_start = (T.let(T.dot(at, s)) for s in steps)
-                    first = {"insertion": self._insertion, "sort": self._sort, "filter": self._filter}[self.way]()
-                    self._emit(first, value_start, index_start)
-
-            per_task(tasks, self.parallel, task)
+            self.sizes = f.scalars("size", self.batch_rank)
+            self.row_steps = [f.scalars(n, self.batch_rank) for n in ("row", "value_row", "index_row")]
+            with self.selection.leaves.available():
+                if self.split:
+                    per_task(self.groups * self.parts, True, self._part)
+                    per_task(self.groups, True, self._join)
+                else:
+                    per_task(self.tasks, self.parallel, self._task)
         return f.result()
 
-    # -- Keys -----------------------------------------------------------------------------------------------------
+    # -- Which rows ------------------------------------------------------------------------------------------------
 
-    def _key(self, i: Any) -> Any:
-        """The key of the element at position ``i``."""
-        word = self.source[self.start + i * self.step]
-        sign = T.word(1 << (self.bits - 1), self.bits)
-        if self.form == "signed":
-            key = word ^ sign
-        elif self.form == "unsigned":
-            key = word
-        else:
-            magnitude = word & T.word((1 << (self.bits - 1)) - 1, self.bits)
-            negative = (word >= sign) & (magnitude != T.word(0, self.bits))  # -0 goes with +0
-            key = T.Select(negative, ~word, word | sign)
-            key = T.Select(magnitude > T.word(self.exponent, self.bits), T.word(-1, self.bits), key)  # NaN is above all
-        return ~key if self.decreasing else key
+    def _begin(self, task: Any) -> None:
+        """What follows is in a task's own part of the scratch."""
+        self.selection.begin(task, self.room, self.bests, self.fold, self.k)
+        self.radix.begin(task, self.radix_room)
 
-    def _blocks(self, begin: Any, body: Callable[[Any, Any], None]) -> None:
-        """``body(first, size)`` for each block of the positions from ``begin`` on."""
-        with T.loop(T.truncdiv(self.length - begin + (BLOCK - 1), T.i64(BLOCK))) as b:
-            first = T.let(begin + b * BLOCK)
-            body(first, T.let(T.min(T.i64(BLOCK), self.length - first)))
+    def _task(self, task: Any) -> None:
+        self._begin(task)
+        begin, end = share(task, self.tasks, self.groups)
+        with T.loop(end - begin) as g:
+            if self.way == "columns":
+                self._columns(task, begin + g)
+            elif not self.together:
+                at = T.unravel(begin + g, self.sizes)
+                if self.dense:
+                    self._row(self.source, T.let(T.dot(at, self.row_steps[0])), at)
+                else:
+                    line = T.let(task * self.pitch)
+                    start = T.let(T.dot(at, self.row_steps[0]))
+                    with T.loop(self.length) as i:
+                        T.store(self.lines, line + i, self.source[start + i * self.step])
+                    self._row(self.lines, line, at)
+            else:
+                self._rows_together(task, begin + g)
 
-    def _any_below(self, threshold: Any, first: Any, size: Any) -> Any:
-        """Whether a block has a key below the threshold. (LLVM vectorises a count; a minimum or a disjunction it does not.)"""
-        below = T.Variable("int32", T.const(0, "int32"))
-        with T.loop(size) as i:
-            below.set(below.value + T.cast(self._key(first + i) < threshold, "int32"))
-        return below.value > T.const(0, "int32")
+    def _rows_together(self, task: Any, group: Any) -> None:
+        """Rows that are neighbours in memory at each of their elements."""
+        last = self.sizes[-1]
+        *at, g = T.unravel(group, [*self.sizes[:-1], T.let(T.truncdiv(last + self.width - 1, self.width))])
+        first = T.let(g * self.width)
+        count = T.let(T.min(self.width, last - first))
+        start, lines = T.let(T.dot([*at, first], self.row_steps[0])), T.let(task * self.width * self.pitch)
+        with T.loop(self.length) as i, T.loop(count) as c:
+            T.store(self.lines, lines + c * self.pitch + i, self.source[start + i * self.step + c])
+        with T.loop(count) as c:
+            self._row(self.lines, T.let(lines + c * self.pitch), [*at, T.let(first + c)])
 
-    def _put(self, place: Any, key: Any, position: Any) -> None:
-        T.store(self.keys, self.base + place, key)
-        T.store(self.positions, self.base + place, position)
+    def _columns(self, task: Any, group: Any) -> None:
+        last, columns = self.sizes[-1], self.lists.columns
+        *at, g = T.unravel(group, [*self.sizes[:-1], T.let(T.truncdiv(last + (columns - 1), T.i64(columns)))])
+        # The last lanes of a dimension that is no multiple of theirs: some columns are done twice, to the same end.
+        first = T.let(T.min(g * columns, last - columns))
+        start, value_start, index_start = (T.let(T.dot([*at, first], steps)) for steps in self.row_steps)
+        self.lists.fill(self.source, start, self.step, self.length, self.k, task)
+        with T.loop(self.k) as place, T.loop(T.i64(columns)) as c:
+            position = T.let(self.lists.entry(place, c))
+            value = self.source[start + position * self.step + c]
+            T.store(self.values, value_start + place * self.value_step + c * self.row_steps[1][-1], value)
+            to = index_start + place * self.index_step + c * self.row_steps[2][-1]
+            T.store(self.indices, to, T.cast(position, self.index_type))
 
-    # -- The three ways: each leaves K entries in order, and returns where they begin ------------------------------
-
-    def _insertion(self) -> Any:
-        """Entries 1 to K are the list. Entry 0 has the smallest key there is, so that no search goes past it."""
-        self._put(T.i64(0), T.word(0, self.bits), T.const(0, "uint32"))
-
-        def insert(last: Any, key: Any, position: Any) -> None:
-            """Into the list that may grow to entry ``last``; what is there already is lost."""
-            place = T.Variable("int64", last)
-            with T.loop_while(self.keys[self.base + place.value - 1] > key):
-                self._put(place.value, self.keys[self.base + place.value - 1], self.positions[self.base + place.value - 1])
-                place.set(place.value - 1)
-            self._put(place.value, key, T.cast(position, "uint32"))
-
+    def _part(self, task: Any) -> None:
+        """The first phase of a split row: the K best of a part of it."""
+        self._begin(task)
+        row = T.let(T.truncdiv(task, self.parts))
+        begin, end = share(task - row * self.parts, self.parts, self.length)
+        start = T.let(T.dot(T.unravel(row, self.sizes), self.row_steps[0]))
+        self.selection.collect(self.source, T.let(start + begin), T.let(end - begin), begin)
+        self._cut_to_k()
         with T.loop(self.k) as i:
-            insert(T.let(i + 1), T.let(self._key(i)), i)
+            T.store(self.found_keys, task * self.k + i, self.selection.keys[self.selection.base + i])
+            T.store(self.found_positions, task * self.k + i, self.selection.positions[self.selection.base + i])
 
-        def block(first: Any, size: Any) -> None:
-            last = T.let(self.keys[self.base + self.k])
-            with T.when(self._any_below(last, first, size)), T.loop(size) as i:
-                key = T.let(self._key(first + i))
-                with T.when(key < self.keys[self.base + self.k]):
-                    insert(self.k, key, first + i)
+    def _join(self, row: Any) -> None:
+        """The second phase: the K best of what the parts found, which is in order of position again."""
+        self._begin(row * self.parts)
+        at = T.unravel(row, self.sizes)
+        self.selection.count.set(T.i64(0))
+        with T.loop(self.parts * self.k) as i:
+            found = T.let(row * self.parts * self.k + i)
+            self.selection.take(self.found_keys[found], self.found_positions[found])
+        self._cut_to_k()
+        self._order_collected(self.source, T.let(T.dot(at, self.row_steps[0])), at)
 
-        self._blocks(self.k, block)
-        return T.i64(1)
+    # -- One row ---------------------------------------------------------------------------------------------------
 
-    def _sort(self) -> Any:
-        with T.loop(self.length) as i:
-            self._put(i, self._key(i), T.cast(i, "uint32"))
-        return self._radix_sort(self.length)
+    def _row(self, source: Any, start: Any, at: list[Any]) -> None:
+        if self.way == "sort":
+            key = lambda i: self.order.key(source[start + i])  # noqa: E731
+            self._emit_sorted(self.radix.sort(self.length, key, lambda i: T.cast(i, "uint32")), source, start, at)
+            return
+        if self.way == "rank":
+            self.selection.collect_all(source, start, self.length, T.i64(0))
+        else:
+            self.selection.collect(source, start, self.length, T.i64(0))
+            self._cut_to_k(RANK_MORE if self.ranked else 0)
+        self._order_collected(source, start, at)
 
-    def _filter(self) -> Any:
-        with T.loop(self.room) as i:
-            self._put(i, self._key(i), T.cast(i, "uint32"))
-        count = T.Variable("int64", self.room)
+    def _cut_to_k(self, more: int = 0) -> None:
+        with T.when(self.selection.count.value > self.k + more):
+            self.selection.cut(exactly=True)
 
-        def keep_first_k() -> None:
-            first = T.let(self._radix_sort(count.value))
-            with T.when(first != 0), T.loop(self.k) as i:
-                self._put(i, self.keys[self.base + first + i], self.positions[self.base + first + i])
-            count.set(self.k)
+    def _order_collected(self, source: Any, start: Any, at: list[Any]) -> None:
+        chosen = self.selection
+        if not self.ranked:
+            entry = self.radix.sort(self.k, lambda i: chosen.keys[chosen.base + i], lambda i: chosen.positions[chosen.base + i])
+            self._emit_sorted(entry, source, start, at)
+            return
+        value_start, index_start = (T.let(T.dot(at, s)) for s in self.row_steps[1:])
+        chosen.rank()
+        with T.loop(T.let(chosen.count.value)) as j:
+            place = T.let(T.cast(chosen.ranks[chosen.base + j], "int64"))
+            with T.when(place < self.k):
+                self._emit(chosen.positions[chosen.base + j], place, source, start, value_start, index_start)
 
-        threshold = T.Variable(self.word)
-
-        def block(first: Any, size: Any) -> None:
-            with T.when((count.value > self.room - BLOCK) | (first == self.room)):
-                keep_first_k()
-                threshold.set(self.keys[self.base + self.k - 1])
-            with T.when(self._any_below(T.let(threshold.value), first, size)), T.loop(size) as i:
-                key = T.let(self._key(first + i))
-                self._put(count.value, key, T.cast(first + i, "uint32"))
-                count.set(count.value + T.cast(key < threshold.value, "int64"))
-
-        self._blocks(self.room, block)
-        return self._radix_sort(count.value)
-
-    def _radix_sort(self, count: Any) -> Any:
-        """Sort the task's entries by key, least significant digit first; returns which half of the scratch they end in."""
-        bins = 1 << _DIGIT
-        with T.loop(T.i64(self.passes * bins)) as i:
-            T.store(self.histogram, self.bins + i, T.const(0, "uint32"))
-
-        def bin_of(key: Any, digit: Any) -> Any:
-            """Where in the histogram a key counts, by one of its digits."""
-            value = (key >> T.cast(digit * _DIGIT, self.word)) & T.word(bins - 1, self.bits)
-            return T.let(self.bins + digit * bins + T.cast(value, "int64"))
-
-        with T.loop(count) as i:
-            key = T.let(self.keys[self.base + i])
-            with T.loop(T.i64(self.passes)) as digit:
-                b = bin_of(key, digit)
-                T.store(self.histogram, b, self.histogram[b] + T.const(1, "uint32"))
-        half = T.Variable("int64", T.i64(0))
-        with T.loop(T.i64(self.passes)) as digit:
-            first_bin = bin_of(self.keys[self.base + half.value], digit)
-            with T.when(self.histogram[first_bin] != T.cast(count, "uint32")):  # else all share this digit
-                before = T.Variable("uint32", T.const(0, "uint32"))
-                with T.loop(T.i64(bins)) as value:
-                    b = T.let(self.bins + digit * bins + value)
-                    here = T.let(self.histogram[b])
-                    T.store(self.histogram, b, before.value)
-                    before.set(before.value + here)
-                source = T.let(half.value)
-                other = T.let(self.room - source)
-                with T.loop(count) as i:
-                    key = T.let(self.keys[self.base + source + i])
-                    b = bin_of(key, digit)
-                    place = T.let(self.histogram[b])
-                    T.store(self.histogram, b, place + T.const(1, "uint32"))
-                    self._put(other + T.cast(place, "int64"), key, self.positions[self.base + source + i])
-                half.set(other)
-        return half.value
-
-    def _emit(self, first: Any, value_start: Any, index_start: Any) -> None:
-        first = T.let(first)
+    def _emit_sorted(self, entry: Any, source: Any, start: Any, at: list[Any]) -> None:
+        value_start, index_start = (T.let(T.dot(at, s)) for s in self.row_steps[1:])
         with T.loop(self.k) as j:
-            position = T.let(self.positions[self.base + first + j])
-            T.store(self.values, value_start + j * self.value_step, self.source[self.start + T.cast(position, "int64") * self.step])
-            T.store(self.indices, index_start + j * self.index_step, T.cast(position, self.index_type))
+            self._emit(self.radix.position(entry + j), j, source, start, value_start, index_start)
+
+    def _emit(self, position: Any, place: Any, source: Any, start: Any, value_start: Any, index_start: Any) -> None:
+        position = T.let(position)
+        T.store(self.values, value_start + place * self.value_step, source[start + T.cast(position, "int64")])
+        T.store(self.indices, index_start + place * self.index_step, T.cast(position, self.index_type))

@@ -72,23 +72,27 @@ class ElementWiseRound(Operator):
         return (whole,)
 
 
-# The largest float below one half, by type. Adding it and cutting off rounds halves away from zero exactly; adding one half
-# itself would take 0.49999997 to 1. Float16 is rounded as float32, which holds every float16.
-_BELOW_HALF = {"float32": 0.49999997, "float64": 0.49999999999999994}
+# The bits of the largest float below one half, by type. Adding it and cutting off rounds halves away from zero exactly; adding one
+# half itself would take 0.49999997 to 1. Float16 is rounded as float32, which holds every float16.
+_BELOW_HALF = {"float32": 0x3EFFFFFF, "float64": 0x3FDFFFFFFFFFFFFF}
 
 
 def rounding(mode: RoundingMode, value: Any, data_type: TensorDataType) -> Any:
-    """The rounded value, as a TensorIR expression of the same type."""
+    """The rounded value, as a TensorIR expression of the same type; a vector gives a vector."""
+    lanes = T.lanes(value)
+    of_lanes = f"x{lanes}" if lanes > 1 else ""
     narrow = data_type is TensorDataType.FLOAT16
-    wide = T.cast(value, "float32") if narrow else value
+    wide = T.cast(value, "float32" + of_lanes) if narrow else value
     if mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
         result = T.nearbyint(wide)
     elif mode is RoundingMode.TOWARD_ZERO:
         result = T.trunc(wide)
     else:
         dtype = "float32" if narrow else data_type.tvm
-        result = T.trunc(wide + T.copysign(T.const(_BELOW_HALF[dtype], dtype), wide))
-    return T.cast(result, "float16") if narrow else result
+        bits = "int" + dtype[5:]
+        sign = T.reinterpret(bits + of_lanes, wide) & T.const(np.iinfo(bits).min, bits)
+        result = T.trunc(wide + T.reinterpret(dtype + of_lanes, sign | T.const(_BELOW_HALF[dtype], bits)))
+    return T.cast(result, "float16" + of_lanes) if narrow else result
 
 
 def round(  # noqa: A001 - DirectMLX's name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -145,14 +146,14 @@ def nonzero_coordinates(
 non_zero_coordinates = nonzero_coordinates
 
 
-def _without_columns(inputs: list[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
+def _without_columns(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
     """An element of an array without dimensions has no coordinates."""
     (x,), (count, coordinates) = inputs, results
     assert x is not None
     return count, coordinates if x.ndim else coordinates[:, :0]
 
 
-def _trim(inputs: list[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
+def _trim(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
     count, coordinates = _without_columns(inputs, results)
     rows = coordinates[: int(count[0])]
     # A view would keep room for every element alive, which is much for the sake of a few rows.

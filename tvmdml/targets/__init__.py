@@ -6,21 +6,43 @@ import abc
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from tvmdml.errors import InvalidArgument, message
 
 if TYPE_CHECKING:
+    import numpy as np
     from tvm.tirx import PrimFunc
 
+    from tvmdml.arrays import NumpyArray
     from tvmdml.kernel import Kernel
     from tvmdml.operators import Operator
     from tvmdml.stores import Artifact
 
 Launcher = Callable[..., Any]
 """A loaded kernel: called with tensors, temporaries and integers, in the kernel's own order."""
+
+Form: TypeAlias = "tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], bool] | None"
+"""What an array must be: type, shape, strides in bytes, and whether it is written to; ``None`` for one that is absent."""
+
+
+class Launch(Protocol):
+    """A kernel with everything it takes but its arrays. They are NumPy's, in field order, and an input may be read-only."""
+
+    def __call__(self, *arrays: NumpyArray) -> None:
+        """Launch on arrays that have been checked."""
+
+    def bind(self, *arrays: NumpyArray) -> Callable[[], None]:
+        """The same for these arrays again and again: what can be done once is done now."""
+
+    def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:
+        """Check and launch, where that is quick.
+
+        What is returned takes anything, and says whether these were arrays that have the forms, with no output that may share
+        memory with another array, and so were launched on. If not, nothing was done.
+        """
 
 
 class Build(abc.ABC):
@@ -67,6 +89,10 @@ class Target(abc.ABC):
     def tasks(self) -> int:
         """How many parts work is worth cutting into on this machine."""
 
+    def handover(self) -> int:
+        """What it costs to give work to others, in microseconds or so: what a schedule multiplies its least task by."""
+        return 1
+
     @abc.abstractmethod
     def build(self, function: PrimFunc) -> Build:
         """Compile a kernel.
@@ -78,6 +104,12 @@ class Target(abc.ABC):
     @abc.abstractmethod
     def load(self, artifact: Artifact) -> Launcher:
         """Load an artifact that ``Build.write`` made. Imports no compiler."""
+
+    def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
+        """Make a loaded kernel ready: with its integers, and its temporaries (type, elements)."""
+        from tvmdml.targets._launch import RuntimeLaunch
+
+        return RuntimeLaunch(launcher, scalars, temporaries)
 
     @abc.abstractmethod
     def source(self, function: PrimFunc, kind: str) -> str:

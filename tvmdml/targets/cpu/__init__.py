@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from tvmdml import _imports
 from tvmdml.errors import CompileError, InvalidArgument, message
-from tvmdml.targets import Build, Launcher, Target
+from tvmdml.targets import Build, Launch, Launcher, Target
 from tvmdml.targets.cpu import host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_library
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from tvmdml.stores import Artifact
 
 _SYMBOL = "main"
+# Passes that take up to half of the time and find nothing to do in kernels that are written out as ours are.
+_NOT_NEEDED = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "s_tir.RenormalizeSplitPattern"]
 _WORKSPACE = b"__TVMBackendAllocWorkspace"
 # What `source` calls a form of the code, and what TVM calls it.
 _SOURCES = {"llvm": "ll", "asm": "asm"}
@@ -58,13 +63,20 @@ class CpuTarget(Target):
             {
                 "target": cls.parse("").name,
                 "device": f"{host.model_name()}, {threads.thread_count()} threads",
-                "state": f"ready; {how}",
+                "state": f"ready; {how}; {threads.state()}",
             }
         ]
 
     def tasks(self) -> int:
         """One part a thread."""
-        return threads.thread_count()
+        count = threads.thread_count()
+        if (extension := threads.native()) is not None:
+            extension.set_limit(count)
+        return count
+
+    def handover(self) -> int:
+        """The pool in C takes a microsecond, the one in Python a hundred."""
+        return 64 if threads.native() is None else 1
 
     def build(self, function: PrimFunc) -> Build:
         """Compile through LLVM."""
@@ -81,6 +93,18 @@ class CpuTarget(Target):
             module = load_library(artifact.content, lambda path: _load(path, parallel))
         return _entry(module, parallel)
 
+    def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
+        """In C where that was built."""
+        if (extension := threads.connected()) is None:
+            return super().launch(launcher, scalars, temporaries)
+        sizes = tuple(count * np.dtype(dtype).itemsize for dtype, count in temporaries)
+        try:
+            handle = launcher.__chandle__()  # type: ignore[attr-defined] # launchers of this target are the runtime's functions
+            found: Launch = extension.Launch(launcher, handle, tuple(scalars), sizes)
+        except ValueError:  # more of something than it has room for
+            return super().launch(launcher, scalars, temporaries)
+        return found
+
     def source(self, function: PrimFunc, kind: str) -> str:
         """``llvm`` or ``asm``."""
         if kind not in _SOURCES:
@@ -91,7 +115,8 @@ class CpuTarget(Target):
     def _compile(self, function: PrimFunc) -> Any:
         tvm = _imports.tvm()
         try:
-            with tvm.transform.PassContext(config={"tirx.disable_assert": True}):  # arguments are checked in Python
+            # Arguments are checked in Python.
+            with tvm.transform.PassContext(config={"tirx.disable_assert": True}, disabled_pass=_NOT_NEEDED):
                 return tvm.compile(tvm.IRModule({_SYMBOL: function}), target=_tvm_target(self.processor))
         except Exception as error:
             raise CompileError(f"{self.name}: TVM could not compile the kernel: {error}") from error
@@ -128,7 +153,11 @@ def _load(path: str, parallel: bool) -> Any:
 
 def _entry(module: Any, parallel: bool) -> Launcher:
     entry: Launcher = module[_SYMBOL]
-    return threads.shielded(entry) if parallel else entry
+    if parallel and threads.native() is None:
+        from tvmdml.targets.cpu import python_pool
+
+        return python_pool.shielded(entry)
+    return entry
 
 
 @functools.cache

@@ -46,6 +46,13 @@ class Processor(NamedTuple):
         """``x86-64-v4+avx512vbmi+gfni``."""
         return "+".join((self.level, *self.features))
 
+    def has(self, feature: str) -> bool:
+        """Whether it has a feature, by its word in /proc/cpuinfo or LLVM's name; ``x86`` is the family."""
+        if feature == "x86":
+            return self.level.startswith("x86")
+        below = _LEVEL_NAMES[: _LEVEL_NAMES.index(self.level) + 1] if self.level in _LEVEL_NAMES else ()
+        return feature in self.features or any(feature in words for name, words in _X86_LEVELS if name in below)
+
     @property
     def triple(self) -> str:
         """The LLVM target triple of the host's system."""

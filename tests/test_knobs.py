@@ -1,0 +1,120 @@
+"""Knobs: defaults, other values for a while, and what is refused; and those that the schedules declare."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+from support import diagonal_desc, round_desc, tensor
+
+from tvmdml import errors, knobs, schedules, targets
+from tvmdml.knobs import Knob, Knobs
+
+KNOBS = Knobs(
+    "some_operator",
+    size=Knob(8, (1, 8, 64), "elements at once"),
+    way=Knob("long", ("long", "short"), "which way round"),
+)
+
+
+def declared() -> list[Knobs]:
+    """What the schedules of every kind of target declare."""
+    modules = [m.name for m in pkgutil.walk_packages(schedules.__path__, "tvmdml.schedules.") if not m.ispkg]
+    found = [getattr(importlib.import_module(name), "KNOBS", None) for name in modules]
+    return [k for k in found if isinstance(k, Knobs)]
+
+
+def test_defaults_hold_where_nobody_says_otherwise() -> None:
+    assert vars(KNOBS.now()) == {"size": 8, "way": "long"}
+    with knobs.using(other_operator={"size": 1}):
+        assert vars(KNOBS.now()) == {"size": 8, "way": "long"}
+
+
+def test_other_values_hold_for_a_while() -> None:
+    with knobs.using(some_operator={"size": 64}):
+        assert vars(KNOBS.now()) == {"size": 64, "way": "long"}
+    assert KNOBS.now().size == 8
+
+
+def test_the_innermost_value_counts_and_the_others_stay() -> None:
+    with knobs.using(some_operator={"size": 64, "way": "short"}):
+        with knobs.using(some_operator={"size": 1}):
+            assert vars(KNOBS.now()) == {"size": 1, "way": "short"}
+        assert vars(KNOBS.now()) == {"size": 64, "way": "short"}
+
+
+def test_values_end_with_an_error_too() -> None:
+    with pytest.raises(KeyError), knobs.using(some_operator={"size": 64}):
+        raise KeyError
+    assert KNOBS.now().size == 8
+
+
+def test_numbers_between_the_choices_are_legal() -> None:
+    with knobs.using(some_operator={"size": 13}):
+        assert KNOBS.now().size == 13
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"speed": 1}, "some_operator knob: given 'speed'; allowed: size, way."),
+        ({"size": 0}, "some_operator knob size: given 0; allowed: 1, 8, 64."),
+        ({"size": 65}, "some_operator knob size: given 65; allowed: 1, 8, 64."),
+        ({"size": "8"}, "some_operator knob size: given '8'; allowed: 1, 8, 64."),
+        ({"size": False}, "some_operator knob size: given False; allowed: 1, 8, 64."),
+        ({"way": "round"}, "some_operator knob way: given 'round'; allowed: 'long', 'short'."),
+        ({"way": 1}, "some_operator knob way: given 1; allowed: 'long', 'short'."),
+    ],
+)
+def test_what_a_knob_cannot_take_is_refused(values: dict[str, int | str], said: str) -> None:
+    with knobs.using(some_operator=values), pytest.raises(errors.InvalidArgument) as caught:
+        KNOBS.now()
+    assert said in str(caught.value)
+
+
+def test_the_schedules_declare_knobs_for_their_own_operator() -> None:
+    found = declared()
+    assert {k.operator for k in found} >= {"diagonal_matrix", "element_wise_round", "nonzero_coordinates", "top_k"}
+    for one in found:
+        assert importlib.util.find_spec(f"tvmdml.operators.{one.operator}"), one.operator
+
+
+@pytest.mark.parametrize("declared", declared(), ids=lambda k: k.operator)
+def test_declared_knobs_are_well_formed(declared: Knobs) -> None:
+    assert declared.knobs
+    for name, knob in declared.knobs.items():
+        assert knob.default in knob.choices, name
+        assert len(set(knob.choices)) == len(knob.choices) > 1, name
+        assert len({type(choice) for choice in knob.choices}) == 1, name
+        assert isinstance(knob.default, str) or list(knob.choices) == sorted(knob.choices), name
+        assert knob.meaning.strip(), name
+        for choice in knob.choices:
+            with knobs.using(**{declared.operator: {name: choice}}):
+                assert getattr(declared.now(), name) == choice
+
+
+def test_values_that_shape_code_make_kernels_of_their_own() -> None:
+    target = targets.resolve("cpu")
+    x = tensor("float32", (64, 64))
+    shaping = {
+        "element_wise_round": (round_desc(x), [{}, {"stream_bytes": 1}, {"aligned_elements": 1}]),
+        "diagonal_matrix": (diagonal_desc(x, 1, 0, 1, has_input=False), [{}, {"stream_bytes": 1}, {"on_top_bytes": 0}]),
+    }
+    for operator, (desc, values) in shaping.items():
+        identities = set()
+        for some in values:
+            with knobs.using(**{operator: some}):
+                identities.add(target.kernel(desc).identity)
+        assert len(identities) == len(values), operator
+
+
+def test_values_that_are_integers_at_launch_share_a_kernel() -> None:
+    target = targets.resolve("cpu")
+    desc = diagonal_desc(tensor("float32", (64, 64)), 1, 0, 1, has_input=False)
+    kernels = []
+    for size in (1 << 10, 1 << 12):
+        with knobs.using(diagonal_matrix={"block_bytes": size}):
+            kernels.append(target.kernel(desc))
+    assert kernels[0].identity == kernels[1].identity
+    assert kernels[0].scalars != kernels[1].scalars

@@ -1,0 +1,141 @@
+"""Each way that the CPU's schedule of ELEMENT_WISE_ROUND has: every float16, awkward wider floats, every length and start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support import (
+    Array,
+    Placed,
+    assert_same_bits,
+    flip_sign,
+    mixture,
+    random_bits,
+    ready,
+    reference,
+    round_desc,
+    seeded,
+    special_values,
+)
+
+from tvmdml import RoundingMode, TensorDataType, TensorDesc, errors, knobs, targets
+from tvmdml.targets.cpu import CpuTarget
+
+FLOATS = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64)
+STREAMED: dict[str, Any] = {"stream_bytes": 1, "aligned_elements": 1}
+TASKS: dict[str, Any] = {"task_bytes": 1}
+# A way: the target, threads, knobs, the layouts of input and output; no output is in place.
+VARIANTS: dict[str, tuple[str, int, dict[str, Any], str, str | None]] = {
+    "lines": ("cpu", 1, {}, "packed", "packed"),
+    "lines, aligned": ("cpu", 1, {"aligned_elements": 1}, "shifted", "shifted"),
+    "streamed": ("cpu", 1, STREAMED, "packed", "shifted"),
+    "one by one": ("cpu", 1, {}, "spread", "spread"),
+    "into steps": ("cpu", 1, {}, "packed", "spread"),
+    "rows": ("cpu", 1, STREAMED, "padded", "padded"),
+    "three tasks": ("cpu", 3, TASKS, "packed", "packed"),
+    "three tasks, streamed": ("cpu", 3, TASKS | STREAMED, "shifted", "packed"),
+    "three tasks, one by one": ("cpu", 3, TASKS, "spread", "packed"),
+    "in place": ("cpu", 1, {}, "shifted", None),
+    "in place, three tasks": ("cpu", 3, TASKS | STREAMED, "packed", None),
+    "level 2": ("cpu:x86-64-v2", 1, {}, "packed", "packed"),
+    "level 2, streamed": ("cpu:x86-64-v2", 1, STREAMED, "packed", "shifted"),
+    "level 3": ("cpu:x86-64-v3", 1, {}, "packed", "packed"),
+    "level 3, streamed": ("cpu:x86-64-v3", 1, STREAMED, "packed", "shifted"),
+}
+Variant = tuple[targets.Target, str, "str | None"]
+modes = pytest.mark.parametrize("mode", tuple(RoundingMode), ids=lambda mode: mode.name.lower())
+types = pytest.mark.parametrize("data_type", FLOATS, ids=str)
+variants = pytest.mark.parametrize("variant", VARIANTS, indirect=True)
+
+
+@pytest.fixture
+def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Variant]:
+    """The target and layouts of a variant, while its knobs and threads are in force."""
+    name, threads, values, layout_in, layout_out = VARIANTS[request.param]
+    try:
+        target = targets.resolve(name)
+    except errors.TvmdmlError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("TVMDML_NUM_THREADS", str(threads))
+    monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
+    with knobs.using(element_wise_round=values):
+        yield target, layout_in, layout_out
+
+
+def agrees(variant: Variant, mode: RoundingMode, values: Array) -> None:
+    """The result is the reference's bit for bit, NaN stays NaN, and nothing else was written to."""
+    target, layout_in, layout_out = variant
+    x = Placed.holding(values, layout_in)
+    y = x if layout_out is None else Placed(x.desc.data_type, x.desc.sizes, layout_out)
+    desc = round_desc(x.desc, mode, layout_out or layout_in)
+    (expected,) = reference(desc, values)
+    ready(desc, target)(x.array, y.array)
+    assert_same_bits(y.array, expected, any_nan=True)
+    y.assert_nothing_else_was_written()
+
+
+@variants
+@modes
+def test_every_float16_is_rounded_right(variant: Variant, mode: RoundingMode) -> None:
+    agrees(variant, mode, np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256))
+
+
+def awkward(data_type: TensorDataType) -> Array:
+    """Halves and the floats next to them, at every power of two; where fractions end; special values; random bits."""
+    dtype = data_type.numpy
+    info = np.finfo(dtype)
+    powers = np.ldexp(dtype.type(1), np.arange(info.minexp, info.nmant + 3)).astype(dtype)
+    halves = np.concatenate([powers, powers + dtype.type(0.5), powers - dtype.type(0.5), np.arange(100, dtype=dtype) / 4])
+    near = np.concatenate([halves, np.nextafter(halves, dtype.type(np.inf)), np.nextafter(halves, dtype.type(-np.inf))])
+    some = np.concatenate([near, special_values(data_type), random_bits(seeded(data_type), data_type, (3000,))])
+    return np.concatenate([some, flip_sign(some)])
+
+
+@variants
+@modes
+@pytest.mark.parametrize("data_type", FLOATS[1:], ids=str)
+def test_awkward_values_are_rounded_right(variant: Variant, data_type: TensorDataType, mode: RoundingMode) -> None:
+    values = awkward(data_type)
+    agrees(variant, mode, values[: values.size // 9 * 9].reshape(9, -1))
+
+
+@pytest.mark.parametrize("variant", ["lines", "lines, aligned", "streamed", "three tasks", "in place"], indirect=True)
+@types
+def test_every_length_is_rounded_to_its_end(variant: Variant, data_type: TensorDataType) -> None:
+    values = mixture(seeded(data_type), data_type, (200,))
+    for length in range(1, 201):
+        agrees(variant, tuple(RoundingMode)[length % 3], values[:length])
+
+
+@pytest.mark.parametrize("variant", ["lines, aligned", "streamed", "three tasks, streamed"], indirect=True)
+@types
+def test_every_start_in_a_line_is_as_good(variant: Variant, data_type: TensorDataType) -> None:
+    target = variant[0]
+    line = 64 // data_type.itemsize
+    for length in (line, 2 * line - 1, 5 * line + 3):
+        x = mixture(seeded(length), data_type, (length,))
+        desc = round_desc(TensorDesc(data_type, (length,)))
+        operator, (expected,) = ready(desc, target), reference(desc, x)
+        for start in range(line):
+            memory = np.full(length + 3 * line, 42, data_type.numpy)
+            start += -memory.ctypes.data % 64 // data_type.itemsize
+            operator(x, memory[start : start + length])
+            assert_same_bits(memory[start : start + length], expected, any_nan=True)
+            assert (memory[:start] == 42).all()
+            assert (memory[start + length :] == 42).all()
+
+
+@pytest.mark.exhaustive
+@modes
+def test_every_float32_is_rounded_right(mode: RoundingMode) -> None:
+    count = 1 << 24
+    desc = round_desc(TensorDesc("float32", (count,)), mode)
+    operator, result = ready(desc, targets.resolve("cpu")), np.empty(count, np.float32)
+    for first in range(0, 1 << 32, count):
+        x = np.arange(first, first + count, dtype=np.uint32).view(np.float32)
+        operator(x, result)
+        (expected,) = reference(desc, x)
+        assert_same_bits(result, expected, any_nan=True)

@@ -1,0 +1,63 @@
+"""Whether outputs are right: ours bit for bit, a peer's by value."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvmdml.bench.inputs import Array
+from tvmdml.bench.work import KINDS, Task
+
+Outputs = tuple[Array, ...]
+
+
+def ours(task: Task, actual: Outputs) -> str:
+    """What is wrong with tvmdml's outputs; empty if nothing is."""
+    kind = KINDS[task.work.operator]
+    pairs = list(zip(actual, task.expected, strict=True))
+    if kind.counted and np.array_equal(*pairs[0]):
+        count = int(task.expected[0][0])
+        pairs[1] = (actual[1][:count], task.expected[1][:count])  # rows past the count are undefined
+    return next(filter(None, (_bits(one, other, kind.any_nan) for one, other in pairs)), "")
+
+
+def peer(task: Task, actual: Outputs) -> str:
+    """What is wrong with a peer's outputs; empty if they do the same work."""
+    if KINDS[task.work.operator].counted:
+        count = int(task.expected[0][0])
+        return _values(actual[0], task.expected[0]) or _values(actual[1], task.expected[1][:count])
+    problem = _values(actual[0], task.expected[0])
+    if problem or len(actual) == 1:
+        return problem
+    # Which of equal elements a peer picks is its own affair, but each index must lead to its value.
+    found = actual[1].astype(np.int64)
+    if found.min(initial=0) < 0 or found.max(initial=0) >= task.x.shape[task.work["axis"]]:
+        return "an index points outside of the input"
+    problem = _values(np.take_along_axis(task.x, found, task.work["axis"]), task.expected[0])
+    return problem and f"an index points to another value: {problem}"
+
+
+def _bits(actual: Array, expected: Array, any_nan: bool) -> str:
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return f"{actual.dtype} of shape {actual.shape}, should be {expected.dtype} of shape {expected.shape}"
+    unsigned = f"u{actual.itemsize}"
+    differ = np.ascontiguousarray(actual).view(unsigned) != np.ascontiguousarray(expected).view(unsigned)
+    if any_nan:
+        differ &= ~(np.isnan(actual) & np.isnan(expected))
+    return _first(differ, actual, expected)
+
+
+def _values(actual: Array, expected: Array) -> str:
+    if actual.shape != expected.shape:
+        return f"shape {actual.shape}, should be {expected.shape}"
+    differ = actual != expected
+    if expected.dtype.kind == "f":
+        differ &= ~(np.isnan(actual) & np.isnan(expected))
+    return _first(differ, actual, expected)
+
+
+def _first(differ: Array, actual: Array, expected: Array) -> str:
+    if not differ.any():
+        return ""
+    at = np.unravel_index(int(differ.argmax()), differ.shape)
+    where = tuple(int(i) for i in at)
+    return f"{int(differ.sum())} of {differ.size} elements differ, first at {where}: {actual[at]}, should be {expected[at]}"

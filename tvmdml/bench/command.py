@@ -1,0 +1,168 @@
+"""The command ``tvmdml bench``: what was asked for, made sense of before anything is measured, and then done."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tvmdml.bench import cases, measure, peers, report, results, runner
+from tvmdml.bench.cases import Case
+from tvmdml.bench.results import Result, Run
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.targets.cpu import threads as cpu_threads
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
+
+class Request(NamedTuple):
+    """The command's options."""
+
+    full: bool = False
+    operators: tuple[str, ...] = ()
+    text: str = ""
+    threads: int | None = None
+    json_path: str | None = None
+    plot_path: str | None = None
+    old: Run | None = None
+    resume: bool = False
+
+
+class Prepared(NamedTuple):
+    """A request that makes sense."""
+
+    cases: list[Case]
+    """What is still to be measured."""
+    run: Run
+    options: runner.Options
+    json_path: Path | None
+    plot_path: Path | None
+    old: Run | None
+
+
+def prepare(request: Request) -> Prepared:
+    """Check a request.
+
+    Raises:
+        InvalidArgument: it makes no sense; says why.
+    """
+    chosen = "full" if request.full else "quick"
+    json_path = None if request.json_path is None else Path(request.json_path)
+    plot_path = None if request.plot_path is None else Path(request.plot_path)
+    selected = _select(request)
+    _check_plot(plot_path)
+    run = Run(request.threads or cpu_threads.thread_count(), chosen)
+    if request.resume:
+        run = _resumed(run, json_path)
+    elif json_path is not None and json_path.exists():
+        results.read(json_path)  # another run may be written over, but nothing else
+    if json_path is not None and not json_path.exists():
+        results.write(run, json_path)  # better to fail now than after the first case
+    left = [case for case in selected if case.name not in run.done()]
+    pace = measure.FULL if request.full else measure.QUICK
+    options = runner.Options(pace, thorough=request.full, threads=request.threads)
+    return Prepared(left, run, options, json_path, plot_path, request.old)
+
+
+def _select(request: Request) -> list[Case]:
+    found = cases.select(request.full, request.operators, request.text)
+    if found:
+        return found
+    advice = ""
+    if more := cases.select(True, request.operators, request.text):
+        advice = f"--full has {len(more)} of them."
+    rows = ", ".join(dict.fromkeys(case.row for case in cases.CASES))
+    asked = f"no case of the {'full' if request.full else 'quick'} set with {request.text!r} in its name"
+    of = f" of {', '.join(request.operators)}" if request.operators else ""
+    raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({rows}) or case's", advice))
+
+
+def _check_plot(path: Path | None) -> None:
+    if path is None:
+        return
+    if path.suffix.lower() != ".png":
+        raise InvalidArgument(message("--plot", repr(str(path)), "the path of a .png file"))
+    if not path.parent.is_dir():
+        raise InvalidArgument(message("--plot", repr(str(path)), "a file in a folder that exists"))
+    if not _installed("matplotlib"):
+        raise InvalidArgument(message("--plot", "no matplotlib", "an installed one", "`pip install 'tvmdml[bench]'` has it."))
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _resumed(run: Run, path: Path | None) -> Run:
+    if path is None:
+        raise InvalidArgument(message("--resume", "no file", "the file of a run that was cut off", "Name it with --json."))
+    if not path.exists():
+        return run
+    earlier = results.read(path)
+    for what in ("machine", "threads", "versions"):  # figures of one file must be comparable
+        there, here = getattr(earlier, what), getattr(run, what)
+        if there != here:
+            raise InvalidArgument(message("--resume", f"{path}, with {what} {there}", f"the same as here: {here}"))
+    earlier.chosen = run.chosen
+    return earlier
+
+
+def run(prepared: Prepared, width: int | None) -> int:
+    """Measure, keep and show; returns the exit code."""
+    from rich.console import Console
+
+    console = Console(width=width, highlight=False, emoji=False)
+    interrupted = False
+    try:
+        _measure(prepared)
+    except KeyboardInterrupt:
+        interrupted = True
+    _show(prepared, console)
+    if interrupted:
+        left = sum(case.name not in prepared.run.done() for case in prepared.cases)
+        kept = f"; --resume --json {prepared.json_path} goes on" if prepared.json_path else ""
+        console.print(f"interrupted, with {left} cases left{kept}", markup=False)
+        return INTERRUPTED
+    return 1 if any(result.failures for result in prepared.run.results) else 0
+
+
+def _measure(prepared: Prepared) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    def keep(result: Result) -> None:
+        prepared.run.in_order([case.name for case in cases.CASES])
+        if prepared.json_path is not None:
+            results.write(prepared.run, prepared.json_path)
+
+    console = Console(file=sys.stderr, highlight=False, emoji=False)
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    # The bar is only redrawn between cases: a thread that draws would take time from what is measured.
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress, runner.fresh_kernels():
+        shown = progress.add_task("", total=len(prepared.cases))
+        for case in prepared.cases:
+            progress.update(shown, description=case.name, refresh=True)
+            runner.run([case], prepared.run, prepared.options, keep)
+            progress.advance(shown)
+
+
+def _show(prepared: Prepared, console: Console) -> None:
+    show = console.print
+    found = prepared.run
+    if found.results:
+        show(report.table(found))
+        for line in report.summary(found, [name for name in peers.LIBRARIES if peers.missing(name)]):
+            show(line, markup=False)
+    if prepared.old is not None:
+        table, lines = report.comparison(prepared.old, found)
+        show(table)
+        for line in lines:
+            show(line, markup=False)
+    if prepared.plot_path is not None and found.results:
+        from tvmdml.bench import plot
+
+        plot.draw(found, prepared.plot_path)

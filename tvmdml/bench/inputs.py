@@ -1,0 +1,121 @@
+"""The arrays that contenders work on: how they lie in memory, and what is in them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Sizes = tuple[int, ...]
+
+SEED = 2024
+"""Every run measures the same numbers."""
+
+_LINE = 64
+_PADDING = 16
+
+
+def empty(sizes: Sizes, dtype: Any) -> Array:
+    """An array that starts on a cache line, as PyTorch's, ONNX Runtime's and DirectML's do and NumPy's only by chance."""
+    dtype = np.dtype(dtype)
+    size = math.prod(sizes) * dtype.itemsize
+    memory = np.empty(size + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    array: Array = memory[start : start + size].view(dtype).reshape(sizes)
+    return array
+
+
+def _transposed(sizes: Sizes, dtype: Any) -> Array:
+    return np.transpose(empty(sizes[::-1], dtype))
+
+
+def _padded(sizes: Sizes, dtype: Any) -> Array:
+    return empty((*sizes[:-1], sizes[-1] + _PADDING), dtype)[..., : sizes[-1]]
+
+
+def _spread(sizes: Sizes, dtype: Any) -> Array:
+    return empty((*sizes[:-1], 2 * sizes[-1]), dtype)[..., ::2]
+
+
+LAYOUTS: dict[str, Callable[[Sizes, Any], Array]] = {
+    "packed": empty,
+    "transposed": _transposed,  # the last dimension has the largest stride
+    "padded": _padded,  # a gap after each row
+    "spread": _spread,  # every second element
+}
+
+
+def like(array: Array) -> Array:
+    """A packed copy that starts on a cache line."""
+    copy = empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+# -- What is in them ----------------------------------------------------------------------------------------------
+
+Fill = Callable[[np.random.Generator, Sizes, np.dtype[Any]], Array]
+
+
+def _normal(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Numbers of both signs with fractions; of an integer type, any number."""
+    if dtype.kind != "f":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, sizes, dtype, endpoint=True)
+    return (rng.standard_normal(sizes, np.float32) * 100).astype(dtype)
+
+
+def _ascending(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    return np.sort(_normal(rng, sizes, dtype), axis=-1)
+
+
+def _descending(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    return _ascending(rng, sizes, dtype)[..., ::-1]
+
+
+def _constant(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    return np.ones(sizes, dtype)
+
+
+def _nan(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    return np.full(sizes, np.nan, dtype)
+
+
+def _block(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """All the largest elements are neighbours, in the middle of a row."""
+    values = _normal(rng, sizes, dtype)
+    length = sizes[-1]
+    values[..., length // 2 : length // 2 + max(1, min(1024, length // 4))] += dtype.type(1000)
+    return values
+
+
+def _sparse(share: float, rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Zeros, but for a share of the elements, scattered at random."""
+    chosen = rng.random(sizes, np.float32) < share
+    if dtype.kind == "f":
+        return np.where(chosen, rng.random(sizes, np.float32) + 1, np.float32(0)).astype(dtype)
+    return chosen.astype(dtype)
+
+
+DENSITIES = {"0.1 %": 0.001, "10 %": 0.1, "50 %": 0.5, "100 %": 1.0}
+
+FILLS: dict[str, Fill] = {
+    "normal": _normal,
+    "ascending": _ascending,
+    "descending": _descending,
+    "constant": _constant,
+    "all NaN": _nan,
+    "dense block": _block,
+    **{density: functools.partial(_sparse, share) for density, share in DENSITIES.items()},
+}
+
+
+def filled(sizes: Sizes, dtype: str, data: str, layout: str) -> Array:
+    """An array of a layout, filled with one of ``FILLS``."""
+    array = LAYOUTS[layout](sizes, dtype)
+    array[...] = FILLS[data](np.random.default_rng(SEED), sizes, np.dtype(dtype))
+    return array

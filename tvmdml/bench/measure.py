@@ -1,0 +1,166 @@
+"""Timing contenders against each other: in one process, in turns, so that whatever slows the machine down slows all of them.
+
+A round takes one sample of every contender, and every other round goes backwards. A sample is as many calls as fill a
+millisecond, after some that are not timed. Before each, the process waits until it is quiet: PyTorch's and ONNX Runtime's threads
+spin for up to 30 ms after a call, which is their good right between their own calls, and would take a core from the next one.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Pace(NamedTuple):
+    """How much time a race may take."""
+
+    rounds: int
+    """Samples of each contender, at most."""
+    budget: float
+    """Seconds after which no new round begins."""
+    least_rounds: int = 5
+
+
+QUICK = Pace(rounds=9, budget=0.8)
+FULL = Pace(rounds=25, budget=4.0)
+
+SAMPLE = 0.001
+"""Seconds that a sample lasts, at least."""
+QUIET = 0.005
+"""Seconds in which the process must do nothing before a sample. The system counts processor time by ticks of up to 4 ms."""
+PATIENCE = 0.2
+"""Seconds after which a process that never rests is measured all the same."""
+SLOW = 4.0
+"""A contender that takes this many times as long as the best of its role is only sampled every fourth round."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something to be timed."""
+
+    role: str
+    """``ours``, ``peer``, ``aside`` (a peer that no goal speaks of), ``base`` (our own other figure) or ``limit``."""
+    library: str
+    name: str
+    threads: int
+    call: Callable[[], object]
+    prepare: Callable[[], object] = lambda: None
+    """Runs before each sample, untimed: sets the library's number of threads."""
+    repeat: Callable[[int], object] | None = None
+    """Does what so many calls do, for a contender that has its own way to go on and on."""
+    sample: float = SAMPLE
+
+    def run(self, times: int) -> None:
+        """Call it so many times."""
+        if self.repeat is not None:
+            self.repeat(times)
+            return
+        call = self.call
+        for _ in itertools.repeat(None, times):
+            call()
+
+
+class Timing(NamedTuple):
+    """Seconds a call."""
+
+    median: float
+    low: float
+    """The 10th percentile."""
+    high: float
+    """The 90th."""
+    samples: int
+    calls: int
+    """Calls in a sample."""
+
+    @property
+    def spread(self) -> float:
+        """Half of what lies between the percentiles, as a share of the median."""
+        return (self.high - self.low) / 2 / self.median if self.median else 0.0
+
+
+def race(contenders: Sequence[Contender], pace: Pace) -> list[Timing]:
+    """Time all contenders; they have been called before, so that nothing is done for the first time."""
+    with _no_garbage_collection():
+        calls = [_calls(contender) for contender in contenders]
+        slow = _slow(contenders, calls)
+        samples: list[list[float]] = [[] for _ in contenders]
+        end = time.perf_counter() + pace.budget
+        for turn in range(pace.rounds):
+            if turn >= pace.least_rounds and time.perf_counter() >= end:
+                break
+            order = range(len(contenders))
+            for i in order if turn % 2 == 0 else reversed(order):
+                if not slow[i] or turn % 4 == 0:
+                    samples[i].append(_sample(contenders[i], calls[i]))
+    return [_timing(seconds, count) for seconds, count in zip(samples, calls, strict=True)]
+
+
+def _slow(contenders: Sequence[Contender], calls: Sequence[int]) -> list[bool]:
+    """Who is a long way behind the best of its role. A second and a third try keep a hiccup from deciding that."""
+    estimates = [_sample(*pair) for pair in zip(contenders, calls, strict=True)]
+    for _ in range(2):
+        best = {c.role: min(t for o, t in zip(contenders, estimates, strict=True) if o.role == c.role) for c in contenders}
+        slow = [t > SLOW * best[c.role] for c, t in zip(contenders, estimates, strict=True)]
+        for i, contender in enumerate(contenders):
+            if slow[i]:
+                estimates[i] = min(estimates[i], _sample(contender, calls[i]))
+    return [t > SLOW * best[c.role] for c, t in zip(contenders, estimates, strict=True)]
+
+
+def _calls(contender: Contender) -> int:
+    """How many calls fill a sample."""
+    contender.prepare()
+    contender.run(1)
+    calls = 1
+    while True:
+        seconds = min(_timed(contender, calls) for _ in range(2))
+        if seconds >= contender.sample / 2 or calls >= 1 << 20:
+            return max(1, int(np.ceil(calls * contender.sample / max(seconds, 1e-9))))
+        calls *= 4
+
+
+def _sample(contender: Contender, calls: int) -> float:
+    contender.prepare()
+    settle()
+    contender.run(max(1, calls // 8))
+    return _timed(contender, calls) / calls
+
+
+def _timed(contender: Contender, calls: int) -> float:
+    start = time.perf_counter()
+    contender.run(calls)
+    return time.perf_counter() - start
+
+
+def settle() -> None:
+    """Wait until the process has done nothing for a moment."""
+    end = time.perf_counter() + PATIENCE
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(QUIET)
+        if time.process_time() - before < QUIET / 5:
+            return
+
+
+def _timing(seconds: list[float], calls: int) -> Timing:
+    low, median, high = (float(q) for q in np.quantile(seconds, (0.1, 0.5, 0.9)))
+    return Timing(median, low, high, len(seconds), calls)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

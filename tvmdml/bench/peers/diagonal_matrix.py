@@ -1,0 +1,151 @@
+"""Diagonals, triangles and bands; a band has no function of its own anywhere."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+
+import numpy as np
+
+from tvmdml.bench import inputs
+from tvmdml.bench.inputs import Array
+from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
+from tvmdml.bench.sessions import onnx_session, topi_kernel
+from tvmdml.bench.work import Task, Work
+
+
+def _eye(work: Work) -> bool:
+    return not work.data and (work["begin"], work["end"]) == (0, 1)
+
+
+def _upper(work: Work) -> bool:
+    """The strict upper triangle of an input, and zeros."""
+    return bool(work.data) and work["value"] == 0 and work["end"] == 1 and work["begin"] < -max(work.sizes)
+
+
+def _band(work: Work) -> bool:
+    return bool(work.data) and -max(work.sizes) <= work["begin"] <= work["end"]
+
+
+def _eye_numpy(task: Task, threads: int) -> Attempt:
+    height, width = task.work.sizes
+    call = partial(np.eye, height, width, 0, task.work.dtype)
+    return Attempt(call, lambda: (call(),))
+
+
+def _fill_numpy(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    diagonal = np.lib.stride_tricks.as_strided(out, (min(out.shape),), (sum(out.strides),))
+    value = task.work["value"]
+
+    def call() -> None:
+        out.fill(0)
+        diagonal.fill(value)
+
+    return Attempt(call, writes(call, out))
+
+
+def _eye_torch(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    call = partial(torch().eye, *task.work.sizes, out=tensor(out))
+    return on_torch(call, writes(call, out), threads)
+
+
+def _fill_torch(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    result = tensor(out)
+    diagonal = torch().diagonal(result, 0)
+    value = task.work["value"]
+
+    def call() -> None:
+        result.zero_()
+        diagonal.fill_(value)
+
+    return on_torch(call, writes(call, out), threads)
+
+
+def _eye_onnx(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    call = onnx_session("EyeLike", {"x": out.copy()}, {"y": out}, threads)
+    return Attempt(call, writes(call, out))
+
+
+def _upper_numpy(task: Task, threads: int) -> Attempt:
+    call = partial(np.triu, task.x, 1)
+    return Attempt(call, lambda: (call(),))
+
+
+def _upper_torch(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    call = partial(torch().triu, tensor(task.x), 1, out=tensor(out))
+    return on_torch(call, writes(call, out), threads)
+
+
+def _upper_onnx(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    above = np.array(1, np.int64)
+    call = onnx_session("Trilu", {"x": task.x}, {"y": out}, threads, opset=14, constants={"k": above}, upper=1)
+    return Attempt(call, writes(call, out))
+
+
+def _upper_topi(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    tirx = importlib.import_module("tvm.tirx")
+    call = topi_kernel(lambda topi, x: [topi.trilu(x, tirx.const(1, "int32"), True)], [task.x], [out])
+    return Attempt(call, writes(call, out))
+
+
+def _inside(task: Task) -> Array:
+    """Which elements the band has."""
+    height, width = task.work.sizes
+    diagonal = np.arange(width)[None, :] - np.arange(height)[:, None]
+    return inputs.like((task.work["begin"] <= diagonal) & (diagonal < task.work["end"]))
+
+
+def _band_numpy(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    x, inside, value = task.x, _inside(task), task.x.dtype.type(task.work["value"])
+
+    def call() -> None:
+        np.copyto(out, x)
+        np.copyto(out, value, where=inside)
+
+    return Attempt(call, writes(call, out))
+
+
+def _band_torch(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    x, result, value = tensor(task.x), tensor(out), task.work["value"]
+    height, width = task.work.sizes
+    diagonals = [torch().diagonal(result, d) for d in range(max(task.work["begin"], 1 - height), min(task.work["end"], width))]
+
+    def call() -> None:
+        result.copy_(x)
+        for diagonal in diagonals:
+            diagonal.fill_(value)
+
+    return on_torch(call, writes(call, out), threads)
+
+
+def _where_torch(task: Task, threads: int) -> Attempt:
+    (out,) = task.outputs()
+    x = tensor(task.x)
+    value = torch().tensor(task.work["value"], dtype=x.dtype)
+    call = partial(torch().where, tensor(_inside(task)), value, x, out=tensor(out))
+    return on_torch(call, writes(call, out), threads)
+
+
+PEERS = (
+    Peer("numpy", "eye", _eye_numpy, lambda work: _eye(work) and work["value"] == 1),
+    Peer("numpy", "fill + diagonal", _fill_numpy, _eye),
+    Peer("torch", "eye", _eye_torch, lambda work: _eye(work) and work["value"] == 1),
+    Peer("torch", "zero_ + diagonal", _fill_torch, _eye),
+    Peer("onnxruntime", "EyeLike", _eye_onnx, lambda work: _eye(work) and work["value"] == 1),
+    Peer("numpy", "triu", _upper_numpy, _upper),
+    Peer("torch", "triu", _upper_torch, _upper),
+    Peer("onnxruntime", "Trilu", _upper_onnx, _upper),
+    Peer("tvm topi", "trilu", _upper_topi, _upper),
+    Peer("numpy", "copyto + copyto where", _band_numpy, _band),
+    Peer("torch", "copy_ + diagonals", _band_torch, _band),
+    Peer("torch", "where", _where_torch, _band),
+)

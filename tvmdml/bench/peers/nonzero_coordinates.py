@@ -1,0 +1,53 @@
+"""Coordinates of what is not zero."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tvmdml.bench import inputs
+from tvmdml.bench.inputs import Array
+from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch
+from tvmdml.bench.sessions import onnx_session
+from tvmdml.bench.work import Task
+
+
+def _as_bool(x: Array) -> Array:
+    """Bytes stand for truth values, which peers have a type for, and quicker code."""
+    return x.view(bool) if x.dtype == np.uint8 else x
+
+
+def _coordinates(found: Any) -> tuple[Array, ...]:
+    """The reference's form of coordinates that come as (count, rank)."""
+    return np.array([len(found)], np.uint32), np.asarray(found)
+
+
+def _nonzero_numpy(task: Task, threads: int) -> Attempt:
+    call = partial(np.nonzero, _as_bool(task.x))
+    return Attempt(call, lambda: _coordinates(np.stack(call(), axis=-1)))
+
+
+def _nonzero_torch(task: Task, threads: int) -> Attempt:
+    out = inputs.empty((int(task.expected[0][0]), task.x.ndim), np.int64)
+    call = partial(torch().nonzero, tensor(_as_bool(task.x)), out=tensor(out))
+    return on_torch(call, lambda: _coordinates(call().numpy()), threads)
+
+
+def _nonzero_onnx(task: Task, threads: int) -> Attempt:
+    out = inputs.empty((task.x.ndim, int(task.expected[0][0])), np.int64)
+    call = onnx_session("NonZero", {"x": _as_bool(task.x)}, {"y": out}, threads, opset=13)
+
+    def results() -> tuple[Array, ...]:
+        call()
+        return _coordinates(out.T)
+
+    return Attempt(call, results)
+
+
+PEERS = (
+    Peer("numpy", "nonzero", _nonzero_numpy, note="writes int64"),
+    Peer("torch", "nonzero", _nonzero_torch, note="writes int64"),
+    Peer("onnxruntime", "NonZero", _nonzero_onnx, note="writes int64"),
+)

@@ -1,0 +1,71 @@
+"""A picture of a run: how many times as fast as the best peer, and how close to what the memory allows."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from tvmdml.bench.results import Result, Run
+from tvmdml.errors import InvalidArgument, message
+
+_COLOURS = {"reached": "tab:green", "missed": "tab:orange", "failed": "tab:red"}
+_GREY = "tab:gray"
+_MARKERS = "osD^v<>P"
+
+
+def draw(run: Run, path: Path) -> None:
+    """Write the picture, as PNG."""
+    # The object interface: it needs no display, and leaves the program's own figures alone.
+    figure_class: Any = importlib.import_module("matplotlib.figure").Figure
+    compared = [result for result in run.results if result.ratio is not None]
+    figure = figure_class(figsize=(17, max(5.0, 0.22 * len(compared) + 2)), layout="constrained")
+    ratios, roofline = figure.subplots(1, 2, width_ratios=(1, 1))
+    _draw_ratios(ratios, compared)
+    _draw_roofline(roofline, [result for result in run.results if result.ours and result.limit])
+    figure.suptitle(f"tvmdml on {run.machine.get('cpu', '?')}, {run.threads} threads, {run.updated}")
+    try:
+        figure.savefig(path, format="png", dpi=120)
+    except OSError as error:
+        raise InvalidArgument(message("plot", path, f"a file that can be written ({error.strerror})")) from None
+
+
+def _draw_ratios(axes: Any, results: list[Result]) -> None:
+    """A bar for each case, with a line where its goal is."""
+    places = range(len(results))
+    colours = [_COLOURS.get(result.verdict, _GREY) for result in results]
+    axes.barh(places, [result.ratio for result in results], color=colours, height=0.7)
+    with_goal = [(place, result.goal) for place, result in zip(places, results, strict=True) if result.goal is not None]
+    if with_goal:
+        axes.scatter([goal for _, goal in with_goal], [place for place, _ in with_goal], marker="|", color="black", label="goal")
+        axes.legend(loc="lower right")
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yticks(places, [result.name for result in results], fontsize=7)
+    axes.set_ylim(max(len(results), 1) - 0.5, -0.5)
+    axes.set_xlabel("times as fast as the best peer (or as the case's baseline)")
+    axes.grid(axis="x", alpha=0.3)
+
+
+def _draw_roofline(axes: Any, results: list[Result]) -> None:
+    """The bytes that work must move against the rate at which they were moved; a tick above each says what memory allows."""
+    groups = list(dict.fromkeys(result.work["operator"] for result in results))
+    for i, group in enumerate(groups):
+        mine = [result for result in results if result.work["operator"] == group]
+        sizes = [_bytes(result) for result in mine]
+        rates = [_bytes(result) / result.ours.seconds / 1e9 for result in mine if result.ours]
+        axes.scatter(sizes, rates, marker=_MARKERS[i % len(_MARKERS)], s=30, label=group, alpha=0.8)
+    bounds = [(_bytes(result), _bytes(result) / result.limit / 1e9) for result in results if result.limit]
+    if bounds:
+        axes.scatter(*zip(*bounds, strict=True), marker="_", s=60, color="black", label="what the memory allows")
+        axes.legend(fontsize=8)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+    axes.set_xlabel("bytes that have to be moved")
+    axes.set_ylabel("GB/s")
+    axes.grid(alpha=0.3)
+
+
+def _bytes(result: Result) -> int:
+    moved = result.traffic
+    return 2 * (moved["copied"] + moved["rewritten"]) + moved["read"] + moved["written"] + moved["zeroed"]

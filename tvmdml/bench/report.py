@@ -1,0 +1,162 @@
+"""What a run found out, as tables for people."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tvmdml.bench.results import Entry, Result, Run
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SLOWER = 0.10
+"""A kernel that takes this much longer than before is flagged."""
+
+_STYLES = {"reached": "green", "missed": "yellow", "failed": "bold red", "slower": "bold red", "faster": "green"}
+
+
+def shown_seconds(seconds: float) -> str:
+    """``87.2 µs``."""
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _shown_ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3g}" if ratio < 100 else f"{ratio:.0f}"
+
+
+def _shown_entry(entry: Entry | None, spread: bool = False) -> str:
+    if entry is None or entry.timing is None:
+        return ""
+    text = shown_seconds(entry.seconds)
+    return f"{text} ±{entry.timing.spread * 100:.0f} %" if spread else text
+
+
+def _who(entry: Entry | None) -> str:
+    """``torch topk, 2 threads``."""
+    if entry is None:
+        return ""
+    if entry.role == "base":
+        return "tvmdml, baseline"
+    threads = f", {entry.threads} threads" if entry.threads > 1 else ""
+    return f"{entry.library} {entry.name}{threads}"
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i < 2 or column in ("best peer", "verdict", "note") else "right")
+    return table
+
+
+def table(run: Run) -> Table:
+    """A line for each case."""
+    result_table = _table(
+        "row", "case", "tvmdml", "best peer", "its time", "ratio", "goal", "of limit", "verdict", "to topi", "note"
+    )
+    row = ""
+    for result in run.results:
+        best = result.best
+        result_table.add_row(
+            "" if result.row == row else result.row,
+            result.point,
+            _shown_entry(result.ours, spread=True),
+            _who(best),
+            _shown_entry(best),
+            _shown_ratio(result.ratio),
+            _shown_ratio(result.goal),
+            "" if result.fraction is None else f"{result.fraction * 100:.0f} %",
+            _styled(result.verdict),
+            _shown_ratio(result.aside_ratio),
+            best.note if best else "",
+        )
+        row = result.row
+    return result_table
+
+
+def _styled(word: str) -> str:
+    style = _STYLES.get(word)
+    return f"[{style}]{word}[/]" if style else word
+
+
+def geometric_mean(ratios: Iterable[float]) -> float | None:
+    """Of some ratios; ``None`` of none."""
+    logarithms = [math.log(ratio) for ratio in ratios]
+    return math.exp(statistics.fmean(logarithms)) if logarithms else None
+
+
+def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
+    """Lines to end with."""
+    goals = [result for result in run.results if result.goal is not None]
+    ratios = [r.ratio for r in goals if r.ratio is not None and not r.against_base and not r.failures]
+    if (mean := geometric_mean(ratios)) is not None:
+        yield f"geometric mean: {mean:.2f} x the best peer, over {len(ratios)} cases with a goal"
+    reached = {against: [r.verdict == "reached" for r in goals if r.against_base is against] for against in (False, True)}
+    yield f"goals reached: {sum(reached[False])} of {len(reached[False])} against peers, " + (
+        f"{sum(reached[True])} of {len(reached[True])} against tvmdml's own baselines"
+    )
+    asides = [result.aside_ratio for result in run.results if result.aside_ratio is not None]
+    if (mean := geometric_mean(asides)) is not None:
+        ahead = sum(ratio >= 1 for ratio in asides)
+        yield f"to topi: {mean:.2f} x TVM's own library, which no goal speaks of; ahead in {ahead} of {len(asides)} cases"
+    if line := compile_line(run.results):
+        yield line
+    if missing:
+        yield f"not installed, so not compared with: {', '.join(missing)}"
+    yield "ratio: the peer's time over tvmdml's. note: how the peer's output differs; tvmdml writes uint32 indices, and values."
+    for result in run.results:
+        for failure in result.failures:
+            yield f"failed: {result.name}: {failure}"
+
+
+def compile_line(results: Iterable[Result]) -> str:
+    """How long kernels took to compile."""
+    seconds = [result.compile_seconds / result.compiled for result in results if result.compiled]
+    if not seconds:
+        return ""
+    count = sum(result.compiled for result in results)
+    return f"compile: median {shown_seconds(statistics.median(seconds))}, max {shown_seconds(max(seconds))}, of {count} kernels"
+
+
+# -- Two runs -----------------------------------------------------------------------------------------------------
+
+
+def change(old: Result, new: Result) -> tuple[float, str] | None:
+    """How many times as fast as before, and a word where that is news."""
+    if not (old.ours and new.ours):
+        return None
+    ratio = old.ours.seconds / new.ours.seconds
+    limit = 1 + SLOWER
+    return ratio, "slower" if ratio < 1 / limit else "faster" if ratio > limit else ""
+
+
+def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
+    """A line for each case that both runs have; and lines to end with."""
+    before = {result.name: result for result in old.results}
+    compared = _table("row", "case", "old", "new", "old/new", "", "old ratio", "new ratio")
+    ratios, slower = [], []
+    for result in new.results:
+        earlier = before.get(result.name)
+        changed = earlier and change(earlier, result)
+        if earlier is None or not changed:
+            continue
+        ratio, word = changed
+        ratios.append(ratio)
+        if word == "slower":
+            slower.append(result.name)
+        times = (_shown_entry(earlier.ours), _shown_entry(result.ours), f"{ratio:.2f}", _styled(word))
+        compared.add_row(result.row, result.point, *times, _shown_ratio(earlier.ratio), _shown_ratio(result.ratio))
+    lines = []
+    if (mean := geometric_mean(ratios)) is not None:
+        lines.append(f"geometric mean of old/new: {mean:.2f}, over {len(ratios)} cases")
+    lines.append(f"more than {SLOWER * 100:.0f} % slower: {', '.join(slower) or 'none'}")
+    if (old.machine, old.threads) != (new.machine, new.threads):
+        lines.append("the two runs are of different machines or numbers of threads: only the ratios to peers can be compared")
+    return compared, lines

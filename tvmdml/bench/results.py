@@ -1,0 +1,273 @@
+"""What a run found out, and the file it is kept in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from tvmdml.bench.measure import Timing
+from tvmdml.errors import InvalidArgument, message
+
+SCHEMA = "tvmdml-bench"
+VERSION = 1
+"""Raised when the meaning of a file changes; files of other versions are refused."""
+
+_LIBRARIES = ("tvmdml", "numpy", "apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "onnx")
+
+
+@dataclasses.dataclass
+class Entry:
+    """One contender's part in a race."""
+
+    role: str
+    library: str
+    name: str
+    threads: int
+    timing: Timing | None = None
+    note: str = ""
+    problem: str = ""
+    """Why there is no timing."""
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return float("inf") if self.timing is None else self.timing.median
+
+
+@dataclasses.dataclass
+class Result:
+    """What came of a case."""
+
+    name: str
+    row: str
+    point: str
+    work: dict[str, Any]
+    goal: float | None
+    against_base: bool
+    threads: int
+    entries: list[Entry]
+    failures: list[str]
+    """Wrong outputs, and kernels that do not compile."""
+    traffic: dict[str, int]
+    """Bytes that have to be moved, by kind."""
+    limit: float | None = None
+    """Seconds in which the memory moves them."""
+    compile_seconds: float = 0.0
+    compiled: int = 0
+    """Kernels that had to be compiled."""
+
+    def _best(self, *roles: str) -> Entry | None:
+        timed = [entry for entry in self.entries if entry.role in roles and entry.timing is not None]
+        return min(timed, key=lambda entry: entry.seconds, default=None)
+
+    @property
+    def ours(self) -> Entry | None:
+        """What tvmdml did."""
+        return self._best("ours")
+
+    @property
+    def best(self) -> Entry | None:
+        """The best peer at its best number of threads, or the baseline."""
+        return self._best("peer", "base")
+
+    @property
+    def aside(self) -> Entry | None:
+        """The best of those that no goal speaks of."""
+        return self._best("aside")
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as fast as the best of the others."""
+        return self._ratio_to(self.best)
+
+    @property
+    def aside_ratio(self) -> float | None:
+        """The same, against those that no goal speaks of."""
+        return self._ratio_to(self.aside)
+
+    def _ratio_to(self, other: Entry | None) -> float | None:
+        return other.seconds / self.ours.seconds if self.ours and other else None
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of what the memory allows."""
+        return self.limit / self.ours.seconds if self.ours and self.limit else None
+
+    @property
+    def verdict(self) -> str:
+        """A word: ``failed``, ``no peer``, ``reached``, ``missed``; empty without a goal."""
+        if self.failures:
+            return "failed"
+        if self.goal is None:
+            return ""
+        if self.ratio is None:
+            return "no peer"
+        return "reached" if self.ratio >= self.goal else "missed"
+
+
+@dataclasses.dataclass
+class Run:
+    """All results of a run, and where they were taken."""
+
+    threads: int
+    chosen: str
+    """``quick`` or ``full``."""
+    machine: dict[str, Any] = dataclasses.field(default_factory=lambda: machine())
+    versions: dict[str, str] = dataclasses.field(default_factory=lambda: versions())
+    started: str = dataclasses.field(default_factory=lambda: _now())
+    updated: str = dataclasses.field(default_factory=lambda: _now())
+    results: list[Result] = dataclasses.field(default_factory=list)
+
+    def add(self, result: Result) -> None:
+        """Keep a result, in place of an older one of the same case."""
+        self.results = [other for other in self.results if other.name != result.name] + [result]
+        self.updated = _now()
+
+    def done(self) -> set[str]:
+        """The cases that need not be measured again."""
+        return {result.name for result in self.results if not result.failures}
+
+    def in_order(self, names: Iterable[str]) -> None:
+        """Put results in the order of the table."""
+        place = {name: i for i, name in enumerate(names)}
+        self.results.sort(key=lambda result: place.get(result.name, len(place)))
+
+
+# -- The file -----------------------------------------------------------------------------------------------------
+
+
+def write(run: Run, path: Path) -> None:
+    """Write a run beside its file and rename it into place: a reader, or a crash, never meets half of it."""
+    content = json.dumps({"schema": SCHEMA, "version": VERSION, **_as_json(run)}, indent=1)
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with open(handle, "w") as stream:
+                stream.write(content + "\n")
+            os.chmod(beside, 0o644)
+            os.replace(beside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            raise
+    except OSError as error:
+        raise InvalidArgument(message("bench file", path, f"a file that can be written ({error.strerror})")) from None
+
+
+def _as_json(run: Run) -> dict[str, Any]:
+    content = dataclasses.asdict(run)
+    for result, row in zip(run.results, content["results"], strict=True):
+        for entry, written in zip(result.entries, row["entries"], strict=True):
+            written["timing"] = entry.timing and entry.timing._asdict()
+        row.update(ratio=result.ratio, fraction_of_limit=result.fraction, verdict=result.verdict)  # for other readers
+    return content
+
+
+def read(path: Path) -> Run:
+    """The run in a file.
+
+    Raises:
+        InvalidArgument: the file is not what ``write`` writes; says why.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise _refusal(path, f"cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise _refusal(path, f"is not JSON ({error})") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise _refusal(path, f"has no schema {SCHEMA!r}")
+    if content.get("version") != VERSION:
+        raise _refusal(path, f"has version {content.get('version')!r}, and this program reads version {VERSION}")
+    try:
+        return _run(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _refusal(path, f"does not hold a run ({type(error).__name__}: {error})") from None
+
+
+def _run(content: dict[str, Any]) -> Run:
+    kept = _fields(Run, content)
+    return Run(**{**kept, "results": [_result(row) for row in kept["results"]]})
+
+
+def _result(row: dict[str, Any]) -> Result:
+    result = Result(**{**_fields(Result, row), "entries": [_entry(entry) for entry in row["entries"]]})
+    if not all(isinstance(text, str) for text in (result.name, result.row, result.point)):
+        raise TypeError("a result without a name")
+    return result
+
+
+def _entry(entry: dict[str, Any]) -> Entry:
+    timing = entry["timing"]
+    if timing is not None:
+        timing = Timing(**_fields(Timing, timing))
+        if not all(isinstance(number, (int, float)) and number >= 0 for number in timing):
+            raise TypeError("a timing that is not made of numbers")
+    return Entry(**{**_fields(Entry, entry), "timing": timing})
+
+
+def _fields(cls: Any, content: dict[str, Any]) -> dict[str, Any]:
+    names = cls._fields if hasattr(cls, "_fields") else [field.name for field in dataclasses.fields(cls)]
+    return {name: content[name] for name in names}
+
+
+def _refusal(path: Path, reason: str) -> InvalidArgument:
+    return InvalidArgument(message("bench file", f"{path}, which {reason}", "a file that `tvmdml bench --json` wrote"))
+
+
+# -- Where it was taken -------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """The processor, its cores and caches, and the system."""
+    from tvmdml import targets
+    from tvmdml.targets.cpu import host
+
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "cpu": host.model_name(),
+        "target": targets.resolve("cpu").name,
+        "cores": available,
+        "caches": _caches(Path("/sys/devices/system/cpu/cpu0/cache")),
+        "memory": _memory(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _caches(folder: Path) -> dict[str, str]:
+    """Sizes by name, such as L2: 1024K."""
+    found = {}
+    for index in sorted(folder.glob("index*")):
+        with contextlib.suppress(OSError):
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            found[f"L{level}{'' if kind == 'Unified' else kind[0].lower()}"] = size
+    return found
+
+
+def _memory() -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    return "unknown"
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that take part."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = re.sub(r"\s+", " ", importlib.metadata.version(name))
+    return found
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,218 @@
+"""From a case to its result: make the task, make everyone ready, check what they do, and let them race."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from tvmdml import _imports, compiler
+from tvmdml.bench import checks, inputs, limits, measure, peers
+from tvmdml.bench.cases import Case
+from tvmdml.bench.measure import Contender, Pace
+from tvmdml.bench.peers import Attempt
+from tvmdml.bench.results import Entry, Result, Run
+from tvmdml.bench.work import KINDS, Task
+from tvmdml.targets.cpu import threads as cpu_threads
+
+OURS = "tvmdml"
+
+
+class Options(NamedTuple):
+    """How to measure."""
+
+    pace: Pace
+    thorough: bool = False
+    """Whether to compare with every library."""
+    threads: int | None = None
+    """How many everyone may use at most."""
+    size: int | None = None
+    """Cut dimensions down to this."""
+
+
+def run(cases: Sequence[Case], into: Run, options: Options, done: Callable[[Result], None] = lambda result: None) -> None:
+    """Measure the cases one after the other; ``done`` is told of each."""
+    for case in cases:
+        result = measured(case, options)
+        into.add(result)
+        done(result)
+
+
+def measured(case: Case, options: Options) -> Result:
+    """The result of one case."""
+    if options.size is not None:
+        case = case.at_most(options.size)
+    with _threads(case.threads or options.threads) as count:
+        return _Race(case, options, count).result()
+
+
+class _Race:
+    """A case on its way to a result."""
+
+    def __init__(self, case: Case, options: Options, threads: int) -> None:
+        self._case, self._options, self._threads = case, options, threads
+        self._task = Task(case.work)
+        self._contenders: list[Contender] = []
+        self._entries: list[Entry] = []
+        self._failures: list[str] = []
+        self._compile_seconds, self._compiled = 0.0, 0
+
+    def result(self) -> Result:
+        """Measure it."""
+        case = self._case
+        self._enter_ours("ours", self._task)
+        if not self._failures:  # there is nothing to compare with a kernel that is wrong
+            if case.baseline is None:
+                self._enter_peers()
+            else:
+                self._enter_ours("base", Task(case.baseline))
+        limit = self._race() if not self._failures else None
+        return Result(
+            name=case.name,
+            row=case.row,
+            point=case.point,
+            work=case.work.as_json(),
+            goal=case.goal,
+            against_base=case.baseline is not None,
+            threads=self._threads,
+            entries=self._entries,
+            failures=self._failures,
+            traffic=self._task.traffic._asdict(),
+            limit=limit,
+            compile_seconds=self._compile_seconds,
+            compiled=self._compiled,
+        )
+
+    def _race(self) -> float | None:
+        """Time all who entered, and the memory beside them; returns the limit."""
+        bounds = limits.contenders(self._task.traffic, self._threads)
+        timings = measure.race([*self._contenders, *bounds], self._options.pace)
+        entered = [entry for entry in self._entries if not entry.problem]
+        entered += [Entry(bound.role, bound.library, bound.name, bound.threads) for bound in bounds]
+        for entry, timing in zip(entered, timings, strict=True):
+            entry.timing = timing
+        self._entries += entered[len(self._contenders) :]
+        return limits.seconds(list(zip(bounds, timings[len(self._contenders) :], strict=True)))
+
+    def _enter_ours(self, role: str, task: Task) -> None:
+        entry = Entry(role, OURS, task.work.door, self._threads)
+        before, start = compiler.compiled_count, time.perf_counter()
+        try:
+            attempt = ours(task)
+        except Exception as error:  # a defect in one kernel is no reason to stop: the row says what it was
+            self._fail(entry, f"{type(error).__name__}: {error}")
+            return
+        if compiled := compiler.compiled_count - before:
+            self._compiled += compiled
+            self._compile_seconds += time.perf_counter() - start
+        self._enter(entry, attempt, checks.ours(task, attempt.results()))
+
+    def _enter_peers(self) -> None:
+        case, every = self._case, self._threads
+        for peer in peers.of(case.work, self._options.thorough, case.rivals):
+            library = peers.LIBRARIES[peer.library]
+            counts = sorted({1, every}) if library.threaded else [1]
+            for threads in counts:
+                entry = Entry("aside" if library.aside else "peer", peer.library, peer.name, threads, note=peer.note)
+                try:
+                    attempt = peer.make(self._task, threads)
+                    attempt.prepare()
+                    problem = checks.peer(self._task, attempt.results())
+                except Exception as error:  # a library that lacks a type, or an older one that lacks the operator
+                    entry.problem = f"cannot: {' '.join(str(error).split())[:200] or type(error).__name__}"
+                    self._entries.append(entry)
+                    continue
+                self._enter(entry, attempt, problem)
+
+    def _enter(self, entry: Entry, attempt: Attempt, problem: str) -> None:
+        if problem:
+            self._fail(entry, problem)
+            return
+        self._entries.append(entry)
+        self._contenders.append(Contender(entry.role, entry.library, entry.name, entry.threads, attempt.call, attempt.prepare))
+
+    def _fail(self, entry: Entry, problem: str) -> None:
+        entry.problem = problem
+        self._entries.append(entry)
+        self._failures.append(f"{entry.library} {entry.name}: {problem}")
+
+
+def ours(task: Task) -> Attempt:
+    """Tvmdml made ready for a task, by the door that its work names; compiles the kernel."""
+    return _DOORS[task.work.door](task)
+
+
+def _bound(task: Task) -> Attempt:
+    operator = compiler.compile(task.desc)
+    if task.work.in_place:
+        x = inputs.like(task.x)
+        call, outputs = operator.bind(x, x), [x]
+    else:
+        outputs = task.outputs()
+        call = operator.bind(task.input, *outputs)
+    return _writing(call, outputs)
+
+
+def _operator(task: Task) -> Attempt:
+    outputs = task.outputs()
+    return _writing(partial(compiler.compile(task.desc), task.input, *outputs), outputs)
+
+
+def _function(task: Task) -> Attempt:
+    call = KINDS[task.work.operator].function(task)
+    call()  # makes the plan, and compiles
+
+    def results() -> tuple[inputs.Array, ...]:
+        found = call()
+        return found if isinstance(found, tuple) else (found,)
+
+    return Attempt(call, results)
+
+
+_DOORS = {"bound": _bound, "operator": _operator, "function": _function}
+
+
+def _writing(call: Callable[[], object], outputs: Sequence[inputs.Array]) -> Attempt:
+    def results() -> tuple[inputs.Array, ...]:
+        call()
+        return tuple(outputs)
+
+    return Attempt(call, results)
+
+
+# -- Around a run -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def fresh_kernels() -> Iterator[None]:
+    """Kernels are compiled anew, in a folder of their own: the time that takes is part of what is reported."""
+    with tempfile.TemporaryDirectory(prefix="tvmdml-bench-") as folder, _variable("TVMDML_CACHE_DIR", folder):
+        _imports.tvm()  # loading the compiler is not compiling
+        yield
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[int]:
+    """Let everyone use at most so many threads; gives the number there are."""
+    if count is None:
+        yield cpu_threads.thread_count()
+        return
+    with _variable("TVMDML_NUM_THREADS", str(count)):
+        yield count
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,75 @@
+"""Models of one node for ONNX Runtime and kernels of one operator for TVM, each with its arrays bound to it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tvmdml import _imports, targets
+from tvmdml.bench.inputs import Array
+
+_IR_VERSION = 10  # of the model file; every runtime that knows the operator sets used here reads it
+
+
+def onnx_session(
+    operator: str,
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+    threads: int,
+    opset: int = 22,
+    constants: Mapping[str, Array] | None = None,
+    **attributes: Any,
+) -> Callable[[], object]:
+    """A call that runs one ONNX operator from bound inputs into bound outputs.
+
+    Its threads are left to spin between calls, as they do by default: that is what makes a second call quick.
+    """
+    onnx, runtime = importlib.import_module("onnx"), importlib.import_module("onnxruntime")
+    helper = onnx.helper
+    constants = constants or {}
+
+    def info(name: str, array: Array) -> Any:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+    graph = helper.make_graph(
+        [helper.make_node(operator, [*inputs, *constants], list(outputs), **attributes)],
+        "one",
+        [info(name, array) for name, array in inputs.items()],
+        [info(name, array) for name, array in outputs.items()],
+        initializer=[onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
+    session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(array))
+    for name, array in outputs.items():
+        # A view of the array's memory: the runtime would make a copy of a small one otherwise, and write there.
+        element = helper.np_dtype_to_tensor_dtype(array.dtype)
+        binding.bind_output(name, "cpu", 0, element, array.shape, array.ctypes.data)
+
+    class Bound(partial):  # type: ignore[type-arg] # as quick to call as the method itself
+        kept = (inputs, outputs)  # the binding has their addresses, and no reference to them
+
+    return Bound(session.run_with_iobinding, binding)
+
+
+def topi_kernel(
+    write: Callable[[Any, Any], Sequence[Any]], inputs: Sequence[Array], outputs: Sequence[Array]
+) -> Callable[[], object]:
+    """A call that runs an operator of TVM's library, compiled for this processor; ``write(topi, placeholder)`` describes it."""
+    tvm = _imports.tvm()
+    te, topi = importlib.import_module("tvm.te"), importlib.import_module("tvm.topi")
+    cpu: Any = targets.resolve("cpu")
+    machine = importlib.import_module("tvmdml.targets.cpu")._tvm_target(cpu.processor)
+    placeholders = [te.placeholder(array.shape, array.dtype.name) for array in inputs]
+    with machine:
+        results = write(topi, *placeholders)
+        module = tvm.IRModule({"main": te.create_prim_func([*placeholders, *results])})
+        entry = tvm.compile(module, target=machine).jit()["main"]
+    arrays = [_imports.tvm_ffi().from_dlpack(array) for array in (*inputs, *outputs)]
+    return partial(entry, *arrays)

@@ -1,0 +1,220 @@
+"""``Work``: one operator on one shape, type and input. What it is as a descriptor, and how many bytes it must move."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tvmdml
+from tvmdml.bench import inputs
+from tvmdml.bench.inputs import Array, Sizes
+from tvmdml.operators import Operator
+from tvmdml.tensors import TensorDesc
+
+NO_BOUND = (-(2**31), 2**31 - 1)
+
+Attribute = int | float | str
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a contender is to do."""
+
+    operator: str
+    """DirectML's name."""
+    sizes: Sizes
+    dtype: str = "float32"
+    data: str = "normal"
+    """One of ``inputs.FILLS``; empty for no input."""
+    layout: str = "packed"
+    """One of ``inputs.LAYOUTS``: the input's. Without an input, the output's."""
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    in_place: bool = False
+    door: str = "bound"
+    """How it is called: ``bound`` (converted once), ``operator`` (arrays checked each time) or ``function`` (results allocated)."""
+
+    def __getitem__(self, name: str) -> Any:
+        """An attribute."""
+        return dict(self.attributes)[name]
+
+    def at_most(self, size: int) -> Work:
+        """The same work on dimensions cut down to a size."""
+        sizes = tuple(min(n, size) for n in self.sizes)
+        attributes = tuple((name, min(value, size) if name == "k" else value) for name, value in self.attributes)
+        return dataclasses.replace(self, sizes=sizes, attributes=attributes)
+
+    def describe(self) -> Operator:
+        """The descriptor."""
+        return KINDS[self.operator].describe(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """For people and programs that read results."""
+        return {**dataclasses.asdict(self), "sizes": list(self.sizes), "attributes": dict(self.attributes)}
+
+
+class Traffic(NamedTuple):
+    """The bytes that work cannot do without, by what becomes of them."""
+
+    copied: int = 0
+    """Read and written elsewhere."""
+    rewritten: int = 0
+    """Read and written in place."""
+    read: int = 0
+    """Only read."""
+    written: int = 0
+    """Only written."""
+    zeroed: int = 0
+    """Only written, with zeros, which memory may take faster."""
+
+    @property
+    def total(self) -> int:
+        """Bytes across the bus: what is copied crosses it twice."""
+        return 2 * (self.copied + self.rewritten) + self.read + self.written + self.zeroed
+
+
+class Task:
+    """Work with its input and the outputs that are right."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.desc = work.describe()
+        self.input = inputs.filled(work.sizes, work.dtype, work.data, work.layout) if work.data else None
+        with np.errstate(all="ignore"):
+            self.expected = self.desc.reference(self.input)
+        self.traffic = KINDS[work.operator].traffic(self)
+
+    @property
+    def x(self) -> Array:
+        """The input, where there is one."""
+        assert self.input is not None
+        return self.input
+
+    def outputs(self) -> list[Array]:
+        """New arrays for the outputs, in the layouts of the descriptor."""
+        layout = "packed" if self.work.data else self.work.layout
+        return [inputs.LAYOUTS[layout](desc.sizes, desc.data_type.numpy) for desc in self.desc.outputs()]
+
+
+def _tensor(sizes: Sizes, dtype: str, layout: str = "packed") -> TensorDesc:
+    if layout == "packed":
+        return TensorDesc(dtype, sizes)
+    array = inputs.LAYOUTS[layout](sizes, dtype)
+    return TensorDesc(dtype, sizes, tuple(s // array.itemsize for s in array.strides))
+
+
+# -- Operators ----------------------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """What the bench knows about an operator."""
+
+    describe: Callable[[Work], Operator]
+    traffic: Callable[[Task], Traffic]
+    function: Callable[[Task], Callable[[], Any]]
+    """A call of the function door."""
+    any_nan: bool = False
+    """Whether a NaN may come out as any other."""
+    counted: bool = False
+    """Whether only as many rows of the second output are meant as the first one says."""
+
+
+def _round(work: Work) -> Operator:
+    return tvmdml.ElementWiseRound(
+        input_tensor=_tensor(work.sizes, work.dtype, work.layout),
+        output_tensor=_tensor(work.sizes, work.dtype),
+        rounding_mode=work["rounding_mode"],
+    )
+
+
+def _round_traffic(task: Task) -> Traffic:
+    return Traffic(rewritten=task.x.nbytes) if task.work.in_place else Traffic(copied=task.x.nbytes)
+
+
+def _top_k(work: Work) -> Operator:
+    axis, k = work["axis"], work["k"]
+    sizes = (*work.sizes[:axis], k, *work.sizes[axis + 1 :])
+    return tvmdml.TopK1(
+        input_tensor=_tensor(work.sizes, work.dtype, work.layout),
+        output_value_tensor=_tensor(sizes, work.dtype),
+        output_index_tensor=_tensor(sizes, "uint32"),
+        axis=axis,
+        k=k,
+        axis_direction=work["axis_direction"],
+    )
+
+
+def _top_k_traffic(task: Task) -> Traffic:
+    return Traffic(read=task.x.nbytes, written=sum(output.nbytes for output in task.expected))
+
+
+def _nonzero(work: Work) -> Operator:
+    return tvmdml.NonzeroCoordinates(
+        input_tensor=_tensor(work.sizes, work.dtype, work.layout),
+        output_count_tensor=_tensor((1,), "uint32"),
+        output_coordinates_tensor=_tensor((int(np.prod(work.sizes)), len(work.sizes)), "uint32"),
+    )
+
+
+def _nonzero_traffic(task: Task) -> Traffic:
+    count = int(task.expected[0][0])
+    return Traffic(read=task.x.nbytes, written=4 * (count * task.x.ndim + 1))
+
+
+def _diagonal(work: Work) -> Operator:
+    layout = work.layout
+    return tvmdml.DiagonalMatrix1(
+        input_tensor=_tensor(work.sizes, work.dtype, layout) if work.data else None,
+        output_tensor=_tensor(work.sizes, work.dtype, "packed" if work.data else layout),
+        value_data_type=work.dtype,  # type: ignore[arg-type] # a name is as good as the member
+        value=work["value"],
+        diagonal_fill_begin=work["begin"],
+        diagonal_fill_end=work["end"],
+    )
+
+
+def _diagonal_traffic(task: Task) -> Traffic:
+    """What stands outside of the band is copied, or zero; what stands in it is the value."""
+    *batch, height, width = task.work.sizes
+    rows = np.arange(height)
+    begin, end = (np.clip(rows + task.work[bound], 0, width) for bound in ("begin", "end"))
+    band = int((end - begin).sum())
+    size = int(np.prod(batch, dtype=np.int64)) * task.expected[0].itemsize
+    rest, filled = size * (height * width - band), size * band
+    parts = {"copied" if task.work.data else "zeroed": rest}
+    into = "zeroed" if task.work["value"] == 0 else "written"
+    parts[into] = parts.get(into, 0) + filled
+    return Traffic(**parts)
+
+
+def _round_function(task: Task) -> Callable[[], Any]:
+    mode = task.work["rounding_mode"]
+    # The default is left out, as everybody leaves it out.
+    return partial(tvmdml.round, task.x, **({} if mode == "halves_to_nearest_even" else {"rounding_mode": mode}))
+
+
+def _top_k_function(task: Task) -> Callable[[], Any]:
+    attributes: dict[str, Any] = dict(task.work.attributes)
+    return partial(tvmdml.top_k, task.x, attributes.pop("k"), **attributes)
+
+
+def _nonzero_function(task: Task) -> Callable[[], Any]:
+    return partial(tvmdml.nonzero_coordinates, task.x, trim=False)
+
+
+def _diagonal_function(task: Task) -> Callable[[], Any]:
+    work = task.work
+    form: dict[str, Any] = {} if work.data else {"sizes": work.sizes, "dtype": work.dtype}
+    band: dict[str, Any] = {"value": work["value"], "diagonal_fill_begin": work["begin"], "diagonal_fill_end": work["end"]}
+    return partial(tvmdml.diagonal_matrix, task.input, **form, **band)
+
+
+KINDS = {
+    "ELEMENT_WISE_ROUND": Kind(_round, _round_traffic, _round_function, any_nan=True),
+    "TOP_K1": Kind(_top_k, _top_k_traffic, _top_k_function),
+    "NONZERO_COORDINATES": Kind(_nonzero, _nonzero_traffic, _nonzero_function, counted=True),
+    "DIAGONAL_MATRIX1": Kind(_diagonal, _diagonal_traffic, _diagonal_function),
+}

@@ -1,0 +1,77 @@
+"""Knobs: what a schedule leaves open for the machine to decide, each declared once, beside the schedule that turns it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from tvmdml.errors import InvalidArgument, message
+
+Value = int | str
+
+
+class Knob(NamedTuple):
+    """One choice that changes how fast a kernel is, and never what it computes."""
+
+    default: Value
+    """What is used where nobody says otherwise."""
+    choices: tuple[Value, ...]
+    """What a search may try. Any whole number from the smallest to the largest is legal."""
+    meaning: str
+    """What it sets, and in which unit."""
+
+
+class Knobs:
+    """An operator's knobs. ``KNOBS.now()`` gives their values as attributes."""
+
+    def __init__(self, operator: str, **knobs: Knob) -> None:
+        self.operator = operator
+        self.knobs: Mapping[str, Knob] = MappingProxyType(knobs)
+        self._defaults = SimpleNamespace(**{name: knob.default for name, knob in knobs.items()})
+
+    def now(self) -> Any:
+        """The values in force: the defaults, but where ``using`` says otherwise.
+
+        Raises:
+            InvalidArgument: ``using`` names a knob that is not there, or a value that it cannot take.
+        """
+        given = _in_force.get(self.operator)
+        return self._overridden(given) if given else self._defaults
+
+    def _overridden(self, given: Mapping[str, Value]) -> SimpleNamespace:
+        values = dict(vars(self._defaults))
+        for name, value in given.items():
+            if name not in self.knobs:
+                raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(self.knobs)))
+            choices = self.knobs[name].choices
+            if not _legal(value, choices):
+                raise InvalidArgument(message(f"{self.operator} knob {name}", repr(value), ", ".join(map(repr, choices))))
+            values[name] = value
+        return SimpleNamespace(**values)
+
+
+def _legal(value: object, choices: tuple[Value, ...]) -> bool:
+    numbers = [c for c in choices if isinstance(c, int)]
+    if isinstance(value, int) and not isinstance(value, bool) and numbers:
+        return min(numbers) <= value <= max(numbers)
+    return not isinstance(value, bool) and value in choices
+
+
+_in_force: Mapping[str, Mapping[str, Value]] = {}
+
+
+@contextlib.contextmanager
+def using(**operators: Mapping[str, Value]) -> Iterator[None]:
+    """Operators that are compiled meanwhile use these values: ``with knobs.using(top_k={"algorithm": "sort"}):``.
+
+    It holds for ``tvmdml.compile`` in the whole process. A function may have its kernel from before.
+    """
+    global _in_force
+    before = _in_force
+    _in_force = {**before, **{name: {**before.get(name, {}), **values} for name, values in operators.items()}}
+    try:
+        yield
+    finally:
+        _in_force = before

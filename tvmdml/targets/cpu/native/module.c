@@ -1,0 +1,77 @@
+/* `tvmdml.targets.cpu._native`: the module. */
+#include "native.h"
+
+PyObject *ndarray, *empty, *to_error;
+
+/* connect(ndarray, empty, to_error, addresses): what is found only when the program runs. */
+static PyObject *connect(PyObject *Py_UNUSED(module), PyObject *arguments) {
+    PyObject *type, *new_array, *error;
+    unsigned long long call, move, set, say, release;
+    if (!PyArg_ParseTuple(arguments, "OOO(KKKKK)", &type, &new_array, &error, &call, &move, &set, &say, &release)) return NULL;
+    ffi.call = (int (*)(void *, ffi_any *, int32_t, ffi_any *))(uintptr_t)call;
+    ffi.move_error = (void (*)(void **))(uintptr_t)move;
+    ffi.set_error = (void (*)(void *))(uintptr_t)set;
+    ffi.say_error = (void (*)(const char *, const char *))(uintptr_t)say;
+    ffi.release = (int (*)(void *))(uintptr_t)release;
+    Py_XSETREF(ndarray, Py_NewRef(type));
+    Py_XSETREF(empty, Py_NewRef(new_array));
+    Py_XSETREF(to_error, Py_NewRef(error));
+    Py_RETURN_NONE;
+}
+
+/* inspect(array): how this file sees an array, to be compared with how NumPy does. */
+static PyObject *inspect(PyObject *Py_UNUSED(module), PyObject *object) {
+    const array_t *array = (const array_t *)object;
+    if (array->rank < 0 || array->rank > MOST_RANK) Py_RETURN_NONE; /* surely not */
+    PyObject *shape = PyTuple_New(array->rank), *strides = PyTuple_New(array->rank);
+    for (int d = 0; shape != NULL && strides != NULL && d < array->rank; d++) {
+        PyTuple_SET_ITEM(shape, d, PyLong_FromSsize_t(array->shape[d]));
+        PyTuple_SET_ITEM(strides, d, PyLong_FromSsize_t(array->strides[d]));
+    }
+    return Py_BuildValue("KNNiccOO", (unsigned long long)(uintptr_t)array->data, shape, strides,
+                         array->dtype->number, array->dtype->kind, array->dtype->byte_order, array->flags & ALIGNED ? Py_True : Py_False,
+                         array->flags & WRITEABLE ? Py_True : Py_False);
+}
+
+static PyObject *set_limit(PyObject *Py_UNUSED(module), PyObject *threads) {
+    long limit = PyLong_AsLong(threads);
+    if (limit == -1 && PyErr_Occurred()) return NULL;
+    pool_set_limit((int)limit);
+    Py_RETURN_NONE;
+}
+
+static PyObject *started(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none)) {
+    return PyLong_FromLong(pool_started());
+}
+
+static PyMethodDef functions[] = {
+    {"connect", connect, METH_VARARGS, PyDoc_STR("Give what is found only when the program runs.")},
+    {"inspect", inspect, METH_O, PyDoc_STR("Address, shape, strides, the type's number, kind and byte order, aligned, writeable.")},
+    {"set_limit", set_limit, METH_O, PyDoc_STR("How many threads a launch may use.")},
+    {"started", started, METH_NOARGS, PyDoc_STR("How many threads the pool has.")},
+    {0},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_native",
+    .m_doc = PyDoc_STR("The thread pool, and launches without Python."),
+    .m_size = -1,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyTypeObject *types[] = {&launch_type, &bound_type, &fit_type, &plans_type};
+    const char *names[] = {"Launch", NULL, "Fit", "Plans"};
+    if (pool_init() != 0 || scratch_init() != 0) return PyErr_NoMemory();
+    PyObject *module = PyModule_Create(&definition);
+    for (int i = 0; module != NULL && i < 4; i++) {
+        if (PyType_Ready(types[i]) < 0 || (names[i] && PyModule_AddObjectRef(module, names[i], (PyObject *)types[i]) < 0)) {
+            Py_CLEAR(module);
+        }
+    }
+    PyObject *pool = PyLong_FromVoidPtr((void *)(uintptr_t)pool_launch);
+    if (module != NULL && (pool == NULL || PyModule_AddObjectRef(module, "LAUNCH", pool) < 0)) Py_CLEAR(module);
+    Py_XDECREF(pool);
+    return module;
+}

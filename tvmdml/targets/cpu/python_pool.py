@@ -1,0 +1,197 @@
+"""The thread pool in Python, for where the C extension was not built.
+
+A kernel's parallel loop calls a C function pointer; here that pointer leads back into Python, to a pool of ordinary threads. It
+works from any number of calling threads, sleeps when idle, and starts afresh in a forked child. Handing work over costs about
+100 microseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import operator
+import os
+import queue
+import threading
+from typing import Any
+
+from tvmdml.errors import DeviceError
+from tvmdml.targets import Launcher
+from tvmdml.targets.cpu.threads import thread_count
+
+
+class _Group(ctypes.Structure):
+    """``TVMParallelGroupEnv``: what a task learns about the others."""
+
+    _fields_ = (("sync_handle", ctypes.c_void_p), ("num_task", ctypes.c_int32))
+
+
+_TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Group), ctypes.c_void_p)
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+
+
+class _Job:
+    """One parallel loop: tasks 0 to count - 1, each claimed by whichever thread comes first, the caller's among them."""
+
+    def __init__(self, address: int, data: int, count: int) -> None:
+        self._task = _TASK(address)
+        self._group = ctypes.pointer(_Group(None, count))
+        self._data = data
+        self._count = count
+        self._claims = itertools.count()
+        self._ended = itertools.count(1)
+        self.failed = False
+        self.finished = threading.Lock()
+        self.finished.acquire()
+
+    def work(self) -> None:
+        """Run tasks until none is left to claim."""
+        while (task := next(self._claims)) < self._count:
+            if self._task(task, self._group, self._data) != 0:
+                self.failed = True
+            if next(self._ended) == self._count:
+                self.finished.release()
+
+
+class _Call:
+    """A kernel's launch on behalf of the main thread."""
+
+    def __init__(self, launcher: Launcher, arguments: tuple[Any, ...]) -> None:
+        self._launcher = launcher
+        self._arguments = arguments
+        self._claims = itertools.count()
+        self._error: BaseException | None = None
+        self.finished = threading.Lock()
+        self.finished.acquire()
+
+    def work(self) -> None:
+        """Run it, once, however often it was handed over."""
+        if next(self._claims) == 0:
+            try:
+                self._launcher(*self._arguments)
+            except BaseException as error:  # it belongs to the thread that waits
+                self._error = error
+            self.finished.release()
+
+    def result(self) -> None:
+        """Raise what the launch raised."""
+        if self._error is not None:
+            raise self._error
+
+
+class _Pool:
+    """Threads that wait for work."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[_Job | _Call] = queue.SimpleQueue()
+        self._started = 0
+        self._lock = threading.Lock()
+        self._inside = threading.local()
+
+    def launch(self, address: int, data: int, count: int) -> None:
+        """Run a kernel's tasks; 0 means as many as there are threads."""
+        threads = thread_count()
+        count = count if count > 0 else threads
+        job = _Job(address, data, count)
+        helped = min(count, threads)
+        nested = getattr(self._inside, "tasks", False)
+        if helped > 1 and not nested:
+            self._start(helped)  # not one less: the caller may be a worker itself, with a call of the main thread's
+            for _ in range(helped - 1):
+                self._work.put(job)
+        self._inside.tasks = True
+        try:
+            job.work()
+        finally:
+            self._inside.tasks = nested
+        job.finished.acquire()
+        if job.failed:
+            raise DeviceError("a part of a parallel kernel failed")
+
+    def call(self, call: _Call) -> None:
+        """Have a worker make a call, and wait for it. Whatever is raised meanwhile is raised when the call is over."""
+        if not self._start(1):  # the system gives no more threads
+            call.work()
+            return call.result()
+        waited: list[bool] = []
+        interrupt: BaseException | None = None
+        while not waited:
+            try:
+                self._work.put(call)
+                # One step for the interpreter: there is no moment at which the call was waited for and nobody knows.
+                waited.extend(map(_acquire, (call.finished,)))
+            except BaseException as error:  # a signal's handler may raise what it likes
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
+        return call.result()
+
+    def _start(self, count: int) -> int:
+        """Have at least this many workers, if the system gives them; returns how many there are."""
+        if self._started < count:
+            with self._lock:
+                try:
+                    for _ in range(count - self._started):
+                        threading.Thread(target=self._run, name="tvmdml", daemon=True).start()
+                        self._started += 1
+                except RuntimeError:  # it gives no more: those there are do the work, or the caller does
+                    pass
+        return self._started
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            self._inside.tasks = isinstance(work, _Job)  # a task runs a loop of its own alone; a call may hand one over
+            work.work()
+
+
+_acquire = operator.methodcaller("acquire")
+_pool = _Pool()
+
+
+def _renew() -> None:
+    """A forked child has none of its parent's threads."""
+    global _pool
+    _pool = _Pool()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+_failures = threading.local()
+
+
+def _launch(address: int, data: int, count: int) -> int:
+    """``TVMBackendParallelLaunch``. Nothing may unwind into the kernel: what is raised here is raised when the kernel is over."""
+    try:
+        _pool.launch(address, data, count)
+    except BaseException as error:
+        _failures.error = error
+    return 0
+
+
+_pointer = _LAUNCH(_launch)
+ADDRESS = ctypes.cast(_pointer, ctypes.c_void_p).value or 0
+"""``TVMBackendParallelLaunch``."""
+
+
+def shielded(launcher: Launcher) -> Launcher:
+    """A launcher of a parallel kernel that a signal cannot hurt.
+
+    Python runs signal handlers in the main thread, after any line, so also in the pool's own lines while a kernel waits on them: an
+    exception from there has nowhere to go. The main thread has another make the call, and is the one that waits.
+    """
+
+    def launch(*arguments: Any) -> None:
+        _failures.error = None
+        launcher(*arguments)
+        if _failures.error is not None:
+            raise _failures.error
+
+    def run(*arguments: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            _pool.call(_Call(launch, arguments))
+        else:
+            launch(*arguments)
+
+    return run
