@@ -26,7 +26,7 @@ from tvmdml.targets.cpu import CpuTarget
 
 FLOATS = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64)
 STREAMED: dict[str, Any] = {"stream_bytes": 1, "aligned_elements": 1}
-TASKS: dict[str, Any] = {"task_bytes": 1}
+TASKS: dict[str, Any] = {"task_elements": 1}
 # A way: the target, threads, knobs, the layouts of input and output; no output is in place.
 VARIANTS: dict[str, tuple[str, int, dict[str, Any], str, str | None]] = {
     "lines": ("cpu", 1, {}, "packed", "packed"),

@@ -44,7 +44,7 @@ import numpy as np, tvmdml
 from tvmdml import knobs
 from tvmdml.targets.cpu import CpuTarget, threads
 CpuTarget.handover = lambda self: 1
-small = knobs.using(element_wise_round={"task_bytes": 1}, nonzero_coordinates={"task_elements": 1})
+small = knobs.using(element_wise_round={"task_elements": 1}, nonzero_coordinates={"task_elements": 1})
 small.__enter__()
 x = np.arange(300_000, dtype="float32") / 4
 expected = np.rint(x)

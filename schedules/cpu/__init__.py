@@ -13,12 +13,14 @@ from tvmdml import tensorir as T
 from tvmdml.targets import Target
 
 
-def split(total: int, target: Target, least: int) -> int:
+def split(total: int, target: Target, least: int, per_thread: int = 1) -> int:
     """Into how many tasks to cut ``total`` units of work, each of at least ``least``: 1 where threads would not pay.
 
-    ``least`` is for threads that are handed work at once; for others it counts as many times as they take longer.
+    ``least`` is for threads that are handed work at once; for others it counts as many times as they take longer. Several tasks
+    ``per_thread`` let one that comes late do its share of what is left.
     """
-    return max(1, min(target.tasks(), total // (least * target.handover())))
+    threads = target.tasks()
+    return max(1, min(threads * per_thread if threads > 1 else 1, total // (least * target.handover())))
 
 
 def unit_step(step: int) -> int:

@@ -42,10 +42,10 @@ class ColumnLists:
         """The position (int64) that a column has at a place."""
         return T.cast(T.cast(self.positions[self.base + place * self.columns + column], "uint32"), "int64")
 
-    def _load(self, source: Any, start: Any, step: Any, i: Any, v: int) -> Any:
+    def _load(self, source: Any, start: Any, step: Any, i: Any, v: Any) -> Any:
         return self.order.key(source[T.run(start + i * step + v * self.lanes, self.lanes)])
 
-    def _insert(self, key: Any, i: Any, v: int, is_empty: Any) -> None:
+    def _insert(self, key: Any, i: Any, v: Any, is_empty: Any) -> None:
         """Each lane's key goes before the first smaller one of its list, and that and all behind it move down by one."""
         lanes, register = self.lanes, T.run(T.i64(0), self.lanes)
         sinking, position = T.local(self.order.word, lanes), T.local("int32", lanes)
@@ -53,8 +53,8 @@ class ColumnLists:
         T.store(position, register, T.splat(T.cast(i, "int32"), lanes))
         with T.loop(self.k) as entry:
             at = T.run(T.let(self.base + entry * self.columns + v * lanes), lanes)
-            down, down_number = T.let(sinking[register]), T.let(position[register])
-            here, here_number = T.let(self.keys[at]), T.let(self.positions[at])
+            down, down_number = T.hold(sinking[register]), T.hold(position[register])
+            here, here_number = T.hold(self.keys[at]), T.hold(self.positions[at])
             moves = key > here if is_empty is None else (key > here) | is_empty(entry)
             T.store(self.keys, at, T.Select(moves, down, here))
             T.store(self.positions, at, T.Select(moves, down_number, here_number))

@@ -44,13 +44,14 @@ class Selection:
             (self.order.word, tasks * room),
             ("uint32", tasks * room),
             ("int32", tasks * room),
+            ("uint32", tasks * room),
             (self.order.word, tasks * bests),
         )
 
     def declare(self, f: T.Function) -> None:
         """Take the scratch as parameters."""
         self.keys, self.positions = f.buffer("keys", self.order.word), f.buffer("positions", "uint32")
-        self.ranks = f.buffer("ranks", "int32")
+        self.ranks, self.ordered = f.buffer("ranks", "int32"), f.buffer("ordered", "uint32")
         self.bests = f.buffer("bests", self.order.word)
 
     def begin(self, task: Any, room: Any, bests: Any, fold: Any, k: Any) -> None:
@@ -213,7 +214,7 @@ class Selection:
             self.open.set(T.const(0, "int32"))
 
     def _a_few_more(self) -> Any:
-        return T.let(self.k + T.truncdiv(self.k, T.i64(4)))
+        return T.let(self.k + T.truncdiv(self.k, T.i64(4)) + 4)
 
     def _kth(self, buffer: Any, base: Any, count: Any, enough: Any) -> tuple[Any, Any]:
         """The largest key that at least K of so many keys reach, by halving the range from their least to their most.
@@ -239,11 +240,11 @@ class Selection:
 
     def _count(self, buffer: Any, base: Any, count: Any, holds: Any) -> Any:
         """Of how many keys something holds that does not hold of the least key, which fills the last register."""
-        found = T.Variable("int64", T.i64(0))
+        found = T.Variable("int32", T.const(0, "int32"))
         with T.loop(T.let(T.truncdiv(count + (self.lanes - 1), T.i64(self.lanes)))) as b:
             word = self.leaves.bits(holds(buffer[T.run(base + b * self.lanes, self.lanes)]))
-            found.set(found.value + T.cast(T.popcount(word), "int64"))
-        return found.value
+            found.set(found.value + T.cast(T.popcount(word), "int32"))
+        return T.cast(found.value, "int64")
 
     def _fill_register(self, buffer: Any, base: Any, count: Any) -> None:
         """Keys behind the last up to a whole register: none goes before them."""
@@ -253,7 +254,14 @@ class Selection:
 
     # -- Putting in order -----------------------------------------------------------------------------------------
 
-    def rank(self) -> None:
+    def put_in_order(self) -> None:
+        """Write the positions of what was collected to ``ordered``, the best first."""
+        self._rank()
+        with T.loop(T.let(self.count.value)) as i:
+            place = T.let(T.cast(self.ranks[self.base + i], "int64"))
+            T.store(self.ordered, self.base + place, self.positions[self.base + i])
+
+    def _rank(self) -> None:
         """Write to ``ranks``, for each element collected, how many of them go before it."""
         lanes = self.lanes
         count = self.count.value

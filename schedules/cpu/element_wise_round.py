@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "element_wise_round",
-    task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for a task of its own"),
+    task_elements=Knob(1 << 15, (1, *(1 << n for n in range(10, 24))), "least elements for a task of its own"),
+    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks for each thread"),
     stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),
     aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "length from which on a run is aligned first"),
 )
@@ -35,7 +36,7 @@ def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
     sizes, (steps_in, steps_out) = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps_in or (1,), steps_out or (1,)
     size = result.element_count * result.data_type.itemsize
-    tasks = split(size, target, knobs.task_bytes)
+    tasks = split(result.element_count, target, knobs.task_elements, knobs.tasks_per_thread)
     writer = _Writer(
         desc,
         Leaves(target),

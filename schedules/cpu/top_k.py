@@ -36,6 +36,7 @@ KNOBS = Knobs(
     "top_k",
     algorithm=Knob("auto", ("auto", "columns", "rank", "select", "sort"), "the way; auto goes by length and K"),
     columns_k=Knob(16, _POWERS[:7], "the largest K for sorted lists in lanes"),
+    column_lines=Knob(16, (1, 2, 4, 8, 16, 32), "most cache lines of neighbours that have their lists filled together"),
     rank_length=Knob(64, _POWERS[3:10], "the longest row that is ranked as a whole"),
     rank_k=Knob(256, _POWERS[:12], "the most elements that are put in order by rank; more are sorted"),
     sort_share=Knob(6, (1, 2, 4, 6, 8, 12, 16), "a row is sorted as a whole where it has at most this many times K elements"),
@@ -44,6 +45,7 @@ KNOBS = Knobs(
     room_per_k=Knob(4, (2, 3, 4, 6, 8), "elements collected before they are cut back, for each of the K"),
     digit_bits=Knob(11, (6, 8, 11), "bits of a key that a pass of the radix sort looks at"),
     task_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements for a task of its own"),
+    tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks for each thread"),
     part_elements=Knob(1 << 14, (1, *_POWERS[8:]), "least elements of a row for each of the tasks that share it"),
 )
 _LEAST_ROOM = 256
@@ -80,13 +82,15 @@ def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
     dense = along[0] == 1 or length == 1
     neighbours = sizes[-1] if not dense and steps[0][-1] == 1 else 1
     way = choose(length, k, neighbours // order.lanes, knobs)
-    lists = ColumnLists(order, Leaves(target), 1 << min(2, (max(1, neighbours // order.lanes)).bit_length() - 1))
+    # As many neighbours at a time as there are, but some for every thread: long pieces are read faster.
+    lines = max(1, min(knobs.column_lines, neighbours // order.lanes, rows // (order.lanes * 2 * target.tasks())))
+    lists = ColumnLists(order, Leaves(target), 1 << (lines.bit_length() - 1))
     together = lists.columns if way == "columns" else min(order.lanes, neighbours)  # rows that are gone through or copied together
     groups = (rows // sizes[-1]) * -(-sizes[-1] // together)
     parts = 1
     if way == "select" and dense and rows < target.tasks():
         parts = min(split(length, target, max(knobs.part_elements, k)), target.tasks() // rows)
-    tasks = min(groups, split(source.element_count, target, knobs.task_elements))
+    tasks = min(groups, split(source.element_count, target, knobs.task_elements, knobs.tasks_per_thread))
 
     # A chunk is long, but there are enough of them for the bound.
     piece = length // parts
@@ -283,11 +287,9 @@ class _Writer:
             self._emit_sorted(entry, source, start, at)
             return
         value_start, index_start = (T.let(T.dot(at, s)) for s in self.row_steps[1:])
-        chosen.rank()
-        with T.loop(T.let(chosen.count.value)) as j:
-            place = T.let(T.cast(chosen.ranks[chosen.base + j], "int64"))
-            with T.when(place < self.k):
-                self._emit(chosen.positions[chosen.base + j], place, source, start, value_start, index_start)
+        chosen.put_in_order()
+        with T.loop(self.k) as j:
+            self._emit(chosen.ordered[chosen.base + j], j, source, start, value_start, index_start)
 
     def _emit_sorted(self, entry: Any, source: Any, start: Any, at: list[Any]) -> None:
         value_start, index_start = (T.let(T.dot(at, s)) for s in self.row_steps[1:])

@@ -1,8 +1,9 @@
 """Timing contenders against each other: in one process, in turns, so that whatever slows the machine down slows all of them.
 
 A round takes one sample of every contender, and every other round goes backwards. A sample is as many calls as fill a
-millisecond, after some that are not timed. Before each, the process waits until it is quiet: PyTorch's and ONNX Runtime's threads
-spin for up to 30 ms after a call, which is their good right between their own calls, and would take a core from the next one.
+millisecond, after some that are not timed: everybody's threads are awake by then. Before each, the process waits until it is quiet:
+PyTorch's and ONNX Runtime's threads spin for up to 30 ms after a call, which is their good right between their own calls, and would
+take a core from the next one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ FULL = Pace(rounds=25, budget=4.0)
 
 SAMPLE = 0.001
 """Seconds that a sample lasts, at least."""
+WARM_UP = 0.006
+"""Seconds of calls that are not timed. A system may take some milliseconds to give a thread that slept a processor of its own."""
 QUIET = 0.005
 """Seconds in which the process must do nothing before a sample. The system counts processor time by ticks of up to 4 ms."""
 PATIENCE = 0.2
@@ -129,7 +132,9 @@ def _calls(contender: Contender) -> int:
 def _sample(contender: Contender, calls: int) -> float:
     contender.prepare()
     settle()
-    contender.run(max(1, calls // 8))
+    end = time.perf_counter() + WARM_UP
+    while time.perf_counter() < end:
+        contender.run(max(1, calls // 8))
     return _timed(contender, calls) / calls
 
 

@@ -10,6 +10,7 @@
 #include "pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,6 +22,9 @@ enum {
     MOST_CLAIMS = 65535, /* a ticket counts them in 16 bits */
     MOST_THREADS = 1024,
     SPIN_NANOSECONDS = 20000, /* about what it costs to put a thread to sleep and wake it again */
+    /* How long a worker stays awake for the next launch. A kernel of 100 us that woke one up is over before it has come: it then has
+       to be there for the next such kernel, or no launch in a row of them would ever have help. */
+    AWAKE_NANOSECONDS = 1000000,
     PAUSES = 32,              /* between looks at the clock */
     LINE = 128,               /* two cache lines: processors fetch them in pairs */
 };
@@ -131,15 +135,18 @@ static bool work_anywhere(void) {
     return found;
 }
 
-/* Wait until there has been a launch since `seen`: awake at first, as kernels often follow one another. */
+/* Wait until there has been a launch since `seen`: awake at first, as kernels often follow one another, though before long giving way
+   to any thread that has something to do. */
 static void wait_for_launch(uint32_t seen) {
-    int64_t until = nanoseconds() + SPIN_NANOSECONDS;
+    int64_t begin = nanoseconds(), now = begin;
     do {
         for (int i = 0; i < PAUSES; i++) {
             if (atomic_load_explicit(&pool.launches, memory_order_acquire) != seen) return;
             pause_briefly();
         }
-    } while (nanoseconds() < until);
+        if (now - begin >= SPIN_NANOSECONDS) sched_yield();
+        now = nanoseconds();
+    } while (now - begin < AWAKE_NANOSECONDS);
     pthread_mutex_lock(&pool.mutex);
     atomic_fetch_add(&pool.sleepers, 1); /* a launch after this sees a sleeper, one before it is seen below */
     while (atomic_load(&pool.launches) == seen) pthread_cond_wait(&pool.work, &pool.mutex);
