@@ -167,3 +167,35 @@ def test_pytorch_names_of_types_are_known() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     assert tvmdml.top_k(X, 1, index_dtype=torch.int64).indices.dtype == np.int64
     assert tvmdml.diagonal_matrix(sizes=(2, 2), dtype=torch.float16).dtype == np.float16
+
+
+@pytest.mark.parametrize(("k", "threads"), [(300, 2), (3000, 1), (20, 2)])
+def test_an_input_that_another_thread_writes_meanwhile_gives_positions_that_exist(k: int, threads: int) -> None:
+    run(f"""
+import os, threading, time
+os.environ["TVMDML_NUM_THREADS"] = "{threads}"
+import numpy as np, tvmdml
+x = np.ones(1 << 18, np.float32)
+over = False
+def change():
+    while not over:
+        x[:] = 1
+        x[:] = 0
+thread = threading.Thread(target=change)
+thread.start()
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    assert (tvmdml.top_k(x, {k}).indices < x.size).all()
+over = True
+thread.join()
+""")
+
+
+def test_an_interrupt_inside_of_an_argument_is_not_lost() -> None:
+    class Interrupts(int):
+        def __hash__(self) -> int:
+            raise KeyboardInterrupt
+
+    tvmdml.top_k(X, 2)
+    with pytest.raises(KeyboardInterrupt):
+        tvmdml.top_k(X, Interrupts(2))

@@ -27,7 +27,7 @@ def declared() -> list[Knobs]:
 
 def test_defaults_hold_where_nobody_says_otherwise() -> None:
     assert vars(KNOBS.now()) == {"size": 8, "way": "long"}
-    with knobs.using(other_operator={"size": 1}):
+    with knobs.using(top_k={"rank_k": 1}):
         assert vars(KNOBS.now()) == {"size": 8, "way": "long"}
 
 
@@ -50,9 +50,9 @@ def test_values_end_with_an_error_too() -> None:
     assert KNOBS.now().size == 8
 
 
-def test_numbers_between_the_choices_are_legal() -> None:
-    with knobs.using(some_operator={"size": 13}):
-        assert KNOBS.now().size == 13
+def test_an_operator_that_is_not_there_is_refused() -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"knobs\.using: given 'topk'; allowed: an operator's module"):
+        knobs.using(topk={"algorithm": "sort"}).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,7 @@ def test_numbers_between_the_choices_are_legal() -> None:
     [
         ({"speed": 1}, "some_operator knob: given 'speed'; allowed: size, way."),
         ({"size": 0}, "some_operator knob size: given 0; allowed: 1, 8, 64."),
+        ({"size": 13}, "some_operator knob size: given 13; allowed: 1, 8, 64."),
         ({"size": 65}, "some_operator knob size: given 65; allowed: 1, 8, 64."),
         ({"size": "8"}, "some_operator knob size: given '8'; allowed: 1, 8, 64."),
         ({"size": False}, "some_operator knob size: given False; allowed: 1, 8, 64."),

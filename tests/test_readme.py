@@ -18,7 +18,7 @@ def test_the_sessions_run_as_shown() -> None:
     runner = doctest.DocTestRunner()
     names: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for i, block in enumerate(blocks):
         test = doctest.DocTestParser().get_doctest(block, names, f"README block {i}", "README.md", 0)
         runner.run(test, clear_globs=False)

@@ -188,5 +188,5 @@ def test_as_many_tasks_for_each_thread_as_pay() -> None:
         found: int = schedule.kernel(nonzero_desc(TensorDesc("float32", (elements,))), target, in_place=False).scalars[0]
         return found
 
-    with knobs.using(nonzero_coordinates={"task_elements": 1000, "tasks_per_thread": 4}):
-        assert [tasks(n) for n in (1999, 2000, 3000, 5999, 6000, 9000, 12000, 10**6)] == [1, 2, 3, 3, 6, 9, 12, 12]
+    with knobs.using(nonzero_coordinates={"task_elements": 4096, "tasks_per_thread": 4}):
+        assert [tasks(n) for n in (8191, 8192, 12288, 24575, 24576, 36864, 49152, 10**6)] == [1, 2, 3, 3, 6, 9, 12, 12]

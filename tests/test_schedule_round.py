@@ -35,6 +35,9 @@ VARIANTS: dict[str, tuple[str, int, dict[str, Any], str, str | None]] = {
     "one by one": ("cpu", 1, {}, "spread", "spread"),
     "into steps": ("cpu", 1, {}, "packed", "spread"),
     "rows": ("cpu", 1, STREAMED, "padded", "padded"),
+    "tiles": ("cpu", 1, {}, "transposed", "packed"),
+    "tiles, three tasks": ("cpu", 3, TASKS, "packed", "transposed"),
+    "tiles, level 2": ("cpu:x86-64-v2", 1, {}, "transposed", "shifted"),
     "three tasks": ("cpu", 3, TASKS, "packed", "packed"),
     "three tasks, streamed": ("cpu", 3, TASKS | STREAMED, "shifted", "packed"),
     "three tasks, one by one": ("cpu", 3, TASKS, "spread", "packed"),
@@ -108,6 +111,15 @@ def test_every_length_is_rounded_to_its_end(variant: Variant, data_type: TensorD
     values = mixture(seeded(data_type), data_type, (200,))
     for length in range(1, 201):
         agrees(variant, tuple(RoundingMode)[length % 3], values[:length])
+
+
+@pytest.mark.parametrize("variant", ["tiles", "tiles, three tasks"], indirect=True)
+@types
+def test_tiles_cover_every_size(variant: Variant, data_type: TensorDataType) -> None:
+    values = mixture(seeded(data_type), data_type, (3, 50, 50))
+    for height, width in ((16, 16), (17, 16), (16, 31), (50, 33), (15, 40), (40, 15), (1, 50)):
+        agrees(variant, tuple(RoundingMode)[width % 3], values[0, :height, :width].copy())
+        agrees(variant, tuple(RoundingMode)[height % 3], values[:, :height, :width].copy())
 
 
 @pytest.mark.parametrize("variant", ["lines, aligned", "streamed", "three tasks, streamed"], indirect=True)

@@ -143,7 +143,7 @@ def test_columns_agree_for_every_kind(data_type: TensorDataType, direction: Axis
         assert_agrees(desc, target, x)
 
 
-@pytest.mark.parametrize("layout", ["padded", "spread", "shifted", "reversed axes"])
+@pytest.mark.parametrize("layout", ["padded", "spread", "shifted", "transposed", "reversed axes"])
 @pytest.mark.parametrize("variant", ["columns", "copied, selected", "copied, sorted", "select", "parts"], indirect=True)
 def test_layouts_agree(variant: Variant, layout: str) -> None:
     target, _ = variant

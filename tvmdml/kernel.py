@@ -55,7 +55,7 @@ class Kernel(NamedTuple):
             "kernel": self.name,
             "parameters": dict(self.parameters),
             "target": target,
-            "source": _source_stamp(self.module, schedules),
+            "source": _source_stamp(self.module, schedules, target.partition(":")[0]),
             "tvm": _imports.version("apache-tvm"),
             "tvm_ffi": _imports.version("apache-tvm-ffi"),
         }
@@ -67,12 +67,12 @@ def digest(manifest: dict[str, object]) -> str:
 
 
 @functools.cache
-def _source_stamp(module: str, schedules: str) -> str:
+def _source_stamp(module: str, schedules: str, kind: str) -> str:
     """A hash of all source that shapes an operator's kernels: a changed schedule never meets an old kernel."""
     package = f"tvmdml.schedules.{schedules}"
     found = importlib.util.find_spec(package)
     shared = [m.name for m in pkgutil.iter_modules(found.submodule_search_locations if found else None) if m.name.startswith("_")]
-    names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", package]
+    names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", f"tvmdml.targets.{kind}", package]
     names += [f"{package}.{name}" for name in (*sorted(shared), module)]
     stamp = hashlib.sha256()
     for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,9 +19,12 @@ class Knob(NamedTuple):
     default: Value
     """What is used where nobody says otherwise."""
     choices: tuple[Value, ...]
-    """What a search may try. Any whole number from the smallest to the largest is legal."""
+    """What it can be."""
     meaning: str
     """What it sets, and in which unit."""
+
+
+_declared: set[str] = set()
 
 
 class Knobs:
@@ -28,6 +32,7 @@ class Knobs:
 
     def __init__(self, operator: str, **knobs: Knob) -> None:
         self.operator = operator
+        _declared.add(operator)
         self.knobs: Mapping[str, Knob] = MappingProxyType(knobs)
         self._defaults = SimpleNamespace(**{name: knob.default for name, knob in knobs.items()})
 
@@ -46,17 +51,10 @@ class Knobs:
             if name not in self.knobs:
                 raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(self.knobs)))
             choices = self.knobs[name].choices
-            if not _legal(value, choices):
+            if isinstance(value, bool) or value not in choices:
                 raise InvalidArgument(message(f"{self.operator} knob {name}", repr(value), ", ".join(map(repr, choices))))
             values[name] = value
         return SimpleNamespace(**values)
-
-
-def _legal(value: object, choices: tuple[Value, ...]) -> bool:
-    numbers = [c for c in choices if isinstance(c, int)]
-    if isinstance(value, int) and not isinstance(value, bool) and numbers:
-        return min(numbers) <= value <= max(numbers)
-    return not isinstance(value, bool) and value in choices
 
 
 _in_force: Mapping[str, Mapping[str, Value]] = {}
@@ -67,8 +65,14 @@ def using(**operators: Mapping[str, Value]) -> Iterator[None]:
     """Operators that are compiled meanwhile use these values: ``with knobs.using(top_k={"algorithm": "sort"}):``.
 
     It holds for ``tvmdml.compile`` in the whole process. A function may have its kernel from before.
+
+    Raises:
+        InvalidArgument: no operator has such a name. (Names and values of knobs are looked at when a kernel is made.)
     """
     global _in_force
+    for name in operators:
+        if name not in _declared and importlib.util.find_spec(f"tvmdml.operators.{name}") is None:
+            raise InvalidArgument(message("knobs.using", repr(name), "an operator's module, such as top_k"))
     before = _in_force
     _in_force = {**before, **{name: {**before.get(name, {}), **values} for name, values in operators.items()}}
     try:

@@ -199,6 +199,14 @@ def splat(value: Any, count: int) -> Any:
     return _builder().Broadcast(value, count)
 
 
+def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - as TVM spells its expressions
+    """Lanes picked from vectors that are laid end to end."""
+    _imports.tvm()
+    from tvm import tirx
+
+    return tirx.Shuffle(vectors, indices)
+
+
 def word(value: int, bits: int) -> Any:
     """An unsigned constant of ``bits`` bits; -1 is all ones. (TVM makes 64-bit ones only up to 2**63.)"""
     value &= (1 << bits) - 1

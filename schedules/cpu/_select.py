@@ -31,8 +31,8 @@ def blocks(count: int) -> int:
 class Selection:
     """Collects, for each of several tasks, the K best elements of a row: keys and positions, in order of position."""
 
-    def __init__(self, order: Order, leaves: Leaves, chunk_vectors: int) -> None:
-        self.order, self.leaves = order, leaves
+    def __init__(self, order: Order, leaves: Leaves, chunk_vectors: int, few: bool) -> None:
+        self.order, self.leaves, self.few = order, leaves, few
         self.lanes = order.lanes
         self.vectors = chunk_vectors
         self.chunk = chunk_vectors * order.lanes
@@ -75,6 +75,9 @@ class Selection:
         self.first_bound = T.let(self._first_bound(T.let(chunks * self.lanes)))
         self.bound.set(self.first_bound)
         self._look_again(chunks, length)
+        # Fewer than K turn up only if someone writes to the row meanwhile. What is returned may then be any of the elements.
+        with T.loop(T.let(T.max(self.k - self.count.value, T.i64(0)))):
+            self.take(self.order.least(), T.cast(first, "uint32"))
 
     def collect_all(self, source: Any, start: Any, length: Any, first: Any) -> None:
         """Collect every element of a short run."""
@@ -139,7 +142,25 @@ class Selection:
             T.store(self.bests, end + i, self.bests[self.best_base + i])
         with T.loop(rounds) as r, T.loop(T.let(T.min(fold, groups - (r + 1) * fold))) as i:
             T.store(self.bests, end + i, T.max(self.bests[end + i], self.bests[self.best_base + (r + 1) * fold + i]))
+        if self.few:
+            return self._bound_among_few(end, fold)
         return self._kth(self.bests, end, fold, enough=self._a_few_more())[0]
+
+    def _bound_among_few(self, base: Any, count: Any) -> Any:
+        """The largest of a register of bests, from here and there, that K bests reach: near to the K-th, and without branches."""
+        lanes, word = self.lanes, self.order.word
+        candidates = T.hold(self.bests[T.ramp(base, T.let(T.truncdiv(count, T.i64(lanes))), lanes)])
+        reach, register = T.local(word, lanes), T.run(T.i64(0), lanes)
+        T.store(reach, register, T.splat(T.const(0, word), lanes))
+        with T.loop(count) as i:
+            reaches = T.splat(self.bests[base + i], lanes) >= candidates
+            T.store(reach, register, reach[register] + T.cast(reaches, f"{word}x{lanes}"))
+        enough = reach[register] >= T.splat(T.cast(self.k, word), lanes)
+        T.store(reach, register, T.Select(enough, candidates, T.splat(self.order.least(), lanes)))
+        bound = T.Variable(word, self.order.least())
+        with T.loop(T.i64(lanes)) as lane:
+            bound.set(T.max(bound.value, reach[lane]))
+        return bound.value
 
     def _look(self, at: Any, seen: Any) -> None:
         """Collect what reaches the bound among the next elements, but for the first ``seen``."""
@@ -163,7 +184,7 @@ class Selection:
                 self.cut()
             if self.order.bits == 32 and self.leaves.has("compress"):
                 with T.when(T.popcount(reach.value) >= T.const(DENSE, unsigned)):
-                    self._append_dense(words, reach, at)
+                    self._append_dense(reach, at)
             with T.loop_while(reach.value != T.const(0, unsigned)):
                 lowest = T.popcount((reach.value & (~reach.value + T.const(1, unsigned))) - T.const(1, unsigned))
                 number = T.let(at + T.cast(lowest, "int64"))
@@ -173,7 +194,7 @@ class Selection:
             with T.when((self.count.value >= self.k) & (self.bound.value == self.first_bound)):
                 self._demand_more(self.first_bound)
 
-    def _append_dense(self, words: Any, reach: T.Variable, at: Any) -> None:
+    def _append_dense(self, reach: T.Variable, at: Any) -> None:
         """All that a word says, a register at a time, without a branch that cannot be foretold."""
         unsigned = f"uint{self.look}"
         numbers = T.ramp(T.const(0, "int32"), T.const(1, "int32"), 16)

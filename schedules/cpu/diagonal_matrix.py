@@ -96,10 +96,19 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
 class _Writer:
     """Writes the kernel."""
 
+    itemsize: int
+    way: str
+    copied: str
+    lanes: int
+    batch_rank: int
+    steps: tuple[int, int]
+    columns: int
+    parallel: bool
+    stream: bool
+
     def __init__(self, leaves: Leaves, **choices: Any) -> None:
         self.leaves, self.parameters = leaves, tuple(choices.items())
-        self.itemsize, self.way, self.copied, self.lanes, self.batch_rank, *rest = choices.values()
-        self.steps, self.columns, self.parallel, self.stream = rest
+        self.__dict__.update(choices)
         self.unsigned = f"uint{8 * self.itemsize}"
 
     def function(self) -> PrimFunc:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.schedules.cpu import per_task, share, split, unit_step
 from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
@@ -37,11 +38,14 @@ def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
     sizes, steps_in, steps_out = sizes or (1,), steps_in or (1,), steps_out or (1,)
     size = result.element_count * result.data_type.itemsize
     tasks = split(result.element_count, target, knobs.task_elements, knobs.tasks_per_thread)
+    if (tiled := _tiled_first(sizes, steps_in, steps_out)) is not None:
+        sizes, steps_in, steps_out = ((*v[:tiled], *v[tiled + 1 : -1], v[tiled], v[-1]) for v in (sizes, steps_in, steps_out))
     writer = _Writer(
         desc,
         Leaves(target),
         rank=len(sizes),
         steps=(unit_step(steps_in[-1]), unit_step(steps_out[-1])),
+        tiled=tiled is not None,
         in_place=in_place,
         parallel=tasks > 1,
         # In place the line is in a cache already.
@@ -51,12 +55,27 @@ def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
     return Kernel("element_wise_round", "rows", writer.parameters, writer.function, scalars=(tasks, *sizes, *steps_in, *steps_out))
 
 
+def _tiled_first(sizes: tuple[int, ...], steps_in: tuple[int, ...], steps_out: tuple[int, ...]) -> int | None:
+    """The dimension whose elements are neighbours in the input, where those of the last are so in the output alone."""
+    if steps_out[-1] != 1 or steps_in[-1] == 1 or sizes[-1] < SIDE:
+        return None
+    return next((i for i, size in enumerate(sizes[:-1]) if steps_in[i] == 1 and size >= SIDE), None)
+
+
 class _Writer:
     """Writes the kernel: rows of the innermost dimension; a single row is cut into pieces of itself."""
 
+    rank: int
+    steps: tuple[int, int]
+    tiled: bool
+    in_place: bool
+    parallel: bool
+    stream: bool
+    aligned: int
+
     def __init__(self, desc: ElementWiseRound, leaves: Leaves, **choices: Any) -> None:
         self.mode, self.data_type, self.leaves = desc.rounding_mode, desc.input_tensor.data_type, leaves
-        self.rank, self.steps, self.in_place, self.parallel, self.stream, self.aligned = choices.values()
+        self.__dict__.update(choices)
         self.parameters = (("mode", self.mode.name), ("type", self.data_type.tvm), *choices.items())
 
     def function(self) -> PrimFunc:
@@ -72,7 +91,18 @@ class _Writer:
             )
 
             def task(number: Any) -> None:
-                if self.rank == 1:
+                if self.tiled:
+                    outer = [*sizes[:-2], tiles(sizes[-2])]
+                    groups = outer[0]
+                    for size in outer[1:]:
+                        groups = groups * size
+                    begin, end = share(number, tasks, groups)
+                    with T.loop(end - begin) as g:
+                        *at, tile = T.unravel(begin + g, outer)
+                        first = corner(tile, sizes[-2])
+                        start_in, start_out = (T.let(T.dot([*at, first], s[:-1])) for s in (steps_in, steps_out))
+                        self._tiles(start_in, start_out, steps_in[-1], steps_out[-2], sizes[-1])
+                elif self.rank == 1:
                     begin, end = share(number, tasks, sizes[0])
                     self._run(T.let(begin * self.step_in), T.let(begin * self.step_out), T.let(end - begin))
                 else:
@@ -123,6 +153,17 @@ class _Writer:
             self.leaves.stream(self.result, at_out, value)
         else:
             T.store(self.result, T.run(at_out, line), value)
+
+    def _tiles(self, start_in: Any, start_out: Any, step_in: Any, step_out: Any, width: Any) -> None:
+        """A row of tiles: columns of the result, which are rows of the input, are read and rounded, and rows are written."""
+        with T.loop(T.let(tiles(width))) as tile:
+            left = corner(tile, width)
+            columns = [
+                T.hold(rounding(self.mode, self.source[T.run(start_in + (left + c) * step_in, SIDE)], self.data_type))
+                for c in range(SIDE)
+            ]
+            for r, row in enumerate(transposed(columns)):
+                T.store(self.result, T.run(start_out + r * step_out + left, SIDE), row)
 
     def _one_by_one(self, start_in: Any, start_out: Any, length: Any) -> None:
         with T.loop(length) as i:

@@ -64,7 +64,7 @@ def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
         rank=rank,
         columns=columns,
         walk_rank=len(walk_sizes),
-        step=unit_step(walk_steps[-1]),
+        known_step=unit_step(walk_steps[-1]),
         tail="short" if walk_sizes[-1] < WORD else "late" if walk_sizes[-1] % WORD else "none",
         crossing=crossing,
         narrow=_narrow(sizes) if crossing else 0,
@@ -118,13 +118,23 @@ def _let(value: Any) -> Any:
 class _Writer:
     """Writes the kernel; each method writes one piece."""
 
+    rank: int
+    columns: int
+    walk_rank: int
+    known_step: int
+    tail: str
+    crossing: bool
+    narrow: int
+    packed: bool
+    parallel: bool
+    few_bits: int
+
     def __init__(self, desc: NonzeroCoordinates, leaves: Leaves, **choices: Any) -> None:
         self.leaves = leaves
         self.bits = 8 * desc.input_tensor.data_type.itemsize
         self.is_float = desc.input_tensor.data_type.is_float
         self.index_type = desc.output_coordinates_tensor.data_type.tvm
-        self.rank, self.columns, self.walk_rank, self.known_step, self.tail = list(choices.values())[:5]
-        self.crossing, self.narrow, self.packed, self.parallel, self.few_bits = list(choices.values())[5:]
+        self.__dict__.update(choices)
         self.parameters = (("bits", self.bits), ("float", self.is_float), ("index", self.index_type), *choices.items())
         self.unit = self.columns if self.packed else 1  # what `at` grows by with each row
 

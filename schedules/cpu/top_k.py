@@ -20,6 +20,7 @@ from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._order import Order
 from tvmdml.schedules.cpu._radix import RadixSort
 from tvmdml.schedules.cpu._select import BLOCK, Selection, blocks
+from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
@@ -46,9 +47,10 @@ KNOBS = Knobs(
     digit_bits=Knob(11, (6, 8, 11), "bits of a key that a pass of the radix sort looks at"),
     task_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements for a task of its own"),
     tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks for each thread"),
-    part_elements=Knob(1 << 14, (1, *_POWERS[8:]), "least elements of a row for each of the tasks that share it"),
+    part_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements of a row for each of the tasks that share it"),
 )
 _LEAST_ROOM = 256
+_LONG = 1024
 _LEAST_FOLD = 256  # of a long row: fewer would take more rounds than they save
 RANK_MORE = 64
 """To rank so many more than K takes no longer than to cut them off."""
@@ -85,7 +87,8 @@ def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
     # As many neighbours at a time as there are, but some for every thread: long pieces are read faster.
     lines = max(1, min(knobs.column_lines, neighbours // order.lanes, rows // (order.lanes * 2 * target.tasks())))
     lists = ColumnLists(order, Leaves(target), 1 << (lines.bit_length() - 1))
-    together = lists.columns if way == "columns" else min(order.lanes, neighbours)  # rows that are gone through or copied together
+    # Rows that are gone through, or copied, together.
+    together = lists.columns if way == "columns" else SIDE if neighbours >= SIDE and length >= SIDE else 1
     groups = (rows // sizes[-1]) * -(-sizes[-1] // together)
     parts = 1
     if way == "select" and dense and rows < target.tasks():
@@ -100,10 +103,13 @@ def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
         or piece % (chunk_vectors * order.lanes) > piece >> 4  # what is in no chunk has no part in the bound
     ):
         chunk_vectors //= 2
-    selection = Selection(order, Leaves(target), chunk_vectors)
-    fold = blocks(max(knobs.bests_per_k * k, min(_LEAST_FOLD, piece // selection.vectors // 8)))
+    if k > _LONG:  # shorter ones: chunks that are reached as a whole, in a sorted row, make up a good part of it
+        chunk_vectors = max(1, chunk_vectors // 2)
+    fold = blocks(max(knobs.bests_per_k * k, min(_LEAST_FOLD, piece // chunk_vectors // 8)))
+    lane_bests = piece // (chunk_vectors * order.lanes) * order.lanes
+    selection = Selection(order, Leaves(target), chunk_vectors, few=fold <= BLOCK and 3 * k <= min(fold, lane_bests))
     bests = blocks(length // selection.vectors) + fold + BLOCK
-    if way == "select" and piece // selection.chunk * selection.lanes < k:
+    if way == "select" and lane_bests < k:
         way, parts = "sort", 1  # too few lanes to bound K elements
     room = blocks(max(length if way == "rank" else knobs.room_per_k * k, _LEAST_ROOM, k + 2 * selection.look, parts * k))
     ranked = way == "rank" or (way == "select" and k <= knobs.rank_k)
@@ -133,7 +139,7 @@ def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
         writer.parameters,
         writer.function,
         scalars=(
-            tasks, parts, length, k, together, groups, room, bests, fold, radix_room, pitch,
+            tasks, parts, length, k, groups, room, bests, fold, radix_room, pitch,
             *along, *sizes, *(s for tensor in steps for s in tensor),
         ),
         temporaries=tuple((dtype, max(count, 1)) for dtype, count in scratch),
@@ -147,14 +153,23 @@ def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
 class _Writer:
     """Writes the kernel; each method writes one piece."""
 
+    way: str
+    ranked: bool
+    index_type: str
+    batch_rank: int
+    dense: bool
+    together: bool
+    split: bool
+    parallel: bool
+
     def __init__(self, order: Order, selection: Selection, radix: RadixSort, lists: ColumnLists, **choices: Any) -> None:
         self.order, self.selection, self.radix, self.lists = order, selection, radix, lists
-        self.way, self.ranked, self.index_type, self.batch_rank, self.dense, *sharing = choices.values()
-        self.together, self.split, self.parallel = sharing
+        self.__dict__.update(choices)
         self.parameters = (
             *order.parameters,
             *(
                 ("chunk", selection.vectors),
+                ("few", selection.few),
                 ("digit", radix.digit_bits),
                 ("lists", lists.vectors),
                 *choices.items(),
@@ -170,8 +185,8 @@ class _Writer:
             self.lines = f.buffer("lines", self.order.word)
             self.lists.declare(f)
             self.found_keys, self.found_positions = f.buffer("found_keys", self.order.word), f.buffer("found_positions", "uint32")
-            self.tasks, self.parts, self.length, self.k, self.width, self.groups = (
-                f.scalar(n) for n in ("tasks", "parts", "length", "k", "width", "groups")
+            self.tasks, self.parts, self.length, self.k, self.groups = (
+                f.scalar(n) for n in ("tasks", "parts", "length", "k", "groups")
             )
             self.room, self.bests, self.fold, self.radix_room, self.pitch = (
                 f.scalar(n) for n in ("room", "bests", "fold", "radix_room", "pitch")
@@ -216,13 +231,15 @@ class _Writer:
     def _rows_together(self, task: Any, group: Any) -> None:
         """Rows that are neighbours in memory at each of their elements."""
         last = self.sizes[-1]
-        *at, g = T.unravel(group, [*self.sizes[:-1], T.let(T.truncdiv(last + self.width - 1, self.width))])
-        first = T.let(g * self.width)
-        count = T.let(T.min(self.width, last - first))
-        start, lines = T.let(T.dot([*at, first], self.row_steps[0])), T.let(task * self.width * self.pitch)
-        with T.loop(self.length) as i, T.loop(count) as c:
-            T.store(self.lines, lines + c * self.pitch + i, self.source[start + i * self.step + c])
-        with T.loop(count) as c:
+        *at, g = T.unravel(group, [*self.sizes[:-1], T.let(tiles(last))])
+        first = corner(g, last)
+        start, lines = T.let(T.dot([*at, first], self.row_steps[0])), T.let(task * SIDE * self.pitch)
+        with T.loop(T.let(tiles(self.length))) as tile:
+            i = corner(tile, self.length)
+            rows = [T.hold(self.source[T.run(start + (i + r) * self.step, SIDE)]) for r in range(SIDE)]
+            for c, column in enumerate(transposed(rows)):
+                T.store(self.lines, T.run(lines + c * self.pitch + i, SIDE), column)
+        with T.loop(T.i64(SIDE)) as c:
             self._row(self.lines, T.let(lines + c * self.pitch), [*at, T.let(first + c)])
 
     def _columns(self, task: Any, group: Any) -> None:

@@ -124,7 +124,7 @@ def run(prepared: Prepared, width: int | None) -> int:
     _show(prepared, console)
     if interrupted:
         left = sum(case.name not in prepared.run.done() for case in prepared.cases)
-        kept = f"; --resume --json {prepared.json_path} goes on" if prepared.json_path else ""
+        kept = "; the same command with --resume goes on" if prepared.json_path else ""
         console.print(f"interrupted, with {left} cases left{kept}", markup=False)
         return INTERRUPTED
     return 1 if any(result.failures for result in prepared.run.results) else 0

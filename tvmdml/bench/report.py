@@ -153,7 +153,7 @@ def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
             slower.append(result.name)
         times = (_shown_entry(earlier.ours), _shown_entry(result.ours), f"{ratio:.2f}", _styled(word))
         compared.add_row(result.row, result.point, *times, _shown_ratio(earlier.ratio), _shown_ratio(result.ratio))
-    lines = []
+    lines = [] if ratios else ["the two runs have no case in common: choose the same ones"]
     if (mean := geometric_mean(ratios)) is not None:
         lines.append(f"geometric mean of old/new: {mean:.2f}, over {len(ratios)} cases")
     lines.append(f"more than {SLOWER * 100:.0f} % slower: {', '.join(slower) or 'none'}")

@@ -66,8 +66,9 @@ static bool read_call(PyObject *const *parts, call_t *call) {
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->attributes); i++) {
         Py_hash_t own = PyObject_Hash(PyTuple_GET_ITEM(call->attributes, i));
-        if (own == -1 && PyErr_Occurred()) { /* describing it will say what is wrong with it */
-            PyErr_Clear();
+        if (own == -1 && PyErr_Occurred()) {
+            /* Describing it will say what is wrong with it; an interrupt is not its fault. */
+            if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
             return false;
         }
         hash = mix(hash, (uint64_t)own);
@@ -158,7 +159,7 @@ static PyObject *plans_call(PyObject *object, PyObject *const *parts, size_t fla
         PyErr_SetString(PyExc_TypeError, "a call is (describe, device, attributes, inputs, out)");
         return NULL;
     }
-    if (!read_call(parts, &call)) Py_RETURN_NONE;
+    if (!read_call(parts, &call)) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     for (uint64_t way = 0; way < 2; way++) {
         const plan_t *plan = self->plans[(call.hash ^ way) % PLACES];
         if (same_call(plan, &call)) return run_plan(plan, &call);
@@ -218,7 +219,8 @@ static PyObject *plans_add(PyObject *object, PyObject *const *parts, Py_ssize_t 
             return NULL;
         }
     }
-    if (!read_call(parts, &call) || !is_comparable(call.device) || !is_comparable(call.attributes)) Py_RETURN_NONE;
+    if (!read_call(parts, &call)) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    if (!is_comparable(call.device) || !is_comparable(call.attributes)) Py_RETURN_NONE;
     if (call.count + PyTuple_GET_SIZE(parts[6]) > MOST_ARRAYS) Py_RETURN_NONE;
     plan_t *plan = PyMem_Calloc(1, sizeof *plan);
     if (plan == NULL) return PyErr_NoMemory();

@@ -1,0 +1,38 @@
+"""Transposing a tile in registers: elements are read where they lie side by side, and written where others do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvmdml import tensorir as T
+
+SIDE = 16
+"""Rows and columns of a tile: a cache line of 32-bit elements."""
+
+
+def transposed(rows: list[Any]) -> list[Any]:
+    """The columns of a tile, given its rows: ``SIDE`` vectors of ``SIDE``.
+
+    In each round, squares of elements above the diagonal change places with those below, first single elements, then twos …
+    """
+    width = 1
+    while width < SIDE:
+        upper = [lane if not lane & width else SIDE + lane - width for lane in range(SIDE)]
+        lower = [lane + width if not lane & width else SIDE + lane for lane in range(SIDE)]
+        after = list(rows)
+        for i in range(SIDE):
+            if not i & width:
+                pair = [rows[i], rows[i + width]]
+                after[i], after[i + width] = T.hold(T.Shuffle(pair, upper)), T.hold(T.Shuffle(pair, lower))
+        rows, width = after, 2 * width
+    return rows
+
+
+def tiles(extent: Any) -> Any:
+    """How many tiles cover an extent of at least ``SIDE``."""
+    return T.truncdiv(extent + (SIDE - 1), T.i64(SIDE))
+
+
+def corner(tile: Any, extent: Any) -> Any:
+    """Where a tile begins: the last is moved back to end with the extent, so that some elements are done twice."""
+    return T.let(T.min(tile * SIDE, extent - SIDE))
