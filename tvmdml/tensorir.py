@@ -229,7 +229,7 @@ def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
     rest = let(index)
     for size in reversed(sizes[1:]):
         size = i64(size) if isinstance(size, int) else size
-        above = let(_builder().truncdiv(rest, size))
+        above = hold(_builder().truncdiv(rest, size))
         coordinates.append(let(rest - above * size))
         rest = above
     return [*reversed([*coordinates, rest])] if sizes else []

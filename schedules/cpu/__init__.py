@@ -30,7 +30,7 @@ def unit_step(step: int) -> int:
 
 def share(task: Any, tasks: Any, total: Any) -> tuple[Any, Any]:
     """The part of ``range(total)`` that a task has: begin and end."""
-    return T.let(T.truncdiv(total * task, tasks)), T.let(T.truncdiv(total * (task + 1), tasks))
+    return T.hold(T.truncdiv(total * task, tasks)), T.hold(T.truncdiv(total * (task + 1), tasks))
 
 
 def per_task(tasks: Any, parallel: bool, body: Callable[[Any], None]) -> None:

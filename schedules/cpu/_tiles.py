@@ -35,4 +35,4 @@ def tiles(extent: Any) -> Any:
 
 def corner(tile: Any, extent: Any) -> Any:
     """Where a tile begins: the last is moved back to end with the extent, so that some elements are done twice."""
-    return T.let(T.min(tile * SIDE, extent - SIDE))
+    return T.hold(T.min(tile * SIDE, extent - SIDE))

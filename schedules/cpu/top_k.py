@@ -246,7 +246,7 @@ class _Writer:
         last, columns = self.sizes[-1], self.lists.columns
         *at, g = T.unravel(group, [*self.sizes[:-1], T.let(T.truncdiv(last + (columns - 1), T.i64(columns)))])
         # The last lanes of a dimension that is no multiple of theirs: some columns are done twice, to the same end.
-        first = T.let(T.min(g * columns, last - columns))
+        first = T.hold(T.min(g * columns, last - columns))
         start, value_start, index_start = (T.let(T.dot([*at, first], steps)) for steps in self.row_steps)
         self.lists.fill(self.source, start, self.step, self.length, self.k, task)
         with T.loop(self.k) as place, T.loop(T.i64(columns)) as c:
@@ -259,8 +259,8 @@ class _Writer:
     def _part(self, task: Any) -> None:
         """The first phase of a split row: the K best of a part of it."""
         self._begin(task)
-        row = T.let(T.truncdiv(task, self.parts))
-        begin, end = share(task - row * self.parts, self.parts, self.length)
+        row = T.hold(T.truncdiv(task, self.parts))
+        begin, end = share(T.hold(task - row * self.parts), self.parts, self.length)
         start = T.let(T.dot(T.unravel(row, self.sizes), self.row_steps[0]))
         self.selection.collect(self.source, T.let(start + begin), T.let(end - begin), begin)
         self._cut_to_k()
