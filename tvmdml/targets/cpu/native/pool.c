@@ -55,6 +55,7 @@ static struct {
     _Atomic uint32_t launches;             /* changes when there is something new */
     _Alignas(LINE) _Atomic int sleepers;
     _Atomic int started;
+    _Atomic int caller_cpu; /* where the last launch came from */
     _Atomic int asked; /* threads that were asked for: what the system refused once is not asked for at every launch */
     pthread_mutex_t mutex; /* for sleeping, and for starting threads */
     pthread_cond_t work;
@@ -135,6 +136,21 @@ static bool work_anywhere(void) {
     return found;
 }
 
+/* Leave the processor that the caller works on. Systems like to wake a thread there, and may then take some milliseconds to see that
+   another one has nothing to do. */
+static void make_room_for_caller(void) {
+#if defined(__linux__)
+    cpu_set_t allowed, others;
+    int here = sched_getcpu();
+    if (here < 0 || here >= CPU_SETSIZE || here != atomic_load_explicit(&pool.caller_cpu, memory_order_relaxed)) return;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    others = allowed;
+    CPU_CLR(here, &others);
+    if (CPU_COUNT(&others) == 0) return;
+    if (sched_setaffinity(0, sizeof others, &others) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+#endif
+}
+
 /* Wait until there has been a launch since `seen`: awake at first, as kernels often follow one another, though before long giving way
    to any thread that has something to do. */
 static void wait_for_launch(uint32_t seen) {
@@ -152,6 +168,7 @@ static void wait_for_launch(uint32_t seen) {
     while (atomic_load(&pool.launches) == seen) pthread_cond_wait(&pool.work, &pool.mutex);
     atomic_fetch_sub(&pool.sleepers, 1);
     pthread_mutex_unlock(&pool.mutex);
+    make_room_for_caller();
 }
 
 static void *worker(void *unused) {
@@ -256,6 +273,9 @@ int pool_launch(pool_task task, void *data, int count) {
     int per_claim = (count - 1) / MOST_CLAIMS + 1;
     int claims = (count - 1) / per_claim + 1;
     uint64_t bit = UINT64_C(1) << (slot - pool.slots);
+#if defined(__linux__)
+    atomic_store_explicit(&pool.caller_cpu, sched_getcpu(), memory_order_relaxed);
+#endif
     uint32_t number = NUMBER(atomic_load_explicit(&slot->ticket, memory_order_relaxed)) + 1;
     atomic_store_explicit(&slot->task, task, memory_order_relaxed);
     atomic_store_explicit(&slot->data, data, memory_order_relaxed);
@@ -309,6 +329,7 @@ static void renew(void) {
     atomic_store_explicit(&pool.sleepers, 0, memory_order_relaxed);
     atomic_store_explicit(&pool.started, 0, memory_order_relaxed);
     atomic_store_explicit(&pool.asked, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool.caller_cpu, -1, memory_order_relaxed);
     pthread_mutex_init(&pool.mutex, NULL);
     pthread_cond_init(&pool.work, NULL);
 }
