@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -51,10 +54,58 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session", params=targets.kinds())
 def target(request: pytest.FixtureRequest) -> targets.Target:
     """Every kind of target that this machine has."""
+    return _found(request.param)
+
+
+@pytest.fixture(scope="session")
+def vulkan() -> targets.Target:
+    """A Vulkan device."""
+    return _found("vulkan")
+
+
+def _found(kind: str) -> targets.Target:
+    """The target of a kind; skips the test where there is none, unless ``TVMDML_EXPECT_…=1`` says that there is one."""
     try:
-        return targets.resolve(request.param)
+        return targets.resolve(kind)
     except errors.DeviceError as error:
-        pytest.skip(f"no {request.param} here: {error}")
+        if os.environ.get(f"TVMDML_EXPECT_{kind.upper()}") == "1":
+            raise
+        pytest.skip(f"no {kind} here: {error}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def valid_shaders() -> Iterator[None]:
+    """Every shader that is made goes past the Khronos Group's own validator, where that is installed."""
+    from tvmdml.targets.vulkan import spirv
+
+    tool = shutil.which("spirv-val")
+    if tool is None:
+        assert os.environ.get("TVMDML_EXPECT_VULKAN") != "1", "spirv-val is not here"
+        yield
+        return
+    emit = spirv.emit
+
+    def checked(*arguments: Any) -> spirv.Shader:
+        shader = emit(*arguments)
+        command = [tool, "--target-env", "vulkan1.2", "-"]
+        done = subprocess.run(command, input=shader.code, capture_output=True, check=False)
+        assert done.returncode == 0, f"{shader.entry}: {done.stdout.decode()}{done.stderr.decode()}"
+        return shader
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spirv, "emit", checked)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_word_of_the_validation_layer() -> Iterator[None]:
+    """With ``TVMDML_VULKAN_VALIDATION=1``, what the layer says about how Vulkan is used fails the test that it comes up in."""
+    yield
+    if os.environ.get("TVMDML_VULKAN_VALIDATION") == "1":
+        from tvmdml.targets.vulkan import driver
+
+        said, driver.validation_messages[:] = list(driver.validation_messages), []
+        assert not said, "\n".join(said)
 
 
 @pytest.fixture

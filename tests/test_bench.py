@@ -23,6 +23,7 @@ from tvmdml.bench.work import KINDS, Task, Traffic, Work
 from tvmdml.cli import main
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument
+from tvmdml.targets import Target
 
 SMALL = 9
 TIMING = Timing(2e-6, 1e-6, 3e-6, 5, 100)
@@ -119,10 +120,20 @@ def test_peers_belong_to_operators_and_to_libraries() -> None:
 
 @pytest.mark.parametrize("door", ["bound", "operator", "function"])
 @pytest.mark.parametrize("name", KINDS)
-def test_every_door_gives_the_same(name: str, door: str) -> None:
+def test_every_door_gives_the_same(name: str, door: str, target: Target) -> None:
     work = next(case.work for case in cases.CASES if case.work.operator == name).at_most(SMALL)
     task = Task(Work(**{**vars(work), "door": door}))
-    assert checks.ours(task, runner.ours(task).results()) == ""
+    attempt = runner.ours(task, target)
+    assert checks.ours(task, attempt.results()) == ""
+    if attempt.repeat is not None:
+        attempt.repeat(3)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_cases_run_on_every_target(name: str, target: Target) -> None:
+    for work in {case.work.at_most(SMALL) for case in cases.CASES if case.work.operator == name}:
+        task = Task(work)
+        assert checks.ours(task, runner.ours(task, target).results()) == "", work
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -316,6 +327,18 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(monkeypatch: pytest.M
     assert [result.name for result in results.read(path).results] == ["row: a", "row: b", "row: c"]
 
 
+def test_a_device_is_measured_beside_its_own_copy(vulkan: Target) -> None:
+    case = Case("row", "a", cases.rounding(1 << 16), goal=1.0)
+    result = runner.measured(case, runner.Options(Pace(rounds=1, budget=0.0, least_rounds=1), target=vulkan))
+    assert result.failures == []
+    assert result.goal is None, "goals speak of processors"
+    assert result.ours is not None
+    assert result.limit is not None
+    assert [entry.name for entry in result.entries if entry.role == "limit"] == ["copied on the device"]
+    assert vulkan.name == results.machine(vulkan)["target"]
+    assert results.machine(vulkan)["device"] == targets.shown(vulkan)
+
+
 def test_a_run_of_another_machine_is_not_resumed(tmp_path: Path, one_case: Case) -> None:
     run = made_up_run()
     run.machine["cpu"] = "another"
@@ -348,8 +371,8 @@ def test_misuse(arguments: list[str], says: str) -> None:
 def test_a_wrong_output_fails_its_row_and_the_command(monkeypatch: pytest.MonkeyPatch, one_case: Case) -> None:
     right = runner.ours
 
-    def wrong(task: Task) -> peers.Attempt:
-        attempt = right(task)
+    def wrong(task: Task, target: Target | None) -> peers.Attempt:
+        attempt = right(task, target)
 
         def results_() -> tuple[inputs.Array, ...]:
             (output,) = attempt.results()
@@ -406,7 +429,7 @@ def test_the_number_of_threads_holds_for_a_case_and_no_longer(monkeypatch: pytes
     monkeypatch.setenv("TVMDML_NUM_THREADS", "5")
     seen = []
     right = runner.ours
-    monkeypatch.setattr(runner, "ours", lambda task: seen.append(targets.resolve("cpu").tasks()) or right(task))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(runner, "ours", lambda *task: seen.append(targets.resolve("cpu").tasks()) or right(*task))  # type: ignore[func-returns-value]
     for own, asked in ((None, None), (None, 3), (1, 3)):
         case = Case("row", "a", cases.rounding(8), threads=own)
         runner.measured(case, runner.Options(measure.QUICK, threads=asked))

@@ -99,8 +99,8 @@ def test_every_model_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_a_model_prints_what_the_contract_says(name: str, tmp_path: Path) -> None:
-    running, *rest = lines("run", MODELS / name, "--output_path", tmp_path)
+def test_a_model_prints_what_the_contract_says(name: str, tmp_path: Path, target: targets.Target) -> None:
+    running, *rest = lines("run", MODELS / name, "--output_path", tmp_path, "--device", target.name)
     assert re.fullmatch("Running on '.+'", running)
     dispatches = [line for line in rest if line.startswith("Dispatch ")]
     assert dispatches

@@ -207,6 +207,7 @@ def test_descriptors_that_differ_have_kernels_that_differ(cpu: Target) -> None:
         round_desc(TensorDesc("float32", (3, 4), (1, 3)), "toward_zero"),
         diagonal_desc(x, 0.0, 0, 1),
         diagonal_desc(x, -0.0, 0, 1),
+        *(diagonal_desc(x, value.item(), 0, 1) for value in np.array([0x7FF8000000000000, 0x7FF8000000000005]).view("f8")),
         diagonal_desc(x, 0.0, 0, 1, has_input=False),
     ]
     assert len({_default.kernel(desc, cpu, False).identity for desc in descs}) == len(descs)

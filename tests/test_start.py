@@ -63,6 +63,15 @@ assert (tvmdml.round(x) == np.rint(x)).all()
     assert "tvm" not in loaded
 
 
+def test_a_device_runs_a_kernel_that_exists_without_compiler_and_runtime(cache_dir: object, vulkan: object) -> None:
+    code = FIRST.replace("x = np.array", "x = tvmdml.asarray(np.array").replace('"float32")', '"float32"), "vulkan")', 1)
+    code = code.replace("value=3)", 'value=3, device="vulkan")')
+    modules_after(code)
+    loaded = modules_after(code)
+    assert "tvmdml.targets.vulkan.driver" in loaded
+    assert not loaded & {"tvm", "tvm_ffi", "tvmdml.targets.vulkan.spirv", "tvmdml.targets.vulkan.lower", "torch", "click", "rich"}
+
+
 @pytest.mark.parametrize("first", ["tvmdml", "torch"])
 def test_pytorch_comes_before_or_after(first: str) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")

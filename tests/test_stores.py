@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -319,12 +320,21 @@ def test_the_key_names_all_that_the_code_depends_on() -> None:
     here = targets.resolve("cpu")
     desc = tvmdml.TensorDesc("float32", (4, 4))
     decided = here.kernel(tvmdml.ElementWiseRound(input_tensor=desc, output_tensor=desc, rounding_mode=0))
-    manifest = decided.manifest(here.name, here.schedules)
+    manifest = decided.manifest(here)
     assert set(manifest) == {"format", "operator", "kernel", "parameters", "target", "source", "tvm", "tvm_ffi"}
     assert "x86-64" in here.name or "generic" in here.name
     assert "native" not in here.name
     for field in manifest:
         assert kernel.digest({**manifest, field: "another"}) != kernel.digest(manifest)
+
+
+def test_the_key_covers_every_module_that_makes_code() -> None:
+    for kind in targets.kinds():
+        target = targets.target_class(kind)
+        for source in target.sources:
+            assert importlib.util.find_spec(f"tvmdml.targets.{kind}" + (f".{source}" if source else "")) is not None, source
+    folder = Path(targets.__file__).parent / "vulkan"
+    assert {path.stem for path in folder.glob("spirv*.py")} <= set(targets.target_class("vulkan").sources)
 
 
 def test_a_length_of_its_own_needs_no_kernel_of_its_own(forget: None) -> None:

@@ -2,6 +2,8 @@
 
 from tvmdml.compiler import CompiledOperator as CompiledOperator
 from tvmdml.compiler import compile as compile
+from tvmdml.device_arrays import DeviceArray as DeviceArray
+from tvmdml.device_arrays import asarray as asarray
 from tvmdml.enums import AxisDirection as AxisDirection
 from tvmdml.enums import FeatureLevel as FeatureLevel
 from tvmdml.enums import RoundingMode as RoundingMode

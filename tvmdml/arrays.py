@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvmdml.device_arrays import DeviceArray, overlap
 from tvmdml.errors import InvalidArgument, message
+
+if TYPE_CHECKING:
+    from tvmdml.targets import Target
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
 Restore = Callable[[NumpyArray], Any]
@@ -23,11 +27,15 @@ ACCEPTED = "a NumPy array, a PyTorch tensor, or any array on the CPU that speaks
 def view(array: Any, where: str, write: bool = False) -> NumpyArray:
     """A NumPy view of an array's memory; read-only if the array is. ``write`` asks for a view that writes through.
 
+    A ``DeviceArray`` is its own view: it has what the checks of an array ask for.
+
     Raises:
         InvalidArgument: it is no array, or its memory cannot be seen from here.
     """
     if type(array) is np.ndarray:
         return array
+    if type(array) is DeviceArray:
+        return array  # type: ignore[return-value]
     if isinstance(array, np.ma.MaskedArray):
         raise InvalidArgument(message(where, "a masked array", ACCEPTED, "Masks have no meaning here: pass x.filled(…)."))
     if isinstance(array, np.ndarray) or (isinstance(array, np.generic) and not write):
@@ -45,7 +53,7 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
 
 def restorer(array: Any) -> Restore | None:
     """How results become the kind that ``array`` is; ``None`` when they are NumPy's already."""
-    if isinstance(array, (np.ndarray, np.generic)):
+    if isinstance(array, (np.ndarray, np.generic, DeviceArray)):
         return None
     if is_torch(array):
         restore: Restore = sys.modules["torch"].from_numpy
@@ -93,12 +101,47 @@ class _Memory:
 
 def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
     """Whether two arrays share an element's memory; when that is too costly to tell exactly, whether their ranges do."""
+    if type(one) is DeviceArray or type(other) is DeviceArray:
+        return overlap(one, other)
     if not np.may_share_memory(one, other):
         return False
     try:
         return np.shares_memory(one, other, max_work=10_000)  # type: ignore[arg-type] # any bound will do
     except (np.exceptions.TooHardError, OverflowError):
         return True
+
+
+def may_overlap(one: NumpyArray, other: NumpyArray) -> bool:
+    """Whether two arrays' ranges of memory meet: quick to tell."""
+    if type(one) is DeviceArray or type(other) is DeviceArray:
+        return overlap(one, other)
+    return np.may_share_memory(one, other)
+
+
+def are_one(one: NumpyArray, other: NumpyArray) -> bool:
+    """Whether two arrays are the same elements in the same order."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, DeviceArray):
+        same = one.memory is other.memory and one.offset == other.offset
+        return same and (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
+    return one.__array_interface__ == other.__array_interface__
+
+
+def assign(array: NumpyArray, source: NumpyArray) -> None:
+    """``array[...] = source``, wherever they lie."""
+    if type(array) is DeviceArray:
+        array.write(source)
+    else:
+        np.copyto(array, source.numpy() if type(source) is DeviceArray else source, casting="unsafe")
+
+
+def require_on(array: NumpyArray, target: Target, where: str) -> None:
+    """Raise ``InvalidArgument`` if an array lies on another device than the target."""
+    if type(array) is DeviceArray and array.target != target:
+        given, allowed = f"an array on {array.target}", f"one on {target}"
+        move = "x.numpy()" if target.kind == "cpu" else f"tvmdml.asarray(x, device={target.name!r})"
+        raise InvalidArgument(message(where, given, allowed, f"{move} moves it there."))
 
 
 def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:

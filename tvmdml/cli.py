@@ -96,7 +96,7 @@ def main() -> None:
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _device = click.option(
-    "--device", metavar="TARGET", callback=_parsed(_target), help="Where to run: cpu, cpu:x86-64-v3, …  [default: cpu]"
+    "--device", metavar="TARGET", callback=_parsed(_target), help="Where to run: cpu, cpu:x86-64-v3, vulkan:0 …  [default: cpu]"
 )
 _feature_level = click.option(
     "--feature_level", metavar="LEVEL", callback=_parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
@@ -353,7 +353,7 @@ def _attribute(text: str) -> tuple[str, Any]:
 )
 @click.option("--model", help="Take the operator from a model file instead.")
 @click.option("--dispatchable", help="Which one of the model's.")
-@click.option("--kind", default="tir", show_default=True, help="tir, or on the CPU llvm or asm.")
+@click.option("--kind", default="tir", show_default=True, help="tir; on the CPU llvm or asm; on Vulkan spirv.")
 @_device
 @_feature_level
 def source(
@@ -442,6 +442,7 @@ def _operator_name(text: str) -> str:
     "--operator", "names", metavar="NAME", multiple=True, callback=_parsed(_operator_name), help="Only this one; may be repeated."
 )
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only cases with this text in their names.")
+@_device
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads for everyone, at most.  [default: all there are]")
 @click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Keep results here, case by case.")
 @click.option("--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False), help="Draw the results.")
@@ -451,6 +452,7 @@ def bench(
     full: bool,
     names: tuple[str, ...],
     text: str,
+    device: Target | None,
     threads: int | None,
     json_path: str | None,
     plot_path: str | None,
@@ -464,7 +466,7 @@ def bench(
     """
     from tvmdml.bench import command
 
-    request = command.Request(full, names, text, threads, json_path, plot_path, old, resume)
+    request = command.Request(full, names, text, threads, json_path, plot_path, old, resume, device)
     try:
         prepared = command.prepare(request)
     except InvalidArgument as error:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tvmdml import arrays, stores, targets
 from tvmdml.arrays import NumpyArray
+from tvmdml.device_arrays import DeviceArray
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.kernel import Kernel, digest
@@ -59,7 +60,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
-    manifest = kernel.manifest(target.name, target.schedules)
+    manifest = kernel.manifest(target)
     name = digest(manifest)
     store = stores.DiskStore()
     if (artifact := store.find(name, target.suffixes)) is not None:
@@ -120,7 +121,7 @@ def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
 
     Args:
         desc: an operator's descriptor, such as ``TopK1(…)``.
-        target: where to run: ``"cpu"``, or a processor level such as ``"cpu:x86-64-v3"``.
+        target: where to run: ``"cpu"``, a processor level such as ``"cpu:x86-64-v3"``, or a device such as ``"vulkan:0"``.
         feature_level: whose rules apply; ``None`` is the newest, 6.4.
 
     Raises:
@@ -138,7 +139,8 @@ class CompiledOperator:
     """An operator made ready for its shapes and a target (``IDMLCompiledOperator``).
 
     Call it with arrays in field order, or by field name: inputs are read, outputs written, and ``None`` returned. An array must
-    have the type, sizes and strides of its ``TensorDesc``; anything that speaks DLPack will do.
+    have the type, sizes and strides of its ``TensorDesc``; anything that speaks DLPack will do. On a device, arrays that lie there
+    (``asarray``) are worked on in place, and the call returns before that is done; others are moved there and back.
     """
 
     def __init__(self, desc: Operator, target: Target) -> None:
@@ -149,7 +151,7 @@ class CompiledOperator:
         self._launch = launch(target.kernel(desc.canonical()), target)
         self._in_place: Launch | None = None
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
-        self._expected = tuple(_Expected(desc, name, tensor, name in outputs) for name, tensor in desc.tensors())
+        self._expected = tuple(_Expected(desc, name, tensor, name in outputs, target) for name, tensor in desc.tensors())
         self._present = tuple(e for e in self._expected if e.desc is not None)
         self._fit = self._launch.fit(tuple(e.form for e in self._expected))
         layouts = {name: tensor.layout for name, tensor in desc.tensors() if tensor is not None}
@@ -180,7 +182,7 @@ class CompiledOperator:
         return launch.bind(*ready)
 
     def source(self, kind: str = "tir") -> str:
-        """The kernel's code: ``"tir"``, and on the CPU ``"llvm"`` or ``"asm"``. Builds it anew to read it."""
+        """The kernel's code: ``"tir"``, on the CPU ``"llvm"`` or ``"asm"``, on Vulkan ``"spirv"``. Builds it anew to read it."""
         function = self.target.kernel(self.desc.canonical()).build()
         return str(function.script()) if kind == "tir" else self.target.source(function, kind)
 
@@ -196,9 +198,9 @@ class CompiledOperator:
         pairs = zip(self._expected, tensors, strict=True)
         ready = tuple(e.check(t) for e, t in pairs if e.desc is not None or t is not None)
         for i, j, may_be_same in self._apart:
-            if not np.may_share_memory(ready[i], ready[j]):
+            if not arrays.may_overlap(ready[i], ready[j]):
                 continue
-            if may_be_same and _address(ready[i]) == _address(ready[j]):
+            if may_be_same and _start(ready[i]) == _start(ready[j]):
                 return self._launch_in_place(), (ready[j],)
             if arrays.overlaps(ready[i], ready[j]):
                 given = f"memory that overlaps {self._present[i].name}"
@@ -226,10 +228,10 @@ class CompiledOperator:
 class _Expected:
     """What one tensor of a compiled operator must look like."""
 
-    __slots__ = ("desc", "dtype", "form", "name", "operator", "output", "shape", "strides")
+    __slots__ = ("desc", "dtype", "form", "name", "operator", "output", "shape", "strides", "target")
 
-    def __init__(self, operator: Operator, name: str, desc: TensorDesc | None, output: bool) -> None:
-        self.operator, self.name, self.desc, self.output = operator.NAME, name, desc, output
+    def __init__(self, operator: Operator, name: str, desc: TensorDesc | None, output: bool, target: Target) -> None:
+        self.operator, self.name, self.desc, self.output, self.target = operator.NAME, name, desc, output, target
         self.form: Form = None
         if desc is not None:
             self.dtype = desc.data_type.numpy
@@ -245,6 +247,7 @@ class _Expected:
         if type(tensor) is not np.ndarray:
             tensor = arrays.view(tensor, f"{self.operator} {self.name}", write=self.output)
         array: NumpyArray = tensor
+        arrays.require_on(array, self.target, f"{self.operator} {self.name}")
         if (array.dtype, array.shape, array.strides) != (self.dtype, self.shape, self.strides):
             self._check_loosely(array)
         flags = array.flags
@@ -278,6 +281,8 @@ class _Expected:
             raise InvalidArgument(message(where, f"strides {given} in elements", allowed, "State the strides in its TensorDesc."))
 
 
-def _address(array: NumpyArray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def _start(array: NumpyArray) -> tuple[int, int]:
+    """Where an array's first element lies."""
+    if type(array) is DeviceArray:
+        return id(array.memory), array.offset
+    return 0, array.__array_interface__["data"][0]

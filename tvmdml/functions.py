@@ -15,6 +15,7 @@ import numpy as np
 
 from tvmdml import arrays, targets
 from tvmdml.arrays import NumpyArray
+from tvmdml.device_arrays import DeviceArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator, Role
@@ -22,7 +23,7 @@ from tvmdml.targets import Launch, _quick
 from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType
 
 AnyArray = Any
-"""A NumPy array, a PyTorch tensor, or an array of any library that speaks DLPack."""
+"""A NumPy array, a PyTorch tensor, an array of any library that speaks DLPack, or a ``DeviceArray``."""
 
 Finish = Callable[[Sequence[NumpyArray | None], tuple[NumpyArray, ...]], tuple[NumpyArray, ...]]
 """``finish(inputs, results)`` gives the results that the caller sees."""
@@ -89,6 +90,8 @@ def call(
             restore = restore or arrays.restorer(given)
         views.append(array)
         forms += (array.dtype, array.shape, array.strides, array.flags.aligned)
+        if type(array) is DeviceArray:
+            forms.append(array.target)
     if quick is not None and restore is not None and out is None:
         results = quick(describe, device, attributes, tuple(views), out)
         if results is not None:
@@ -123,6 +126,7 @@ def _make_plan(
     device: str | None,
     boolean: bool,
 ) -> _Plan:
+    target, on_device = _where(views, device, f"{_name(describe)} input")
     ready = [None if view is None else _kernel_form(view) for view in views]
     descs = [None if view is None else _describe_array(view, f"{_name(describe)} input", boolean) for view in ready]
     described = describe(*descs, *attributes)
@@ -130,7 +134,7 @@ def _make_plan(
         described = Described(described)
     described.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
-    plan = _Plan(described, targets.resolve(device or "cpu"), copies, absent=any(view is None for view in views))
+    plan = _Plan(described, target, copies, absent=any(view is None for view in views), on_device=on_device)
     if len(_plans) >= MAX_PLANS:
         _plans.clear()
     with suppress(TypeError):  # the attribute that cannot be hashed
@@ -138,15 +142,26 @@ def _make_plan(
     return plan
 
 
+def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[targets.Target, bool]:
+    """The target of a call, and whether its results stay there: they do where an input lies there."""
+    homes = [view.target for view in views if isinstance(view, DeviceArray)]
+    target = targets.resolve(device) if device else homes[0] if homes else targets.resolve("cpu")
+    for view in views:
+        if view is not None:
+            arrays.require_on(view, target, where)
+    return target, bool(homes)
+
+
 class _Plan:
     """Everything about a form of call that does not change from call to call."""
 
-    def __init__(self, described: Described, target: targets.Target, copies: bool, absent: bool) -> None:
+    def __init__(self, described: Described, target: targets.Target, copies: bool, absent: bool, on_device: bool) -> None:
         desc, dtypes, shapes = described
         self._desc = desc
         self._target = target
         self._copies = copies
         self._absent = absent
+        self._new = target.empty if on_device else np.empty
         outputs = desc.outputs()
         self._names = [name for name, out in desc.tensors(Role.OUTPUT) if out is not None]
         own: tuple[None, ...] = (None,) * len(outputs)
@@ -172,7 +187,7 @@ class _Plan:
         """Run into new arrays."""
         if self._copies:
             views = [None if view is None else _kernel_form(view) for view in views]
-        results = tuple([np.empty(shape, dtype) for shape, dtype in self.results])
+        results = tuple([self._new(shape, dtype) for shape, dtype in self.results])
         if self._launch is None:
             self._answer_empty(views, results)
         else:
@@ -190,7 +205,7 @@ class _Plan:
                 raise InvalidArgument(message(where, "memory that overlaps another output's", "memory of its own"))
         if not self._run_directly(views, results):
             for array, result in zip(results, self.run(views), strict=True):
-                np.copyto(array, result)
+                arrays.assign(array, result)
         return given
 
     def _run_directly(self, views: list[NumpyArray | None], out: list[NumpyArray]) -> bool:
@@ -199,7 +214,7 @@ class _Plan:
             return False
         sources = [_kernel_form(view) for view in views if view is not None]
         shared = [(source, array) for source in sources for array in out if arrays.overlaps(source, array)]
-        in_place = len(out) == len(shared) == 1 and _are_one(*shared[0]) and self._desc.IN_PLACE
+        in_place = len(out) == len(shared) == 1 and arrays.are_one(*shared[0]) and self._desc.IN_PLACE
         if shared and not in_place:
             return False
         form = ("in place" if in_place else "apart", *((a.dtype, a.shape, a.strides) for a in out))
@@ -229,6 +244,7 @@ class _Plan:
             raise InvalidArgument(message(f"{self._desc.NAME} out", f"{len(given)} arrays", f"{len(names)}: {', '.join(names)}"))
         for name, array, (shape, dtype) in zip(names, given, self.results, strict=True):
             view = arrays.view(array, f"{self._desc.NAME} out ({name})", write=True)
+            arrays.require_on(view, self._target, f"{self._desc.NAME} out ({name})")
             if view.dtype.newbyteorder("=") != dtype or view.shape != tuple(shape):
                 raise InvalidArgument(
                     message(
@@ -241,19 +257,15 @@ class _Plan:
         return views
 
     def _answer_empty(self, views: list[NumpyArray | None], results: tuple[NumpyArray, ...]) -> None:
-        for result, answer in zip(results, self._desc.reference(*views), strict=True):
-            np.copyto(result, answer.reshape(result.shape), casting="unsafe")
+        inputs = [view.numpy() if type(view) is DeviceArray else view for view in views]
+        for result, answer in zip(results, self._desc.reference(*inputs), strict=True):
+            arrays.assign(result, answer.reshape(result.shape))
 
 
 def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> Launch:
     from tvmdml.compiler import launch
 
     return launch(target.kernel(desc.canonical(), in_place), target)
-
-
-def _are_one(one: NumpyArray, other: NumpyArray) -> bool:
-    """Whether two arrays are the same elements in the same order."""
-    return one.__array_interface__ == other.__array_interface__
 
 
 def _takes(array: NumpyArray) -> bool:

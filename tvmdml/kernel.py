@@ -16,6 +16,8 @@ from tvmdml import _imports
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
+    from tvmdml.targets import Target
+
 FORMAT = 1
 """Raised when the meaning of a stored kernel changes; older entries are then left alone and not found."""
 
@@ -47,15 +49,15 @@ class Kernel(NamedTuple):
         """What the memory store knows the kernel by, together with the target."""
         return (self.module, self.name, self.parameters)
 
-    def manifest(self, target: str, schedules: str) -> dict[str, object]:
-        """Everything that the disk store's key is made of, for a target (written out) and its folder of schedules."""
+    def manifest(self, target: Target) -> dict[str, object]:
+        """Everything that the disk store's key is made of, for a target."""
         return {
             "format": FORMAT,
             "operator": self.module,
             "kernel": self.name,
             "parameters": dict(self.parameters),
-            "target": target,
-            "source": _source_stamp(self.module, schedules, target.partition(":")[0]),
+            "target": target.code,
+            "source": _source_stamp(self.module, target.schedules, target.kind, target.sources),
             "tvm": _imports.version("apache-tvm"),
             "tvm_ffi": _imports.version("apache-tvm-ffi"),
         }
@@ -67,12 +69,13 @@ def digest(manifest: dict[str, object]) -> str:
 
 
 @functools.cache
-def _source_stamp(module: str, schedules: str, kind: str) -> str:
+def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ...]) -> str:
     """A hash of all source that shapes an operator's kernels: a changed schedule never meets an old kernel."""
     package = f"tvmdml.schedules.{schedules}"
     found = importlib.util.find_spec(package)
     shared = [m.name for m in pkgutil.iter_modules(found.submodule_search_locations if found else None) if m.name.startswith("_")]
-    names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", f"tvmdml.targets.{kind}", package]
+    names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", package]
+    names += [f"tvmdml.targets.{kind}" + (f".{source}" if source else "") for source in sources]
     names += [f"{package}.{name}" for name in (*sorted(shared), module)]
     stamp = hashlib.sha256()
     for name in names:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 Each = Callable[[int], AbstractContextManager[Any]]
 """How a target runs independent items: ``with each(n) as i:`` states that the items 0 to n - 1 may run in any order, at once."""
 
-# What TVM's CPU code generator keeps in registers or on the stack. (Its "local" calls for a workspace from the runtime.)
-_REGISTERS = "global"
+# What is kept in registers or on the stack. TVM's CPU code generator does that with "global"; its "local" calls for a workspace
+# from the runtime. On a device it is "local" that belongs to a thread.
+_registers: ContextVar[str] = ContextVar("registers", default="global")
 # Buffers carry no length: an index is right by construction, and the launcher has checked the memory behind it.
 _UNBOUNDED = 1 << 48
 
@@ -55,15 +57,16 @@ class Function:
         """The next parameter: a pointer to elements of ``dtype``."""
         t = self._t
         pointer = t.arg(name, t.handle())
-        return t.match_buffer(pointer, (t.int64(_UNBOUNDED),), dtype, align=np.dtype(dtype).itemsize)
+        found = t.match_buffer(pointer, (t.int64(_UNBOUNDED),), dtype, align=np.dtype(dtype).itemsize)
+        return self._builder.name(name, found)
 
-    def scalar(self, name: str) -> Any:
-        """The next parameter: a 64-bit integer."""
-        return self._t.arg(name, self._t.int64())
+    def scalar(self, name: str, dtype: str = "int64") -> Any:
+        """The next parameter: an integer, of 64 bits but for kernels of devices that count in fewer."""
+        return self._t.arg(name, getattr(self._t, dtype)())
 
-    def scalars(self, name: str, count: int) -> list[Any]:
-        """The next ``count`` parameters: 64-bit integers."""
-        return [self.scalar(f"{name}{i}") for i in range(count)]
+    def scalars(self, name: str, count: int, dtype: str = "int64") -> list[Any]:
+        """The next ``count`` parameters: integers."""
+        return [self.scalar(f"{name}{i}", dtype) for i in range(count)]
 
     def tensors(self, desc: Operator, in_place: bool = False) -> dict[str, Any]:
         """The next parameters: a buffer for each tensor that an operator has, by name, in field order.
@@ -97,7 +100,7 @@ class Variable:
 
     def __init__(self, dtype: str, initial: Any = None) -> None:
         t = _builder()
-        self._buffer = t.alloc_buffer((1,), dtype, scope=_REGISTERS)
+        self._buffer = t.alloc_buffer((1,), dtype, scope=_registers.get())
         if initial is not None:
             self.set(initial)
 
@@ -113,7 +116,7 @@ class Variable:
 
 def local(dtype: str, size: int) -> Any:
     """A small array of the calling thread's own, on the stack."""
-    return _builder().alloc_buffer((size,), dtype, scope=_REGISTERS)
+    return _builder().alloc_buffer((size,), dtype, scope=_registers.get())
 
 
 def store(buffer: Any, index: Any, value: Any) -> None:
@@ -140,9 +143,9 @@ def either(condition: Any, then: Any, otherwise: Any) -> None:
 
 
 def loop(extent: Any, parallel: bool = False) -> Any:
-    """Run the statements for each index from 0 up to the extent; entering it gives the index."""
+    """Run the statements for each index from 0 up to the extent, in the extent's type; entering it gives the index."""
     t = _builder()
-    return (t.parallel if parallel else t.serial)(i64(0), extent)
+    return (t.parallel if parallel else t.serial)(const(0, type_of(extent)), extent)
 
 
 def loop_while(condition: Any) -> Any:
@@ -183,6 +186,11 @@ def const(value: int | float, dtype: str) -> Any:
     return tirx.const(value, dtype)
 
 
+def type_of(value: Any) -> str:
+    """The data type of a value: ``int32``, ``float16x4``."""
+    return "int64" if isinstance(value, int) else str(value.ty.dtype)
+
+
 def lanes(value: Any) -> int:
     """How many lanes a value has: 1, but for a vector."""
     count: int = value.ty.dtype.lanes
@@ -191,7 +199,7 @@ def lanes(value: Any) -> int:
 
 def run(start: Any, count: int) -> Any:
     """The index of ``count`` neighbours: ``buffer[run(i, 16)]`` is a vector of 16."""
-    return _builder().ramp(start, i64(1), count)
+    return _builder().ramp(start, const(1, type_of(start)), count)
 
 
 def splat(value: Any, count: int) -> Any:
@@ -217,22 +225,79 @@ def word(value: int, bits: int) -> Any:
 
 def dot(indices: Sequence[Any], strides: Sequence[Any]) -> Any:
     """The offset of an element: the sum of index times stride."""
-    total: Any = i64(0)
+    total: Any = None
     for index, stride in zip(indices, strides, strict=True):
-        total = total + index * stride
-    return total
+        total = index * stride if total is None else total + index * stride
+    return i64(0) if total is None else total
 
 
 def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
     """The coordinates of a row-major ``index``; the first is not wrapped."""
     coordinates = []
     rest = let(index)
+    dtype = type_of(index)
     for size in reversed(sizes[1:]):
-        size = i64(size) if isinstance(size, int) else size
+        size = const(size, dtype) if isinstance(size, int) else size
         above = hold(_builder().truncdiv(rest, size))
         coordinates.append(let(rest - above * size))
         rest = above
     return [*reversed([*coordinates, rest])] if sizes else []
+
+
+# -- Devices: many groups of threads ------------------------------------------------------------------------------
+
+
+@contextmanager
+def on_device() -> Iterator[None]:
+    """Kernels that are written meanwhile are for a device: each of its threads has variables of its own."""
+    token = _registers.set("local")
+    try:
+        yield
+    finally:
+        _registers.reset(token)
+
+
+@contextmanager
+def launch(groups: Any, threads: int) -> Iterator[tuple[Any, Any]]:
+    """One launch: the statements run in every thread of every group, and see what earlier launches of the function wrote.
+
+    Gives the group's and the thread's index, of 32 bits. ``groups`` may be computed from the function's integers.
+    """
+    t = _builder()
+    extent = groups if isinstance(groups, int) or type_of(groups) == "int32" else t.cast(groups, "int32")
+    with t.launch_thread("blockIdx.x", extent) as group, t.launch_thread("threadIdx.x", threads) as thread:
+        yield group, thread
+
+
+def shared(dtype: str, size: int) -> Any:
+    """An array that the threads of a group have in common."""
+    return _builder().alloc_buffer((size,), dtype, scope="shared")
+
+
+def barrier() -> None:
+    """Every thread of the group comes here before any goes on, and sees what the others wrote before. All must come."""
+    t = _builder()
+    t.evaluate(t.tvm_storage_sync("shared"))
+
+
+def atomic(operation: str, buffer: Any, index: Any, *values: Any) -> Any:
+    """An atomic operation: gives what was there before.
+
+    It is ``add``, ``min``, ``max``, ``and``, ``or``, ``xor``, ``exchange``, ``compare_exchange`` or ``load``. The result has to be
+    used or bound (``let``); ``atomic_do`` is for where it is not wanted.
+    """
+    t = _builder()
+    return t.call_extern(str(buffer.dtype), f"atomic_{operation}", t.address_of(buffer[index]), *values)
+
+
+def atomic_do(operation: str, buffer: Any, index: Any, *values: Any) -> None:
+    """``atomic`` as a statement; ``store`` as well."""
+    _builder().evaluate(atomic(operation, buffer, index, *values))
+
+
+def subgroup(operation: str, dtype: str, *values: Any) -> Any:
+    """What the threads that run in lockstep work out together: ``ballot``, ``exclusive_add``, ``shuffle_xor``, ``size`` …"""
+    return _builder().call_extern(dtype, f"subgroup_{operation}", *values)
 
 
 def _builder() -> Any:

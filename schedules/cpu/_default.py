@@ -23,6 +23,6 @@ def kernel(desc: Operator, target: Target, in_place: bool) -> Kernel:
         frame: AbstractContextManager[Any] = T.loop(T.i64(items), parallel=parallel and items >= LEAST_PARALLEL_ITEMS)
         return frame
 
-    # The descriptor's text names every size, stride and attribute, and so everything that the code is made from.
-    parameters = (("desc", repr(desc)), ("parallel", parallel), ("in_place", in_place))
+    # The text names every size, stride and attribute, and so everything that the code is made from.
+    parameters = (("desc", desc.exactly()), ("parallel", parallel), ("in_place", in_place))
     return Kernel(operators.module_of(type(desc)), "default", parameters, lambda: desc.computation(each, in_place))

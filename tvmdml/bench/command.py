@@ -11,6 +11,7 @@ from tvmdml.bench import cases, measure, peers, report, results, runner
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Result, Run
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.targets import Target
 from tvmdml.targets.cpu import threads as cpu_threads
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Request(NamedTuple):
     plot_path: str | None = None
     old: Run | None = None
     resume: bool = False
+    target: Target | None = None
 
 
 class Prepared(NamedTuple):
@@ -56,7 +58,7 @@ def prepare(request: Request) -> Prepared:
     plot_path = None if request.plot_path is None else Path(request.plot_path)
     selected = _select(request)
     _check_plot(plot_path)
-    run = Run(request.threads or cpu_threads.thread_count(), chosen)
+    run = Run(request.threads or cpu_threads.thread_count(), chosen, results.machine(request.target))
     if request.resume:
         run = _resumed(run, json_path)
     elif json_path is not None and json_path.exists():
@@ -65,7 +67,7 @@ def prepare(request: Request) -> Prepared:
         results.write(run, json_path)  # better to fail now than after the first case
     left = [case for case in selected if case.name not in run.done()]
     pace = measure.FULL if request.full else measure.QUICK
-    options = runner.Options(pace, thorough=request.full, threads=request.threads)
+    options = runner.Options(pace, thorough=request.full, threads=request.threads, target=request.target)
     return Prepared(left, run, options, json_path, plot_path, request.old)
 
 

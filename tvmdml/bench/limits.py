@@ -17,6 +17,7 @@ from tvmdml import tensorir as T
 from tvmdml.bench import inputs
 from tvmdml.bench.measure import SAMPLE, Contender, Timing
 from tvmdml.bench.work import Traffic
+from tvmdml.targets._device import DeviceTarget
 
 LEAST_TOTAL = 1 << 17
 """Bytes. Below, the cost of a call rules and not the memory."""
@@ -143,3 +144,18 @@ def _contender(kind: str, size: int, streams: bool, threads: int) -> Contender:
     return Contender(
         "limit", "tvmdml", name, threads, lambda: repeat(1), repeat=repeat, sample=SAMPLE if threads == 1 else _THREADED_SAMPLE
     )
+
+
+def device_contenders(traffic: Traffic, target: DeviceTarget) -> list[Contender]:
+    """The device's own copy of half of these bytes, which reads and writes as many."""
+    if traffic.total < LEAST_TOTAL:
+        return []
+    device, size = target.device, traffic.total // 2
+    a, b = device.allocate(size), device.allocate(size)
+
+    def repeat(times: int) -> None:
+        for _ in range(times):
+            device.copy(a, 0, b, 0, size)
+        target.wait()
+
+    return [Contender("limit", "tvmdml", "copied on the device", 1, lambda: repeat(1), repeat=repeat)]

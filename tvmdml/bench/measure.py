@@ -11,12 +11,13 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+from tvmdml._garbage import not_collected
 
 
 class Pace(NamedTuple):
@@ -90,7 +91,8 @@ class Timing(NamedTuple):
 
 def race(contenders: Sequence[Contender], pace: Pace) -> list[Timing]:
     """Time all contenders; they have been called before, so that nothing is done for the first time."""
-    with _no_garbage_collection():
+    gc.collect()
+    with not_collected():
         calls = [_calls(contender) for contender in contenders]
         slow = _slow(contenders, calls)
         samples: list[list[float]] = [[] for _ in contenders]
@@ -157,15 +159,3 @@ def settle() -> None:
 def _timing(seconds: list[float], calls: int) -> Timing:
     low, median, high = (float(q) for q in np.quantile(seconds, (0.1, 0.5, 0.9)))
     return Timing(median, low, high, len(seconds), calls)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -13,10 +13,13 @@ import tempfile
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.bench.measure import Timing
 from tvmdml.errors import InvalidArgument, message
+
+if TYPE_CHECKING:
+    from tvmdml.targets import Target
 
 SCHEMA = "tvmdml-bench"
 VERSION = 1
@@ -228,15 +231,17 @@ def _refusal(path: Path, reason: str) -> InvalidArgument:
 # -- Where it was taken -------------------------------------------------------------------------------------------
 
 
-def machine() -> dict[str, Any]:
-    """The processor, its cores and caches, and the system."""
+def machine(target: Target | None = None) -> dict[str, Any]:
+    """The processor, its cores and caches, and the system; and the device, where tvmdml runs on one."""
     from tvmdml import targets
     from tvmdml.targets.cpu import host
 
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    device = {} if target is None or target.kind == "cpu" else {"device": targets.shown(target)}
     return {
         "cpu": host.model_name(),
-        "target": targets.resolve("cpu").name,
+        **device,
+        "target": (target or targets.resolve("cpu")).name,
         "cores": available,
         "caches": _caches(Path("/sys/devices/system/cpu/cpu0/cache")),
         "memory": _memory(),

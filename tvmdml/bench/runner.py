@@ -8,15 +8,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tvmdml import _imports, compiler
+from tvmdml import _imports, compiler, targets
 from tvmdml.bench import checks, inputs, limits, measure, peers
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace
 from tvmdml.bench.peers import Attempt
 from tvmdml.bench.results import Entry, Result, Run
 from tvmdml.bench.work import KINDS, Task
+from tvmdml.device_arrays import DeviceArray
+from tvmdml.targets import Target
+from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets.cpu import threads as cpu_threads
 
 OURS = "tvmdml"
@@ -32,6 +35,8 @@ class Options(NamedTuple):
     """How many everyone may use at most."""
     size: int | None = None
     """Cut dimensions down to this."""
+    target: Target | None = None
+    """Where tvmdml runs; ``None`` is the processor. Peers run where they always do, and no goal speaks of devices."""
 
 
 def run(cases: Sequence[Case], into: Run, options: Options, done: Callable[[Result], None] = lambda result: None) -> None:
@@ -56,6 +61,7 @@ class _Race:
     def __init__(self, case: Case, options: Options, threads: int) -> None:
         self._case, self._options, self._threads = case, options, threads
         self._task = Task(case.work)
+        self._device = options.target if isinstance(options.target, DeviceTarget) else None
         self._contenders: list[Contender] = []
         self._entries: list[Entry] = []
         self._failures: list[str] = []
@@ -76,7 +82,7 @@ class _Race:
             row=case.row,
             point=case.point,
             work=case.work.as_json(),
-            goal=case.goal,
+            goal=None if self._device else case.goal,
             against_base=case.baseline is not None,
             threads=self._threads,
             entries=self._entries,
@@ -89,7 +95,8 @@ class _Race:
 
     def _race(self) -> float | None:
         """Time all who entered, and the memory beside them; returns the limit."""
-        bounds = limits.contenders(self._task.traffic, self._threads)
+        traffic = self._task.traffic
+        bounds = limits.device_contenders(traffic, self._device) if self._device else limits.contenders(traffic, self._threads)
         timings = measure.race([*self._contenders, *bounds], self._options.pace)
         entered = [entry for entry in self._entries if not entry.problem]
         entered += [Entry(bound.role, bound.library, bound.name, bound.threads) for bound in bounds]
@@ -102,7 +109,7 @@ class _Race:
         entry = Entry(role, OURS, task.work.door, self._threads)
         before, start = compiler.compiled_count, time.perf_counter()
         try:
-            attempt = ours(task)
+            attempt = ours(task, self._options.target)
         except Exception as error:  # a defect in one kernel is no reason to stop: the row says what it was
             self._fail(entry, f"{type(error).__name__}: {error}")
             return
@@ -133,7 +140,8 @@ class _Race:
             self._fail(entry, problem)
             return
         self._entries.append(entry)
-        self._contenders.append(Contender(entry.role, entry.library, entry.name, entry.threads, attempt.call, attempt.prepare))
+        who = (entry.role, entry.library, entry.name, entry.threads)
+        self._contenders.append(Contender(*who, attempt.call, attempt.prepare, attempt.repeat))
 
     def _fail(self, entry: Entry, problem: str) -> None:
         entry.problem = problem
@@ -141,29 +149,36 @@ class _Race:
         self._failures.append(f"{entry.library} {entry.name}: {problem}")
 
 
-def ours(task: Task) -> Attempt:
+def ours(task: Task, target: Target | None = None) -> Attempt:
     """Tvmdml made ready for a task, by the door that its work names; compiles the kernel."""
-    return _DOORS[task.work.door](task)
+    return _DOORS[task.work.door](task, target or targets.resolve("cpu"))
 
 
-def _bound(task: Task) -> Attempt:
-    operator = compiler.compile(task.desc)
+def _bound(task: Task, target: Target) -> Attempt:
+    operator = compiler.compile(task.desc, target)
     if task.work.in_place:
-        x = inputs.like(task.x)
+        x = target.place(inputs.like(task.x))
         call, outputs = operator.bind(x, x), [x]
     else:
-        outputs = task.outputs()
-        call = operator.bind(task.input, *outputs)
-    return _writing(call, outputs)
+        source, outputs = _placed(task, target)
+        call = operator.bind(source, *outputs)
+    return _writing(call, outputs, target)
 
 
-def _operator(task: Task) -> Attempt:
-    outputs = task.outputs()
-    return _writing(partial(compiler.compile(task.desc), task.input, *outputs), outputs)
+def _operator(task: Task, target: Target) -> Attempt:
+    source, outputs = _placed(task, target)
+    return _writing(partial(compiler.compile(task.desc, target), source, *outputs), outputs, target)
 
 
-def _function(task: Task) -> Attempt:
-    call = KINDS[task.work.operator].function(task)
+def _placed(task: Task, target: Target) -> tuple[Any, list[Any]]:
+    """The input, where there is one, and room for the outputs, in the target's memory."""
+    return None if task.input is None else target.place(task.input), [target.place(array) for array in task.outputs()]
+
+
+def _function(task: Task, target: Target) -> Attempt:
+    call: Any = KINDS[task.work.operator].function(task)
+    if isinstance(target, DeviceTarget):  # the input is NumPy's: it is moved there and back
+        call = partial(call, device=target.name)
     call()  # makes the plan, and compiles
 
     def results() -> tuple[inputs.Array, ...]:
@@ -176,12 +191,20 @@ def _function(task: Task) -> Attempt:
 _DOORS = {"bound": _bound, "operator": _operator, "function": _function}
 
 
-def _writing(call: Callable[[], object], outputs: Sequence[inputs.Array]) -> Attempt:
+def _writing(call: Callable[[], object], outputs: Sequence[Any], target: Target) -> Attempt:
     def results() -> tuple[inputs.Array, ...]:
         call()
-        return tuple(outputs)
+        return tuple(array.numpy() if isinstance(array, DeviceArray) else array for array in outputs)
 
-    return Attempt(call, results)
+    if not isinstance(target, DeviceTarget):
+        return Attempt(call, results)
+
+    def repeat(times: int) -> None:
+        for _ in range(times):
+            call()
+        target.wait()
+
+    return Attempt(partial(repeat, 1), results, repeat=repeat)
 
 
 # -- Around a run -------------------------------------------------------------------------------------------------

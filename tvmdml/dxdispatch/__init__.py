@@ -77,7 +77,7 @@ class Model:
         """
         machine = target if isinstance(target, Target) else targets.resolve(target)
         timing, write = timing or Timing(), write or sys.stdout.write
-        write(f"Running on '{_device_name(machine)}'\n")
+        write(f"Running on '{targets.shown(machine)}'\n")
         buffers = resources.allocate(self.resources)
         compiled = {}
         for name, dispatchable in self.dispatchables.items():
@@ -93,10 +93,6 @@ class Model:
             command.check(session)
         for command in self.commands:
             command.run(session)
-
-
-def _device_name(target: Target) -> str:
-    return next((row["device"] for row in target.devices() if row["target"] == target.name), target.name)
 
 
 def _compile(dispatchable: Dispatchable, target: Target, level: str | FeatureLevel | None) -> CompiledOperator:

@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import inspect
 import operator as python_operator
+import struct
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -203,6 +204,11 @@ class Operator:
     def canonical(self) -> Operator:
         """The operator that does this one's work, where a newer one covers it."""
         return self
+
+    def exactly(self) -> str:
+        """The descriptor in words, down to the bits of its floats: NaN of any payload is written the same, but is not."""
+        floats = [value for field in self.fields() if isinstance(value := getattr(self, field.name), float)]
+        return f"{self!r} {struct.pack(f'<{len(floats)}d', *floats).hex()}"
 
     # -- The computation ------------------------------------------------------------------------------------------
 

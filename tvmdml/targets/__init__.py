@@ -6,7 +6,8 @@ import abc
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -29,7 +30,7 @@ Form: TypeAlias = "tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], bool] 
 
 
 class Launch(Protocol):
-    """A kernel with everything it takes but its arrays. They are NumPy's, in field order, and an input may be read-only."""
+    """A kernel with everything it takes but its arrays: NumPy's, or the target's own, in field order. An input may be read-only."""
 
     def __call__(self, *arrays: NumpyArray) -> None:
         """Launch on arrays that have been checked."""
@@ -66,9 +67,16 @@ class Target(abc.ABC):
     """The folder of schedules that serves this kind."""
     suffixes: tuple[str, ...]
     """Kinds of artifact that ``load`` takes here and now."""
+    sources: ClassVar[tuple[str, ...]] = ("",)
+    """The modules of the target's room whose text shapes the code that it makes; the room itself is the empty one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    @property
+    def code(self) -> str:
+        """What compiled kernels depend on: for all targets that agree in it, one kernel will do."""
+        return self.name
 
     @classmethod
     @abc.abstractmethod
@@ -92,6 +100,28 @@ class Target(abc.ABC):
     def handover(self) -> int:
         """What it costs to give work to others, in microseconds or so: what a schedule multiplies its least task by."""
         return 1
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array in the target's memory; what it holds is undefined."""
+        import numpy as np
+
+        return np.empty(shape, dtype)
+
+    def asarray(self, array: NumpyArray) -> Any:
+        """A NumPy array in the target's memory."""
+        return array
+
+    def place(self, array: NumpyArray) -> Any:
+        """The same, with the same strides."""
+        return array
+
+    @contextmanager
+    def holding(self, buffers: Iterable[NumpyArray]) -> Iterator[Callable[[Any], Any]]:
+        """Have the buffers in the target's memory meanwhile; gives a function from views of them to what those are there."""
+        yield lambda array: array
+
+    def wait(self) -> None:  # noqa: B027 - a processor's work is done when the call returns
+        """Return when all work that was asked for has been done."""
 
     @abc.abstractmethod
     def build(self, function: PrimFunc) -> Build:
@@ -169,3 +199,8 @@ def resolve(text: str) -> Target:
     if kind not in kinds():
         raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
     return target_class(kind).parse(rest)
+
+
+def shown(target: Target) -> str:
+    """The name of the device that is the target."""
+    return next((row["device"] for row in target.devices() if row["target"] == target.name), target.name)

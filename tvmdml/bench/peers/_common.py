@@ -19,6 +19,8 @@ class Attempt(NamedTuple):
     """Calls it, and returns its results in the form of the operator's reference."""
     prepare: Callable[[], object] = lambda: None
     """Runs before each sample, untimed."""
+    repeat: Callable[[int], object] | None = None
+    """Does what so many calls do, where that is not just to call so many times."""
 
 
 class Peer(NamedTuple):

@@ -1,0 +1,41 @@
+"""What an operator without a schedule of its own gets: its computation, with an independent item a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.schedules.gpu import groups_for, position, strided
+
+from tvmdml import operators
+from tvmdml import tensorir as T
+from tvmdml.kernel import Kernel
+from tvmdml.operators import Operator
+from tvmdml.targets._device import DeviceTarget
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+THREADS = 64
+
+
+def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
+    """A kernel for exactly these sizes, strides and attributes."""
+
+    @contextmanager
+    def each(items: int) -> Iterator[Any]:
+        groups = groups_for(items, THREADS, target)
+        with (
+            T.launch(groups, THREADS) as (group, thread),
+            strided(position(group, thread, THREADS, "int64"), T.i64(items), T.i64(groups * THREADS)) as item,
+        ):
+            yield item
+
+    def build() -> PrimFunc:
+        with T.on_device():
+            return desc.computation(each, in_place)
+
+    # The text names every size, stride and attribute, and so everything that the code is made from.
+    parameters = (("desc", desc.exactly()), ("groups", target.tasks()), ("in_place", in_place))
+    return Kernel(operators.module_of(type(desc)), "default", parameters, build)

@@ -1,0 +1,77 @@
+"""Sums over the threads of a group, in memory that they share: no device need have operations of subgroups.
+
+Threads count in chunks, about as many as a chunk has threads: sums are made of sums of chunks, at the price of few barriers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvmdml import tensorir as T
+
+
+class Scan:
+    """Declares the memory. Whatever is asked for, every thread of the group has to come along.
+
+    ``threads`` is a power of two.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._chunk = _chunk(threads)
+        self._chunks = threads // self._chunk
+        # One word is left out after each chunk: threads that add up one each meet no bank of the memory twice.
+        self._values = T.shared("uint32", threads + self._chunks)
+        self._of_chunks = T.shared("uint32", self._chunks)
+        self._sums = T.shared("uint32", threads)
+
+    @staticmethod
+    def shared_bytes(threads: int) -> int:
+        """What it takes of a group's memory."""
+        return 4 * 2 * (threads + threads // _chunk(threads))
+
+    def sum_up(self, thread: Any, value: Any) -> Any:
+        """Add up each thread's value and those of the threads before it: ``upto`` has the sums. Gives the sum of all."""
+        self._sum_chunks(thread, value)
+        chunk = T.let(thread >> (self._chunk.bit_length() - 1))
+        first = T.let(chunk * (self._chunk + 1))
+        sum_ = self._sum(self._of_chunks, T.const(0, "int32"), chunk)
+        sum_.set(sum_.value + self._sum(self._values, first, (thread & (self._chunk - 1)) + 1).value)
+        T.store(self._sums, thread, sum_.value)
+        T.barrier()
+        return T.let(self.upto(self.threads - 1))
+
+    def upto(self, thread: Any) -> Any:
+        """The sum of the values of the threads up to one, itself included."""
+        return self._sums[thread]
+
+    def before(self, thread: Any) -> Any:
+        """The sum of the values of the threads before one."""
+        sum_ = T.Variable("uint32", T.const(0, "uint32"))
+        with T.when(thread > 0):
+            sum_.set(self.upto(thread - 1))
+        return sum_.value
+
+    def total(self, thread: Any, value: Any) -> Any:
+        """The sum of all threads' values, and nothing else."""
+        self._sum_chunks(thread, value)
+        return T.let(self._sum(self._of_chunks, T.const(0, "int32"), T.const(self._chunks, "int32")).value)
+
+    def _sum_chunks(self, thread: Any, value: Any) -> None:
+        T.barrier()  # what was there before may still be read
+        T.store(self._values, thread + (thread >> (self._chunk.bit_length() - 1)), value)
+        T.barrier()
+        with T.when(thread < self._chunks):
+            sum_ = self._sum(self._values, thread * (self._chunk + 1), T.const(self._chunk, "int32"))
+            T.store(self._of_chunks, thread, sum_.value)
+        T.barrier()
+
+    def _sum(self, buffer: Any, first: Any, count: Any) -> T.Variable:
+        sum_ = T.Variable("uint32", T.const(0, "uint32"))
+        with T.loop(count) as i:
+            sum_.set(sum_.value + buffer[first + i])
+        return sum_
+
+
+def _chunk(threads: int) -> int:
+    return 1 << (threads.bit_length() - 1) // 2

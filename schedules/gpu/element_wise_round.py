@@ -1,0 +1,134 @@
+"""ELEMENT_WISE_ROUND on a GPU: bound by memory, so each thread moves 16 bytes at once, and neighbours move neighbours.
+
+There are three ways:
+
+- ``flat``: all is contiguous. 16 bytes at once, and what is left over one by one.
+- ``rows``: any steps; as many neighbours at once as lie together, and begin where as many do, in every row.
+- ``tiles``: what is contiguous in the input is not so in the output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, groups_for, position, strided
+from tvmdml.schedules.gpu._words import unravel
+
+from tvmdml import tensorir as T
+from tvmdml.kernel import Kernel
+from tvmdml.knobs import Knob, Knobs
+from tvmdml.layout import collapse
+from tvmdml.operators.element_wise_round import ElementWiseRound, rounding
+from tvmdml.targets._device import DeviceTarget
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+KNOBS = Knobs(
+    "element_wise_round",
+    threads=Knob(256, (32, 64, 128, 256, 512), "threads of a group"),
+    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "most groups of a launch; each strides over what is left"),
+)
+
+
+def kernel(desc: ElementWiseRound, target: DeviceTarget, in_place: bool) -> Kernel:
+    """Elements in the output's order; what is contiguous counts as one dimension."""
+    knobs = KNOBS.now()
+    source, result = desc.input_tensor, desc.output_tensor
+    sizes, steps = collapse(result.sizes, source.layout, result.layout, reorder=True)
+    sizes, steps_in, steps_out = sizes or (1,), steps[0] or (1,), steps[1] or (1,)
+    lanes = VECTOR_BYTES // result.data_type.itemsize
+    threads = min(knobs.threads, target.max_threads)
+    if steps_in == steps_out == (1,):
+        way = "flat"
+        groups = groups_for(-(-sizes[0] // lanes), threads, target, knobs.most_groups)
+    elif (other := _tiles.crossing(sizes, steps_in, steps_out)) is not None and target.max_threads >= _tiles.THREADS:
+        way, lanes, threads = "tiles", 1, _tiles.THREADS
+        order = [*range(other), *range(other + 1, len(sizes) - 1), other, len(sizes) - 1]
+        sizes, steps_in, steps_out = (tuple(v[i] for i in order) for v in (sizes, steps_in, steps_out))
+        groups = min(_tiles.count(sizes), target.max_groups, knobs.most_groups)
+    else:
+        way, lanes = "rows", _together(sizes, (steps_in, steps_out), lanes)
+        groups = groups_for(result.element_count // lanes, threads, target, knobs.most_groups)
+    span = max(source.span, result.span, result.element_count)
+    numbers = Numbers(span, groups=groups, sizes=sizes, steps_in=steps_in, steps_out=steps_out)
+    writer = _Writer(desc, numbers, way=way, lanes=lanes, threads=threads, rank=len(sizes), in_place=in_place)
+    return Kernel("element_wise_round", way, writer.parameters, writer.function, numbers.scalars)
+
+
+def _together(sizes: tuple[int, ...], steps: tuple[tuple[int, ...], ...], most: int) -> int:
+    """How many neighbours can be moved at once, all over: a power of two."""
+    if any(step[-1] != 1 for step in steps):
+        return 1
+    while any(number % most for number in (sizes[-1], *(s for step in steps for s in step[:-1]))):
+        most //= 2
+    return most
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    way: str
+    lanes: int
+    threads: int
+    rank: int
+    in_place: bool
+
+    def __init__(self, desc: ElementWiseRound, numbers: Numbers, **choices: Any) -> None:
+        self.mode, self.data_type, self.numbers = desc.rounding_mode, desc.input_tensor.data_type, numbers
+        self.__dict__.update(choices)
+        own = {"mode": self.mode.name, "type": self.data_type.tvm}
+        self.parameters = (*own.items(), *choices.items(), *numbers.parameters)
+
+    def function(self) -> PrimFunc:
+        with T.on_device(), T.function() as f:
+            # In place there is one buffer: two that are the same would break the promise that none overlap.
+            source = None if self.in_place else f.buffer("input", self.data_type.tvm)
+            self.result = f.buffer("output", self.data_type.tvm)
+            self.source = self.result if source is None else source
+            self.n = self.numbers.declare(f)
+            {"flat": self._flat, "rows": self._rows, "tiles": self._tiles}[self.way]()
+        return f.result()
+
+    def _flat(self) -> None:
+        n, lanes = self.n, self.numbers.const(self.lanes)
+        with T.launch(n.groups, self.threads) as (group, thread):
+            first = position(group, thread, self.threads, self.numbers.dtype)
+            (total,) = n.sizes
+            whole = T.let(T.truncdiv(total, lanes))
+            with strided(first, whole, T.let(n.groups * self.threads)) as i:
+                run = T.run(i * lanes, self.lanes)
+                T.store(self.result, run, self._rounded(run))
+            with T.when(first < total - whole * lanes):  # what is left is less than a vector
+                at = T.let(whole * lanes + first)
+                T.store(self.result, at, self._rounded(at))
+
+    def _rows(self) -> None:
+        n, lanes = self.n, self.numbers.const(self.lanes)
+        with T.launch(n.groups, self.threads) as (group, thread):
+            first = position(group, thread, self.threads, self.numbers.dtype)
+            sizes = [*n.sizes[:-1], T.let(T.truncdiv(n.sizes[-1], lanes))]
+            total = sizes[0]
+            for size in sizes[1:]:
+                total = total * size
+            with strided(first, T.let(total), T.let(n.groups * self.threads)) as i:
+                *at, last = (T.cast(c, self.numbers.dtype) for c in unravel(i, sizes))
+                in_at, out_at = (self._run(T.let(T.dot([*at, last * lanes], steps))) for steps in (n.steps_in, n.steps_out))
+                T.store(self.result, out_at, self._rounded(in_at))
+
+    def _tiles(self) -> None:
+        n = self.n
+
+        def write(at: list[Any], values: Any) -> None:
+            T.store(self.result, T.let(T.dot(at, n.steps_out)), values[0])
+
+        def read(at: list[Any]) -> list[Any]:
+            return [self._rounded(T.let(T.dot(at, n.steps_in)))]
+
+        _tiles.move(n.groups, self.numbers, n.sizes, [self.data_type.tvm], read, write)
+
+    def _run(self, at: Any) -> Any:
+        return at if self.lanes == 1 else T.run(at, self.lanes)
+
+    def _rounded(self, at: Any) -> Any:
+        return rounding(self.mode, self.source[at], self.data_type)

@@ -1,0 +1,276 @@
+"""Arrays that lie on a device: what they are by themselves, and what functions and compiled operators do with them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import ALL, assert_same_bits, diagonal_desc, random_bits, round_desc, seeded, top_k_desc
+
+import tvmdml
+from tvmdml import DeviceArray, InvalidArgument, TensorDesc, targets
+from tvmdml.targets import Target
+from tvmdml.targets._device import DeviceTarget
+
+
+@pytest.fixture(scope="module")
+def device(vulkan: Target) -> DeviceTarget:
+    assert isinstance(vulkan, DeviceTarget)
+    return vulkan
+
+
+def on(device: DeviceTarget, array: Any) -> DeviceArray:
+    found = tvmdml.asarray(array, device)
+    assert isinstance(found, DeviceArray)
+    return found
+
+
+@pytest.mark.parametrize("data_type", ALL, ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (5, 7), (2, 1, 3, 1, 2)], ids=str)
+def test_what_goes_there_comes_back(device: DeviceTarget, data_type: Any, shape: tuple[int, ...]) -> None:
+    x = random_bits(seeded(data_type, shape), data_type, shape)
+    there = on(device, x)
+    assert (there.shape, there.dtype, there.strides, there.device) == (
+        x.shape,
+        x.dtype,
+        x.strides if x.size else there.strides,
+        device.name,
+    )
+    assert (there.ndim, there.size, there.nbytes, there.itemsize) == (x.ndim, x.size, x.nbytes, x.itemsize)
+    assert_same_bits(there.numpy(), x)
+    assert_same_bits(np.asarray(there), x)
+    assert_same_bits(there.copy().numpy(), x)
+
+
+def test_any_layout_and_byte_order_becomes_packed(device: DeviceTarget) -> None:
+    x = np.arange(24, dtype=">f4").reshape(4, 6)
+    for view in (x.T, x[::-2, 1:4], np.asfortranarray(x)):
+        there = on(device, view)
+        assert there.flags.c_contiguous
+        assert there.dtype.isnative
+        assert np.array_equal(there.numpy(), view)
+
+
+def test_lists_and_numbers_become_arrays(device: DeviceTarget) -> None:
+    assert on(device, [[1.5, 2], [3, 4]]).tolist() == [[1.5, 2.0], [3.0, 4.0]]
+    one = on(device, 3)
+    assert (int(one), float(one), one.item(), bool(one)) == (3, 3.0, 3, True)
+    assert tvmdml.asarray(on(device, [1, 2]), "cpu").tolist() == [1, 2]
+    x = np.arange(3)
+    assert tvmdml.asarray(x) is x
+    there = on(device, x)
+    assert tvmdml.asarray(there, device) is there
+
+
+def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
+    slices = st.slices(9).filter(lambda s: s.step is None or s.step > 0)
+    one = [st.one_of(st.integers(-n, n - 1), slices) for n in shape]
+    return (
+        st.integers(0, len(shape))
+        .flatmap(lambda n: st.tuples(*one[:n]))
+        .flatmap(lambda key: st.sampled_from([key, (*key, ...), *([key[0]] if len(key) == 1 else [])]))
+    )
+
+
+@given(keys((4, 3, 5)), st.data())
+def test_slices_are_those_of_numpy(key: Any, data: Any) -> None:
+    x = np.arange(60, dtype=np.int16).reshape(4, 3, 5)
+    there = tvmdml.asarray(x, "vulkan")[key]
+    expected = x[key]
+    assert there.shape == expected.shape
+    assert np.array_equal(there.numpy(), expected)
+    if expected.ndim and expected.shape[0]:
+        again = data.draw(st.integers(-expected.shape[0], expected.shape[0] - 1))
+        assert np.array_equal(there[again].numpy(), expected[again])
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "says"),
+    [
+        (slice(None, None, -1), InvalidArgument, "slices of positive step"),
+        ([0, 1], InvalidArgument, "integers, slices and ..."),
+        (None, InvalidArgument, "given NoneType"),
+        (True, InvalidArgument, "given bool"),
+        (1.0, InvalidArgument, "given float"),
+        ((..., ...), InvalidArgument, "two of ..."),
+        (4, IndexError, "index 4 is out of bounds"),
+        (-5, IndexError, "index -5 is out of bounds"),
+        ((0, 0, 0), IndexError, "3 indices for an array of 2 dimensions"),
+    ],
+)
+def test_other_indices_are_refused(device: DeviceTarget, key: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says.replace(".", r"\.")):
+        on(device, np.zeros((4, 2), np.float32))[key]
+
+
+def test_writing_changes_the_elements_and_nothing_else(device: DeviceTarget) -> None:
+    x = np.arange(30, dtype=np.float32).reshape(5, 6)
+    there = on(device, x)
+    there[1:3].write(np.full((2, 6), 7, np.float64))
+    there[4, ::2].write(on(device, np.array([-1, -2, -3], np.float32)))
+    there[0].write(there[3])
+    x[1:3], x[4, ::2], x[0] = 7, [-1, -2, -3], x[3]
+    assert np.array_equal(there.numpy(), x)
+    with pytest.raises(InvalidArgument, match="shape"):
+        there.write(np.zeros((6, 5), np.float32))
+
+
+def test_what_is_no_array_is_refused(device: DeviceTarget) -> None:
+    for wrong in ("text", object(), np.zeros(3, complex), np.zeros(2, "S3"), None, {}):
+        with pytest.raises(InvalidArgument):
+            tvmdml.asarray(wrong, device)
+    with pytest.raises(InvalidArgument, match="target: given 'abacus'"):
+        tvmdml.asarray([1], "abacus")
+    with pytest.raises(ValueError, match="copied"):
+        np.array(on(device, [1]), copy=False)
+
+
+def test_memory_goes_back_when_the_last_slice_is_dropped(device: DeviceTarget) -> None:
+    gc.collect()
+    device.wait()
+    before = device.device.memory_in_use  # type: ignore[attr-defined]
+    there = on(device, np.zeros(1 << 20, np.uint8))
+    part = there[10:]
+    del there
+    assert device.device.memory_in_use >= before + (1 << 20)  # type: ignore[attr-defined]
+    del part
+    gc.collect()
+    device.wait()
+    assert device.device.memory_in_use == before  # type: ignore[attr-defined]
+
+
+# -- Functions ----------------------------------------------------------------------------------------------------
+
+
+def test_functions_take_and_give_arrays_of_the_device(device: DeviceTarget) -> None:
+    x = seeded("device").standard_normal((6, 9)).astype(np.float32) * 3
+    there = on(device, x)
+    rounded = tvmdml.round(there)
+    assert isinstance(rounded, DeviceArray)
+    assert rounded.target == device
+    assert_same_bits(rounded.numpy(), np.rint(x))
+    values, indices = tvmdml.top_k(rounded, 3, index_dtype="int64")
+    here = tvmdml.top_k(np.rint(x), 3, index_dtype="int64")
+    assert_same_bits(values.numpy(), here.values)
+    assert_same_bits(indices.numpy(), here.indices)
+    found = tvmdml.nonzero_coordinates(rounded)
+    assert isinstance(found, DeviceArray)
+    assert_same_bits(found.numpy(), np.argwhere(np.rint(x)).astype(np.uint32))
+    lower = tvmdml.diagonal_matrix(there, value=0, diagonal_fill_begin=1, diagonal_fill_end=2**31 - 1)
+    assert_same_bits(lower.numpy(), np.where(np.tri(6, 9, dtype=bool), x, np.float32(0)))
+
+
+def test_numpy_goes_there_and_back(device: DeviceTarget) -> None:
+    x = np.array([[1.5, -0.5], [2.5, np.inf]])
+    found = tvmdml.round(x.T, device=device.name)
+    assert isinstance(found, np.ndarray)
+    assert_same_bits(found, np.rint(x).T.copy())
+    assert tvmdml.diagonal_matrix(sizes=(2, 2), device=device.name).tolist() == [[1, 0], [0, 1]]
+    out = np.zeros((2, 4))[:, ::2]
+    assert tvmdml.round(x, device=device.name, out=out) is out
+    assert_same_bits(out.copy(), np.rint(x))
+
+
+def test_slices_that_begin_anywhere_are_inputs_and_outputs(device: DeviceTarget) -> None:
+    x = seeded("slices").standard_normal((7, 5)).astype(np.float32) * 4
+    there, out = on(device, x), on(device, np.zeros((7, 5), np.float32))
+    expected = np.zeros((7, 5), np.float32)
+    for key in (slice(1, 4), (slice(None), slice(1, 3)), (5,), (slice(None, None, 3), 2)):
+        assert_same_bits(tvmdml.round(there[key]).numpy(), np.rint(x[key]))
+        assert tvmdml.round(there[key], out=out[key]) is not None
+        expected[key] = np.rint(x[key])
+        assert_same_bits(out.numpy(), expected)
+
+
+def test_out_may_be_the_input_or_overlap_it(device: DeviceTarget) -> None:
+    x = np.array([0.6, 1.6, 2.6, 3.6], np.float32)
+    there = on(device, x)
+    tvmdml.round(there, out=there)
+    assert there.tolist() == [1, 2, 3, 4]
+    there = on(device, x)
+    tvmdml.round(there[:3], out=there[1:])
+    assert_same_bits(there.numpy(), np.array([0.6, 1, 2, 3], np.float32))
+
+
+def test_empty_arrays_have_empty_answers(device: DeviceTarget) -> None:
+    empty = on(device, np.zeros((0, 3), np.float32))
+    assert tvmdml.round(empty).shape == (0, 3)
+    count, rows = tvmdml.nonzero_coordinates(empty, trim=False)
+    assert count.tolist() == [0]
+    assert rows.shape == (0, 2)
+
+
+def test_an_array_is_worked_on_where_it_lies_and_nowhere_else(device: DeviceTarget) -> None:
+    there = on(device, np.zeros(3, np.float32))
+    with pytest.raises(InvalidArgument, match=f"given an array on {device}; allowed: one on cpu:.*x.numpy.* moves it there"):
+        tvmdml.round(there, device="cpu")
+    with pytest.raises(InvalidArgument, match=r"out .*given an array on"):
+        tvmdml.round(np.zeros(3, np.float32), out=there)
+
+
+# -- Compiled operators -------------------------------------------------------------------------------------------
+
+
+def test_compiled_operators_take_arrays_of_both_kinds(device: DeviceTarget) -> None:
+    desc = top_k_desc(TensorDesc("float32", (3, 8)), 1, 2, "decreasing")
+    operator = tvmdml.compile(desc, device)
+    x = seeded("kinds").standard_normal((3, 8)).astype(np.float32)
+    expected = desc.reference(x)
+    for place in (lambda a: a, lambda a: on(device, a)):
+        tensors = [place(x), *(place(np.zeros_like(e)) for e in expected)]
+        operator(*tensors)
+        for found, e in zip(tensors[1:], expected, strict=True):
+            assert_same_bits(np.asarray(found), e)
+        run = operator.bind(*tensors)
+        for tensor in tensors[1:]:
+            if isinstance(tensor, DeviceArray):
+                tensor.write(np.zeros_like(tensor.numpy()))
+            else:
+                tensor[...] = 0
+        run()
+        run()
+        for found, e in zip(tensors[1:], expected, strict=True):
+            assert_same_bits(np.asarray(found), e)
+
+
+def test_in_place_is_one_array(device: DeviceTarget) -> None:
+    operator = tvmdml.compile(round_desc(TensorDesc("float32", (5,)), "toward_zero"), device)
+    there = on(device, np.array([1.5, -1.5, 2.5, -0.5, 9.9], np.float32))
+    operator(there, there)
+    assert_same_bits(there.numpy(), np.array([1, -1, 2, -0.0, 9], np.float32))
+
+
+def test_what_does_not_fit_is_refused(device: DeviceTarget) -> None:
+    operator = tvmdml.compile(round_desc(TensorDesc("float32", (4,)), "toward_zero"), device)
+    x = on(device, np.zeros(8, np.float32))
+    for wrong, says in (
+        (x[:3], "shape"),
+        (on(device, np.zeros(4, np.float64)), "data type float64"),
+        (x[::2], "strides"),
+    ):
+        with pytest.raises(InvalidArgument, match=says):
+            operator(wrong, x[:4])
+    with pytest.raises(InvalidArgument, match="overlaps"):
+        operator(x[1:5], x[:4])
+    with pytest.raises(InvalidArgument, match="given an array on"):
+        tvmdml.compile(round_desc(TensorDesc("float32", (4,)), "toward_zero"))(x[:4], x[4:])
+
+
+def test_the_code_can_be_read(device: DeviceTarget) -> None:
+    text = tvmdml.compile(diagonal_desc(TensorDesc("float32", (4, 4)), 1, 0, 1, has_input=False), device).source("spirv")
+    assert "OpEntryPoint GLCompute" in text
+    with pytest.raises(InvalidArgument, match="allowed: tir, spirv"):
+        tvmdml.compile(round_desc(TensorDesc("float32", (4,)), "toward_zero"), device).source("asm")
+
+
+def test_devices_are_found_by_number_and_by_name(device: DeviceTarget) -> None:
+    name = device.info.name.lower()  # type: ignore[attr-defined]
+    for text in ("vulkan", device.name, f"vulkan:{name}", f"VULKAN:{name[:4]}"):
+        assert targets.resolve(text) == device
+    for text in ("vulkan:99", "vulkan:no such device"):
+        with pytest.raises(InvalidArgument, match=f"allowed: {device.name}"):
+            targets.resolve(text)

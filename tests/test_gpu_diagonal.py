@@ -1,0 +1,149 @@
+"""DIAGONAL_MATRIX and DIAGONAL_MATRIX1 on a device: every way gives the reference's matrix, and writes nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from support import (
+    ALL,
+    INT_MAX,
+    INT_MIN,
+    LAYOUT_PAIRS,
+    SIZES,
+    Placed,
+    assert_agrees,
+    assert_same_bits,
+    diagonal_desc,
+    random_bits,
+    seeded,
+    tensor,
+)
+from tvmdml.schedules import gpu
+
+import tvmdml
+from tvmdml import DiagonalMatrix, TensorDataType, TensorDesc, knobs
+from tvmdml.targets import Target
+
+# Elements are moved as bits: one type of each size.
+TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
+BANDS = (
+    *((0, 1), (-2, 3), (7, 8), (-60, 70)),
+    *((INT_MIN, 1), (1, INT_MAX), (INT_MIN, INT_MAX)),
+    *((1, 0), (3, -2), (50, -40), (INT_MAX, INT_MIN)),  # inverted
+    *((4, 4), (1000, 2000), (INT_MIN, INT_MIN + 1)),  # nothing to fill
+)
+types = pytest.mark.parametrize("data_type", TYPES, ids=str)
+inputs = pytest.mark.parametrize("has_input", [False, True], ids=["zeros", "input"])
+
+
+@pytest.fixture(params=[8192, 1], ids=["many groups", "one group"])
+def groups(request: pytest.FixtureRequest) -> Iterator[None]:
+    with knobs.using(diagonal_matrix={"most_groups": request.param, "threads": 64}):
+        yield
+
+
+def agrees(
+    target: Target,
+    data_type: TensorDataType,
+    sizes: tuple[int, ...],
+    has_input: bool,
+    layouts: tuple[str, str] = ("packed", "packed"),
+) -> None:
+    """For every band."""
+    x = Placed.holding(random_bits(seeded(data_type, sizes), data_type, sizes), layouts[0])
+    for begin, end in BANDS:
+        assert_agrees(diagonal_desc(x.desc, 7, begin, end, has_input, layouts[1]), target, x.array if has_input else None)
+
+
+@pytest.mark.usefixtures("groups")
+@inputs
+@types
+def test_rows_of_any_length_agree(vulkan: Target, data_type: TensorDataType, has_input: bool) -> None:
+    # Rows that are whole vectors; that share vectors; that are hardly longer than one; that are shorter.
+    for sizes in ((23, 160), (3, 9, 64), (2, 23, 151), (2, 2, 517), (31, 17), (40, 3)):
+        agrees(vulkan, data_type, sizes, has_input)
+
+
+@inputs
+@types
+def test_widths_around_a_vector_agree(vulkan: Target, data_type: TensorDataType, has_input: bool) -> None:
+    for width in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33):
+        for height in (1, 5):
+            x = random_bits(seeded(width, height), data_type, (2, height, width))
+            for begin, end in ((0, 1), (1, INT_MAX), (2, -1), (-3, 9)):
+                desc = diagonal_desc(TensorDesc(data_type, x.shape), 7, begin, end, has_input)
+                assert_agrees(desc, vulkan, x if has_input else None)
+
+
+@pytest.mark.parametrize("data_type", ALL, ids=str)
+def test_every_type_agrees(vulkan: Target, data_type: TensorDataType) -> None:
+    sizes = (37, 53)
+    x = random_bits(seeded(data_type), data_type, sizes)
+    value = -0.0 if data_type.is_float else int(np.iinfo(data_type.tvm).max) - 5
+    for begin, end in BANDS:
+        assert_agrees(diagonal_desc(TensorDesc(data_type, sizes), value, begin, end), vulkan, x)
+        assert_agrees(diagonal_desc(TensorDesc(data_type, sizes), value, begin, end, has_input=False), vulkan, None)
+
+
+@pytest.mark.parametrize("layouts", LAYOUT_PAIRS, ids=str)
+@pytest.mark.parametrize("data_type", [TensorDataType.UINT8, TensorDataType.INT64], ids=str)
+def test_every_layout_agrees(vulkan: Target, data_type: TensorDataType, layouts: tuple[str, str]) -> None:
+    for sizes in ((3, 21, 37), (40, 70)):
+        agrees(vulkan, data_type, sizes, True, layouts)
+
+
+@pytest.mark.parametrize("layout", ["padded", "transposed", "spread", "shuffled"])
+def test_every_layout_of_zeros_agrees(vulkan: Target, layout: str) -> None:
+    for sizes in ((3, 21, 37), (2, 70, 32)):
+        agrees(vulkan, TensorDataType.FLOAT16, sizes, False, ("packed", layout))
+
+
+@types
+def test_columns_that_become_rows_take_tiles(vulkan: Target, data_type: TensorDataType) -> None:
+    for sizes in ((8, 8), (32, 32), (33, 31), (2, 45, 100)):
+        x = Placed.holding(random_bits(seeded(sizes), data_type, sizes), "transposed")
+        desc = diagonal_desc(x.desc, 7, -3, 2)
+        tiled = vulkan.kernel(desc).name == "tiles"
+        assert tiled == (len(sizes) == 2)  # of a batch, it is the matrices that lie side by side
+        agrees(vulkan, data_type, sizes, True, ("transposed", "packed"))
+
+
+@types
+def test_rows_that_are_whole_vectors_apart_are_moved_so(vulkan: Target, data_type: TensorDataType) -> None:
+    memory = random_bits(seeded(data_type), data_type, (3, 40, 5, 48))
+    x = memory[:, :, 2, :32]
+    desc = TensorDesc(data_type, x.shape, tuple(step // x.itemsize for step in x.strides))
+    for begin, end in BANDS:
+        found = diagonal_desc(desc, 7, begin, end)
+        assert vulkan.kernel(found).name == "vectors"
+        assert_agrees(found, vulkan, x)
+
+
+@pytest.mark.parametrize("rank", [rank for rank in SIZES if rank > 1])
+def test_every_rank_agrees(vulkan: Target, rank: int) -> None:
+    sizes = SIZES[rank]
+    agrees(vulkan, TensorDataType.FLOAT32, (*sizes[:-1], 9), True)
+    agrees(vulkan, TensorDataType.FLOAT32, sizes, True, ("padded", "shuffled"))
+
+
+@pytest.mark.parametrize("layouts", [("packed", "packed"), ("padded", "shuffled"), ("transposed", "packed")], ids=str)
+def test_offsets_of_64_bits(vulkan: Target, layouts: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_NARROW", 1)
+    for sizes in ((40, 64), (3, 21, 37)):
+        agrees(vulkan, TensorDataType.FLOAT16, sizes, True, layouts)
+
+
+def test_a_single_diagonal_agrees(vulkan: Target) -> None:
+    for offset in (INT_MIN, -3, 0, 5, INT_MAX):
+        desc = DiagonalMatrix(output_tensor=tensor("int8", (2, 3, 20, 33)), offset=offset, value=-2.5)
+        assert_agrees(desc, vulkan)
+
+
+def test_the_function_may_write_into_its_input(vulkan: Target) -> None:
+    x = random_bits(seeded("in place"), TensorDataType.FLOAT32, (50, 65))
+    expected = np.tril(x)
+    there = tvmdml.asarray(x, vulkan)
+    tvmdml.diagonal_matrix(there, value=0, diagonal_fill_begin=1, diagonal_fill_end=INT_MAX, out=there)
+    assert_same_bits(there.numpy(), expected)

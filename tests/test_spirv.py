@@ -1,0 +1,1377 @@
+"""The SPIR-V code generator: what each operator of TensorIR computes on a device, to the bit, and what code says so."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from support import Array, assert_same_bits, bits_of, seeded, special_values
+
+from tvmdml import TensorDataType, _imports, errors, targets
+from tvmdml import tensorir as T
+from tvmdml.targets.vulkan import spirv
+from tvmdml.targets.vulkan.capabilities import Capabilities
+from tvmdml.targets.vulkan.disassemble import disassemble
+from tvmdml.targets.vulkan.lower import lower
+from tvmdml.targets.vulkan.spirv_tables import CAPABILITY, DECORATION, INSTRUCTIONS, OPCODES, STORAGE_CLASS
+
+INTEGERS = tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind in ("int", "uint"))
+FLOATS = ("float16", "float32", "float64")
+TYPES = ("bool", *INTEGERS, *FLOATS)
+RICH = Capabilities(
+    int8=True,
+    int16=True,
+    int64=True,
+    float16=True,
+    float64=True,
+    storage8=True,
+    storage16=True,
+    atomic64=True,
+    shared_atomic64=True,
+    subgroup_size=32,
+    subgroup=("basic", "vote", "arithmetic", "ballot", "shuffle", "shuffle_relative"),
+    subgroup_extended_types=True,
+    nearest_even=(16, 32, 64),
+    keep_special=(16, 32, 64),
+    max_threads=1024,
+    max_group_size=(1024, 1024, 64),
+    max_shared_bytes=32768,
+    max_buffers=32,
+)
+# Narrow numbers in memory alone: arithmetic on them takes a detour.
+POOR = {"int8": False, "int16": False, "float16": False, "subgroup_extended_types": False}
+
+Body = Callable[..., None]
+
+
+class Written(NamedTuple):
+    """A device function, and the names of its parameters."""
+
+    function: Any
+    parameters: tuple[str, ...]
+
+    def emit(self, capabilities: Capabilities = RICH) -> spirv.Shader:
+        return spirv.emit(self.function, capabilities)
+
+
+def written(parameters: Mapping[str, str], body: Body, threads: Any = 64, groups: Any = 1) -> Written:
+    """The device function whose threads each run ``body(index, *parameters)``; ``name*`` is a buffer, ``name`` a scalar."""
+    with T.function() as f:
+        arguments = [
+            f.buffer(key.removesuffix("*"), dtype) if key.endswith("*") else T.arg(key, getattr(T, dtype)())
+            for key, dtype in parameters.items()
+        ]
+        blocks = groups(*arguments) if callable(groups) else groups
+        with T.launch_thread("blockIdx.x", blocks) as block, T.launch_thread("threadIdx.x", threads) as thread:
+            body(block * threads + thread, *arguments)
+    lowered = lower(f.result())
+    ((function,), (step,)) = lowered.functions.values(), lowered.steps
+    names = [name.removesuffix("*") for name in parameters]
+    return Written(function, tuple(names[place if isinstance(place, int) else place[1]] for place in step.arguments))
+
+
+class Machine:
+    """A device, or as much of it as the given capabilities say."""
+
+    def __init__(self, device: Any, capabilities: Capabilities) -> None:
+        self.device, self.capabilities = device, capabilities
+
+    def run(self, kernel: Written, arguments: Mapping[str, Any], groups: int | None = None) -> spirv.Shader:
+        """Run a device function; arrays are changed in place. Parameters go by name."""
+        shader = kernel.emit(self.capabilities)
+        given = [arguments[name] for name in kernel.parameters]
+        device = self.device
+        bindings = []
+        for place in shader.buffers:
+            memory = device.allocate(max(given[place].nbytes, 4))
+            device.upload(memory, 0, given[place])
+            bindings.append((memory, 0, max(given[place].nbytes, 4)))
+        push = bytearray(shader.push_bytes)
+        for (place, _), (offset, form) in zip(shader.scalars, shader.push, strict=True):
+            struct.pack_into(f"<{form}", push, offset, given[place])
+        x, y, z = (groups or shader.grid[0], *shader.grid[1:])
+        assert all(isinstance(count, int) for count in (x, y, z))
+        device.dispatch(device.pipeline(shader.code, len(bindings), shader.push_bytes), bindings, bytes(push), (x, y, z))
+        for place, (memory, _, _), is_written in zip(shader.buffers, bindings, shader.writes, strict=True):
+            before = given[place].copy()
+            device.download(memory, 0, given[place])
+            assert is_written or given[place].tobytes() == before.tobytes()
+        return shader
+
+
+@pytest.fixture(scope="module")
+def device(vulkan: targets.Target) -> Any:
+    from tvmdml.targets.vulkan import VulkanTarget
+
+    assert isinstance(vulkan, VulkanTarget)
+    return vulkan.device
+
+
+@pytest.fixture(scope="module", params=["as it is", "poor"])
+def machine(request: pytest.FixtureRequest, device: Any) -> Machine:
+    """The device, and the device as if it lacked narrow arithmetic."""
+    return Machine(device, device.capabilities if request.param == "as it is" else device.capabilities._replace(**POOR))
+
+
+# -- The words ------------------------------------------------------------------------------------------------------
+
+
+def instructions(code: bytes) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Each instruction's name and operands."""
+    names = {number: name for name, number in OPCODES.items()}
+    words = struct.unpack(f"<{len(code) // 4}I", code)
+    at = 5
+    while at < len(words):
+        length = words[at] >> 16
+        yield names[words[at] & 0xFFFF], words[at + 1 : at + length]
+        at += length
+
+
+def declared(code: bytes) -> set[str]:
+    """The capabilities of a module."""
+    names = {number: name for name, number in CAPABILITY.items()}
+    return {names[operands[0]] for name, operands in instructions(code) if name == "Capability"}
+
+
+def decorations(code: bytes, name: str) -> list[int]:
+    """What carries a decoration."""
+    found = [operands for instruction, operands in instructions(code) if instruction == "Decorate"]
+    return [operands[0] for operands in found if operands[1] == DECORATION[name]]
+
+
+# -- Values ---------------------------------------------------------------------------------------------------------
+
+
+def values_of(dtype: str) -> Array:
+    """Awkward values of a type, without denormals: devices may take these for zero."""
+    if dtype == "bool":
+        return np.array([False, True])
+    values = special_values(TensorDataType.parse(dtype, "dtype"))
+    if dtype in FLOATS:
+        more = np.array([-2.5, -0.75, -0.25, 0.1, 0.25, 0.75, 3.5, 7.0, 100.3, 1000.0], dtype)
+        values = np.concatenate([values, more])
+        with np.errstate(all="ignore"):
+            return values[~((values != 0) & (abs(values) < np.finfo(dtype).tiny))]
+    small = np.array([3, 5, 7, 11, 100, 77], dtype)
+    signed = [-small[:4]] if dtype.startswith("int") else []
+    return np.unique(np.concatenate([values, small, *signed]))
+
+
+def pairs_of(dtype: str) -> tuple[Array, Array]:
+    """Every value beside every other."""
+    a, b = np.meshgrid(values_of(dtype), values_of(dtype))
+    return a.reshape(-1), b.reshape(-1)
+
+
+def settled(values: Array) -> Array:
+    """Denormals as zeros, and one NaN: what devices are free to choose."""
+    if values.dtype.kind != "f":
+        return values
+    values = values.copy()
+    with np.errstate(all="ignore"):
+        values[abs(values) < np.finfo(values.dtype).tiny] = 0
+    values[np.isnan(values)] = np.nan
+    return values
+
+
+def on_all(
+    machine: Machine, inputs: Mapping[str, Array], outputs: Mapping[str, tuple[str, Callable[..., Any]]]
+) -> dict[str, Array]:
+    """Each output is a function of the inputs' elements: its type, and how it is computed. All of them in one kernel."""
+    count = next(iter(inputs.values())).size
+
+    def body(i: Any, *buffers: Any) -> None:
+        sources, results = buffers[: len(inputs)], buffers[len(inputs) :]
+        with T.when(i < count):
+            values = [T.let(source[i]) for source in sources]
+            for result, (_, compute) in zip(results, outputs.values(), strict=True):
+                T.store(result, i, compute(*values))
+
+    types = {**{name: str(x.dtype) for name, x in inputs.items()}, **{name: dtype for name, (dtype, _) in outputs.items()}}
+    arrays = {**inputs, **{name: np.zeros(count, dtype) for name, (dtype, _) in outputs.items()}}
+    machine.run(written({f"{name}*": dtype for name, dtype in types.items()}, body, groups=-(-count // 64)), arrays)
+    return {name: arrays[name] for name in outputs}
+
+
+# -- Operators ------------------------------------------------------------------------------------------------------
+
+Rule = tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Array]]
+
+
+def _quotients(a: Array, b: Array) -> Array:
+    """Of exact integers, towards zero."""
+    found = [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    return np.array(found, object)
+
+
+ARITHMETIC: dict[str, Rule] = {
+    "add": (lambda a, b: a + b, np.add),
+    "sub": (lambda a, b: a - b, np.subtract),
+    "mul": (lambda a, b: a * b, np.multiply),
+    "max": (lambda a, b: T.max(a, b), lambda a, b: np.where(a > b, a, b)),
+    "min": (lambda a, b: T.min(a, b), lambda a, b: np.where(a < b, a, b)),
+}
+DIVISION: dict[str, Rule] = {
+    "div": (lambda a, b: T.truncdiv(a, b), _quotients),
+    "mod": (lambda a, b: T.truncmod(a, b), lambda a, b: a.astype(object) - _quotients(a, b) * b.astype(object)),
+    "floordiv": (lambda a, b: T.floordiv(a, b), np.floor_divide),
+    "floormod": (lambda a, b: T.floormod(a, b), np.mod),
+}
+BITWISE: dict[str, Rule] = {
+    "and_": (lambda a, b: a & b, np.bitwise_and),
+    "or_": (lambda a, b: a | b, np.bitwise_or),
+    "xor": (lambda a, b: a ^ b, np.bitwise_xor),
+    "not_": (lambda a, b: ~a, lambda a, b: ~a),
+}
+COMPARISONS: dict[str, Rule] = {
+    "lt": (lambda a, b: a < b, np.less),
+    "le": (lambda a, b: a <= b, np.less_equal),
+    "gt": (lambda a, b: a > b, np.greater),
+    "ge": (lambda a, b: a >= b, np.greater_equal),
+    "eq": (lambda a, b: a == b, np.equal),
+    # As TVM's CPU code has it: nothing is true of NaN.
+    "ne": (lambda a, b: T.NE(a, b), lambda a, b: (a < b) | (a > b)),
+}
+
+
+def agree(machine: Machine, rules: Mapping[str, Rule], a: Array, b: Array, result: str | None = None) -> None:
+    outputs = {name: (result or str(a.dtype), compute) for name, (compute, _) in rules.items()}
+    actual = on_all(machine, {"a": a, "b": b}, outputs)
+    for name, (_, reference) in rules.items():
+        with np.errstate(all="ignore"):
+            expected = reference(a, b).astype(result or a.dtype)
+        try:
+            assert_same_bits(settled(actual[name]), settled(expected))
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_arithmetic_is_numpys(machine: Machine, dtype: str) -> None:
+    agree(machine, ARITHMETIC, *pairs_of(dtype))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_are_divided_as_they_should(machine: Machine, dtype: str) -> None:
+    a, b = pairs_of(dtype)
+    defined = b != 0
+    if dtype.startswith("int"):
+        defined &= ~((a == np.iinfo(dtype).min) & (b == -1))
+    agree(machine, DIVISION, a[defined], b[defined])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats_are_divided_exactly(machine: Machine, dtype: str) -> None:
+    agree(machine, {"div": (lambda a, b: T.Div(a, b), np.divide)}, *pairs_of(dtype))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_bits_are_numpys(machine: Machine, dtype: str) -> None:
+    a, b = pairs_of(dtype)
+    agree(machine, BITWISE, a, b)
+    bits = 8 * a.itemsize
+    counts = (np.arange(a.size) % bits).astype(dtype)
+    shifts: dict[str, Rule] = {
+        "left": (lambda a, b: T.shift_left(a, b), np.left_shift),
+        "right": (lambda a, b: T.shift_right(a, b), np.right_shift),
+    }
+    agree(machine, shifts, a, counts)
+    words = bits_of(a)
+    one = on_all(machine, {"a": a}, {"set": (dtype, lambda a: T.popcount(a)), "zeros": ("int32", lambda a: T.clz(a))})
+    assert_same_bits(one["set"], np.array([int(word).bit_count() for word in words], dtype))
+    assert_same_bits(one["zeros"], np.array([bits - int(word).bit_length() for word in words], np.int32))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_comparisons_are_numpys_but_for_nan(machine: Machine, dtype: str) -> None:
+    agree(machine, COMPARISONS, *pairs_of(dtype), result="bool")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [(n, w) for n in ("int8", "int16", "int32", "uint8", "uint32") for w in ("int32", "int64") if np.dtype(n) < np.dtype(w)],
+)
+def test_widened_numbers_compare_with_constants(machine: Machine, narrow: str, wide: str) -> None:
+    a = np.arange(-64, 64).astype(narrow)
+    for bound in (-5, 0, 3, 200):
+        rules: dict[str, Rule] = {
+            "lt": (lambda a, b: T.cast(a, wide) < T.const(bound, wide), lambda a, b: a.astype(wide) < bound),  # noqa: B023
+            "ge": (lambda a, b: T.const(bound, wide) <= T.cast(a, wide), lambda a, b: a.astype(wide) >= bound),  # noqa: B023
+            "eq": (lambda a, b: T.cast(a, wide) == T.const(bound, wide), lambda a, b: a.astype(wide) == bound),  # noqa: B023
+        }
+        agree(machine, rules, a, a, result="bool")
+
+
+def test_truths_are_combined(machine: Machine) -> None:
+    rules: dict[str, Rule] = {
+        "both": (lambda a, b: T.And(a, b), np.logical_and),
+        "either": (lambda a, b: T.Or(a, b), np.logical_or),
+        "neither": (lambda a, b: T.Not(T.Or(a, b)), lambda a, b: ~(a | b)),
+        "one": (lambda a, b: a ^ b, np.logical_xor),
+        "most": (lambda a, b: T.max(a, b), np.logical_or),
+    }
+    agree(machine, rules, *pairs_of("bool"))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_select_takes_one_of_two(machine: Machine, dtype: str) -> None:
+    a, b = pairs_of(dtype)
+    c = np.arange(a.size) % 3 == 1
+    chosen = on_all(machine, {"c": c, "a": a, "b": b}, {"r": (dtype, lambda c, a, b: T.Select(c, a, b))})["r"]
+    if dtype == "float16" and not machine.capabilities.float16:  # which one NaN it is, float32 cannot say
+        assert_same_bits(settled(chosen), settled(np.where(c, a, b)))
+    else:
+        assert_same_bits(chosen, np.where(c, a, b))
+
+
+# -- Conversions ------------------------------------------------------------------------------------------------------
+
+
+def castable(source: str, target: str) -> Array:
+    """Values that have a meaning in the target type, and those at its edges."""
+    values = values_of(source)
+    if source in FLOATS:
+        with np.errstate(over="ignore"):
+            more = np.array([2049, 2051, 65519, 65520, 0.30078125, 16777217, 1e-3, 255.9, -0.9]).astype(source)
+        values = np.concatenate([values, more])
+        if target in INTEGERS:
+            info = np.iinfo(target)
+            with np.errstate(invalid="ignore"):
+                whole = np.trunc(values.astype(np.float64))
+            values = values[(whole >= float(info.min)) & (whole < float(info.max))]
+    elif target in FLOATS and source != "bool":
+        many = seeded(source).integers(np.iinfo(source).min, np.iinfo(source).max, 100, source, endpoint=True)
+        values = np.concatenate([values, many])
+    return values
+
+
+@pytest.mark.parametrize("source", TYPES)
+def test_every_cast_gives_the_nearest_value(machine: Machine, source: str) -> None:
+    for target in TYPES:
+        values = castable(source, target)
+        actual = on_all(machine, {"x": values}, {"r": (target, lambda x, target=target: T.Cast(target, x))})["r"]
+        with np.errstate(all="ignore"):
+            expected = values.astype(target)
+        try:
+            assert_same_bits(settled(actual), settled(expected))
+        except AssertionError as error:
+            raise AssertionError(f"{source} to {target}: {error}") from error
+
+
+def test_every_float16_comes_and_goes(machine: Machine) -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    outputs = {
+        "copy": ("float16", lambda x: x),
+        "wide": ("float32", lambda x: T.Cast("float32", x)),
+        "bits": ("uint16", lambda x: T.reinterpret("uint16", x)),
+        "back": ("float16", lambda x: T.reinterpret("float16", T.reinterpret("uint16", x))),
+    }
+    actual = on_all(machine, {"x": every}, outputs)
+    assert_same_bits(actual["copy"], every)
+    assert_same_bits(settled(actual["wide"]), settled(every.astype(np.float32)))
+    some = ~np.isnan(every) & ((abs(every) >= np.finfo(np.float16).tiny) | (every == 0))
+    if machine.capabilities.float16:
+        some[:] = True
+    assert_same_bits(actual["bits"][some], every.view(np.uint16)[some])
+    assert_same_bits(actual["back"][some], every[some])
+
+
+def test_float32_is_rounded_to_float16_evenly(machine: Machine) -> None:
+    halves = np.arange(0x0400, 0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float32)
+    middles = (halves[:-1] + halves[1:]) / 2
+    values = np.concatenate([middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(np.inf))])
+    for source in ("float32", "float64"):
+        actual = on_all(machine, {"x": values.astype(source)}, {"r": ("float16", lambda x: T.Cast("float16", x))})["r"]
+        assert_same_bits(actual, values.astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(a, b) for a in TYPES[1:] for b in TYPES[1:] if np.dtype(a).itemsize == np.dtype(b).itemsize]
+)
+def test_reinterpret_keeps_the_bits(machine: Machine, one: str, other: str) -> None:
+    values = np.concatenate([values_of(one), values_of(other).view(one)])
+    if "float16" in (one, other) and not machine.capabilities.float16:
+        values = values[~np.isnan(values.view(np.float16))]
+    actual = on_all(machine, {"x": values}, {"r": (other, lambda x: T.reinterpret(other, x))})["r"]
+    assert_same_bits(actual, values.view(other))
+
+
+# -- Functions --------------------------------------------------------------------------------------------------------
+
+EXACT: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
+    "nearbyint": (lambda x: T.nearbyint(x), np.rint),
+    "round": (lambda x: T.round(x), np.rint),
+    "floor": (lambda x: T.floor(x), np.floor),
+    "ceil": (lambda x: T.ceil(x), np.ceil),
+    "trunc": (lambda x: T.trunc(x), np.trunc),
+    "fabs": (lambda x: T.fabs(x), np.abs),
+    "sqrt": (lambda x: T.sqrt(x), np.sqrt),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_exact_functions_are_numpys(machine: Machine, dtype: str) -> None:
+    values = values_of(dtype)
+    actual = on_all(machine, {"x": values}, {name: (dtype, compute) for name, (compute, _) in EXACT.items()})
+    for name, (_, reference) in EXACT.items():
+        with np.errstate(all="ignore"):
+            assert_same_bits(settled(actual[name]), settled(reference(values)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_numbers_are_classified(machine: Machine, dtype: str) -> None:
+    values = values_of(dtype)
+    tests = {"isnan": T.isnan, "isinf": T.isinf, "isfinite": T.isfinite}
+    actual = on_all(machine, {"x": values}, {name: ("bool", test) for name, test in tests.items()})
+    for name in tests:
+        assert_same_bits(actual[name], getattr(np, name)(values))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_copysign_and_fmod_are_exact(machine: Machine, dtype: str) -> None:
+    a, b = pairs_of(dtype)
+    rules: dict[str, Rule] = {
+        "copysign": (lambda a, b: T.copysign(a, b), np.copysign),
+        "fmod": (lambda a, b: T.fmod(a, b), np.fmod),
+        "mod": (lambda a, b: T.truncmod(a, b), np.fmod),
+    }
+    agree(machine, rules, a, b)
+
+
+NEAR: dict[str, Callable[..., Array]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log10": np.log10, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "atan": np.arctan, "asin": lambda x: np.arcsin(x / 4),
+    "acos": lambda x: np.arccos(x / 4), "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "exp10": lambda x: 10**x, "acosh": lambda x: np.arccosh(x + 1), "asinh": np.arcsinh, "atanh": lambda x: np.arctanh(x / 4),
+}  # fmt: skip
+_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "asin": lambda x: x / 4, "acos": lambda x: x / 4, "atanh": lambda x: x / 4, "acosh": lambda x: x + 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_transcendental_functions_come_near(machine: Machine, dtype: str) -> None:
+    x = np.linspace(0.05, 3, 300).astype(dtype)
+    outputs = {name: (dtype, lambda v, name=name: getattr(T, name)(_ARGUMENTS.get(name, lambda v: v)(v))) for name in NEAR}
+    actual = on_all(machine, {"x": x}, outputs)
+    for name, values in actual.items():
+        expected = NEAR[name](x.astype(np.float64))
+        np.testing.assert_allclose(values, expected, 1e-2 if dtype == "float16" else 1e-3, 1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_functions_of_several_numbers_come_near(machine: Machine, dtype: str) -> None:
+    a, b = np.linspace(0.5, 3, 100).astype(dtype), np.linspace(2, 0.25, 100).astype(dtype)
+    outputs = {
+        "pow": (dtype, lambda a, b: T.pow(a, b)),
+        "atan2": (dtype, lambda a, b: T.atan2(a, b)),
+        "fma": (dtype, lambda a, b: T.fma(a, b, a)),
+        "named": (dtype, lambda a, b: T.call_pure_extern(dtype, "atan2f", a, b)),
+    }
+    actual = on_all(machine, {"a": a, "b": b}, outputs)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    expected = {"pow": wide_a**wide_b, "atan2": np.arctan2(wide_a, wide_b), "fma": wide_a * wide_b + wide_a}
+    for name, values in actual.items():
+        np.testing.assert_allclose(values, expected.get(name, expected["atan2"]), 1e-2 if dtype == "float16" else 2e-4)
+
+
+# -- Control flow -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_asked_for_is_not_read(machine: Machine) -> None:
+    def body(i: Any, source: Any, result: Any, limit: Any) -> None:
+        far = T.if_then_else(i < limit, source[i], T.const(-1, "int32"))
+        nested = T.if_then_else(T.if_then_else(i < limit, source[i] > 5, T.const(False, "bool")), source[i] * 2, far)
+        T.store(result, i, nested)
+
+    source, result = np.arange(10, dtype=np.int32), np.zeros(64, np.int32)
+    kernel = written({"source*": "int32", "result*": "int32", "limit": "int32"}, body)
+    shader = machine.run(kernel, {"source": source, "result": result, "limit": 10})
+    assert_same_bits(result, np.array([i if i <= 5 else i * 2 if i < 10 else -1 for i in range(64)], np.int32))
+    opened = 0  # every read of the source stands behind a branch
+    for name, _ in instructions(shader.code):
+        opened += name == "BranchConditional"
+        assert name != "AccessChain" or opened or shader.scalars
+
+
+def test_loops_end_where_they_are_told(machine: Machine) -> None:
+    def body(i: Any, result: Any) -> None:
+        total, step = T.Variable("int32", T.const(0, "int32")), T.Variable("int32", T.const(0, "int32"))
+        with T.loop_while(T.if_then_else(step.value < 100, total.value < 1000, T.const(False, "bool"))):
+            step.set(step.value + 1)
+            with T.when(step.value % 3 == 0):
+                T.evaluate(T.continue_loop())
+            with T.serial(T.const(2, "int32"), i + 2) as j:
+                with T.when(j > 7):
+                    T.evaluate(T.break_loop())
+                with T.when((j & 1) == 0):
+                    T.evaluate(T.continue_loop())
+                total.set(total.value + j * step.value)
+            with T.when(step.value > 40):
+                T.evaluate(T.break_loop())
+        T.store(result, i, total.value * 1000 + step.value)
+
+    def expected(i: int) -> int:
+        total = step = 0
+        while step < 100 and total < 1000:
+            step += 1
+            if step % 3 == 0:
+                continue
+            for j in range(2, 2 + i):
+                if j > 7:
+                    break
+                if j % 2:
+                    total += j * step
+            if step > 40:
+                break
+        return total * 1000 + step
+
+    result = np.zeros(64, np.int32)
+    machine.run(written({"result*": "int32"}, body), {"result": result})
+    assert_same_bits(result, np.array([expected(i) for i in range(64)], np.int32))
+
+
+def test_both_ways_may_leave(machine: Machine) -> None:
+    def body(i: Any, result: Any) -> None:
+        T.store(result, i, T.const(1, "int32"))
+        with T.when(i > 50):
+            T.evaluate(T.thread_return())
+        with T.serial(T.const(0, "int32"), T.const(9, "int32")) as j:
+            T.either(
+                i == j,
+                lambda: (T.store(result, i, T.const(2, "int32")), T.evaluate(T.break_loop())),
+                lambda: T.evaluate(T.continue_loop()),
+            )
+        with T.when(i > 30):
+            T.either(
+                i > 40,
+                lambda: (T.store(result, i, T.const(3, "int32")), T.evaluate(T.thread_return())),
+                lambda: T.evaluate(T.thread_return()),
+            )
+        T.store(result, i, result[i] + 10)
+
+    result = np.zeros(64, np.int32)
+    machine.run(written({"result*": "int32"}, body), {"result": result})
+    expected = [(12 if i < 9 else 11) if i <= 30 else 3 if 40 < i <= 50 else 1 for i in range(64)]
+    assert_same_bits(result, np.array(expected, np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64"])
+def test_a_loop_counts_in_its_own_type(machine: Machine, dtype: str) -> None:
+    def body(i: Any, result: Any) -> None:
+        with T.serial(T.const(3, dtype), T.const(90, dtype)) as j:
+            T.store(result, i, result[i] + T.Cast("int32", j))
+
+    result = np.zeros(64, np.int32)
+    machine.run(written({"result*": "int32"}, body), {"result": result})
+    assert_same_bits(result, np.full(64, sum(range(3, 90)), np.int32))
+
+
+def test_variables_and_arrays_are_the_threads_own(machine: Machine) -> None:
+    def body(i: Any, result: Any) -> None:
+        for dtype in TYPES:
+            cells = T.local(dtype, 5)
+            with T.serial(T.const(0, "int32"), T.const(5, "int32")) as j:
+                T.store(cells, j, T.Cast(dtype, (i + j) % 2))
+            T.store(result, i, result[i] * 2 + T.Cast("int32", cells[i % 5]))
+
+    result = np.zeros(64, np.int32)
+    machine.run(written({"result*": "int32"}, body), {"result": result})
+    expected = [sum(((i + i % 5) % 2) << k for k in range(len(TYPES))) for i in range(64)]
+    assert_same_bits(result, np.array(expected, np.int32))
+
+
+# -- Groups ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_group_shares_memory(machine: Machine, dtype: str) -> None:
+    def body(i: Any, source: Any, result: Any) -> None:
+        shared = T.alloc_buffer((64,), dtype, scope="shared")
+        T.store(shared, i % 64, source[i])
+        T.evaluate(T.tvm_storage_sync("shared"))
+        T.store(result, i, shared[63 - i % 64])
+
+    source = np.resize(values_of(dtype), 128)
+    result = np.zeros_like(source)
+    machine.run(written({"source*": dtype, "result*": dtype}, body, groups=2), {"source": source, "result": result})
+    assert_same_bits(settled(result), settled(source.reshape(2, 64)[:, ::-1].reshape(-1).copy()))
+
+
+def test_a_group_adds_up(machine: Machine) -> None:
+    def body(i: Any, source: Any, result: Any) -> None:
+        cells, here = T.alloc_buffer((256,), "int32", scope="shared"), i % 256
+        T.store(cells, here, source[i])
+        stride = T.Variable("int32", T.const(1, "int32"))
+        with T.loop_while(stride.value < 256):
+            T.evaluate(T.tvm_storage_sync("shared"))
+            held = T.Variable("int32", cells[here])
+            with T.when(here >= stride.value):
+                held.set(held.value + cells[here - stride.value])
+            T.evaluate(T.tvm_storage_sync("shared"))
+            T.store(cells, here, held.value)
+            stride.set(stride.value * 2)
+        T.store(result, i, cells[here])
+
+    source = seeded("scan").integers(-100, 100, 1024, np.int32)
+    result = np.zeros_like(source)
+    machine.run(written({"source*": "int32", "result*": "int32"}, body, 256, 4), {"source": source, "result": result})
+    assert_same_bits(result, source.reshape(4, 256).cumsum(1, np.int32).reshape(-1))
+
+
+def test_scalars_come_as_push_constants(machine: Machine) -> None:
+    values: dict[str, Any] = {
+        "bool": True, "int8": -100, "uint8": 200, "int16": -30000, "uint16": 60000, "int32": -(2**31), "uint32": 2**32 - 1,
+        "int64": -(2**63), "uint64": 2**63 + 5, "float16": 0.25, "float32": -1.5, "float64": math.pi,
+    }  # fmt: skip
+
+    def body(i: Any, *parameters: Any) -> None:
+        results, scalars = parameters[: len(TYPES)], parameters[len(TYPES) :]
+        with T.when(i < 1):
+            for result, scalar in zip(results, scalars, strict=True):
+                T.store(result, i, scalar)
+
+    kernel = written({**{f"r{dtype}*": dtype for dtype in TYPES}, **{dtype: dtype for dtype in TYPES}}, body)
+    results = {f"r{dtype}": np.zeros(1, dtype) for dtype in TYPES}
+    shader = machine.run(kernel, {**results, **values})
+    for dtype in TYPES:
+        assert_same_bits(results[f"r{dtype}"], np.array([values[dtype]], dtype))
+    sizes = [struct.calcsize(form) for _, form in shader.push]
+    assert sizes == sorted(sizes, reverse=True)
+    assert [offset for offset, _ in shader.push] == [sum(sizes[:i]) for i in range(len(sizes))]
+    assert shader.push_bytes == sum(sizes)
+
+
+def test_the_grid_may_depend_on_a_scalar(machine: Machine) -> None:
+    def body(i: Any, result: Any, count: Any) -> None:
+        with T.when(i < count):
+            T.store(result, i, T.Cast("int32", i))
+
+    kernel = written({"result*": "int32", "count": "int64"}, body, T.const(64, "int64"), lambda _, count: T.max(count, 3))
+    result = np.zeros(100, np.int32)
+    shader = machine.run(kernel, {"result": result, "count": 100}, groups=2)
+    assert not isinstance(shader.grid[0], int)
+    assert shader.grid[1:] == (1, 1)
+    assert shader.block == (64, 1, 1)
+    assert_same_bits(result, np.arange(100, dtype=np.int32))
+
+
+# -- Atomics ----------------------------------------------------------------------------------------------------------------
+
+ATOMIC: dict[str, Callable[[Array], Any]] = {
+    "add": lambda x: x.sum(dtype=x.dtype),
+    "sub": lambda x: np.negative(x).sum(dtype=x.dtype),
+    "min": lambda x: min(0, x.min()),
+    "max": lambda x: max(0, x.max()),
+    "and": lambda x: x.dtype.type(0),
+    "or": np.bitwise_or.reduce,
+    "xor": np.bitwise_xor.reduce,
+}
+
+
+@pytest.mark.parametrize("scope", ["buffer", "shared"])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_atomics_lose_nothing(machine: Machine, dtype: str, scope: str) -> None:
+    names = list(ATOMIC)
+
+    def body(i: Any, source: Any, result: Any) -> None:
+        cells = result
+        if scope == "shared":
+            cells = T.alloc_buffer((len(names) + 1,), dtype, scope="shared")
+            with T.when(i < len(names) + 1):
+                T.store(cells, i, T.const(0, dtype))
+            T.evaluate(T.tvm_storage_sync("shared"))
+        for place, name in enumerate(names):
+            T.evaluate(T.call_extern(dtype, f"atomic_{name}", T.address_of(cells[place]), source[i]))
+        # Each thread finds another number before its own: all together they add up to those of 0 to 255.
+        before = T.call_extern(dtype, "atomic_add", T.address_of(cells[len(names)]), T.const(1, dtype))
+        T.evaluate(T.call_extern(dtype, "atomic_add", T.address_of(result[len(names) + 1]), before))
+        T.evaluate(T.tvm_storage_sync("shared"))
+        if scope == "shared":
+            with T.when(i < len(names) + 1):
+                T.store(result, i, cells[i])
+
+    signed = dtype.startswith("int")
+    source = seeded(dtype).integers(-1000 if signed else 0, 1000, 256).astype(dtype)
+    result = np.zeros(len(names) + 2, dtype)
+    machine.run(written({"source*": dtype, "result*": dtype}, body, 256), {"source": source, "result": result})
+    expected = [*(compute(source) for compute in ATOMIC.values()), 256, sum(range(256))]
+    assert_same_bits(result, np.array([np.array(value).astype(dtype) for value in expected], dtype))
+
+
+def test_an_exchange_hands_one_token_on(machine: Machine) -> None:
+    def body(i: Any, cell: Any, won: Any, seen: Any) -> None:
+        call = T.call_extern
+        before = call("uint32", "atomic_compare_exchange", T.address_of(cell[0]), T.const(7, "uint32"), T.Cast("uint32", i) + 100)
+        T.store(won, i, T.Cast("int32", before == T.const(7, "uint32")))
+        T.evaluate(call("uint32", "atomic_store", T.address_of(cell[1]), T.const(3, "uint32")))
+        T.evaluate(call("uint32", "memory_fence"))
+        T.store(seen, i, call("uint32", "atomic_load", T.address_of(cell[1])))
+        T.evaluate(call("uint32", "atomic_exchange", T.address_of(cell[2]), T.Cast("uint32", i)))
+
+    cell, won, seen = np.array([7, 0, 999], np.uint32), np.zeros(256, np.int32), np.zeros(256, np.uint32)
+    kernel = written({"cell*": "uint32", "won*": "int32", "seen*": "uint32"}, body, groups=4)
+    shader = machine.run(kernel, {"cell": cell, "won": won, "seen": seen})
+    assert won.sum() == 1
+    assert cell[0] == 100 + int(won.argmax())
+    assert cell[2] < 256
+    assert (seen == 3).all()
+    assert len(decorations(shader.code, "Coherent")) == 3
+
+
+# -- Subgroups ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS])
+def test_subgroups_exchange_values(machine: Machine, dtype: str) -> None:
+    size, extended = machine.capabilities.subgroup_size, machine.capabilities.subgroup_extended_types
+    if size < 2 or 64 % size:
+        pytest.skip("no subgroups to speak of")
+    call = T.call_extern
+    names = ["shuffle", "shuffle_xor", "shuffle_up", "shuffle_down", "broadcast", "warp", "warp_up", "warp_down"]
+    if dtype != "bool":
+        names += ["add", "exclusive_add", "inclusive_add", "min", "max"]
+
+    def body(i: Any, source: Any, *results: Any) -> None:
+        lane = T.let(call("int32", "subgroup_lane"))
+        x = T.let(source[i])
+        warp = (T.word(-1, 32), x)
+        width = T.const(size // 2, "int32")
+        values = {
+            "shuffle": lambda: call(dtype, "subgroup_shuffle", x, size - 1 - lane),
+            "shuffle_xor": lambda: call(dtype, "subgroup_shuffle_xor", x, T.const(1, "int32")),
+            "shuffle_up": lambda: call(dtype, "subgroup_shuffle_up", x, T.const(1, "int32")),
+            "shuffle_down": lambda: call(dtype, "subgroup_shuffle_down", x, T.const(1, "int32")),
+            "broadcast": lambda: call(dtype, "subgroup_broadcast", x, T.const(1, "int32")),
+            "warp": lambda: T.tvm_warp_shuffle(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
+            "warp_up": lambda: T.tvm_warp_shuffle_up(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
+            "warp_down": lambda: T.tvm_warp_shuffle_down(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
+        }
+        for name, result in zip(names, results, strict=True):
+            value = values.get(name, lambda name=name: call(dtype, f"subgroup_{name}", x))()
+            T.store(result, i, T.let(value))
+
+    source = np.resize(np.array([3, 1, 2, 7, 5, 0, 6, 4, 9, 8], np.int32) % (2 if dtype == "bool" else 99), 64).astype(dtype)
+    arrays = {"x": source, **{name: np.zeros_like(source) for name in names}}
+    kernel = written({f"{name}*": dtype for name in arrays}, body)
+    if dtype in ("int64", "uint64") and not extended:
+        with pytest.raises(errors.CompileError, match="shaderSubgroupExtendedTypes"):
+            kernel.emit(machine.capabilities)
+        return
+    machine.run(kernel, arrays)
+    rows = source.reshape(-1, size)
+    halves = source.reshape(-1, size // 2)
+    expected = {
+        "shuffle": rows[:, ::-1],
+        "shuffle_xor": rows[:, np.arange(size) ^ 1],
+        "shuffle_up": np.roll(rows, 1, 1),
+        "shuffle_down": np.roll(rows, -1, 1),
+        "broadcast": np.repeat(rows[:, 1:2], size, 1),
+        "warp": np.repeat(halves[:, 1:2], size // 2, 1),
+        "warp_up": np.concatenate([halves[:, :1], halves[:, :-1]], 1),
+        "warp_down": np.concatenate([halves[:, 1:], halves[:, -1:]], 1),
+    }
+    if dtype != "bool":
+        sums = rows.cumsum(1, dtype)
+        expected["inclusive_add"], expected["exclusive_add"] = sums, sums - rows
+        for name, reduce in {"add": np.add, "min": np.minimum, "max": np.maximum}.items():
+            expected[name] = np.repeat(reduce.reduce(rows, 1, dtype=dtype, keepdims=True), size, 1)
+    for name in names:
+        defined = np.ones(64, bool).reshape(-1, size)
+        defined[:, 0 if name == "shuffle_up" else -1] = name not in ("shuffle_up", "shuffle_down")
+        actual = arrays[name][defined.reshape(-1)]
+        assert_same_bits(actual, expected[name].reshape(-1)[defined.reshape(-1)].astype(dtype))
+
+
+def test_subgroups_vote(machine: Machine) -> None:
+    size = machine.capabilities.subgroup_size
+    call = T.call_extern
+
+    def body(i: Any, *results: Any) -> None:
+        odd = T.let((i & 1) == 1)
+        values = [
+            call("uint32", "subgroup_size"),
+            call("int32", "subgroup_lane"),
+            call("int32", "subgroup_index"),
+            call("bool", "subgroup_elect"),
+            call("bool", "subgroup_any", i == 0),
+            call("bool", "subgroup_all", T.Cast("int32", i >= 0)),
+            call("uint32", "subgroup_ballot", odd),
+            call("uint32", "subgroup_ballot_high", odd),
+            T.tvm_warp_activemask(),
+        ]
+        for result, value in zip(results, values, strict=True):
+            T.store(result, i, T.Cast("uint32", value))
+
+    names = ["size", "lane", "index", "elect", "any", "all", "ballot", "high", "active"]
+    arrays = {name: np.zeros(64, np.uint32) for name in names}
+    machine.run(written({f"{name}*": "uint32" for name in names}, body), arrays)
+    i = np.arange(64)
+    lanes = (1 << min(size, 32)) - 1
+    expected = {
+        "size": 0 * i + size, "lane": i % size, "index": i // size, "elect": i % size == 0, "any": i < size, "all": 0 * i + 1,
+        "ballot": 0 * i + (0xAAAAAAAA & lanes), "high": 0 * i + (0xAAAAAAAA if size == 64 else 0), "active": 0 * i + lanes,
+    }  # fmt: skip
+    for name in names:
+        assert_same_bits(arrays[name], expected[name].astype(np.uint32))
+
+
+# -- Several lanes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_lanes_are_computed_each_for_itself(machine: Machine, dtype: str, lanes: int) -> None:
+    """Neighbours are loaded and stored at once, also where they do not begin at a multiple of their number."""
+
+    def body(i: Any, source: Any, result: Any, mixed: Any) -> None:
+        x, y = source[T.run(i * lanes, lanes)], source[T.run(i * lanes + 1, lanes)]
+        if dtype == "bool":
+            T.store(
+                result, T.run(i * lanes, lanes), T.Cast(f"boolx{lanes}", T.Cast(f"int32x{lanes}", x) != T.Cast(f"int32x{lanes}", y))
+            )
+        else:
+            T.store(result, T.run(i * lanes, lanes), T.Select(x < y, x + y, T.splat(T.const(3, dtype), lanes)))
+        spread = source[T.ramp(i, T.int32(3), lanes)]
+        T.store(
+            mixed, T.run(i * lanes, lanes), T.Shuffle([x, spread], [lanes + k if k % 2 else lanes - 1 - k for k in range(lanes)])
+        )
+
+    count = 64 * lanes
+    source = np.resize(values_of(dtype), max(count + 1, 64 + 3 * lanes))
+    result, mixed = np.zeros(count, dtype), np.zeros(count, dtype)
+    kernel = written({"source*": dtype, "result*": dtype, "mixed*": dtype}, body)
+    machine.run(kernel, {"source": source, "result": result, "mixed": mixed})
+    x, y = source[:count], source[1 : count + 1]
+    with np.errstate(all="ignore"):
+        expected = x != y if dtype == "bool" else np.where(x < y, x + y, np.array(3, dtype))
+    assert_same_bits(settled(result), settled(expected))
+    i, k = np.divmod(np.arange(count), lanes)
+    expected = np.where(k % 2, source[i + 3 * k], source[i * lanes + lanes - 1 - k])
+    assert_same_bits(settled(mixed), settled(expected))
+
+
+def widths(code: bytes) -> list[int]:
+    """How many 32-bit words each load and store moves; 0 for part of one."""
+    types: dict[int, int] = {}
+    pointers: dict[int, int] = {}
+    moved = []
+    for name, operands in instructions(code):
+        if name in ("TypeInt", "TypeFloat"):
+            types[operands[0]] = operands[1] // 32
+        elif name == "TypeVector":
+            types[operands[0]] = types[operands[1]] * operands[2]
+        elif name == "TypePointer" and operands[1] == STORAGE_CLASS["StorageBuffer"] and operands[2] in types:
+            types[operands[0]] = types[operands[2]]
+        elif name == "AccessChain" and operands[0] in types:
+            pointers[operands[1]] = types[operands[0]]
+        elif name == "Load" and operands[2] in pointers:
+            moved.append(pointers[operands[2]])
+        elif name == "Store":
+            moved.append(pointers[operands[0]])
+    return moved
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "expected"),
+    [
+        ("float32", 4, [4]), ("float32", 8, [4, 4]), ("int32", 2, [2]), ("float32", 3, [1, 1, 1]), ("uint8", 16, [4]),
+        ("uint8", 8, [2]), ("bool", 4, [1]), ("int8", 2, [0, 0]), ("float16", 8, [4]), ("float16", 2, [1]), ("int64", 2, [4]),
+        ("float64", 4, [4, 4]), ("uint32", 12, [4, 4, 4]), ("uint16", 6, [1, 1, 1]),
+    ],
+)  # fmt: skip
+def test_neighbours_are_moved_together(dtype: str, lanes: int, expected: list[int]) -> None:
+    def body(i: Any, source: Any, result: Any) -> None:
+        T.store(result, T.run(i * lanes, lanes), source[T.run(i * lanes, lanes)])
+
+    code = written({"source*": dtype, "result*": dtype}, body).emit().code
+    assert widths(code) == expected * 2
+    assert len(decorations(code, "Restrict")) == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (lambda i, n: i * 4, [4]),
+        (lambda i, n: i * 4 + 8, [4]),
+        (lambda i, n: T.shift_left(i, T.int32(2)), [4]),
+        (lambda i, n: (i * 4 + n * 2) * 2, [4]),
+        (lambda i, n: T.Select(i < n, i * 4, i * 8), [4]),
+        (lambda i, n: T.Cast("int32", T.Cast("int64", i) * T.int64(16)), [4]),
+        (lambda i, n: T.bitwise_and(i + n, T.int32(-4)), [4]),
+        (lambda i, n: i * 4 + 2, [2, 2]),
+        (lambda i, n: i * 2, [2, 2]),
+        (lambda i, n: i * 4 + 1, [1] * 4),
+        (lambda i, n: i * n, [1] * 4),
+    ],
+)
+def test_neighbours_are_moved_together_only_where_they_lie_so(start: Any, expected: list[int], machine: Machine) -> None:
+    def body(i: Any, source: Any, result: Any, starts: Any, n: Any) -> None:
+        T.store(result, T.run(i * 4, 4), source[T.run(start(i, n), 4)])
+        T.store(starts, i, start(i, n))
+
+    kernel = written({"source*": "int32", "result*": "int32", "starts*": "int32", "n": "int32"}, body)
+    source, result, starts = np.arange(1100, dtype=np.int32), np.zeros(256, np.int32), np.zeros(64, np.int32)
+    shader = machine.run(kernel, {"source": source, "result": result, "starts": starts, "n": 10})
+    assert widths(shader.code)[: len(expected)] == expected
+    assert_same_bits(result.reshape(64, 4), starts[:, None] + np.arange(4, dtype=np.int32))
+
+
+def test_elements_and_vectors_of_one_buffer_are_the_same_memory(machine: Machine) -> None:
+    def body(i: Any, cells: Any, result: Any) -> None:
+        T.store(cells, i * 4 + 1, T.int32(7))
+        T.store(result, T.run(i * 4, 4), cells[T.run(i * 4, 4)] * T.splat(T.int32(2), 4))
+        T.store(cells, i * 4 + 2, cells[i * 4 + 2] + 1)
+
+    cells, result = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    shader = machine.run(written({"cells*": "int32", "result*": "int32"}, body), {"cells": cells, "result": result})
+    rows = np.arange(256, dtype=np.int32).reshape(64, 4)
+    rows[:, 1] = 7
+    assert_same_bits(result, (rows * 2).reshape(-1))
+    rows[:, 2] += 1
+    assert_same_bits(cells, rows.reshape(-1))
+    assert len(decorations(shader.code, "Aliased")) == 2
+
+
+def test_a_parameter_may_be_seen_as_another_type(machine: Machine) -> None:
+    def body(i: Any, source: Any, result: Any) -> None:
+        bits = T.decl_buffer((64,), "uint32", data=source.data)
+        T.store(result, i, bits[i])
+        T.store(source, i, source[i] + T.float32(1))
+
+    source, result = np.linspace(-1, 1, 64, dtype=np.float32), np.zeros(64, np.uint32)
+    before = source.copy()
+    machine.run(written({"source*": "float32", "result*": "uint32"}, body), {"source": source, "result": result})
+    assert_same_bits(result, before.view(np.uint32))
+    assert_same_bits(source, before + np.float32(1))
+
+
+def test_ramps_are_values_too(machine: Machine) -> None:
+    def body(i: Any, result: Any) -> None:
+        ramp = T.ramp(i, i + 1, 4) * T.ramp(T.int32(1), T.int32(2), 4)
+        T.store(result, T.run(i * 4, 4), T.if_then_else(i < 10, ramp, T.splat(i, 4)))
+
+    result = np.zeros(256, np.int32)
+    machine.run(written({"result*": "int32"}, body), {"result": result})
+    i, k = np.divmod(np.arange(256), 4)
+    assert_same_bits(result, np.where(i < 10, (i + k * (i + 1)) * (1 + 2 * k), i).astype(np.int32))
+
+
+CUTS = [
+    ("uint8x4", "uint32"),
+    ("int16x2", "float32"),
+    ("uint8x8", "uint64"),
+    ("float32x4", "uint32x4"),
+    ("uint16x4", "uint32x2"),
+    ("int32x2", "float64"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), CUTS)
+def test_lanes_may_be_cut_and_joined(machine: Machine, one: str, other: str) -> None:
+    (few, _, n), (many, _, m) = one.partition("x"), other.partition("x")
+    n, m = int(n), int(m or 1)
+
+    def body(i: Any, source: Any, joined: Any, cut: Any) -> None:
+        value = T.let(T.reinterpret(other, source[T.run(i * n, n)]))
+        T.store(joined, T.run(i * m, m) if m > 1 else i, value)
+        T.store(cut, T.run(i * n, n), T.reinterpret(one, value))
+
+    source = seeded(one).integers(0, 2**31, 64 * n).astype(few)
+    joined, cut = np.zeros(64 * m, many), np.zeros_like(source)
+    machine.run(written({"source*": few, "joined*": many, "cut*": few}, body), {"source": source, "joined": joined, "cut": cut})
+    assert_same_bits(bits_of(joined), bits_of(source.view(many)))
+    assert_same_bits(cut, source)
+
+
+# -- What is declared, and what is refused ------------------------------------------------------------------------------------
+
+
+def capabilities_of(dtype: str, compute: Callable[[Any], Any], capabilities: Capabilities = RICH, result: str = "") -> set[str]:
+    def body(i: Any, source: Any, target: Any) -> None:
+        T.store(target, i, compute(source[i]))
+
+    code = written({"source*": dtype, "target*": result or dtype}, body).emit(capabilities).code
+    return declared(code) - {"Shader", "DenormPreserve", "SignedZeroInfNanPreserve", "RoundingModeRTE"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "needed"),
+    [
+        ("bool", {"StorageBuffer8BitAccess"}), ("int8", {"StorageBuffer8BitAccess"}), ("uint16", {"StorageBuffer16BitAccess"}),
+        ("int32", set()), ("float32", set()), ("uint64", {"Int64"}), ("float64", {"Float64"}),
+        ("float16", {"StorageBuffer16BitAccess"}),
+    ],
+)  # fmt: skip
+def test_a_copy_declares_no_arithmetic(dtype: str, needed: set[str]) -> None:
+    assert capabilities_of(dtype, lambda x: x) == needed
+
+
+def test_what_is_declared_is_what_is_used() -> None:
+    assert capabilities_of("float16", lambda x: x + x) == {"StorageBuffer16BitAccess", "Float16"}
+    assert capabilities_of("float16", lambda x: T.Cast("float32", x) + T.float32(1), result="float32") == {
+        "StorageBuffer16BitAccess"
+    }
+    assert capabilities_of("float16", lambda x: x + x, RICH._replace(float16=False)) == {"StorageBuffer16BitAccess"}
+    for dtype in ("int8", "uint8"):  # computed in 32 bits
+        assert capabilities_of(dtype, lambda x: x + x * x) == {"StorageBuffer8BitAccess"}
+    assert capabilities_of("float32", lambda x: T.Cast("float32", T.Cast("int64", x))) == {"Int64"}
+    vote = capabilities_of("int32", lambda x: T.Cast("int32", T.call_extern("bool", "subgroup_any", x > 0)))
+    assert vote == {"GroupNonUniform", "GroupNonUniformVote"}
+
+
+def test_float_rules_are_stated_where_the_device_has_them() -> None:
+    def body(i: Any, source: Any, result: Any) -> None:
+        T.store(result, i, T.Cast("float16", source[i] + T.float32(1)))
+
+    kernel = written({"source*": "float32", "result*": "float16"}, body)
+    modes = [operands[1:] for name, operands in instructions(kernel.emit().code) if name == "ExecutionMode"]
+    assert sorted(modes) == [(17, 64, 1, 1), (4461, 16), (4461, 32), (4462, 16), (4462, 32)]
+    assert len(decorations(kernel.emit().code, "NoContraction")) == 1
+    assert not decorations(kernel.emit().code, "FPRoundingMode")
+    bare = kernel.emit(RICH._replace(nearest_even=(), keep_special=())).code
+    assert [operands[1] for name, operands in instructions(bare) if name == "ExecutionMode"] == [17]
+    assert len(decorations(bare, "FPRoundingMode")) == 1
+
+
+def test_buffers_say_how_they_are_used() -> None:
+    def body(i: Any, source: Any, result: Any, both: Any) -> None:
+        T.store(result, i, source[i])
+        T.store(both, i, both[i] + 1)
+
+    shader = written({"source*": "int32", "result*": "int32", "both*": "int32"}, body).emit()
+    assert sum(shader.reads) == sum(shader.writes) == 2
+    assert [len(decorations(shader.code, name)) for name in ("NonWritable", "NonReadable", "Restrict", "Aliased")] == [1, 1, 3, 0]
+
+
+def store_of(dtype: str, value: Callable[..., Any]) -> Written:
+    def body(i: Any, source: Any, result: Any) -> None:
+        T.store(result, i, value(i, source))
+
+    return written({"source*": dtype, "result*": dtype}, body)
+
+
+def called(dtype: str, name: str, *arguments: Any) -> Callable[..., Any]:
+    return lambda i, source: T.call_extern(dtype, name, T.address_of(source[i]), *arguments)
+
+
+REFUSED: dict[str, tuple[Callable[[], Written], dict[str, Any], str]] = {
+    "int64": (lambda: store_of("int64", lambda i, x: x[i]), {"int64": False}, "main_kernel: the device lacks shaderInt64"),
+    "float64": (lambda: store_of("float64", lambda i, x: x[i]), {"float64": False}, "the device lacks shaderFloat64"),
+    "8 bits": (lambda: store_of("int8", lambda i, x: x[i]), {"storage8": False}, "the device lacks storageBuffer8BitAccess"),
+    "16 bits": (lambda: store_of("float16", lambda i, x: x[i]), {"storage16": False}, "the device lacks storageBuffer16BitAccess"),
+    "exp of float64": (lambda: store_of("float64", lambda i, x: T.exp(x[i])), {}, "exp of float64: Vulkan has it for up to"),
+    "unknown function": (
+        lambda: store_of("float32", lambda i, x: T.call_extern("float32", "frobnicate", x[i])),
+        {},
+        "main_kernel: cannot translate Call tirx.call_extern of frobnicate to SPIR-V",
+    ),
+    "unknown intrinsic": (lambda: store_of("float32", lambda i, x: T.nextafter(x[i], x[i])), {}, "cannot translate .*nextafter"),
+    "atomic of float": (lambda: store_of("float32", called("float32", "atomic_add", 1.0)), {}, "atomic_add on float32 in Storage"),
+    "atomic of 16 bits": (lambda: store_of("uint16", called("uint16", "atomic_max", 1)), {}, "atomic_max on uint16 in Storage"),
+    "atomic of 64 bits": (
+        lambda: store_of("int64", called("int64", "atomic_load")),
+        {"atomic64": False},
+        "the device lacks shaderBufferInt64Atomics",
+    ),
+    "atomic of a number": (
+        lambda: store_of("int32", lambda i, x: T.call_extern("int32", "atomic_load", x[i])),
+        {},
+        r"atomic_load takes address_of\(buffer\[index\]\)",
+    ),
+    "subgroups": (
+        lambda: store_of("int32", lambda i, x: T.call_extern("int32", "subgroup_add", x[i])),
+        {"subgroup": ("basic",)},
+        "subgroup_add: the device lacks subgroup operations of the group 'arithmetic'",
+    ),
+    "buffers": (
+        lambda: store_of("int32", lambda i, x: x[i]),
+        {"max_buffers": 1},
+        "storage buffers: given 2; allowed: up to 1 on this device",
+    ),
+    "threads": (
+        lambda: store_of("int32", lambda i, x: x[i]),
+        {"max_threads": 32},
+        "threads in a group: given 64; allowed: up to 32 on this device",
+    ),
+    "threads along x": (
+        lambda: store_of("int32", lambda i, x: x[i]),
+        {"max_group_size": (32, 64, 64)},
+        "threads in a group along x: given 64; allowed: up to 32 on this device",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_by_name(case: str) -> None:
+    make, lacking, words = REFUSED[case]
+    kernel = make()
+    if lacking:
+        kernel.emit()
+    with pytest.raises(errors.CompileError, match=words):
+        kernel.emit(RICH._replace(**lacking))
+
+
+def test_memory_past_the_limits_is_refused() -> None:
+    def body(i: Any, source: Any, result: Any, *scalars: Any) -> None:
+        shared = T.alloc_buffer((1024,), "int8", scope="shared")
+        T.store(shared, i, T.Cast("int8", source[i]))
+        T.evaluate(T.tvm_storage_sync("shared"))
+        T.store(result, i, T.Cast("int32", shared[63 - i]) + sum(scalars, T.int32(0)))
+
+    names = {f"s{k}": "int32" for k in range(5)}
+    kernel = written({"source*": "int32", "result*": "int32", **names}, body)
+    kernel.emit(RICH._replace(max_shared_bytes=1024, max_push_bytes=20))
+    with pytest.raises(errors.CompileError, match="push-constant bytes: given 20; allowed: up to 16 on this device"):
+        kernel.emit(RICH._replace(max_push_bytes=16))
+    with pytest.raises(errors.CompileError, match="shared memory: given 1024 bytes; allowed: up to 1000"):
+        kernel.emit(RICH._replace(max_shared_bytes=1000))
+    # Without 8-bit arithmetic each takes a word.
+    with pytest.raises(errors.CompileError, match="shared memory: given 4096 bytes"):
+        kernel.emit(RICH._replace(max_shared_bytes=1024, int8=False))
+
+
+def test_the_function_is_named_in_what_goes_wrong() -> None:
+    kernel = store_of("int32", lambda i, x: x[i])
+    named = Written(kernel.function.with_attr("global_symbol", "here"), kernel.parameters)
+    with pytest.raises(errors.CompileError, match=r"^here: "):
+        named.emit(RICH._replace(max_threads=1))
+
+
+# -- Any expression -------------------------------------------------------------------------------------------------------------
+
+# What an expression is made of, by its type: the operands' types, with "=" for its own and "?" for any; and how TensorIR says it.
+# Guards keep to what has a meaning: no division by zero, shifts by less than the width, and no overflow, which TVM's LLVM code
+# takes for impossible also where integers have no sign. Nothing here is zero whatever its inputs are: of such a zero TVM and Mesa
+# make a constant, and what they then make of dividing by it, or of dividing it by NaN, is their own.
+Maker = Callable[..., Any]
+_GUARDED: dict[str, tuple[str, Maker]] = {
+    "add": ("==", lambda t, a, b: _shrunk(t, a, 1) + _shrunk(t, b, 1)),
+    "sub": ("==", lambda t, a, b: _less(t, _shrunk(t, a, 1), _shrunk(t, b, 2))),
+    "mul": ("==", lambda t, a, b: _shrunk(t, a, _bits(t) // 2 + 1) * _shrunk(t, b, _bits(t) // 2 + 1)),
+    "div": ("==", lambda t, a, b: _te().truncdiv(a, _positive(t, b))),
+    "mod": ("==", lambda t, a, b: _te().truncmod(a, _positive(t, b))),
+    "floordiv": ("==", lambda t, a, b: _te().floordiv(a, _positive(t, b))),
+    "floormod": ("==", lambda t, a, b: _te().floormod(a, _positive(t, b))),
+    "and": ("==", lambda t, a, b: a & b),
+    "or": ("==", lambda t, a, b: a | b),
+    "xor": ("==", lambda t, a, b: a ^ _shrunk(t, b, 1)),
+    "not": ("=", lambda t, a: ~a),
+    "left": ("==", lambda t, a, b: a << (b & _const(t, _bits(t) - 1))),
+    "right": ("==", lambda t, a, b: a >> (b & _const(t, _bits(t) - 1))),
+}
+_FLOATING: dict[str, tuple[str, Maker]] = {
+    "add": ("==", lambda t, a, b: a + b),
+    "sub": ("==", lambda t, a, b: a - _te().trunc(b)),
+    "mul": ("==", lambda t, a, b: a * b),
+    # Neither TVM nor Mesa divides by what it can tell to be zero.
+    "div": ("==", lambda t, a, b: _te().div(a, _te().Select(_te().EQ(b, _const(t, 0.0)), _const(t, 0.5), b))),
+    "fabs": ("=", lambda t, a: _te().abs(a)),
+    "floor": ("=", lambda t, a: _te().floor(a)),
+    "ceil": ("=", lambda t, a: _te().ceil(a)),
+    "trunc": ("=", lambda t, a: _te().trunc(a)),
+    "nearbyint": ("=", lambda t, a: _te().nearbyint(a)),
+    "sqrt": ("=", lambda t, a: _te().sqrt(a)),
+}
+_TRUTHS: dict[str, tuple[str, Maker]] = {
+    "lt": ("??", lambda t, a, b: a < b),
+    "le": ("??", lambda t, a, b: a <= b),
+    "eq": ("??", lambda t, a, b: _te().EQ(a, b)),
+    "ne": ("??", lambda t, a, b: _te().NE(a, b)),
+    "and": ("==", lambda t, a, b: _te().all(a, b)),
+    "or": ("==", lambda t, a, b: _te().any(a, b)),
+    "not": ("=", lambda t, a: _te().Not(a)),
+}
+_ANY: dict[str, tuple[str, Maker]] = {
+    "select": ("b==", lambda t, c, a, b: _te().Select(c, a, b)),
+    "lazy": ("b==", lambda t, c, a, b: _te().if_then_else(c, a, b)),
+}
+_ORDERED: dict[str, tuple[str, Maker]] = {
+    "max": ("==", lambda t, a, b: _te().max(a, b)),
+    "min": ("==", lambda t, a, b: _te().min(a, b)),
+}
+
+
+def _te() -> Any:
+    _imports.tvm()
+    from tvm import tirx
+
+    return tirx
+
+
+def _bits(dtype: str) -> int:
+    return 8 * np.dtype(dtype).itemsize
+
+
+def _const(dtype: str, value: Any) -> Any:
+    return _te().const(value, dtype)
+
+
+def _shrunk(dtype: str, value: Any, bits: int) -> Any:
+    return value >> _const(dtype, bits)
+
+
+def _less(dtype: str, a: Any, b: Any) -> Any:
+    return (a if dtype.startswith("int") else a | b) - b
+
+
+def _positive(dtype: str, value: Any) -> Any:
+    return (value & _const(dtype, 63)) + _const(dtype, 1)
+
+
+def _converted(source: str, target: str, value: Any) -> Any:
+    if source in FLOATS and target in INTEGERS:
+        low = -100.0 if target.startswith("int") else 0.0
+        inside = _te().all(value > _const(source, low), value < _const(source, 100.0))
+        value = _te().Select(inside, value, _const(source, 1.5))
+    return value.astype(target)
+
+
+Tree = tuple[Any, ...]
+
+
+@st.composite
+def trees(draw: Any, dtype: str, depth: int = 4) -> Tree:
+    """An expression of a type, as nested tuples."""
+    kind = draw(st.sampled_from(["input", *(["operator"] * 6 + ["cast"] * 2 if depth else [])]))
+    if kind == "input":  # no constants: TVM's folding of these is not what is tested
+        return ("input", dtype)
+    if kind == "cast":
+        source = draw(st.sampled_from(TYPES))
+        return ("cast", source, dtype, draw(trees(source, depth - 1)))
+    operators = {**_ANY, **(_TRUTHS if dtype == "bool" else {**_ORDERED, **(_FLOATING if dtype in FLOATS else _GUARDED)})}
+    name = draw(st.sampled_from(sorted(operators)))
+    operands, compute = operators[name]
+    other = draw(st.sampled_from(TYPES[1:])) if "?" in operands else dtype
+    types = [{"=": dtype, "b": "bool", "?": other}[letter] for letter in operands]
+    return ("operator", compute, dtype, *(draw(trees(one, depth - 1)) for one in types))
+
+
+def _built(tree: Tree, inputs: Mapping[str, Any]) -> Any:
+    kind, *rest = tree
+    if kind == "input":
+        return inputs[rest[0]]
+    if kind == "cast":
+        source, target, operand = rest
+        return _converted(source, target, _built(operand, inputs))
+    compute, dtype, *operands = rest
+    return compute(dtype, *(_built(operand, inputs) for operand in operands))
+
+
+_COUNT = 96
+
+
+def _fuzz_input(dtype: str) -> Array:
+    random = seeded("fuzz", dtype)
+    if dtype == "bool":
+        return random.integers(0, 2, _COUNT).astype(bool)
+    if dtype in FLOATS:
+        values = [0, -0.0, 0.5, -0.5, 1, 1.5, -2.5, 3, -7, 100.25, 1000, 0.1, np.inf, -np.inf, np.nan]
+        return random.choice(np.array(values, dtype), _COUNT)
+    info = np.iinfo(dtype)
+    whole = random.integers(info.min, info.max, _COUNT, dtype, endpoint=True)
+    small = random.integers(0, 9, _COUNT).astype(dtype)
+    return np.where(random.integers(0, 3, _COUNT) == 0, small, whole)
+
+
+@pytest.fixture(scope="module")
+def cpu() -> targets.Target:
+    """A processor that multiplies and adds in two steps, as devices are told to."""
+    return targets.resolve("cpu:x86-64-v2" if platform.machine() in ("x86_64", "AMD64") else "cpu")
+
+
+@hypothesis.settings(max_examples=hypothesis.settings.default.max_examples // 3)
+@hypothesis.given(typed=st.sampled_from(TYPES).flatmap(lambda dtype: st.tuples(st.just(dtype), trees(dtype))))
+def test_any_expression_is_what_the_cpu_makes_of_it(machine: Machine, cpu: targets.Target, typed: tuple[str, Tree]) -> None:
+    made, tree = typed
+    arrays = {**{dtype: _fuzz_input(dtype) for dtype in TYPES}, "result": np.zeros(_COUNT, made)}
+    types = {name: str(array.dtype) for name, array in arrays.items()}
+
+    def body(i: Any, *buffers: Any) -> None:
+        inputs = {dtype: buffer[i] for dtype, buffer in zip(TYPES, buffers, strict=False)}
+        T.store(buffers[-1], i, _built(tree, inputs))
+
+    with T.function() as f:
+        buffers = [f.buffer(name, dtype) for name, dtype in types.items()]
+        with T.serial(T.const(0, "int32"), T.const(_COUNT, "int32")) as index:
+            body(index, *buffers)
+    expected, actual = np.zeros(_COUNT, made), arrays["result"]
+    cpu.build(f.result()).launcher()(*(arrays[dtype] for dtype in TYPES), expected)
+    machine.run(written({f"{name}*": dtype for name, dtype in types.items()}, body, 32, _COUNT // 32), arrays)
+    assert_same_bits(settled(actual), settled(expected))
+
+
+# -- Disassembly ----------------------------------------------------------------------------------------------------------------
+
+
+def _plain_shader() -> spirv.Shader:
+    def body(i: Any, source: Any, result: Any, limit: Any) -> None:
+        cells = T.alloc_buffer((64,), "float32", scope="shared")
+        T.store(cells, i % 64, T.exp(source[i]) + T.float32(0.1))
+        T.evaluate(T.tvm_storage_sync("shared"))
+        with T.when(i < limit), T.serial(T.const(0, "int32"), limit) as j:
+            T.store(result, i, cells[j] + T.float32(math.inf) * T.Cast("float32", T.int64(2**40 + 1)))
+
+    return written({"source*": "float32", "result*": "float32", "limit": "int32"}, body).emit()
+
+
+def test_assembly_reads_like_the_khronos_groups() -> None:
+    text = disassemble(_plain_shader().code)
+    assert "%float = OpTypeFloat 32" in text
+    assert 'OpEntryPoint GLCompute %main "main"' in text
+    assert "OpExecutionMode %main LocalSize 64 1 1" in text
+    assert "OpDecorate %LocalInvocationId BuiltIn LocalInvocationId" in text
+    assert "OpExtInst %float %1 Exp" in text
+    assert "OpLoopMerge" in text
+    assert "%float_0_1" in text
+
+
+def tool(name: str) -> str:
+    """A program of SPIRV-Tools; skips the test where that is not installed."""
+    found = shutil.which(name)
+    if found is None:
+        assert os.environ.get("TVMDML_EXPECT_VULKAN") != "1", f"{name} is not here"
+        pytest.skip(f"{name} is not installed: apt-get install spirv-tools")
+    return found
+
+
+def test_assembly_is_the_khronos_groups_but_for_names() -> None:
+    command = [tool("spirv-dis"), "--no-header", "--no-indent", "--raw-id", "-"]
+    theirs = subprocess.run(command, input=_plain_shader().code, capture_output=True, check=True).stdout.decode()
+
+    def without_names(text: str) -> list[str]:
+        return [re.sub(r"%\w+", "%", line.strip()) for line in text.splitlines() if line.strip()]
+
+    assert without_names(disassemble(_plain_shader().code)) == without_names(theirs)
+
+
+def test_assembly_assembles_to_the_same_instructions() -> None:
+    code = _plain_shader().code
+    command = [tool("spirv-as"), "--target-env", "spv1.5", "-o", "-", "-"]
+    again = subprocess.run(command, input=disassemble(code).encode(), capture_output=True, check=True).stdout
+    assert [(name, len(operands)) for name, operands in instructions(again)] == [
+        (name, len(operands)) for name, operands in instructions(code)
+    ]
+
+
+@pytest.mark.parametrize("code", [b"", b"abc", bytes(20), struct.pack("<6I", 0x07230203, 0x10500, 0, 1, 0, 1 << 16 | 9999)])
+def test_what_is_no_module_is_not_disassembled(code: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not a SPIR-V module|is not known"):
+        disassemble(code)
+
+
+def test_every_instruction_states_its_operands() -> None:
+    for name, instruction in INSTRUCTIONS.items():
+        assert instruction.operands.count("*") <= 1, name
+        assert not set(instruction.operands) - set("trinslx*ABCDFGLMSXZ"), name

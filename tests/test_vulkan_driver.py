@@ -1,0 +1,978 @@
+"""The Vulkan driver layer: memory, order, threads, forks, and everything that goes wrong; with a shader written out by hand."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvmdml.errors import DeviceError
+from tvmdml.targets.vulkan import commands, driver, loader, pipeline_cache
+from tvmdml.targets.vulkan.driver import Device, Memory, Pipeline
+from tvmdml.targets.vulkan.memory import SMALL
+
+TOP = Path(__file__).parents[1]
+THREADS = 64
+
+
+class Module:
+    """SPIR-V, an instruction at a time."""
+
+    def __init__(self) -> None:
+        self.words: list[int] = []
+        self.next = 1
+
+    def do(self, code: int, *operands: int | str) -> None:
+        words: list[int] = []
+        for operand in operands:
+            if isinstance(operand, str):
+                padded = operand.encode() + b"\0" * (4 - len(operand) % 4)
+                words += struct.unpack(f"<{len(padded) // 4}I", padded)
+            else:
+                words.append(operand)
+        self.words += [len(words) + 1 << 16 | code, *words]
+
+    def new(self) -> int:
+        self.next += 1
+        return self.next - 1
+
+    def define(self, code: int, *operands: int) -> int:
+        """An instruction whose result comes first: a type, or a label."""
+        result = self.new()
+        self.do(code, result, *operands)
+        return result
+
+    def value(self, code: int, kind: int, *operands: int) -> int:
+        result = self.new()
+        self.do(code, kind, result, *operands)
+        return result
+
+    def content(self) -> bytes:
+        words = [0x07230203, 0x00010300, 0, self.next, 0, *self.words]
+        return struct.pack(f"<{len(words)}I", *words)
+
+
+def shader(threads: int = THREADS, salt: int = 0) -> bytes:
+    """``if (i < n) y[i] = x[i] * a + b`` on uint32, where i counts row by row; push constants n, a, b, row, rows."""
+    m = Module()
+    main, position = m.new(), m.new()
+    m.do(17, 1)  # OpCapability Shader
+    m.do(14, 0, 1)  # OpMemoryModel Logical GLSL450
+    m.do(15, 5, main, "main", position)  # OpEntryPoint GLCompute
+    m.do(16, main, 17, threads, 1, 1)  # OpExecutionMode LocalSize
+    elements, block, x, y, numbers, push = (m.new() for _ in range(6))
+    m.do(71, position, 11, 28)  # OpDecorate BuiltIn GlobalInvocationId
+    m.do(71, elements, 6, 4)  # ArrayStride
+    m.do(71, block, 2)  # Block
+    m.do(72, block, 0, 35, 0)  # OpMemberDecorate Offset
+    for number, buffer in enumerate((x, y)):
+        m.do(71, buffer, 34, 0)  # DescriptorSet
+        m.do(71, buffer, 33, number)  # Binding
+    m.do(71, numbers, 2)
+    for number in range(5):
+        m.do(72, numbers, number, 35, 4 * number)
+    void, uint, boolean = m.define(19), m.define(21, 32, 0), m.define(20)
+    function, triple = m.define(33, void), m.define(23, uint, 3)
+    m.do(59, m.define(32, 1, triple), position, 1)  # OpVariable Input
+    m.do(29, elements, uint)  # OpTypeRuntimeArray
+    m.do(30, block, elements)  # OpTypeStruct
+    buffer_pointer = m.define(32, 12, block)  # OpTypePointer StorageBuffer
+    for buffer in (x, y):
+        m.do(59, buffer_pointer, buffer, 12)
+    m.do(30, numbers, *[uint] * 5)
+    m.do(59, m.define(32, 9, numbers), push, 9)  # OpVariable PushConstant
+    number_pointer, element = m.define(32, 9, uint), m.define(32, 12, uint)
+    constants = [m.value(43, uint, number) for number in range(5)]
+    m.value(43, uint, 1000 + salt)  # so that shaders can differ
+    m.do(54, void, main, 0, function)  # OpFunction
+    m.define(248)  # OpLabel
+    n, a, b, row, rows = (m.value(61, uint, m.value(65, number_pointer, push, constant)) for constant in constants)
+    at = m.value(61, triple, position)
+    across, down, deep = (m.value(81, uint, at, number) for number in range(3))
+    line = m.value(128, uint, m.value(132, uint, deep, rows), down)
+    i = m.value(128, uint, m.value(132, uint, line, row), across)
+    body, merge = m.new(), m.new()
+    inside = m.value(176, boolean, i, n)  # OpULessThan
+    m.do(247, merge, 0)  # OpSelectionMerge
+    m.do(250, inside, body, merge)  # OpBranchConditional
+    m.do(248, body)
+    product = m.value(132, uint, m.value(61, uint, m.value(65, element, x, constants[0], i)), a)
+    m.do(62, m.value(65, element, y, constants[0], i), m.value(128, uint, product, b))  # OpStore
+    m.do(249, merge)
+    m.do(248, merge)
+    m.do(253)  # OpReturn
+    m.do(56)  # OpFunctionEnd
+    return m.content()
+
+
+def scale(n: int, a: int = 1, b: int = 0, row: int = 0, rows: int = 0) -> bytes:
+    return struct.pack("<5I", n, a, b, row, rows)
+
+
+def pipeline(device: Device, salt: int = 0) -> Pipeline:
+    return device.pipeline(shader(salt=salt), 2, 20)
+
+
+def run(device: Device, x: Memory, y: Memory, a: int = 1, b: int = 0, n: int | None = None) -> None:
+    n = x.nbytes // 4 if n is None else n
+    device.dispatch(pipeline(device), [(x, 0, x.nbytes), (y, 0, y.nbytes)], scale(n, a, b), (-(-n // THREADS), 1, 1))
+
+
+def placed(device: Device, values: np.ndarray) -> Memory:
+    memory = device.allocate(values.nbytes)
+    device.upload(memory, 0, values)
+    return memory
+
+
+def fetched(device: Device, memory: Memory) -> np.ndarray:
+    values = np.empty(memory.nbytes // 4, np.uint32)
+    device.download(memory, 0, values)
+    return values
+
+
+def counted(n: int) -> np.ndarray:
+    return np.arange(n, dtype=np.uint32)
+
+
+@pytest.fixture
+def present() -> None:
+    """There is a Vulkan device."""
+    try:
+        driver.open_device(0)
+    except DeviceError as error:
+        if os.environ.get("TVMDML_EXPECT_VULKAN") == "1":
+            raise
+        pytest.skip(f"no Vulkan device here: {error}")
+
+
+@pytest.fixture(params=[False, True], ids=["unified", "staging"])
+def device(request: pytest.FixtureRequest, present: None) -> Device:
+    return driver.open_device(0, staging=request.param)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, present: None) -> Iterator[Device]:
+    """A device of this test's own, to be broken."""
+    monkeypatch.setattr(driver, "_open", {})
+    yield driver.open_device(0)
+    for opened in list(driver._open.values()):
+        assert opened.close()
+
+
+def program(code: str, **variables: str) -> str:
+    """What a Python program of its own prints."""
+    beginning = "import os, sys\nfrom test_vulkan_driver import *\n"
+    environment = {**os.environ, "PYTHONPATH": f"{TOP}{os.pathsep}{TOP / 'tests'}", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", beginning + code], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+# Devices
+
+
+def test_a_device_says_who_it_is(device: Device) -> None:
+    info = driver.devices()[0]
+    assert info is device.info
+    assert info.index == 0
+    assert info.name
+    assert info.driver
+    assert not info.problem
+    assert tuple(map(int, info.api.split("."))) >= (1, 2, 0)
+    assert info.type in ("discrete GPU", "integrated GPU", "virtual GPU", "CPU", "other")
+    assert info.capabilities.max_threads >= 128
+    assert info.capabilities.max_buffers >= 4
+    assert driver.open_device(0, staging=not device.unified) is device
+
+
+def test_a_device_that_is_not_there(present: None) -> None:
+    with pytest.raises(DeviceError, match=r"Vulkan device: given 99; allowed: 0 to \d+"):
+        driver.open_device(99)
+
+
+def test_without_the_loader_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "_LIBRARIES", ("libvulkan-that-is-not-here.so.1",))
+    monkeypatch.setattr(loader, "_instance", None)
+    monkeypatch.setattr(driver, "_found", ())
+    with pytest.raises(DeviceError, match=r"libvulkan-that-is-not-here.so.1 is not here: .*mesa-vulkan-drivers"):
+        driver.devices()
+
+
+def test_without_a_driver_it_says_what_to_install(present: None) -> None:
+    code = """
+for attempt in range(2):
+    try:
+        print(driver.devices())
+    except DeviceError as error:
+        print(error)
+"""
+    said = program(code, VK_ICD_FILENAMES="/nonexistent.json", VK_DRIVER_FILES="/nonexistent.json").splitlines()
+    assert len(said) == 2
+    assert all("found no driver that works" in line and "mesa-vulkan-drivers" in line for line in said)
+
+
+# Memory and order
+
+
+@pytest.mark.parametrize("n", [1, 63, 1000, 300_000, 5_000_001])
+def test_what_goes_up_is_worked_on_and_comes_down(device: Device, n: int) -> None:
+    x = placed(device, counted(n))
+    y = device.allocate(4 * n)
+    run(device, x, y, 3, 7)
+    np.testing.assert_array_equal(fetched(device, y), counted(n) * 3 + 7)
+
+
+def test_parts_of_memory(device: Device) -> None:
+    step = max(device.storage_alignment, 4)
+    memory = placed(device, np.zeros(3 * step, np.uint8))
+    device.upload(memory, step + 1, b"abc")
+    device.upload(memory, 3 * step, b"")
+    got = bytearray(5)
+    device.download(memory, step, got)
+    assert bytes(got) == b"\0abc\0"
+    bound = [(memory, step, 4), (memory, 2 * step, 4)]
+    device.dispatch(pipeline(device), bound, scale(1, 1, 1), (1, 1, 1))
+    device.download(memory, 2 * step, got[:0])
+    device.download(memory, 2 * step, got)
+    assert bytes(got) == b"\1abc\0"
+
+
+def test_a_thousand_dispatches_run_in_order(device: Device) -> None:
+    x, y = placed(device, counted(1000)), device.allocate(4000)
+    expected = counted(1000)
+    for step in range(500):
+        run(device, x, y, 5, step)
+        run(device, y, x, 3, 1)
+        expected = (expected * np.uint32(5) + np.uint32(step)) * np.uint32(3) + np.uint32(1)
+    np.testing.assert_array_equal(fetched(device, x), expected)
+
+
+def test_uploads_and_copies_keep_their_place_among_dispatches(device: Device) -> None:
+    x, y, z = placed(device, counted(5000)), device.allocate(20_000), device.allocate(20_000)
+    results = []
+    for step in range(20):
+        device.upload(x, 0, counted(5000) + np.uint32(step))  # while earlier dispatches may still be reading it
+        run(device, x, y, 2)
+        device.copy(y, 0, z, 0, 20_000)
+        kept = device.allocate(20_000)
+        device.copy(z, 0, kept, 0, 20_000)
+        results.append(kept)
+        device.fill(y, 0, 20_000, 0xDEADBEEF)
+    for step, kept in enumerate(results):
+        np.testing.assert_array_equal(fetched(device, kept), (counted(5000) + np.uint32(step)) * np.uint32(2))
+    assert (fetched(device, y) == 0xDEADBEEF).all()
+
+
+def test_a_large_upload_waits_for_work_that_reads_the_old(device: Device) -> None:
+    n = 4 * SMALL
+    x, y = placed(device, counted(n)), device.allocate(4 * n)
+    for _ in range(3):
+        run(device, x, y, 2)
+    device.upload(x, 0, np.zeros(n, np.uint32))
+    np.testing.assert_array_equal(fetched(device, y), counted(n) * 2)
+    assert not fetched(device, x).any()
+
+
+def test_a_copy_may_overlap_itself(device: Device) -> None:
+    memory = placed(device, counted(1000))
+    device.copy(memory, 0, memory, 400, 3600)
+    np.testing.assert_array_equal(fetched(device, memory), np.concatenate([counted(100), counted(900)]))
+
+
+def test_a_fill_takes_the_last_word_whole(device: Device) -> None:
+    memory = placed(device, np.zeros(7, np.uint8))
+    device.fill(memory, 0, 8, 0x01020304)
+    device.fill(memory, 0, 0)
+    got = bytearray(7)
+    device.download(memory, 0, got)
+    assert bytes(got) == b"\4\3\2\1\4\3\2"
+
+
+def test_arrays_of_any_type_go_up(device: Device) -> None:
+    for values in (np.float16([1.5, -2]), np.array(7, np.int64), np.array([True, False]), memoryview(b"xyz"), bytearray(b"12")):
+        size = memoryview(values).nbytes
+        memory = device.allocate(size)
+        device.upload(memory, 0, values)
+        got = bytearray(size)
+        device.download(memory, 0, got)
+        assert bytes(got) == memoryview(values).tobytes()
+
+
+def test_what_is_dropped_is_used_again(device: Device) -> None:
+    device.trim()
+    before = device.memory_use()
+    for size in (100, 5000, 200_000, 3 << 20):
+        for _ in range(50):
+            x = placed(device, np.zeros(size, np.uint8))
+            device.fill(x, 0, size // 4 * 4)
+            device.wait()
+            del x
+    use = device.memory_use()
+    assert use.in_use == before.in_use
+    assert use.buffers <= before.buffers + 4
+    device.trim()
+    assert device.memory_use().idle <= before.idle
+    assert device.memory_use().buffers <= before.buffers
+
+
+def test_what_is_dropped_while_it_is_used_stays_whole(device: Device) -> None:
+    outcome = []
+    for step in range(100):
+        x = placed(device, np.full(2000, step, np.uint32))
+        y = device.allocate(8000)
+        run(device, x, y, 3, 1)
+        outcome.append(y)
+        del x
+    for step, y in enumerate(outcome):
+        assert (fetched(device, y) == 3 * step + 1).all()
+
+
+def test_small_memories_share_buffers(device: Device) -> None:
+    device.trim()
+    before = device.memory_use().buffers
+    held = [placed(device, np.full(100, number, np.uint32)) for number in range(1000)]
+    assert device.memory_use().buffers <= before + 2
+    for number, memory in enumerate(held):
+        assert (fetched(device, memory) == number).all()
+
+
+def test_memory_in_a_cycle_comes_back(device: Device) -> None:
+    gc.collect()
+    before = device.memory_in_use
+    cycle: list[object] = [device.allocate(1 << 22)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert device.memory_in_use == before
+
+
+@pytest.mark.parametrize("nbytes", [1 << 50, (1 << 62) + 5, 1 << 70])
+def test_too_much_memory_is_refused_and_the_device_works_on(device: Device, nbytes: int) -> None:
+    held = placed(device, counted(1000))
+    with pytest.raises(DeviceError, match=rf"given {nbytes} bytes with \d+ of \d+ in use; .*Drop arrays"):
+        device.allocate(nbytes)
+    np.testing.assert_array_equal(fetched(device, held), counted(1000))
+
+
+def test_when_the_driver_has_no_memory_what_is_idle_goes_back_first(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    own.allocate(4 << 20)
+    assert own.memory_use().idle
+    allocate, calls = own.vk.vkAllocateMemory, itertools.count()
+    monkeypatch.setattr(own.vk, "vkAllocateMemory", lambda *a: -2 if next(calls) == 0 else allocate(*a))
+    held = own.allocate(64 << 20)
+    assert own.memory_use()[:2] == (64 << 20, 0)
+    del held
+    monkeypatch.setattr(own.vk, "vkAllocateMemory", lambda *a: -2)
+    with pytest.raises(DeviceError, match="vkAllocateMemory failed: VK_ERROR_OUT_OF_DEVICE_MEMORY"):
+        own.allocate(65 << 20)
+
+
+def test_nothing_reaches_outside_its_memory(device: Device) -> None:
+    memory, other = device.allocate(1000), device.allocate(1000)
+    values = bytes(1001)
+    for wrong in (
+        lambda: device.upload(memory, 0, values),
+        lambda: device.upload(memory, -1, values[:5]),
+        lambda: device.download(memory, 996, bytearray(5)),
+        lambda: device.copy(memory, 0, other, 4, 1000),
+        lambda: device.copy(memory, 4, other, 0, 1000),
+        lambda: device.copy(memory, 0, other, 0, -4),
+        lambda: device.fill(memory, 4, 1000),
+        lambda: run_bound(device, (memory, 0, 1004)),
+        lambda: run_bound(device, (memory, -device.storage_alignment, 4)),
+    ):
+        with pytest.raises(DeviceError, match=r"part of memory: given .*; allowed: what lies in its 1000 bytes"):
+            wrong()
+    with pytest.raises(DeviceError, match="bytes to allocate: given -1"):
+        device.allocate(-1)
+    with pytest.raises(DeviceError, match="fill: given 6 bytes from 2; allowed: multiples of 4"):
+        device.fill(memory, 2, 6)
+    with pytest.raises(DeviceError, match="read-only"):
+        device.download(memory, 0, b"abc")
+    with pytest.raises(DeviceError, match="C-contiguous"):
+        device.upload(memory, 0, counted(10)[::2])
+    foreign = driver.open_device(0, staging=device.unified).allocate(1000)
+    with pytest.raises(DeviceError, match="memory: given another device's"):
+        device.upload(foreign, 0, b"abc")
+    with pytest.raises(DeviceError, match="memory: given another device's"):
+        run_bound(device, (foreign, 0, 1000))
+
+
+def run_bound(device: Device, binding: driver.Binding) -> None:
+    device.dispatch(pipeline(device), [binding, binding], scale(0), (1, 1, 1))
+
+
+def test_bindings_keep_the_limits(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = device.allocate(4096)
+    with pytest.raises(DeviceError, match="offset of a binding: given 2; allowed: multiples of"):
+        run_bound(device, (memory, 2, 4))
+    with pytest.raises(DeviceError, match="bytes of a binding: given 0; allowed: 1 to"):
+        run_bound(device, (memory, 0, 0))
+    monkeypatch.setattr(device, "max_storage_range", 2048)
+    with pytest.raises(DeviceError, match=r"bytes of a binding: given 2052; .*maxStorageBufferRange.*smaller parts"):
+        run_bound(device, (memory, 0, 2052))
+
+
+# Shaders
+
+
+def test_a_shader_that_is_none(device: Device) -> None:
+    for code in (b"", b"abc", b"abcd" * 10, shader()[:-1]):
+        with pytest.raises(DeviceError, match="given something else than SPIR-V"):
+            device.pipeline(code, 2, 20)
+    with pytest.raises(DeviceError, match="bytes of push constants: given 65536"):
+        device.pipeline(shader(), 2, 65536)
+    with pytest.raises(DeviceError, match="buffers of a shader: given 1048576"):
+        device.pipeline(shader(), 1 << 20, 20)
+    memory = device.allocate(4)
+    with pytest.raises(DeviceError, match="dispatch: given 1 buffers and 20 bytes of push constants; allowed: 2 and 20"):
+        device.dispatch(pipeline(device), [(memory, 0, 4)], scale(1), (1, 1, 1))
+    with pytest.raises(DeviceError, match="groups: given"):
+        device.dispatch(pipeline(device), [(memory, 0, 4)] * 2, scale(1), (1, -1, 1))
+
+
+def test_equal_shaders_are_one_pipeline(device: Device) -> None:
+    first = pipeline(device, salt=1)
+    assert pipeline(device, salt=1) is first
+    assert pipeline(device, salt=2) is not first
+
+
+def test_pipelines_that_nobody_holds_are_destroyed(own: Device) -> None:
+    made = len(own.connection._made)
+    own._pipelines._kept = type(own._pipelines._kept)(maxlen=4)
+    for salt in range(100, 130):
+        memory = placed(own, counted(10))
+        own.dispatch(pipeline(own, salt), [(memory, 0, 40)] * 2, scale(10, 1, 1), (1, 1, 1))
+    own.wait()
+    assert len(own.connection._made) <= made + 20
+
+
+@pytest.mark.parametrize("groups", [(10, 1, 1), (3, 1, 1), (4, 5, 7), (1, 1, 9), (3, 2, 2)])
+def test_more_groups_than_a_dispatch_may_have_are_split(
+    device: Device, monkeypatch: pytest.MonkeyPatch, groups: tuple[int, int, int]
+) -> None:
+    monkeypatch.setattr(device, "max_groups", (3, 2, 2))
+    row = groups[0] * THREADS
+    n = row * groups[1] * groups[2]
+    x = placed(device, counted(n))
+    push = scale(n, 1, 1, row, groups[1])
+    step = (pipeline(device), [(x, 0, 4 * n), (x, 0, 4 * n)], push, groups)
+    device.dispatch(*step)  # in place, so that what runs twice shows
+    prepared = device.prepare([step])
+    prepared.run()
+    np.testing.assert_array_equal(fetched(device, x), counted(n) + 2)
+
+
+@pytest.mark.parametrize("groups", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
+def test_no_groups_are_no_work(device: Device, groups: tuple[int, int, int]) -> None:
+    x = placed(device, counted(10))
+    step = (pipeline(device), [(x, 0, 40), (x, 0, 40)], scale(10, 2), groups)
+    device.dispatch(*step)
+    device.prepare([step]).run()
+    device.prepare([]).run()
+    np.testing.assert_array_equal(fetched(device, x), counted(10))
+
+
+def test_prepared_dispatches_run_again_and_again(device: Device) -> None:
+    x, y = placed(device, counted(1000)), device.allocate(4000)
+    there, back = [(x, 0, 4000), (y, 0, 4000)], [(y, 0, 4000), (x, 0, 4000)]
+    groups = (-(-1000 // THREADS), 1, 1)
+    steps = [(pipeline(device), there, scale(1000, 3, 1), groups), (pipeline(device), back, scale(1000, 1, 2), groups)]
+    prepared = device.prepare(steps)
+    expected = counted(1000)
+    for round_ in range(200):
+        prepared.run()
+        expected = expected * np.uint32(3) + np.uint32(3)
+        if round_ % 50 == 0:
+            run(device, x, x, 1, 1)
+            expected += np.uint32(1)
+    del prepared, y
+    np.testing.assert_array_equal(fetched(device, x), expected)
+    device.wait()
+
+
+def test_descriptor_sets_are_bounded_and_never_mixed_up(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device.descriptor_sets, "limit", 4)
+    device.wait()
+    memories = [placed(device, np.full(64, number, np.uint32)) for number in range(100)]
+    for memory in memories:
+        run(device, memory, memory, 2, 1)
+        device.wait()
+    for number, memory in enumerate(memories):
+        assert (fetched(device, memory) == 2 * number + 1).all()
+    kept = len(device.descriptor_sets)
+    for memory in memories:  # all of them pending at once
+        run(device, memory, memory, 2, 1)
+    for number, memory in enumerate(memories):
+        assert (fetched(device, memory) == 4 * number + 3).all()
+    assert len(device.descriptor_sets) <= kept + 100
+
+
+def test_descriptor_sets_go_with_their_buffer(own: Device) -> None:
+    for n in (2 << 20, 3 << 20, 2 << 20):
+        x = placed(own, counted(n))
+        run(own, x, x, 1, 1)
+        np.testing.assert_array_equal(fetched(own, x), counted(n) + 1)
+        assert len(own.descriptor_sets) == 1
+        del x
+        own.trim()
+        assert len(own.descriptor_sets) == 0
+
+
+def test_the_device_says_how_long_it_took(device: Device) -> None:
+    if not device.timestamp_period:
+        pytest.skip("this device has no clock")
+    x = placed(device, counted(1 << 20))
+    run(device, x, x)
+    device.wait()
+    begin = time.perf_counter()
+    with device.timed() as timer:
+        for _ in range(10):
+            run(device, x, x)
+    took = time.perf_counter() - begin
+    assert 0 < timer.seconds <= took
+    with device.timed() as nothing:
+        pass
+    assert 0 <= nothing.seconds < timer.seconds
+    with pytest.raises(ZeroDivisionError), device.timed():
+        1 / 0  # noqa: B018
+    assert device.queue._holding == 0
+
+
+# Threads, interrupts, forks, the end
+
+
+def test_many_threads_at_once(device: Device) -> None:
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        try:
+            for step in range(25):
+                n = 100 * (number + 1) + step
+                x = placed(device, counted(n))
+                y = device.allocate(4 * n)
+                for _ in range(5):
+                    run(device, x, y, number, step)
+                if not np.array_equal(fetched(device, y), counted(n) * np.uint32(number) + np.uint32(step)):
+                    failures.append(f"thread {number}, step {step}")
+                device.pipeline(shader(salt=step), 2, 20)
+        except Exception as error:
+            failures.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+
+
+def test_others_record_while_one_waits(device: Device) -> None:
+    x = placed(device, counted(1 << 22))
+    for _ in range(20):
+        run(device, x, x, 1, 1)
+    begun, ended = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        device.wait()
+        ended.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    begun.wait()
+    time.sleep(0.002)
+    small = placed(device, counted(10))
+    run(device, small, small)
+    recorded_meanwhile = not ended.is_set()
+    thread.join()
+    assert recorded_meanwhile
+    np.testing.assert_array_equal(fetched(device, x), counted(1 << 22) + 20)
+
+
+def wait_for(device: Device, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        device.wait()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
+def test_a_wait_can_be_interrupted(device: Device) -> None:
+    x = placed(device, counted(1 << 21))
+    for _ in range(60):
+        run(device, x, x, 1, 1)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(KeyboardInterrupt):
+            wait_for(device, 60)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    np.testing.assert_array_equal(fetched(device, x), counted(1 << 21) + 60)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
+def test_interrupts_lose_no_work_but_what_they_interrupt(device: Device) -> None:
+    x, y = placed(device, np.zeros(100, np.uint32)), device.allocate(400)
+    finished = interrupted = 0
+    armed = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    deadline = time.monotonic() + 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
+        while time.monotonic() < deadline:
+            try:
+                armed = True
+                run(device, x, x, 1, 1)
+                finished += 1
+                device.upload(y, 0, b"abcd")
+                device.allocate(4)
+                if finished % 7 == 0:
+                    device.wait()
+            except KeyboardInterrupt:
+                interrupted += 1
+            armed = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    values = fetched(device, x)
+    assert interrupted
+    assert (values == values[0]).all()
+    assert finished <= values[0] <= finished + interrupted
+
+
+def test_a_command_is_not_recorded_within_another(device: Device) -> None:
+    x = placed(device, counted(10))
+    device.queue.hold(1)
+    run(device, x, x, 2)
+
+    def within(_commands: int, _serial: int) -> None:
+        for inner in (lambda: run(device, x, x), device.flush, device.wait):
+            with pytest.raises(DeviceError, match="called from within a call to it"):
+                inner()
+
+    device.queue.record(within)
+    device.queue.hold(-1)
+    np.testing.assert_array_equal(fetched(device, x), counted(10) * 2)
+
+
+def test_batches_are_bounded(device: Device) -> None:
+    x = placed(device, counted(1 << 14))
+    device.wait()
+    rounds = commands.BATCH * (commands.RING + 4)
+    for _ in range(rounds):
+        run(device, x, x, 1, 1)
+    assert len(device.queue._under_way) <= commands.RING + 1
+    np.testing.assert_array_equal(fetched(device, x), counted(1 << 14) + np.uint32(rounds))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_after_vulkan_was_started_is_told_so(present: None) -> None:
+    code = """
+device = driver.open_device(0)
+x = placed(device, counted(1000))
+run(device, x, x, 2)
+child = os.fork()
+if not child:
+    attempts = [
+        driver.devices, lambda: driver.open_device(0), lambda: driver.open_device(0, staging=True), device.wait, device.flush,
+        device.timed().__enter__, lambda: device.allocate(4), lambda: run(device, x, x), lambda: fetched(device, x),
+        lambda: device.upload(x, 0, b"abcd"), lambda: device.copy(x, 0, x, 4, 4), lambda: device.fill(x, 0, 4),
+        device.memory_use, device.trim, lambda: device.prepare([]), lambda: device.pipeline(shader(salt=9), 2, 20),
+    ]
+    for attempt in attempts:
+        try:
+            attempt()
+            print("worked")
+        except DeviceError as error:
+            assert "forked after Vulkan was started" in str(error) and "spawn" in str(error), error
+    del x, device
+    gc.collect()
+    sys.exit(7)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 7, status
+assert (fetched(device, x) == counted(1000) * 2).all()
+print("fine")
+"""
+    assert program(code) == "fine\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_before_vulkan_is_started_works(present: None) -> None:
+    code = """
+child = os.fork()
+device = driver.open_device(0)
+x = placed(device, counted(1000))
+run(device, x, x, 2)
+assert (fetched(device, x) == counted(1000) * 2).all()
+if child:
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    print("fine")
+"""
+    assert program(code) == "fine\n"
+
+
+ENDS = {
+    "while work is pending": "",
+    "while a batch is open": "device.queue.hold(1)\nrun(device, x, x)\n",
+    "with an error": "import atexit\natexit.register(lambda: os._exit(0))\nsys.excepthook = lambda *_: None\nraise ValueError",
+    "while a thread goes on": """
+def forever():
+    try:
+        while True:
+            run(device, x, x)
+            device.wait()
+    except DeviceError:
+        pass
+threading.Thread(target=forever, daemon=True).start()
+time.sleep(0.1)
+""",
+    "with everything held by a module": "sys.modules['held'] = (device, x, device.prepare([]))\n",
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_process_ends_well(present: None, how: str) -> None:
+    code = f"""
+device = driver.open_device(0)
+x = placed(device, counted(1 << 20))
+for _ in range(70):
+    run(device, x, x, 1, 1)
+print("fine", flush=True)
+{ENDS[how]}
+"""
+    assert program(code) == "fine\n"
+
+
+def test_pending_work_is_finished_before_the_process_ends(present: None) -> None:
+    code = """
+import atexit
+done = []
+device = driver.open_device(0)
+close = type(device.connection).close
+def closing(connection):
+    print(device.queue.done(device.queue.serial - 1), driver.validation_messages)
+    close(connection)
+type(device.connection).close = closing
+x = placed(device, counted(1 << 20))
+for _ in range(30):
+    run(device, x, x, 1, 1)
+"""
+    assert program(code) == "True []\n"
+
+
+# What is lost, what is kept
+
+
+def test_a_lost_device_says_so_and_the_next_one_works(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = placed(own, counted(1000))
+    with monkeypatch.context() as patch:
+        patch.setattr(own.vk, "vkQueueSubmit", lambda *_: -4)
+        with pytest.raises(DeviceError, match="vkQueueSubmit failed: VK_ERROR_DEVICE_LOST"):
+            run(own, x, x)
+    for late in (
+        own.wait,
+        own.flush,
+        lambda: own.allocate(4),
+        lambda: fetched(own, x),
+        lambda: own.upload(x, 0, b"abc"),
+        lambda: run(own, x, x),
+        lambda: pipeline(own, salt=5),
+    ):
+        with pytest.raises(DeviceError, match="VK_ERROR_DEVICE_LOST"):
+            late()
+    again = driver.open_device(0)
+    assert again is not own
+    with pytest.raises(DeviceError, match="VK_ERROR_DEVICE_LOST"):
+        again.upload(x, 0, b"abc")
+    y = placed(again, counted(1000))
+    run(again, y, y, 2)
+    np.testing.assert_array_equal(fetched(again, y), counted(1000) * 2)
+
+
+def test_who_waits_for_a_lost_device_does_not_wait_forever(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.vk, "vkWaitSemaphores", lambda *_: time.sleep(0.01) or 2)  # the work never ends
+    monkeypatch.setattr(own.vk, "vkGetSemaphoreCounterValue", lambda *_: 0)
+    x = own.allocate(40)
+    own.fill(x, 0, 40)
+    said: list[str] = []
+
+    def wait() -> None:
+        try:
+            own.wait()
+        except DeviceError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.05)
+    own.connection.lose("it is gone")
+    thread.join(10)
+    assert said
+    assert "it is gone" in said[0]
+
+
+FAILING: dict[str, Callable[[Device], object]] = {
+    "vkCreateBuffer": lambda device: device.allocate(33 << 20),
+    "vkBindBufferMemory": lambda device: device.allocate(33 << 20),
+    "vkMapMemory": lambda device: device.allocate(33 << 20),
+    "vkCreateShaderModule": lambda device: pipeline(device, salt=77),
+    "vkCreateComputePipelines": lambda device: pipeline(device, salt=77),
+    "vkGetSemaphoreCounterValue": lambda device: device.wait(),
+}
+
+
+@pytest.mark.parametrize("call", FAILING)
+def test_a_call_that_fails_is_named_and_leaves_nothing_behind(own: Device, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    x = own.allocate(40)
+    own.fill(x, 0, 40, 2)
+    pipeline(own)
+    made = len(own.connection._made)
+    with monkeypatch.context() as patch:
+        patch.setattr(own.vk, call, lambda *_: -13)
+        own.queue._done = 0
+        with pytest.raises(DeviceError, match=rf"{call} failed: VK_ERROR_UNKNOWN\. .*vulkaninfo"):
+            FAILING[call](own)
+    assert len(own.connection._made) == made
+    own.fill(x, 0, 40, 3)
+    assert (fetched(own, x) == 3).all()
+
+
+def test_compiled_pipelines_are_kept_and_nothing_else_is_believed(
+    own: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+    identity = own._pipelines._identity
+    file = pipeline_cache.path(identity)
+    assert file.parent == tmp_path / "vulkan"
+
+    def opened() -> Device:
+        monkeypatch.setattr(driver, "_open", {})
+        return driver.open_device(0)
+
+    def work(device: Device) -> None:
+        x = placed(device, counted(10))
+        run(device, x, x, 2)
+        np.testing.assert_array_equal(fetched(device, x), counted(10) * 2)
+        assert device.close()
+
+    work(opened())
+    data = pipeline_cache.read(file, identity)
+    assert len(data) >= 32
+    assert not list(file.parent.glob(".*"))
+    kept = file.read_bytes()
+    foreign = bytearray(data)
+    foreign[8] ^= 1  # the vendor
+    wrong: list[Callable[[], object]] = [
+        lambda: file.write_bytes(b""),
+        lambda: file.write_bytes(kept[:-1]),
+        lambda: file.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1])),
+        lambda: file.write_bytes(os.urandom(5000)),
+        lambda: pipeline_cache.write(file, bytes(foreign)),
+        lambda: pipeline_cache.write(file, data[:20]),
+        lambda: (file.unlink(), file.mkdir()),
+    ]
+    for spoil in wrong:
+        spoil()
+        assert pipeline_cache.read(file, identity) == b""
+        work(opened())
+    file.rmdir()
+    pipeline_cache.write(file, data)
+    assert pipeline_cache.read(file, identity) == data
+    monkeypatch.setattr(pipeline_cache, "LIMIT", 16)
+    pipeline_cache.write(file, data)
+    assert not file.exists()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "file"))  # no folder can be made there
+    work(opened())
+
+
+# Khronos's validation layer
+
+VALIDATED = """
+import atexit
+from tvmdml.targets.vulkan import structures
+atexit.unregister(driver._at_exit)
+atexit.register(lambda: print(driver.validation_messages))  # after all is closed: what was left behind is named then
+atexit.register(driver._at_exit)
+try:
+    driver.devices()
+except DeviceError as error:
+    print(error)
+    sys.exit()
+for staging in (False, True):
+    device = driver.open_device(0, staging=staging)
+    x, y = placed(device, counted(1000)), device.allocate(4000)
+    for step in range(150):
+        run(device, x, y, 3, step)
+        run(device, y, x)
+        device.upload(y, 0, counted(100))
+    device.copy(x, 0, x, 4, 400)
+    device.fill(y, 0, 400, 7)
+    fetched(device, y)
+    large = placed(device, counted(5 << 20))
+    run(device, large, large)
+    assert fetched(device, large).size == 5 << 20
+    device.max_groups = (3, 2, 2)
+    step = (pipeline(device), [(x, 0, 4000)] * 2, scale(1000), (5, 3, 3))
+    device.dispatch(*step)
+    prepared = device.prepare([step, step])
+    for _ in range(10):
+        prepared.run()
+    with device.timed() as timer:
+        prepared.run()
+    device.descriptor_sets.limit = 2
+    many = [device.allocate(400) for _ in range(10)]
+    for memory in many:
+        run(device, memory, memory)
+        device.wait()
+    del prepared, step, large, many
+    device.trim()
+    for salt in range(20):
+        pipeline(device, salt)
+    run(device, x, y)
+assert not driver.validation_messages, driver.validation_messages
+device.connection.destroy("Buffer", device.connection.create("Buffer", structures.VkBufferCreateInfo(size=16)))
+assert "VkBufferCreateInfo" in driver.validation_messages.pop()  # it does listen
+"""
+
+
+@pytest.mark.parametrize("enables", ["", "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"])
+def test_the_validation_layer_has_nothing_to_say(present: None, enables: str) -> None:
+    said = program(VALIDATED, TVMDML_VULKAN_VALIDATION="1", VK_LAYER_ENABLES=enables)
+    if "apt-get install vulkan-validationlayers" in said:
+        pytest.skip(said)
+    assert said == "[]\n"
+
+
+def test_without_the_validation_layer_it_says_what_to_install(present: None) -> None:
+    code = """
+try:
+    driver.devices()
+except DeviceError as error:
+    print(error)
+"""
+    said = program(code, TVMDML_VULKAN_VALIDATION="1", VK_LAYER_PATH="/nonexistent")
+    assert "VK_LAYER_KHRONOS_validation is not here. Debian: apt-get install vulkan-validationlayers" in said

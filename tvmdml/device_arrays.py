@@ -1,0 +1,323 @@
+"""``DeviceArray``: an array in a device's own memory, which functions and compiled operators take and give without moving it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tvmdml.errors import InvalidArgument, message
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.targets import Target
+
+
+class Memory(Protocol):
+    """A piece of a device's memory; given back when nobody holds it any more."""
+
+
+class Device(Protocol):
+    """What holds memory. Everything happens in the order it was asked for; only ``download`` waits."""
+
+    def allocate(self, nbytes: int) -> Any:
+        """A piece of memory of at least so many bytes."""
+
+    def upload(self, memory: Any, offset: int, data: Any) -> None:
+        """Write bytes."""
+
+    def download(self, memory: Any, offset: int, into: Any) -> None:
+        """Read bytes, when all that was asked for before has been done."""
+
+    def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, nbytes: int) -> None:
+        """Copy bytes from one piece of memory to another."""
+
+
+class Flags(NamedTuple):
+    """What NumPy says about an array's memory."""
+
+    aligned: bool = True
+    writeable: bool = True
+    c_contiguous: bool = True
+
+
+class DeviceArray:
+    """An array on a device: ``tvmdml.asarray(x, device="vulkan:0")`` makes one, and functions return them for them.
+
+    It has NumPy's ``shape``, ``dtype`` and ``strides``; ``numpy()`` copies it back, and slices share its memory, which is given
+    back when the last of them is dropped. Work on it is done in the order it was asked for; only reading it waits.
+    """
+
+    __slots__ = ("__weakref__", "dtype", "memory", "offset", "shape", "strides", "target")
+
+    def __init__(
+        self,
+        target: Target,
+        memory: Any,
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
+        """Not for callers: ``asarray`` and functions make them."""
+        self.target = target
+        self.memory = memory
+        self.offset = offset
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = packed(shape, dtype.itemsize) if strides is None else strides
+
+    @classmethod
+    def empty(cls, target: Target, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """A new packed array that holds anything.
+
+        Raises:
+            DeviceError: the device has not so much memory.
+        """
+        dtype = np.dtype(dtype)
+        memory = _device(target).allocate(max(math.prod(shape) * dtype.itemsize, 1))
+        return cls(target, memory, 0, tuple(shape), dtype)
+
+    @classmethod
+    def of(cls, target: Target, array: NumpyArray) -> DeviceArray:
+        """A packed copy of a NumPy array."""
+        found = cls.empty(target, array.shape, array.dtype.newbyteorder("="))
+        found.write(array)
+        return found
+
+    # -- What it looks like ---------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        """The device's name, such as ``vulkan:0``."""
+        return self.target.name
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def span(self) -> int:
+        """Bytes from the first element to the end of the last."""
+        if not self.size:
+            return 0
+        return sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)) + self.itemsize
+
+    @property
+    def flags(self) -> Flags:
+        """As NumPy has them."""
+        return Flags(c_contiguous=self._packed)
+
+    @property
+    def _packed(self) -> bool:
+        own = packed(self.shape, self.itemsize)
+        return not self.size or all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, own, strict=True))
+
+    def __len__(self) -> int:
+        """The first dimension's size."""
+        if not self.shape:
+            raise TypeError("len() of a DeviceArray without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        """Device, type and shape; the elements stay where they are."""
+        return f"<DeviceArray {self.dtype} {self.shape} on {self.device}>"
+
+    # -- Moving elements ------------------------------------------------------------------------------------------
+
+    def numpy(self) -> NumpyArray:
+        """A copy in NumPy's memory. Waits for the work that the array comes from.
+
+        Raises:
+            DeviceError: that work failed, or the device is lost.
+        """
+        held = np.empty(self.span, np.uint8)
+        if held.size:
+            _device(self.target).download(self.memory, self.offset, held)
+        if self._packed:
+            elements: NumpyArray = held.view(self.dtype)
+            return elements.reshape(self.shape)
+        return np.array(np.ndarray(self.shape, self.dtype, buffer=held, strides=self.strides))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
+        """``numpy.asarray(x)`` is ``x.numpy()``."""
+        if copy is False:
+            raise ValueError("a DeviceArray's elements are not in NumPy's memory: they have to be copied")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    def tolist(self) -> Any:
+        """The elements as Python's numbers, in lists."""
+        return self.numpy().tolist()
+
+    def item(self) -> Any:
+        """The only element, as Python's number."""
+        return self.numpy().item()
+
+    def __int__(self) -> int:
+        """The only element, as an integer."""
+        return int(self.item())
+
+    def __float__(self) -> float:
+        """The only element, as a float."""
+        return float(self.item())
+
+    def __bool__(self) -> bool:
+        """The only element's truth."""
+        return bool(self.item())
+
+    def copy(self) -> DeviceArray:
+        """A packed copy on the same device."""
+        found = DeviceArray.empty(self.target, self.shape, self.dtype)
+        found.write(self)
+        return found
+
+    def write(self, source: DeviceArray | NumpyArray) -> None:
+        """Take over the elements of an array of the same shape, in this array's type.
+
+        Between packed arrays of one device, of one type, nothing leaves the device.
+
+        Raises:
+            InvalidArgument: the shapes differ.
+        """
+        if tuple(source.shape) != self.shape:
+            raise InvalidArgument(message("DeviceArray.write", f"shape {tuple(source.shape)}", str(self.shape)))
+        if not self.size:
+            return
+        device = _device(self.target)
+        if isinstance(source, DeviceArray):
+            if source.target == self.target and source.dtype == self.dtype and source._packed and self._packed:
+                device.copy(source.memory, source.offset, self.memory, self.offset, self.nbytes)
+                return
+            source = source.numpy()
+        if self._packed:
+            ready = np.ascontiguousarray(source, dtype=self.dtype)
+            device.upload(self.memory, self.offset, ready.reshape(-1).view(np.uint8))
+            return
+        held = np.empty(self.span, np.uint8)  # what lies between the elements stays as it is
+        device.download(self.memory, self.offset, held)
+        np.ndarray(self.shape, self.dtype, buffer=held, strides=self.strides)[...] = source
+        device.upload(self.memory, self.offset, held)
+
+    # -- Slices ---------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> DeviceArray:
+        """Integers, slices of positive step and ``...``: an array that shares this one's memory.
+
+        Raises:
+            InvalidArgument: another kind of index.
+            IndexError: an index that the array does not have.
+        """
+        keys = self._full(key if isinstance(key, tuple) else (key,))
+        offset = self.offset
+        shape, strides = [], []
+        keys += [slice(None)] * (self.ndim - len(keys))
+        for one, size, step in zip(keys, self.shape, self.strides, strict=True):
+            if isinstance(one, slice):
+                begin, end, by = one.indices(size)
+                if by <= 0:
+                    raise InvalidArgument(
+                        message("DeviceArray index", str(one), "slices of positive step", "x.numpy() has the rest.")
+                    )
+                length = len(range(begin, end, by))
+                offset += begin * step if length else 0
+                shape.append(length)
+                strides.append(step * by)
+            else:
+                if not -size <= one < size:
+                    raise IndexError(f"index {one} is out of bounds for a dimension of size {size}")
+                offset += (one % size) * step
+        return DeviceArray(self.target, self.memory, offset, tuple(shape), self.dtype, tuple(strides))
+
+    def _full(self, keys: Sequence[Any]) -> list[Any]:
+        """The keys with ``...`` written out."""
+        found: list[Any] = []
+        for key in keys:
+            if key is Ellipsis:
+                if any(other is Ellipsis for other in found):
+                    raise InvalidArgument(message("DeviceArray index", "two of ...", "one"))
+                found.append(key)
+            elif isinstance(key, slice):
+                found.append(key)
+            else:
+                try:
+                    if isinstance(key, (bool, np.bool_)):
+                        raise TypeError
+                    found.append(operator.index(key))
+                except TypeError:
+                    allowed = "integers, slices and ..."
+                    raise InvalidArgument(
+                        message("DeviceArray index", type(key).__name__, allowed, "x.numpy() has the rest.")
+                    ) from None
+        if Ellipsis in found:
+            at = found.index(Ellipsis)
+            found[at : at + 1] = [slice(None)] * (self.ndim - len(found) + 1)
+        if len(found) > self.ndim:
+            raise IndexError(f"{len(found)} indices for an array of {self.ndim} dimensions")
+        return found
+
+
+def packed(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """The strides, in bytes, of an array without gaps."""
+    steps = [itemsize]
+    for size in reversed(shape[1:]):
+        steps.append(steps[-1] * max(size, 1))
+    return tuple(reversed(steps)) if len(shape) else ()
+
+
+def overlap(one: Any, other: Any) -> bool:
+    """Whether two arrays, of which one at least is a device's, may share memory: whether their ranges do."""
+    if not (isinstance(one, DeviceArray) and isinstance(other, DeviceArray)) or one.memory is not other.memory:
+        return False
+    return one.offset < other.offset + other.span and other.offset < one.offset + one.span
+
+
+def _device(target: Target) -> Device:
+    device: Device = target.device  # type: ignore[attr-defined] # targets that make device arrays have one
+    return device
+
+
+def asarray(array: Any, device: str | Target = "cpu") -> Any:
+    """An array on a device: a ``DeviceArray``, or on the CPU a NumPy array.
+
+    Args:
+        array: NumPy's, PyTorch's, any that speaks DLPack, a DeviceArray, or nested lists of numbers.
+        device: where to: ``"cpu"``, ``"vulkan"``, ``"vulkan:0"``.
+
+    Returns:
+        A packed copy of the array, or the array itself where it already is there.
+
+    Raises:
+        InvalidArgument: it is no array, or its data type is none of DirectML's.
+        DeviceError: there is no such device, or it has not so much memory.
+    """
+    from tvmdml import arrays, targets
+    from tvmdml.tensors import TensorDataType
+
+    target = device if isinstance(device, targets.Target) else targets.resolve(device)
+    if isinstance(array, DeviceArray):
+        return array if array.target == target else target.asarray(array.numpy())
+    if isinstance(array, (list, tuple, int, float, bool)):
+        array = np.asarray(array)
+    view = arrays.view(array, "asarray array")
+    if view.dtype != np.bool_:
+        TensorDataType.from_numpy(view.dtype, "asarray array")
+    return target.asarray(view)

@@ -1,0 +1,83 @@
+"""Targets that have threads in groups, and memory of their own: what GPU schedules ask of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tvmdml.device_arrays import DeviceArray
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.device_arrays import Device
+
+
+class DeviceTarget(Target):
+    """A device. Schedules read from it what differs from one to another."""
+
+    schedules: ClassVar[str] = "gpu"
+    subgroup_size: int
+    """Threads that run in lockstep; 1 where they cannot work together."""
+    max_threads: int
+    """The most threads of a group."""
+    max_shared_bytes: int
+    """The most memory that the threads of a group have in common."""
+    lookback: bool
+    """Whether a running group may wait for one that started before it."""
+    max_groups: int
+    """Groups past which one launch becomes several, with nothing gained."""
+
+    @property
+    def device(self) -> Device:
+        """What holds its memory, started when it is first asked for."""
+        raise NotImplementedError(self.name)
+
+    def has(self, feature: str) -> bool:
+        """Whether the device has an optional feature: ``int64``, ``atomic64``, ``float64``, ``subgroup_ballot`` …"""
+        raise NotImplementedError(self.name)
+
+    def tasks(self) -> int:
+        """Groups that keep a large device busy."""
+        return 1024
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """A new array in the device's memory."""
+        return DeviceArray.empty(self, shape, dtype)
+
+    def asarray(self, array: NumpyArray) -> DeviceArray:
+        """A copy in the device's memory."""
+        return DeviceArray.of(self, array)
+
+    def place(self, array: NumpyArray) -> DeviceArray:
+        """A copy with the same strides; what lies between the elements is undefined."""
+        own = DeviceArray(self, None, 0, array.shape, array.dtype, array.strides)
+        own.memory = self.device.allocate(max(own.span, 1))
+        own.write(array)
+        return own
+
+    @contextmanager
+    def holding(self, buffers: Iterable[NumpyArray]) -> Iterator[Callable[[Any], Any]]:
+        """Copies of the buffers, which are copied back at the end. What is no view of one has a copy of its own, which is not."""
+        held = [(_start(buffer), buffer, self.asarray(buffer)) for buffer in buffers]
+
+        def there(array: Any) -> Any:
+            if not isinstance(array, np.ndarray):
+                return array
+            for start, buffer, copy in held:
+                offset = _start(array) - start
+                if 0 <= offset < buffer.nbytes:
+                    return DeviceArray(self, copy.memory, copy.offset + offset, array.shape, array.dtype, array.strides)
+            return self.place(array)
+
+        yield there
+        for _, buffer, copy in held:
+            buffer[...] = copy.numpy()
+
+
+def _start(array: NumpyArray) -> int:
+    start: int = array.__array_interface__["data"][0]
+    return start

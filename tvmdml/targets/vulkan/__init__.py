@@ -1,0 +1,172 @@
+"""Vulkan: kernels as SPIR-V, on any GPU that has a driver, and on the CPU through Mesa's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tvmdml._garbage import not_collected
+from tvmdml.errors import CompileError, DeviceError, InvalidArgument, message
+from tvmdml.targets import Build, Launch, Launcher
+from tvmdml.targets._device import DeviceTarget
+from tvmdml.targets.vulkan import driver
+from tvmdml.targets.vulkan.program import Program, Shader, Step
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.stores import Artifact
+    from tvmdml.targets.vulkan.capabilities import Capabilities
+
+
+class VulkanTarget(DeviceTarget):
+    """A Vulkan device, such as ``vulkan:0``."""
+
+    kind: ClassVar[str] = "vulkan"
+    suffixes = (".spirv",)
+    sources = (
+        "", "capabilities", "lower", "program",
+        "spirv", "spirv_arithmetic", "spirv_calls", "spirv_memory", "spirv_module", "spirv_tables",
+    )  # fmt: skip
+
+    def __init__(self, info: driver.DeviceInfo) -> None:
+        super().__init__(f"vulkan:{info.index}")
+        self.info = info
+        found = self.capabilities = info.capabilities
+        self.subgroup_size = found.subgroup_size
+        self.max_threads = min(found.max_threads, found.max_group_size[0])
+        self.max_shared_bytes = found.max_shared_bytes
+        self.lookback = found.lookback
+        self.max_groups = 65535
+
+    @property
+    def code(self) -> str:
+        """Devices of like capabilities share kernels."""
+        return f"vulkan {self.capabilities.text()}"
+
+    @property
+    def device(self) -> driver.Device:
+        """The opened device."""
+        return driver.open_device(self.info.index)
+
+    def has(self, feature: str) -> bool:
+        """By the name of a capability, or ``subgroup_`` and a group of operations."""
+        if feature.startswith("subgroup_") and feature != "subgroup_extended_types":
+            return feature.removeprefix("subgroup_") in self.capabilities.subgroup
+        return bool(getattr(self.capabilities, feature))
+
+    @classmethod
+    def parse(cls, text: str) -> VulkanTarget:
+        """``""`` is the best device there is; else its number, or a part of its name."""
+        found = driver.devices()
+        usable = [info for info in found if not info.problem]
+        if text.isdecimal():
+            matching = [info for info in found if info.index == int(text)]
+        else:
+            matching = [info for info in usable if text in info.name.lower()]
+        if not usable or (matching and matching[0].problem):
+            problem = next(iter(matching or found)).problem
+            raise DeviceError(f"vulkan: {problem}")
+        if not matching:
+            shown = ", ".join(f"vulkan:{info.index} ({info.name})" for info in usable)
+            raise InvalidArgument(message("target", f"'vulkan:{text}'", shown, "Give a number, or a part of a device's name."))
+        return cls(matching[0])
+
+    @classmethod
+    def devices(cls) -> list[dict[str, str]]:
+        """A row a device; one that says what is missing where there is none."""
+        try:
+            found = driver.devices()
+        except DeviceError as error:
+            return [{"target": "vulkan", "device": "none", "state": str(error)}]
+        return [
+            {
+                "target": f"vulkan:{info.index}",
+                "device": f"{info.name}, {info.type}",
+                "state": info.problem or f"ready; Vulkan {info.api}; {info.driver}",
+            }
+            for info in found
+        ]
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        self.device.wait()
+
+    def build(self, function: PrimFunc) -> Build:
+        """Compile to SPIR-V."""
+        return _VulkanBuild(self, compile_function(function, self.capabilities))
+
+    def load(self, artifact: Artifact) -> Launcher:
+        """Make pipelines of a program's shaders."""
+        try:
+            return self._loaded(Program.from_bytes(artifact.content))
+        except ValueError as error:
+            raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}") from error
+
+    def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
+        """With its integers worked out."""
+        from tvmdml.targets.vulkan.launch import Loaded, VulkanLaunch
+
+        assert isinstance(launcher, Loaded)
+        return VulkanLaunch(self, launcher, scalars, temporaries)
+
+    def source(self, function: PrimFunc, kind: str) -> str:
+        """``spirv``: readable assembly."""
+        if kind != "spirv":
+            raise InvalidArgument(message("source kind", repr(kind), "tir, spirv"))
+        from tvmdml.targets.vulkan.disassemble import disassemble
+
+        program = compile_function(function, self.capabilities)
+        return "\n".join(f"; {shader.name}\n{disassemble(shader.code)}" for shader in program.shaders)
+
+    def _loaded(self, program: Program) -> Launcher:
+        from tvmdml.targets.vulkan.launch import Loaded
+
+        return Loaded(self, program)
+
+
+def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: bool = False) -> Program:
+    """The program of a TensorIR function; ``blocks`` says that it is a scheduled TE computation.
+
+    Raises:
+        CompileError: TVM refuses it, or the device lacks what it takes.
+    """
+    from tvmdml.targets.vulkan.lower import lower
+    from tvmdml.targets.vulkan.spirv import emit
+
+    with not_collected():
+        lowered = lower(function, blocks)
+        emitted = {name: emit(device_function, capabilities) for name, device_function in lowered.functions.items()}
+    numbers = {name: number for number, name in enumerate(emitted)}
+    steps: list[Step] = []
+    reads: set[int] = set()
+    writes: set[int] = set()
+    for step in lowered.steps:
+        shader = emitted[step.name]
+        buffers = tuple(place for position in shader.buffers if isinstance(place := step.arguments[position], int))
+        reads.update(buffer for buffer, read in zip(buffers, shader.reads, strict=True) if read)
+        writes.update(buffer for buffer, written in zip(buffers, shader.writes, strict=True) if written)
+        scalars = tuple(step.arguments[position] for position, _ in shader.scalars)
+        x, y, z = (step.extents.get(f"blockIdx.{axis}", 1) for axis in "xyz")
+        steps.append(Step(numbers[step.name], buffers, scalars, (x, y, z)))
+    shaders = tuple(
+        Shader(name, shader.code, len(shader.buffers), shader.push, shader.push_bytes) for name, shader in emitted.items()
+    )
+    return Program(shaders, tuple(steps), len(lowered.parameters), tuple(sorted(reads)), tuple(sorted(writes)))
+
+
+class _VulkanBuild(Build):
+    def __init__(self, target: VulkanTarget, program: Program) -> None:
+        self._target, self._program = target, program
+
+    def write(self, folder: Path) -> Path | None:
+        path = folder / "kernel.spirv"
+        path.write_bytes(self._program.to_bytes())
+        return path
+
+    def launcher(self) -> Launcher:
+        return self._target._loaded(self._program)
+
+
+TARGET = VulkanTarget

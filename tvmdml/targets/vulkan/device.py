@@ -1,0 +1,437 @@
+"""``Device``: an opened device, its memory, and running shaders on it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tvmdml.errors import DeviceError, message
+from tvmdml.targets.vulkan import structures as c
+from tvmdml.targets.vulkan.commands import Queue
+from tvmdml.targets.vulkan.connection import Connection
+from tvmdml.targets.vulkan.descriptors import DescriptorSet, DescriptorSets, Layouts
+from tvmdml.targets.vulkan.loader import Instance, OutOfMemory
+from tvmdml.targets.vulkan.memory import CACHED, LOCAL, MAPPED, SMALL, Memory, Pool, Slice
+from tvmdml.targets.vulkan.physical import Physical
+from tvmdml.targets.vulkan.pipelines import Pipeline, Pipelines
+from tvmdml.targets.vulkan.prepared import Prepared
+from tvmdml.targets.vulkan.timer import Timer
+
+Binding: TypeAlias = tuple[Memory, int, int]
+"""What one buffer of a shader is: memory, an offset in it, and bytes from there."""
+Groups: TypeAlias = tuple[int, int, int]
+Step: TypeAlias = tuple[Pipeline, Sequence[Binding], bytes, Groups]
+"""What ``Device.dispatch`` takes."""
+Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+
+_PIECE = 8 << 20
+"""Bytes that are moved at once through memory that both sides reach."""
+_EXIT_SECONDS = 10.0
+_PIECES = 2
+"""Pieces under way: one is copied by the host while the device copies the other."""
+
+
+class MemoryUse(NamedTuple):
+    """What a device's own memory is used for, in bytes."""
+
+    in_use: int
+    idle: int
+    """Ready to be used again without asking the driver."""
+    capacity: int
+    buffers: int
+    """How many buffers the driver made for it."""
+
+
+class Device:
+    """An opened device. Any thread may use it; work runs in the order in which it was given.
+
+    Attributes:
+        unified: whether the host reaches the device's own memory.
+        storage_alignment: what the offset of a binding must be a multiple of.
+        max_storage_range: how many bytes a binding may have.
+        max_groups: groups in one dispatch of the driver's; more are split.
+        timestamp_period: nanoseconds in a tick of its clock; 0 where it has none.
+    """
+
+    def __init__(self, instance: Instance, physical: Physical, staging: bool) -> None:
+        limits = physical.limits
+        self.info, self.capabilities = physical.info, physical.info.capabilities
+        self.storage_alignment, self.max_storage_range = limits.storage_alignment, limits.max_storage_range
+        self.max_groups: Groups = limits.max_groups
+        self.timestamp_period, self.timestamp_bits = limits.timestamp_period, limits.timestamp_bits
+        self.connection = Connection(instance, physical)
+        self.vk = self.connection.vk
+        self.queue = Queue(self.connection, physical.queue_family)
+        layouts = Layouts(self.connection)
+        self.descriptor_sets = DescriptorSets(self.connection, layouts, self.queue.done)
+        self._pipelines = Pipelines(self.connection, self.queue, layouts, physical.identity)
+        self.dropped_prepared: deque[tuple[int, list[DescriptorSet], int]] = deque()
+        self.spare_queries: list[int] = []
+
+        types = physical.memory.memoryTypes[: physical.memory.memoryTypeCount]
+        reached = any(kind.propertyFlags & (LOCAL | MAPPED) == LOCAL | MAPPED for kind in types)
+        # A discrete GPU's memory may be within reach as well, but the way there is long.
+        self.unified = reached and self.info.type != "discrete GPU" and not staging
+        own = (LOCAL | MAPPED | CACHED, LOCAL | MAPPED) if self.unified else (LOCAL, 0)
+        self._pool = self._make_pool(physical, own, mapped=self.unified)
+        self._outbound = self._make_pool(physical, (MAPPED,), mapped=True)
+        self._inbound = self._make_pool(physical, (MAPPED | CACHED, MAPPED), mapped=True)
+
+    def __repr__(self) -> str:
+        """Its number and name."""
+        return f"<Vulkan device {self.info.index}: {self.info.name}>"
+
+    # Memory
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Memory for so many bytes; what it holds is anything. It is free again when nobody holds the object.
+
+        Raises:
+            DeviceError: there is not enough.
+        """
+        if nbytes < 0:
+            raise self._refusal("bytes to allocate", nbytes, "0 or more")
+        return self._take(self._pool, nbytes)
+
+    def upload(self, memory: Memory, offset: int, data: Any) -> None:
+        """Copy a C-contiguous buffer's bytes into memory, after all work given so far that uses it.
+
+        Raises:
+            DeviceError: they do not fit, or the device is lost.
+        """
+        source = _bytes(data)
+        self._check_range(memory, offset, source.size)
+        part = memory.slice
+        if part.block.content is not None:
+            if source.size > SMALL:  # for less, going through the queue is quicker than waiting for it
+                self.queue.wait(part.last_use)
+            with self.queue.users:
+                if self.queue.done(part.last_use):
+                    _content(part, offset, source.size)[:] = source
+                    return
+        under_way: deque[int] = deque()
+        for start in range(0, source.size, _PIECE):
+            piece = source[start : start + _PIECE]
+            if len(under_way) == _PIECES:
+                self.queue.wait(under_way.popleft())
+            held = self._take(self._outbound, piece.size, idle=True)
+            with self.queue.users:
+                _content(held.slice, 0, piece.size)[:] = piece
+            under_way.append(self._copy(held.slice, 0, part, offset + start, piece.size))
+            if source.size > _PIECE:
+                self.queue.submit()
+
+    def download(self, memory: Memory, offset: int, into: Any) -> None:
+        """Copy bytes from memory into a writable C-contiguous buffer, once the work that uses the memory is done.
+
+        Raises:
+            DeviceError: there are not so many, or the device is lost.
+        """
+        target = _bytes(into)
+        if not target.flags.writeable:
+            raise self._refusal("buffer to download into", "a read-only one", "one that can be written")
+        self._check_range(memory, offset, target.size)
+        part = memory.slice
+        if part.block.content is not None and self._pool.cached:
+            self.queue.wait(part.last_use)
+            with self.queue.users:
+                target[:] = _content(part, offset, target.size)
+            return
+        under_way: deque[tuple[int, Memory]] = deque()
+        for start in range(0, target.size + _PIECE, _PIECE):
+            if start < target.size:
+                held = self._take(self._inbound, min(_PIECE, target.size - start))
+                self._copy(part, offset + start, held.slice, 0, held.nbytes)
+                self.queue.submit()
+                under_way.append((start, held))
+            while under_way and (len(under_way) == _PIECES or start >= target.size):
+                begin, held = under_way.popleft()
+                self.queue.wait(held.slice.last_use)
+                with self.queue.users:
+                    target[begin : begin + held.nbytes] = _content(held.slice, 0, held.nbytes)
+
+    def copy(self, source: Memory, source_offset: int, target: Memory, target_offset: int, nbytes: int) -> None:
+        """Copy on the device, in order with all other work. The two may overlap."""
+        self._check_range(source, source_offset, nbytes)
+        self._check_range(target, target_offset, nbytes)
+        if not nbytes:
+            return
+        if source.slice is target.slice and abs(source_offset - target_offset) < nbytes:
+            between = self.allocate(nbytes)
+            self._copy(source.slice, source_offset, between.slice, 0, nbytes)
+            source, source_offset = between, 0
+        self._copy(source.slice, source_offset, target.slice, target_offset, nbytes)
+
+    def fill(self, memory: Memory, offset: int, nbytes: int, word: int = 0) -> None:
+        """Fill with a 32-bit word, in order with all other work.
+
+        Offset and size are multiples of 4; the last word may begin within the memory and reach beyond it.
+        """
+        if offset % 4 or nbytes % 4:
+            raise self._refusal("fill", f"{nbytes} bytes from {offset}", "multiples of 4")
+        self._check_range(memory, offset, nbytes, words=True)
+        if not nbytes:
+            return
+        part = memory.slice
+
+        def command(commands: int, serial: int) -> None:
+            part.last_use = serial
+            self.vk.vkCmdFillBuffer(commands, part.buffer, part.offset + offset, nbytes, word & 0xFFFFFFFF)
+
+        self.queue.record(command)
+
+    @property
+    def memory_in_use(self) -> int:
+        """Bytes of memory that somebody holds, rounded up as they were."""
+        return self.memory_use().in_use
+
+    def memory_use(self) -> MemoryUse:
+        """What the device's own memory is used for."""
+        self.connection.usable()
+        with self.queue.lock:
+            self.connection.usable()
+            self._pool.collect()
+            return MemoryUse(self._pool.in_use, self._pool.idle, self._pool.capacity, self._pool.blocks)
+
+    def trim(self) -> None:
+        """Give memory that nobody holds back to the driver, after all pending work."""
+        self.queue.wait()
+        with self.queue.lock:
+            self.connection.usable()
+            for pool in (self._pool, self._outbound, self._inbound):
+                pool.collect()
+                pool.trim()
+
+    # Shaders
+
+    def pipeline(self, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
+        """A shader made ready; the same again for the same arguments.
+
+        Args:
+            code: SPIR-V in little-endian words, with the entry point ``main``.
+            buffers: how many storage buffers it takes: bindings 0, 1, … of set 0.
+            push_bytes: how many bytes of push constants.
+
+        Raises:
+            DeviceError: the device does not allow so many, or the driver does not take it.
+        """
+        self.connection.usable()
+        most_buffers, most_bytes = self.capabilities.max_buffers, self.capabilities.max_push_bytes
+        if buffers > most_buffers:
+            raise self._refusal("buffers of a shader", buffers, f"up to {most_buffers}")
+        if push_bytes > most_bytes or push_bytes % 4:
+            raise self._refusal("bytes of push constants", push_bytes, f"multiples of 4 up to {most_bytes}")
+        return self._pipelines.find(code, buffers, push_bytes)
+
+    def dispatch(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> None:
+        """Run a shader, after all work given before and seeing what that wrote. Returns before it has run.
+
+        Args:
+            pipeline: the shader.
+            bindings: its buffers.
+            push: its push constants.
+            groups: how many groups run in each direction; with a 0 nothing does.
+
+        Raises:
+            DeviceError: a binding lies outside its memory, begins where none may, or is too large; or the device is lost.
+        """
+        key = self.check_step(pipeline, bindings, push, groups)
+        if not all(groups):
+            return
+
+        def command(commands: int, serial: int) -> None:
+            found = self.descriptor_sets.find(key)
+            found.last_use = pipeline.last_use = serial
+            for memory, _, _ in bindings:
+                memory.slice.last_use = serial
+            self.record(commands, pipeline, found, push, groups)
+
+        self.queue.record(command)
+
+    def prepare(self, steps: Sequence[Step]) -> Prepared:
+        """Dispatches that run together again and again, recorded once."""
+        return Prepared(self, steps)
+
+    # Work under way
+
+    def flush(self) -> None:
+        """Hand everything over to the device; it starts at once, or when it is done with what it has."""
+        self.queue.submit()
+
+    def wait(self) -> None:
+        """Wait until everything given so far is done.
+
+        Raises:
+            DeviceError: the device is lost.
+        """
+        self.queue.wait()
+        with self.queue.lock:
+            self.connection.usable()
+            self._sweep()
+
+    def timed(self) -> Timer:
+        """A context that says how long the device took for what was given to it within.
+
+        >>> with device.timed() as timer:  # doctest: +SKIP
+        ...     device.dispatch(...)
+        >>> timer.seconds  # doctest: +SKIP
+        0.00012
+
+        Raises:
+            DeviceError: the device has no clock.
+        """
+        return Timer(self)
+
+    def close(self) -> bool:
+        """Wait for pending work a while, keep compiled pipelines, and give all back. For when the process ends, or it is lost.
+
+        Returns:
+            Whether it could be given back, because nothing used it any more.
+        """
+        if self.connection.closed:
+            return True
+        idle = self.queue.drain(_EXIT_SECONDS)
+        if idle:
+            self._pipelines.save()
+        self.connection.fault = self.connection.fault or "the process is ending"
+        if idle:
+            self.connection.close()
+        return idle
+
+    # For the files beside this one
+
+    def check_step(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> tuple[int, ...]:
+        """Check what ``dispatch`` is given; returns what its descriptor set is known by."""
+        if len(bindings) != pipeline.buffers or len(push) != pipeline.push_bytes:
+            given = f"{len(bindings)} buffers and {len(push)} bytes of push constants"
+            raise self._refusal("dispatch", given, f"{pipeline.buffers} and {pipeline.push_bytes}")
+        if min(groups) < 0:
+            raise self._refusal("groups", groups, "0 or more")
+        alignment, largest = self.storage_alignment, self.max_storage_range
+        key: list[int] = []
+        for memory, offset, nbytes in bindings:
+            part = memory.slice
+            inside = offset >= 0 and offset + nbytes <= memory.reach
+            if memory.device is not self or not inside or offset % alignment or not 0 < nbytes <= largest:
+                self._refuse_binding(memory, offset, nbytes)
+            key += (part.buffer, part.offset + offset, nbytes)
+        if not self._fits(groups):
+            self._pipelines.need_based(pipeline)
+        return tuple(key)
+
+    def record(self, commands: int, pipeline: Pipeline, bound: DescriptorSet, push: bytes, groups: Groups) -> None:
+        """Record one dispatch, or as many as it takes."""
+        vk, fits = self.vk, self._fits(groups)
+        vk.vkCmdBindPipeline(commands, c.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle if fits else pipeline.based)
+        vk.vkCmdBindDescriptorSets(commands, c.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout, 0, 1, bound.address, 0, None)
+        if push:
+            vk.vkCmdPushConstants(commands, pipeline.layout, c.VK_SHADER_STAGE_COMPUTE_BIT, 0, len(push), push)
+        if fits:
+            vk.vkCmdDispatch(commands, *groups)
+            return
+        (x, y, z), (most_x, most_y, most_z) = groups, self.max_groups
+        for base_z in range(0, z, most_z):
+            for base_y in range(0, y, most_y):
+                for base_x in range(0, x, most_x):
+                    count = min(x - base_x, most_x), min(y - base_y, most_y), min(z - base_z, most_z)
+                    vk.vkCmdDispatchBase(commands, base_x, base_y, base_z, *count)
+
+    def _fits(self, groups: Groups) -> bool:
+        most = self.max_groups
+        return groups[0] <= most[0] and groups[1] <= most[1] and groups[2] <= most[2]
+
+    def _make_pool(self, physical: Physical, preferences: tuple[int, ...], mapped: bool) -> Pool:
+        return Pool(
+            self.connection,
+            self.queue,
+            physical.memory,
+            preferences,
+            mapped=mapped,
+            alignment=self.storage_alignment,
+            largest=physical.limits.max_allocation,
+            forget=self.descriptor_sets.forget_buffer,
+        )
+
+    def _take(self, pool: Pool, nbytes: int, idle: bool = False) -> Memory:
+        self.connection.usable()
+
+        def take() -> Memory:
+            with self.queue.lock:
+                self.connection.usable()
+                self._sweep()
+                return pool.take(self, nbytes, idle)
+
+        try:
+            return take()
+        except OutOfMemory:
+            gc.collect()  # arrays may be part of cycles
+            self.trim()
+        try:
+            return take()
+        except OutOfMemory as error:
+            given = f"{nbytes} bytes with {pool.in_use} of {pool.capacity} in use"
+            raise self._refusal(
+                "memory", given, f"what the driver has ({error.why})", "Drop arrays, or work in smaller parts."
+            ) from error
+
+    def _copy(self, source: Slice, source_offset: int, target: Slice, target_offset: int, nbytes: int) -> int:
+        """Record a copy; returns its batch."""
+        region = c.VkBufferCopy(srcOffset=source.offset + source_offset, dstOffset=target.offset + target_offset, size=nbytes)
+
+        def command(commands: int, serial: int) -> None:
+            source.last_use = target.last_use = serial
+            self.vk.vkCmdCopyBuffer(commands, source.buffer, target.buffer, 1, ctypes.byref(region))
+
+        return self.queue.record(command)
+
+    def _sweep(self) -> None:
+        """Destroy what was dropped and is not used any more; the lock is held."""
+        self._pipelines.sweep()
+        for _ in range(len(self.dropped_prepared)):
+            dropped = commands, sets, last_use = self.dropped_prepared.popleft()
+            if not self.queue.done(last_use):
+                self.dropped_prepared.append(dropped)
+                continue
+            self.queue.free_buffer(commands)
+            for bound in sets:
+                self.descriptor_sets.give_back(bound)
+
+    def _check_range(self, memory: Memory, offset: int, nbytes: int, words: bool = False) -> None:
+        self.connection.usable()
+        if memory.device is not self:
+            memory.device.connection.usable()
+            raise self._refusal("memory", "another device's", "this device's own")
+        if offset < 0 or nbytes < 0 or offset + nbytes > (memory.reach if words else memory.nbytes):
+            raise self._refusal("part of memory", f"{nbytes} bytes from {offset}", f"what lies in its {memory.nbytes} bytes")
+
+    def _refuse_binding(self, memory: Memory, offset: int, nbytes: int) -> None:
+        self._check_range(memory, offset, nbytes, words=True)
+        if offset % self.storage_alignment:
+            raise self._refusal("offset of a binding", offset, f"multiples of {self.storage_alignment}")
+        allowed = f"1 to {self.max_storage_range} (maxStorageBufferRange)"
+        raise self._refusal("bytes of a binding", nbytes, allowed, "Work in smaller parts." if nbytes > 0 else "")
+
+    def _refusal(self, where: str, given: object, allowed: str, advice: str = "") -> DeviceError:
+        return DeviceError(f"{self.info.name}: {message(where, given, allowed, advice)}")
+
+
+def _content(part: Slice, offset: int, nbytes: int) -> Bytes:
+    """What lies in a slice that the host reaches."""
+    begin = part.offset + offset
+    found: Bytes = part.block.content[begin : begin + nbytes]
+    return found
+
+
+def _bytes(data: Any) -> Bytes:
+    """The bytes of a C-contiguous buffer, where they lie."""
+    if not isinstance(data, np.ndarray):
+        data = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+    if not data.flags.c_contiguous:
+        raise DeviceError(message("bytes to copy", "an array with gaps", "C-contiguous ones"))
+    flat: Bytes = data.reshape(-1).view(np.uint8)
+    return flat

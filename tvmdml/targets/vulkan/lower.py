@@ -1,0 +1,148 @@
+"""From a scheduled TensorIR function to what a device runs: its launches, each a function of its own, in their order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml import _imports
+from tvmdml.errors import CompileError
+from tvmdml.targets.vulkan.program import Expression
+
+if TYPE_CHECKING:
+    from tvm.ir import IRModule
+    from tvm.tirx import PrimFunc
+
+# The passes a kernel takes, with their arguments. One that is written out in loops needs few.
+_WRITTEN: tuple[tuple[Any, ...], ...] = (
+    ("tirx.StmtSimplify",), ("tirx.VectorizeLoop", True), ("tirx.UnrollLoop",), ("tirx.CommonSubexprElim",),
+    ("tirx.AnnotateEntryFunc",), ("tirx.SplitHostDevice",), ("tirx.LowerIntrin",),
+)  # fmt: skip
+# A scheduled TE computation takes those of TVM's own way to a device: its blocks become loops, and barriers are put in.
+_SCHEDULED: tuple[tuple[Any, ...], ...] = (
+    ("s_tir.CanonicalizeLoop",), ("s_tir.LowerCrossThreadReduction",), ("s_tir.LowerInitBlock",),
+    ("s_tir.PlanAndUpdateBufferAllocationLocation",), ("s_tir.ConvertBlocksToOpaque",), ("s_tir.LiftThreadBinding",),
+    ("s_tir.ManifestSharedMemoryLocalStage",), ("s_tir.CompactBufferAllocation",), ("s_tir.LowerAutoCopy",),
+    ("s_tir.UnifyThreadBinding",), ("s_tir.LowerMatchBuffer",), ("s_tir.StmtSimplify",), ("s_tir.AnnotateIrregularLoop",),
+    ("s_tir.InjectSoftwarePipeline",), ("s_tir.LowerOpaqueBlock",), ("tirx.FlattenBuffer",), ("tirx.NarrowDataType", 32),
+    ("s_tir.LoopPartition",), ("tirx.VectorizeLoop", True), ("s_tir.InjectVirtualThread",), ("s_tir.InjectDoubleBuffer",),
+    ("tirx.StorageRewrite",), ("s_tir.HoistIfThenElse",), ("tirx.UnrollLoop",), ("s_tir.RenormalizeSplitPattern",),
+    ("tirx.StmtSimplify",), ("tirx.RemoveNoOp",), ("s_tir.RewriteUnsafeSelect",), ("tirx.CommonSubexprElim",),
+    ("tirx.VerifyMemory",), ("tirx.AnnotateEntryFunc",), ("s_tir.ThreadSync", "shared"), ("s_tir.ThreadSync", "shared.dyn"),
+    ("s_tir.InferFragment",), ("s_tir.LowerThreadAllreduce",), ("tirx.SplitHostDevice",), ("tirx.LowerIntrin",),
+)  # fmt: skip
+
+
+class Step(NamedTuple):
+    """One launch: a device function's name, and what it is given. A buffer is a parameter's number, a scalar an expression."""
+
+    name: str
+    arguments: tuple[int | Expression, ...]
+    extents: dict[str, Expression]
+    """``blockIdx.x`` and its like."""
+
+
+class Lowered(NamedTuple):
+    """A lowered function."""
+
+    functions: dict[str, PrimFunc]
+    """The device functions, by name."""
+    steps: tuple[Step, ...]
+    parameters: tuple[str, ...]
+    """The type of each parameter; empty for a buffer."""
+
+
+def lower(function: PrimFunc, blocks: bool = False) -> Lowered:
+    """Lower a function for a Vulkan device. ``blocks``: it is a scheduled TE computation; else it is written out in loops.
+
+    Raises:
+        CompileError: TVM refuses it, or it asks for work between launches that only a processor could do.
+    """
+    tvm = _imports.tvm()
+    try:
+        split = _passes(blocks)(tvm.IRModule({"main": function}))
+    except Exception as error:
+        raise CompileError(f"vulkan: TVM could not lower the kernel: {error}") from error
+    return _read(split)
+
+
+def _passes(blocks: bool) -> Any:
+    tvm = _imports.tvm()
+    from tvm import s_tir, tirx
+
+    rooms = {"tirx": tirx.transform, "s_tir": s_tir.transform}
+    found = [tirx.transform.BindTarget(tvm_target())]
+    for full, *arguments in _SCHEDULED if blocks else _WRITTEN:
+        room, _, name = full.partition(".")
+        found.append(getattr(rooms[room], name)(*arguments))
+    return tvm.transform.Sequential(found)
+
+
+def tvm_target() -> Any:
+    """What TVM's passes are told. What the device really has, the code generator asks its capabilities."""
+    tvm = _imports.tvm()
+    features = {f"supports_{name}": True for name in ("int8", "int16", "int64", "float16", "float64")}
+    return tvm.target.Target({"kind": "vulkan", "max_num_threads": 1024, "max_threads_per_block": 1024, **features}, host="llvm")
+
+
+def _read(module: IRModule) -> Lowered:
+    functions = {str(var.name_hint): function for var, function in module.functions.items()}
+    host = functions.pop("main")
+    places: dict[Any, Any] = {parameter: number for number, parameter in enumerate(host.params)}
+    parameters = tuple(_scalar_type(parameter) for parameter in host.params)
+    steps: list[Step] = []
+
+    def expression(node: Any) -> int | Expression:
+        kind = type(node).__name__
+        if kind == "IntImm":
+            return int(node.value)
+        if kind == "Var" and node in places:
+            return ("scalar", places[node])
+        if kind == "Cast":
+            return expression(node.value)
+        if kind in _OPERATORS:
+            return (_OPERATORS[kind], expression(node.a), expression(node.b))
+        if kind == "Call" and str(node.op.name) in _CALLS:
+            return (_CALLS[str(node.op.name)], *map(expression, node.args))
+        raise CompileError(f"vulkan: a launch depends on {node}, and only sums, products and the like of integers are known there")
+
+    def argument(node: Any) -> int | Expression:
+        if type(node).__name__ == "Call" and str(node.op.name) == "tirx.buffer_data":
+            place: int = places[node.args[0]]
+            return place
+        return expression(node)
+
+    def walk(statement: Any) -> None:
+        kind = type(statement).__name__
+        if kind == "SeqStmt":
+            for one in statement.seq:
+                walk(one)
+        elif kind == "Evaluate" and str(getattr(getattr(statement.value, "op", None), "name", "")) == "tirx.call_ffi_kernel":
+            call = statement.value
+            name, *given = call.args
+            axes = [str(axis) for axis in call.attrs["launch_params"]]
+            own = len(given) - len(axes)
+            extents = dict(zip(axes, map(expression, given[own:]), strict=True))
+            steps.append(Step(str(name.value), tuple(map(argument, given[:own])), extents))
+        elif kind == "DeclBuffer":
+            places[statement.buffer] = argument(statement.data)  # another name for a parameter
+        elif kind == "Evaluate" and type(statement.value).__name__ == "IntImm":
+            pass
+        elif kind == "AttrStmt":
+            walk(statement.body)
+        else:
+            raise CompileError(f"vulkan: a {kind} stands between launches, where only launches can: {statement}")
+
+    walk(host.body)
+    return Lowered(functions, tuple(steps), parameters)
+
+
+_OPERATORS = {
+    "Add": "+", "Sub": "-", "Mul": "*", "Div": "truncdiv", "Mod": "truncmod", "FloorDiv": "//", "FloorMod": "%",
+    "Min": "min", "Max": "max", "LShift": "<<", "RShift": ">>", "BitwiseAnd": "&", "BitwiseOr": "|",
+}  # fmt: skip
+_CALLS = {"tirx.shift_right": ">>", "tirx.shift_left": "<<", "tirx.bitwise_and": "&", "tirx.bitwise_or": "|"}
+
+
+def _scalar_type(parameter: Any) -> str:
+    kind = type(parameter.ty).__name__
+    return "" if kind == "BufferType" or kind == "PointerType" else str(parameter.ty.dtype)

@@ -1,0 +1,179 @@
+"""The devices that the drivers offer: who they are, what they can do, and what of it is turned on."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import Any, NamedTuple
+
+from tvmdml.targets.vulkan import structures as c
+from tvmdml.targets.vulkan.capabilities import Capabilities
+from tvmdml.targets.vulkan.loader import Instance, enumerate_all, version_text
+
+_BEST_FIRST = ("discrete GPU", "integrated GPU", "virtual GPU", "CPU", "other")
+# Capabilities that are features to be turned on, by the structure that has them.
+_FEATURES = {
+    "core": {"int16": "shaderInt16", "int64": "shaderInt64", "float64": "shaderFloat64"},
+    "vulkan11": {"storage16": "storageBuffer16BitAccess"},
+    "vulkan12": {
+        "int8": "shaderInt8",
+        "float16": "shaderFloat16",
+        "storage8": "storageBuffer8BitAccess",
+        "atomic64": "shaderBufferInt64Atomics",
+        "shared_atomic64": "shaderSharedInt64Atomics",
+        "subgroup_extended_types": "shaderSubgroupExtendedTypes",
+    },
+}
+_FLOAT_CONTROLS = {
+    "nearest_even": "shaderRoundingModeRTEFloat",
+    "keep_denormals": "shaderDenormPreserveFloat",
+    "keep_special": "shaderSignedZeroInfNanPreserveFloat",
+}
+_NVIDIA, _AMD = 0x10DE, 0x1002
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceInfo:
+    """A device, as ``tvmdml devices`` shows it."""
+
+    index: int
+    """Its number in this process; the best kind comes first."""
+    name: str
+    type: str
+    """Discrete GPU, integrated GPU, virtual GPU, CPU or other."""
+    driver: str
+    api: str
+    """The version of Vulkan that it has."""
+    problem: str
+    """Why it cannot be used; empty if it can."""
+    capabilities: Capabilities
+
+
+class Identity(NamedTuple):
+    """What compiled pipelines are good for: this device with this driver, and no other."""
+
+    vendor: int
+    device: int
+    driver_version: int
+    cache_uuid: bytes
+
+
+class Limits(NamedTuple):
+    """What a device allows, as far as it does not shape code."""
+
+    storage_alignment: int
+    max_storage_range: int
+    max_groups: tuple[int, int, int]
+    max_allocation: int
+    timestamp_period: float
+    """Nanoseconds in a tick; 0 where there are no timestamps."""
+    timestamp_bits: int
+
+
+class Physical(NamedTuple):
+    """A device that could be opened."""
+
+    handle: int
+    info: DeviceInfo
+    identity: Identity
+    limits: Limits
+    queue_family: int
+    memory: Any
+    """``VkPhysicalDeviceMemoryProperties``."""
+
+
+class _Features:
+    """The three structures of features, chained."""
+
+    def __init__(self) -> None:
+        self.vulkan12 = c.VkPhysicalDeviceVulkan12Features()
+        self.vulkan11 = c.VkPhysicalDeviceVulkan11Features(pNext=self.vulkan12)
+        self.chain = c.VkPhysicalDeviceFeatures2(pNext=self.vulkan11)
+        self.core = self.chain.features
+
+
+def survey(instance: Instance) -> tuple[Physical, ...]:
+    """All devices, the best kind first, otherwise in the drivers' order."""
+    found = [_look_at(instance, handle) for handle in instance.physical_devices()]
+    found.sort(key=lambda physical: _BEST_FIRST.index(physical.info.type))
+    return tuple(physical._replace(info=dataclasses.replace(physical.info, index=index)) for index, physical in enumerate(found))
+
+
+def enabled_features(capabilities: Capabilities) -> Any:
+    """What ``VkDeviceCreateInfo.pNext`` takes to turn on what the capabilities say."""
+    features = _Features()
+    features.vulkan12.timelineSemaphore = 1
+    for part, names in _FEATURES.items():
+        for capability, feature in names.items():
+            setattr(getattr(features, part), feature, getattr(capabilities, capability))
+    return features.chain
+
+
+def _look_at(instance: Instance, handle: int) -> Physical:
+    vk = instance.vk
+    core = c.VkPhysicalDeviceProperties()
+    vk.vkGetPhysicalDeviceProperties(handle, ctypes.byref(core))
+    families = enumerate_all(c.VkQueueFamilyProperties, vk.vkGetPhysicalDeviceQueueFamilyProperties, handle)
+    compute = [number for number, family in enumerate(families) if family.queueFlags & c.VK_QUEUE_COMPUTE_BIT]
+    memory = c.VkPhysicalDeviceMemoryProperties()
+    vk.vkGetPhysicalDeviceMemoryProperties(handle, ctypes.byref(memory))
+    vulkan12 = c.VkPhysicalDeviceVulkan12Properties()
+    vulkan11 = c.VkPhysicalDeviceVulkan11Properties(pNext=vulkan12)
+    problem, capabilities = "", Capabilities()
+    if core.apiVersion < c.VK_API_VERSION_1_2:
+        problem = f"it has Vulkan {version_text(core.apiVersion)}; 1.2 is needed: update its driver"
+    elif not compute:
+        problem = "it has no queue for compute"
+    else:
+        vk.vkGetPhysicalDeviceProperties2(handle, ctypes.byref(c.VkPhysicalDeviceProperties2(pNext=vulkan11)))
+        capabilities = _capabilities(_features(instance, handle), core, vulkan11, vulkan12)
+    kind = c.VK_PHYSICAL_DEVICE_TYPES[core.deviceType if core.deviceType < len(c.VK_PHYSICAL_DEVICE_TYPES) else 0]
+    driver = f"{vulkan12.driverName.decode()} {vulkan12.driverInfo.decode()}".strip() or f"driver {core.driverVersion:#x}"
+    info = DeviceInfo(0, core.deviceName.decode(), kind, driver, version_text(core.apiVersion), problem, capabilities)
+    bits = families[compute[0]].timestampValidBits if compute else 0
+    limits = Limits(
+        storage_alignment=core.limits.minStorageBufferOffsetAlignment,
+        max_storage_range=core.limits.maxStorageBufferRange,
+        max_groups=tuple(core.limits.maxComputeWorkGroupCount),
+        max_allocation=vulkan11.maxMemoryAllocationSize,
+        timestamp_period=core.limits.timestampPeriod if bits else 0.0,
+        timestamp_bits=bits,
+    )
+    identity = Identity(core.vendorID, core.deviceID, core.driverVersion, bytes(core.pipelineCacheUUID))
+    return Physical(handle, info, identity, limits, compute[0] if compute else 0, memory)
+
+
+def _features(instance: Instance, handle: int) -> _Features:
+    features = _Features()
+    instance.vk.vkGetPhysicalDeviceFeatures2(handle, ctypes.byref(features.chain))
+    return features
+
+
+def _capabilities(features: _Features, core: Any, vulkan11: Any, vulkan12: Any) -> Capabilities:
+    limits = core.limits
+    in_compute = vulkan11.subgroupSupportedStages & c.VK_SHADER_STAGE_COMPUTE_BIT
+    operations = vulkan11.subgroupSupportedOperations if in_compute else 0
+    turned_on: dict[str, Any] = {
+        capability: bool(getattr(getattr(features, part), feature))
+        for part, names in _FEATURES.items()
+        for capability, feature in names.items()
+    }
+    float_controls: dict[str, Any] = {
+        capability: tuple(width for width in (16, 32, 64) if getattr(vulkan12, f"{prefix}{width}"))
+        for capability, prefix in _FLOAT_CONTROLS.items()
+    }
+    is_gpu_of = {_NVIDIA: True, _AMD: c.VK_PHYSICAL_DEVICE_TYPES[core.deviceType] == "discrete GPU"}
+    return Capabilities(
+        **turned_on,
+        **float_controls,
+        subgroup_size=vulkan11.subgroupSize,
+        subgroup=tuple(name for name, bit in c.VK_SUBGROUP_FEATURES.items() if operations & bit),
+        max_threads=limits.maxComputeWorkGroupInvocations,
+        max_group_size=tuple(limits.maxComputeWorkGroupSize),
+        max_shared_bytes=limits.maxComputeSharedMemorySize,
+        max_push_bytes=limits.maxPushConstantsSize,
+        max_buffers=min(
+            limits.maxPerStageDescriptorStorageBuffers, limits.maxDescriptorSetStorageBuffers, limits.maxPerStageResources
+        ),
+        lookback=is_gpu_of.get(core.vendorID, False),
+    )

@@ -1,0 +1,54 @@
+"""Where a driver's compiled pipelines lie between processes. Whatever fails here costs time later on, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from tvmdml.stores import DiskStore
+from tvmdml.targets.vulkan.physical import Identity
+
+LIMIT = 64 << 20
+"""Bytes; a larger one is not kept, so that the next process starts afresh."""
+_MARK = b"tvmdml pipelines\n"
+_HEADER = struct.Struct("<IIII16s")
+
+
+def path(identity: Identity) -> Path:
+    """The file for a device with its driver."""
+    name = hashlib.sha256(repr(tuple(identity)).encode()).hexdigest()[:40]
+    return DiskStore(limit=0).root.parent / "vulkan" / f"{name}.bin"
+
+
+def read(file: Path, identity: Identity) -> bytes:
+    """What was kept; empty if it is not whole, or another driver's: drivers trust what they are given, and may crash."""
+    with suppress(OSError):
+        if file.stat().st_size > LIMIT + 1024:
+            return b""
+        kept = file.read_bytes()
+        mark, digest, data = kept[: len(_MARK)], kept[len(_MARK) :][:32], kept[len(_MARK) + 32 :]
+        if mark == _MARK and hashlib.sha256(data).digest() == digest and len(data) >= _HEADER.size:
+            size, version, vendor, device, uuid = _HEADER.unpack_from(data)
+            found = (vendor, device, uuid) == (identity.vendor, identity.device, identity.cache_uuid)
+            if found and version == 1 and _HEADER.size <= size <= len(data):
+                return data
+    return b""
+
+
+def write(file: Path, data: bytes) -> None:
+    """Keep what the driver gave; a file too large is removed."""
+    with suppress(OSError):
+        if len(data) > LIMIT:
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
+        try:
+            beside.write_bytes(_MARK + hashlib.sha256(data).digest() + data)
+            os.replace(beside, file)
+        finally:
+            beside.unlink(missing_ok=True)

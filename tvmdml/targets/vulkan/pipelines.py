@@ -1,0 +1,139 @@
+"""Compute pipelines: shaders that the driver compiled, known by their content."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from weakref import WeakValueDictionary
+
+from tvmdml.errors import DeviceError
+from tvmdml.targets.vulkan import pipeline_cache
+from tvmdml.targets.vulkan import structures as c
+from tvmdml.targets.vulkan.commands import Queue
+from tvmdml.targets.vulkan.connection import Connection
+from tvmdml.targets.vulkan.descriptors import Layouts
+from tvmdml.targets.vulkan.loader import text
+from tvmdml.targets.vulkan.physical import Identity
+
+_ENTRY_POINT = "main"
+_MAGIC = b"\x03\x02\x23\x07"
+_KEPT = 256
+"""Pipelines that live on though nobody holds them."""
+_SAVE_EVERY = 16
+"""Pipelines made after which they are kept on disk, should the process not end in order."""
+
+
+class Pipeline:
+    """A shader, ready to run; it is destroyed some time after this is dropped.
+
+    Attributes:
+        buffers: how many storage buffers it takes, bound as 0, 1, ….
+        push_bytes: how many bytes of push constants.
+        handle: the pipeline; ``based``: its variant for groups that do not count from zero, 0 until that is needed.
+        last_use: the last batch that uses it.
+    """
+
+    __slots__ = ("__weakref__", "_dropped", "based", "buffers", "code", "handle", "last_use", "layout", "push_bytes")
+
+    def __init__(
+        self, handle: int, layout: int, code: bytes, buffers: int, push_bytes: int, dropped: deque[tuple[int, int, int]]
+    ) -> None:
+        self.handle, self.layout, self.code, self.buffers, self.push_bytes = handle, layout, code, buffers, push_bytes
+        self.based = self.last_use = 0
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        self._dropped.append((self.handle, self.based, self.last_use))  # in any thread, at any time: so it only says so
+
+
+class Pipelines:
+    """A device's pipelines."""
+
+    def __init__(self, connection: Connection, queue: Queue, layouts: Layouts, identity: Identity) -> None:
+        self._connection, self._queue, self._layouts, self._identity = connection, queue, layouts, identity
+        self._known: WeakValueDictionary[tuple[bytes, int, int], Pipeline] = WeakValueDictionary()
+        self._kept: deque[Pipeline] = deque(maxlen=_KEPT)
+        self._dropped: deque[tuple[int, int, int]] = deque()
+        self._file = pipeline_cache.path(identity)
+        kept = pipeline_cache.read(self._file, identity)
+        data = ctypes.create_string_buffer(kept, len(kept)) if kept else None
+        self._cache = connection.create("PipelineCache", c.VkPipelineCacheCreateInfo(initialDataSize=len(kept), pInitialData=data))
+        self._saved_bytes = len(kept)
+        self._unsaved = 0
+
+    def find(self, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
+        """The pipeline of a shader, made if need be.
+
+        Raises:
+            DeviceError: it is no SPIR-V, or the driver does not take it.
+        """
+        key = code, buffers, push_bytes
+        if (found := self._known.get(key)) is not None:
+            return found
+        with self._queue.lock:
+            self._connection.usable()
+            layout = self._layouts.of_pipeline(buffers, push_bytes)
+        handle = self._create(layout, code)
+        created = Pipeline(handle, layout, code, buffers, push_bytes, self._dropped)
+        with self._queue.lock:
+            found = self._known.setdefault(key, created)  # another thread may have been quicker
+            self._kept.append(found)
+        return found
+
+    def need_based(self, pipeline: Pipeline) -> None:
+        """See that a pipeline has its variant for groups that do not count from zero."""
+        if pipeline.based:
+            return
+        based = self._create(pipeline.layout, pipeline.code, based=True)
+        with self._queue.lock:
+            pipeline.based, spare = pipeline.based or based, based if pipeline.based else 0
+            if spare:
+                self._connection.destroy("Pipeline", spare)
+
+    def sweep(self) -> None:
+        """Destroy what was dropped and is not used any more; the queue's lock is held."""
+        for _ in range(len(self._dropped)):
+            dropped = handle, based, last_use = self._dropped.popleft()
+            if not self._queue.done(last_use):
+                self._dropped.append(dropped)
+                continue
+            for pipeline in filter(None, (handle, based)):
+                self._connection.destroy("Pipeline", pipeline)
+
+    def save(self) -> None:
+        """Keep what the driver compiled on disk, if there is more than before."""
+        if not self._unsaved or self._connection.fault:
+            return
+        self._unsaved = 0
+        get, size = self._connection.vk.vkGetPipelineCacheData, ctypes.c_size_t()
+        if get(self._connection.handle, self._cache, ctypes.byref(size), None) < 0:
+            return
+        data = ctypes.create_string_buffer(size.value)
+        if get(self._connection.handle, self._cache, ctypes.byref(size), data) == 0 and size.value != self._saved_bytes:
+            self._saved_bytes = size.value
+            pipeline_cache.write(self._file, data.raw[: size.value])
+
+    def _create(self, layout: int, code: bytes, based: bool = False) -> int:
+        """Have the driver compile, which takes a millisecond or a thousand; others run meanwhile."""
+        if len(code) % 4 or code[:4] != _MAGIC:
+            raise DeviceError("a shader: given something else than SPIR-V in little-endian words")
+        connection = self._connection
+        made = ctypes.c_uint64()
+        with self._queue.users:
+            words = ctypes.create_string_buffer(code, len(code))
+            module = connection.create("ShaderModule", c.VkShaderModuleCreateInfo(codeSize=len(code), pCode=words))
+            stage = c.VkPipelineShaderStageCreateInfo(
+                stage=c.VK_SHADER_STAGE_COMPUTE_BIT, module=module, pName=(name := text(_ENTRY_POINT))
+            )
+            flags = c.VK_PIPELINE_CREATE_DISPATCH_BASE_BIT if based else 0
+            info = c.VkComputePipelineCreateInfo(flags=flags, stage=stage, layout=layout, basePipelineIndex=-1)
+            try:
+                connection.call("vkCreateComputePipelines", self._cache, 1, ctypes.byref(info), None, ctypes.byref(made))
+                connection.adopt("Pipeline", made.value)
+            finally:
+                connection.destroy("ShaderModule", module)
+                del name  # a nested structure is a copy, which keeps nothing alive
+            self._unsaved += 1
+            if self._unsaved >= _SAVE_EVERY:
+                self.save()
+        return made.value

@@ -1,0 +1,65 @@
+"""``Prepared``: dispatches that are recorded once and run again and again."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvmdml.targets.vulkan import structures as c
+from tvmdml.targets.vulkan.descriptors import DescriptorSet
+
+if TYPE_CHECKING:
+    from tvmdml.targets.vulkan.device import Device, Step
+
+
+class Prepared:
+    """Dispatches that were recorded once; ``Device.prepare`` makes it. It holds their memory."""
+
+    def __init__(self, device: Device, steps: Sequence[Step]) -> None:
+        self._device, self._dropped = device, device.dropped_prepared
+        self._commands, self._last_use = 0, 0
+        self._sets: list[DescriptorSet] = []
+        queue = device.queue
+        device.connection.usable()
+        steps = [step for step in steps if all(step[3])]
+        keys = [device.check_step(*step) for step in steps]
+        self._pipelines = [pipeline for pipeline, _, _, _ in steps]
+        self._memories = [memory for _, bindings, _, _ in steps for memory, _, _ in bindings]
+        self._slices = list(dict.fromkeys(memory.slice for memory in self._memories))
+        begin = c.VkCommandBufferBeginInfo(
+            flags=c.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT, pInheritanceInfo=c.VkCommandBufferInheritanceInfo()
+        )
+        with queue.lock:
+            device.connection.usable()
+            self._commands = queue.new_buffer(c.VK_COMMAND_BUFFER_LEVEL_SECONDARY)
+            vk, check = device.vk, device.connection.check
+            check(vk.vkBeginCommandBuffer(self._commands, ctypes.byref(begin)), "vkBeginCommandBuffer")
+            for (pipeline, _, push, groups), key in zip(steps, keys, strict=True):
+                if self._sets:
+                    queue.barrier(self._commands)
+                self._sets.append(device.descriptor_sets.take(key))
+                device.record(self._commands, pipeline, self._sets[-1], push, groups)
+            check(vk.vkEndCommandBuffer(self._commands), "vkEndCommandBuffer")
+        self._cell = ctypes.c_void_p(self._commands)
+        self._address = ctypes.addressof(self._cell)
+
+    def run(self) -> None:
+        """Run them, after all work given before. Returns before they have run.
+
+        Raises:
+            DeviceError: the device is lost.
+        """
+        self._device.queue.record(self._run)
+
+    def _run(self, commands: int, serial: int) -> None:
+        self._last_use = serial
+        for part in self._slices:
+            part.last_use = serial
+        for pipeline in self._pipelines:
+            pipeline.last_use = serial
+        self._device.vk.vkCmdExecuteCommands(commands, 1, self._address)
+
+    def __del__(self) -> None:
+        if self._commands:
+            self._dropped.append((self._commands, self._sets, self._last_use))

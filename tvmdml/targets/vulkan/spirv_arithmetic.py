@@ -1,0 +1,477 @@
+"""``Arithmetic``: what TensorIR computes, an instruction at a time, on values of one lane.
+
+Integers of 8 and 16 bits are computed in 32, as most processors would do it anyhow, and brought back into their range after each
+step that may leave it: no device needs to have narrow arithmetic, and there is one way to go wrong instead of two. Where a device
+lacks float16, that is computed in float32 and rounded after each step, which gives the same bits.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tvmdml.targets.vulkan.spirv_module import Module
+from tvmdml.targets.vulkan.spirv_tables import (
+    BINARY,
+    BOOL,
+    COMPARE,
+    EXACT_MATH,
+    FLOAT,
+    LEAVES_RANGE,
+    MATH,
+    SCALED_MATH,
+    UINT,
+    Scalar,
+)
+
+_HALF = Scalar("float", 16)
+_WORD = Scalar("int", 32)
+
+
+class Value(NamedTuple):
+    """What an expression comes to: its type and an id for each lane."""
+
+    scalar: Scalar
+    lanes: tuple[int, ...]
+
+
+def each(compute: Callable[..., int], *values: tuple[int, ...]) -> tuple[int, ...]:
+    """A result for each lane; lanes of the same operands share one."""
+    if len(values[0]) == 1:
+        return (compute(*(lanes[0] for lanes in values)),)
+    found: dict[tuple[int, ...], int] = {}
+    for operands in zip(*values, strict=True):
+        if operands not in found:
+            found[operands] = compute(*operands)
+    return tuple(found[operands] for operands in zip(*values, strict=True))
+
+
+_ZEROS: dict[str, Callable[[int, int], int]] = {
+    "Add": min,
+    "Sub": min,
+    "Mul": operator.add,
+    "BitwiseAnd": max,
+    "BitwiseOr": min,
+    "BitwiseXor": min,
+}
+"""How many of the lowest bits of a result are zero, by how many of the operands' are."""
+
+
+class Arithmetic:
+    """Writes into a module. Arguments and results are ids of values in registers, their types as TensorIR has them."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.converted: dict[int, int] = {}
+        """What was converted to a float16: a store may want to do so itself."""
+        self._zeros: dict[int, int] = {}
+        self._shifts: dict[int, int] = {}
+
+    # -- Types
+
+    def held(self, scalar: Scalar) -> Scalar:
+        """What a register holds that stands for a value of this type."""
+        if scalar.is_narrow:
+            return UINT
+        return FLOAT if scalar == _HALF and not self.module.device.float16 else scalar
+
+    def type(self, scalar: Scalar) -> int:
+        """The type of that register, for more than to load, convert and store it."""
+        held = self.held(scalar)
+        if held == _HALF:
+            self.module.require("Float16")
+        return self.module.type(held)
+
+    def constant(self, scalar: Scalar, value: float | int | bool) -> int:
+        """A constant."""
+        if scalar.is_narrow:
+            value = self._wrapped(scalar, int(value))
+        if scalar == _HALF:
+            self.type(scalar)
+        number = self.module.constant(self.held(scalar), value)
+        if scalar.kind in ("int", "uint"):
+            self._shifts[number] = int(value)
+            self._zeros[number] = (value & -value).bit_length() - 1 if value else 64  # type: ignore[operator]
+        return number
+
+    def zeros(self, value: int) -> int:
+        """How many of an integer's lowest bits are known to be zero: which power of two it is a multiple of."""
+        return self._zeros.get(value, 0)
+
+    def know_zeros(self, value: int, zeros: int) -> None:
+        """Note that."""
+        if zeros:
+            self._zeros[value] = zeros
+
+    def from_memory(self, scalar: Scalar, memory: Scalar, value: int) -> int:
+        """What was loaded, as a register holds it."""
+        if scalar.kind == "bool":
+            if memory.kind == "bool":
+                return value
+            if memory != UINT:
+                value = self.module.pure("UConvert", self.module.type(UINT), value)
+            return self._compare("INotEqual", value, self.module.constant(UINT, 0))
+        held = self.held(scalar)
+        if held.bits == memory.bits:
+            return value
+        convert = "FConvert" if held.kind == "float" else "SConvert" if scalar.kind == "int" else "UConvert"
+        return self.module.pure(convert, self.module.type(held), value)
+
+    def to_memory(self, scalar: Scalar, memory: Scalar, value: int) -> int:
+        """What a register holds, as it is stored."""
+        if scalar.kind == "bool":
+            if memory.kind == "bool":
+                return value
+            value = self.module.pure(
+                "Select", self.module.type(UINT), value, self.module.constant(UINT, 1), self.module.constant(UINT, 0)
+            )
+            scalar = UINT
+        if self.held(scalar).bits == memory.bits:
+            return value
+        return self.module.pure("FConvert" if memory.kind == "float" else "UConvert", self.module.type(memory), value)
+
+    def in_range(self, scalar: Scalar, value: int) -> int:
+        """What 32-bit arithmetic gave for a narrow integer, with no more than its lowest bits. Other values stay."""
+        if not scalar.is_narrow:
+            return value
+        if scalar.kind == "uint":
+            return self.module.pure("BitwiseAnd", self.module.type(UINT), value, self.module.constant(UINT, (1 << scalar.bits) - 1))
+        ends = self.module.constant(UINT, 0), self.module.constant(UINT, scalar.bits)
+        return self.module.pure("BitFieldSExtract", self.module.type(UINT), value, *ends)
+
+    def unpack(self, scalar: Scalar, words: Sequence[int]) -> list[int]:
+        """The values that lie side by side in words of memory."""
+        module = self.module
+        if scalar.bits == 32:
+            return [self._reinterpret_lane(UINT, scalar, word) for word in words]
+        if scalar.bits == 64:
+            pair = module.vector(UINT, 2)
+            pairs = zip(words[::2], words[1::2], strict=True)
+            return [module.pure("Bitcast", self.type(scalar), module.pure("CompositeConstruct", pair, *both)) for both in pairs]
+        values = []
+        for word in words:
+            if scalar.kind == "float":
+                both = module.pure("Bitcast", module.vector(scalar, 2), word)
+                values += [module.pure("CompositeExtract", self.type(scalar), both, lane) for lane in (0, 1)]
+                continue
+            name = "BitFieldSExtract" if scalar.kind == "int" else "BitFieldUExtract"
+            count = module.constant(UINT, scalar.bits)
+            for offset in range(0, 32, scalar.bits):
+                values.append(module.pure(name, module.type(UINT), word, module.constant(UINT, offset), count))
+        if scalar.kind == "bool":
+            return [self.cast(UINT, BOOL, value) for value in values]
+        return values
+
+    def pack(self, scalar: Scalar, values: Sequence[int]) -> list[int]:
+        """The words of memory in which values lie side by side."""
+        module = self.module
+        if scalar.bits == 32:
+            return [self._reinterpret_lane(scalar, UINT, value) for value in values]
+        if scalar.bits == 64:
+            return [word for value in values for word in self._halves(value)]
+        if scalar.kind == "float":
+            pair = module.vector(scalar, 2)
+            pairs = zip(values[::2], values[1::2], strict=True)
+            return [module.pure("Bitcast", module.type(UINT), module.pure("CompositeConstruct", pair, *both)) for both in pairs]
+        if scalar.kind == "bool":
+            values = [self.cast(BOOL, UINT, value) for value in values]
+        count, each = module.constant(UINT, scalar.bits), 32 // scalar.bits
+        words = []
+        for first in range(0, len(values), each):
+            word = values[first]
+            for lane in range(1, each):
+                offset = module.constant(UINT, lane * scalar.bits)
+                word = module.pure("BitFieldInsert", module.type(UINT), word, values[first + lane], offset, count)
+            words.append(word)
+        return words
+
+    # -- Operators
+
+    def binary(self, node: str, scalar: Scalar, a: int, b: int) -> int:
+        """``Add``, ``Max``, ``BitwiseOr`` …: two values of a type make one of the same type."""
+        if node in ("Min", "Max"):
+            # As TVM's LLVM code has it: where one is NaN, the second is the result.
+            return self.select(scalar, self.compare("LT" if node == "Min" else "GT", scalar, a, b), a, b)
+        if node == "Mod" and scalar.kind == "float":
+            return self._float_remainder(scalar, a, b)
+        if node == "Mod" and scalar.kind == "int":
+            # Vulkan leaves OpSRem undefined for negative operands.
+            return self.binary("Sub", scalar, a, self.binary("Mul", scalar, self.binary("Div", scalar, a, b), b))
+        name = "UMod" if node == "Mod" else BINARY.get(node, {}).get(scalar.kind)
+        if name is None:
+            self.module.refuse(f"cannot translate {node} of {scalar.name} to SPIR-V")
+        number = self._computed(name, scalar, a, b)
+        if scalar.kind in ("int", "uint"):
+            rule = _ZEROS.get(node)
+            if rule is not None:
+                self.know_zeros(number, rule(self.zeros(a), self.zeros(b)))
+            elif node == "LShift" and b in self._shifts:
+                self.know_zeros(number, self.zeros(a) + self._shifts[b])
+        return number
+
+    def compare(self, node: str, scalar: Scalar, a: int, b: int) -> int:
+        """``LT``, ``EQ`` …: two values of a type make a truth."""
+        name = COMPARE[node].get(scalar.kind)
+        if name is None:  # an order of truths: false comes first
+            a, b = (self.cast(scalar, UINT, value) for value in (a, b))
+            name = COMPARE[node]["uint"]
+        elif scalar == _HALF:
+            self.type(scalar)
+        return self._compare(name, a, b)
+
+    def negation(self, truth: int) -> int:
+        """Not."""
+        return self.module.pure("LogicalNot", self.module.type(BOOL), truth)
+
+    def inverse(self, scalar: Scalar, value: int) -> int:
+        """Every bit flipped."""
+        return self.negation(value) if scalar.kind == "bool" else self._computed("Not", scalar, value)
+
+    def select(self, scalar: Scalar, condition: int, a: int, b: int) -> int:
+        """The first value where the condition holds, else the second."""
+        number = self.module.pure("Select", self.type(scalar), condition, a, b)
+        self.know_zeros(number, min(self.zeros(a), self.zeros(b)))
+        return number
+
+    # -- Conversions
+
+    def cast(self, source: Scalar, target: Scalar, value: int) -> int:
+        """The nearest value of another type."""
+        if source == target:
+            return value
+        if target.kind == "bool":
+            if source == _HALF:
+                source, value = FLOAT, self._wide(value)
+            # Not ordered: NaN is a truth.
+            name = "FUnordNotEqual" if source.kind == "float" else "INotEqual"
+            return self._compare(name, value, self.constant(source, 0))
+        if source.kind == "bool":
+            if target == _HALF:
+                return self.cast(FLOAT, target, self.cast(source, FLOAT, value))
+            return self.select(target, value, self.constant(target, 1), self.constant(target, 0))
+        if source.kind == "float":
+            return self._cast_float(source, target, value)
+        if target.kind == "float":
+            if target == _HALF:  # what float32 cannot hold is infinite here
+                return self.cast(FLOAT, target, self.cast(source, FLOAT, value))
+            return self.module.pure("ConvertSToF" if source.kind == "int" else "ConvertUToF", self.type(target), value)
+        number = value
+        if self.held(source).bits != self.held(target).bits:
+            if source.kind == "int" and target.bits == 64:
+                number = self._sign_extended(target, value)
+            else:
+                number = self.module.pure("UConvert", self.type(target), value)
+        fits = source.bits < target.bits and (source.kind == "uint" or target.kind == "int")
+        number = number if fits else self.in_range(target, number)
+        self.know_zeros(number, self.zeros(value))
+        return number
+
+    def reinterpret(self, source: Scalar, target: Scalar, values: Sequence[int]) -> tuple[int, ...]:
+        """The same bits as values of another type; the first lane has the lowest."""
+        if source.bits == target.bits:
+            return tuple(self._reinterpret_lane(source, target, value) for value in values)
+        whole, part = (source, target) if source.bits > target.bits else (target, source)
+        bits, piece = Scalar("uint", whole.bits), Scalar("uint", part.bits)
+        words = [self._reinterpret_lane(source, Scalar("uint", source.bits), value) for value in values]
+        ratio = whole.bits // part.bits
+        shifts = [self.constant(bits, lane * part.bits) for lane in range(ratio)]
+        pieces: list[int] = []
+        if whole is source:
+            for word in words:
+                pieces += [self.cast(bits, piece, self.binary("RShift", bits, word, shift)) for shift in shifts]
+        else:
+            for first in range(0, len(words), ratio):
+                total = self.cast(piece, bits, words[first])
+                for shift, word in zip(shifts[1:], words[first + 1 : first + ratio], strict=True):
+                    total = self.binary("BitwiseOr", bits, total, self.binary("LShift", bits, self.cast(piece, bits, word), shift))
+                pieces.append(total)
+        return tuple(self._reinterpret_lane(Scalar("uint", target.bits), target, word) for word in pieces)
+
+    # -- Functions
+
+    def is_nan(self, scalar: Scalar, value: int) -> int:
+        """Whether a float is none."""
+        self.type(scalar)
+        return self.module.pure("IsNan", self.module.type(BOOL), value)
+
+    def is_infinite(self, scalar: Scalar, value: int) -> int:
+        """Whether it is an infinity."""
+        self.type(scalar)
+        return self.module.pure("IsInf", self.module.type(BOOL), value)
+
+    def bit_count(self, scalar: Scalar, value: int) -> int:
+        """How many bits are set, as a value of the same type."""
+        if scalar.bits == 64:  # the instruction has 32 bits
+            low, high = (self.bit_count(UINT, half) for half in self._halves(value))
+            return self.cast(UINT, scalar, self.binary("Add", UINT, low, high))
+        if scalar.kind == "int" and scalar.is_narrow:
+            value = self.cast(scalar, Scalar("uint", scalar.bits), value)
+        return self.module.pure("BitCount", self.module.type(UINT), value)
+
+    def leading_zeros(self, scalar: Scalar, value: int) -> int:
+        """How many bits above the highest that is set, as an int32."""
+        if scalar.bits == 64:
+            low, high = self._halves(value)
+            empty = self.compare("EQ", UINT, high, self.constant(UINT, 0))
+            below = self.binary("Add", UINT, self.leading_zeros(UINT, low), self.constant(UINT, 32))
+            return self.select(UINT, empty, below, self.leading_zeros(UINT, high))
+        if scalar.kind == "int" and scalar.is_narrow:
+            value = self.cast(scalar, Scalar("uint", scalar.bits), value)
+        highest = self.module.extended("FindUMsb", self.module.type(UINT), value)  # -1 where none is
+        return self.binary("Sub", _WORD, self.constant(_WORD, scalar.bits - 1), highest)
+
+    def copy_sign(self, scalar: Scalar, magnitude: int, sign: int) -> int:
+        """The first float with the second one's sign."""
+        positive = self.math("fabs", scalar, magnitude)
+        if scalar.bits == 64:  # whose bits a device may have no integers for
+            halves = self.module.pure("Bitcast", self.module.vector(UINT, 2), sign)
+            bits = self.module.pure("CompositeExtract", self.module.type(UINT), halves, 1)
+        else:
+            bits = self.module.pure("Bitcast", self.module.type(UINT), self._wide(sign) if scalar == _HALF else sign)
+        negative = self.compare("LT", _WORD, bits, self.constant(_WORD, 0))
+        return self.select(scalar, negative, self.module.pure("FNegate", self.type(scalar), positive), positive)
+
+    def math(self, name: str, scalar: Scalar, *values: int) -> int:
+        """A function of floats, by C's name without a suffix."""
+        if scalar.kind != "float" or name not in (*EXACT_MATH, *MATH, *SCALED_MATH):
+            self.module.refuse(f"cannot translate {name} of {scalar.name} to SPIR-V")
+        if name in EXACT_MATH:
+            return self._rounded(scalar, self.module.extended(EXACT_MATH[name], self.type(scalar), *values))
+        if scalar.bits == 64:
+            self.module.refuse(f"{name} of float64: Vulkan has it for up to 32 bits")
+        if scalar == _HALF:  # with the exactness of float32, as TVM's LLVM code has it
+            return self.cast(FLOAT, scalar, self.math(name, FLOAT, *(self._wide(value) for value in values)))
+        if name in MATH:
+            return self.module.extended(MATH[name], self.type(scalar), *values)
+        (value,) = values
+        name, before, after = SCALED_MATH[name]
+        if before is not None:
+            value = self.binary("Mul", scalar, value, self.constant(scalar, before))
+        value = self.math(name, scalar, value)
+        return value if after is None else self.binary("Mul", scalar, value, self.constant(scalar, after))
+
+    # -- Within
+
+    def _compare(self, name: str, a: int, b: int) -> int:
+        return self.module.pure(name, self.module.type(BOOL), a, b)
+
+    def _computed(self, name: str, scalar: Scalar, *values: int) -> int:
+        """An instruction's result, back in the type's range."""
+        number = self.module.pure(name, self.type(scalar), *values)
+        if scalar.kind == "float":
+            return self._rounded(scalar, number)
+        return self.in_range(scalar, number) if name in LEAVES_RANGE else number
+
+    def _wrapped(self, scalar: Scalar, value: int) -> int:
+        value &= (1 << scalar.bits) - 1
+        return value - (1 << scalar.bits) if scalar.kind == "int" and value >> (scalar.bits - 1) else value
+
+    def _rounded(self, scalar: Scalar, value: int) -> int:
+        """A float32 that stands for a float16, rounded to one."""
+        if scalar != _HALF or self.held(scalar) == _HALF:
+            return value
+        return self._wide(self.module.pure("FConvert", self.module.type(_HALF), value), exact=False)
+
+    def _wide(self, value: int, exact: bool = True) -> int:
+        """A float16 as a float32."""
+        if exact and self.held(_HALF) == FLOAT:
+            return value
+        return self.module.pure("FConvert", self.module.type(FLOAT), value)
+
+    def _sign_extended(self, target: Scalar, value: int) -> int:
+        """A 32-bit integer with its sign in 64 bits. Put together by hand: Mesa 22.3 gets comparisons of an SConvert wrong."""
+        module = self.module
+        sign = module.pure("ShiftRightArithmetic", module.type(UINT), value, module.constant(UINT, 31))
+        pair = module.pure("CompositeConstruct", module.vector(UINT, 2), value, sign)
+        return module.pure("Bitcast", self.type(target), pair)
+
+    def _cast_float(self, source: Scalar, target: Scalar, value: int) -> int:
+        if target.kind == "float":
+            if target == _HALF:
+                half = self.module.pure("FConvert", self.module.type(_HALF), value)
+                if self.held(_HALF) == FLOAT:
+                    return self._wide(half, exact=False)
+                self.converted[half] = value
+                return half
+            if self.held(source) == target:
+                return value
+            return self.module.pure("FConvert", self.module.type(target), value)
+        if source == _HALF:
+            value = self._wide(value)
+        name = "ConvertFToS" if target.kind == "int" else "ConvertFToU"
+        return self.in_range(target, self.module.pure(name, self.type(target), value))
+
+    def _reinterpret_lane(self, source: Scalar, target: Scalar, value: int) -> int:
+        if source.kind == target.kind:
+            return value
+        if target.kind == "bool" or source.kind == "bool":
+            return self.cast(source, target, value)
+        if "float" not in (source.kind, target.kind):
+            return self.in_range(target, value)
+        if source == _HALF:
+            return self.in_range(target, self._half_bits(value))
+        if target == _HALF:
+            return self._half_of_bits(value)
+        return self.module.pure("Bitcast", self.type(target), value)
+
+    # A vector of two halves has as many bits as a register: no device needs integers of 16.
+    def _half_bits(self, value: int) -> int:
+        if self.held(_HALF) == _HALF:
+            pair_type = self.module.vector(_HALF, 2)
+            pair = self.module.pure("CompositeConstruct", pair_type, value, self.constant(_HALF, 0.0))
+            return self.module.pure("Bitcast", self.module.type(UINT), pair)
+        pair = self.module.pure("CompositeConstruct", self.module.vector(FLOAT, 2), value, self.module.constant(FLOAT, 0.0))
+        return self.module.extended("PackHalf2x16", self.module.type(UINT), pair)
+
+    def _half_of_bits(self, value: int) -> int:
+        if self.held(_HALF) == _HALF:
+            self.module.require("Float16")
+            pair = self.module.pure("Bitcast", self.module.vector(_HALF, 2), value)
+            return self.module.pure("CompositeExtract", self.module.type(_HALF), pair, 0)
+        pair = self.module.extended("UnpackHalf2x16", self.module.vector(FLOAT, 2), value)
+        return self.module.pure("CompositeExtract", self.module.type(FLOAT), pair, 0)
+
+    def _halves(self, value: int) -> tuple[int, int]:
+        pair = self.module.pure("Bitcast", self.module.vector(UINT, 2), value)
+        low, high = (self.module.pure("CompositeExtract", self.module.type(UINT), pair, lane) for lane in (0, 1))
+        return low, high
+
+    def _float_remainder(self, scalar: Scalar, a: int, b: int) -> int:
+        """C's fmod, exactly: OpFRem divides and rounds, which is wrong by a whole ``b`` where the quotient is large.
+
+        As long division in binary: ``b`` is doubled up to the size of ``a``, and taken from it on the way back. No step rounds.
+        """
+        if scalar == _HALF:
+            return self.cast(FLOAT, scalar, self._float_remainder(FLOAT, self._wide(a), self._wide(b)))
+        x, y = self.math("fabs", scalar, a), self.math("fabs", scalar, b)
+        half, infinity = self.constant(scalar, 0.5), self.constant(scalar, float("inf"))
+        is_finite = self.compare("LT", scalar, x, infinity)
+        is_divided = self._all(
+            is_finite, self.compare("LT", scalar, y, infinity), self.compare("GT", scalar, y, self.constant(scalar, 0.0))
+        )
+        kind = self.type(scalar)
+        (largest,) = self.module.repeat(
+            [kind],
+            [y],
+            lambda t: self._all(is_divided, self.compare("LE", scalar, t, self.binary("Mul", scalar, x, half))),
+            lambda t: [self.binary("Add", scalar, t, t)],
+        )
+        rest, _ = self.module.repeat(
+            [kind, kind],
+            [x, largest],
+            lambda r, t: self._all(is_divided, self.compare("GE", scalar, t, y)),
+            lambda r, t: [
+                self.select(scalar, self.compare("GE", scalar, r, t), self.binary("Sub", scalar, r, t), r),
+                self.binary("Mul", scalar, t, half),
+            ],
+        )
+        is_whole = self._all(is_finite, self.compare("EQ", scalar, y, infinity))
+        other = self.select(scalar, is_whole, a, self.constant(scalar, float("nan")))
+        return self.select(scalar, is_divided, self.copy_sign(scalar, rest, a), other)
+
+    def _all(self, *truths: int) -> int:
+        result = truths[0]
+        for truth in truths[1:]:
+            result = self.binary("And", BOOL, result, truth)
+        return result
