@@ -171,7 +171,7 @@ def test_offsets_of_64_bits(way: Target, monkeypatch: pytest.MonkeyPatch) -> Non
     for shape in ((4100,), (40, 70)):
         for layout in ("packed", "padded", "transposed"):
             x = Placed.holding(sparse(seeded(shape), TensorDataType.FLOAT32, shape, 0.3), layout)
-            assert dict(way.kernel(nonzero_desc(x.desc)).parameters)["index"] == "int64"
+            assert dict(way.kernel(nonzero_desc(x.desc)).parameters)["counted in"] == "int64"
             assert_agrees(nonzero_desc(x.desc, layout="padded"), way, x.array)
 
 

@@ -97,6 +97,16 @@ def test_each_launch_is_a_function_and_a_step() -> None:
     assert [step.extents["threadIdx.x"] for step in lowered.steps] == [8, 4]
 
 
+def test_what_two_launches_have_in_common_may_have_a_name() -> None:
+    with T.on_device(), T.function() as f:
+        a, n = f.buffer("a", "float32"), f.scalar("n")
+        for _ in range(2):
+            with T.launch(n * 3, 8) as (group, thread):
+                T.store(a, group * 8 + thread, T.const(0, "float32"))
+    first, second = (step.extents["blockIdx.x"] for step in lower(f.result()).steps)
+    assert first == second == ("*", ("scalar", 1), 3)
+
+
 def test_what_only_a_processor_could_do_between_launches_is_refused() -> None:
     def work() -> None:
         with T.on_device(), T.function() as f:

@@ -35,7 +35,7 @@ class Numbers:
         self._values = values
         count = sum(len(value) if isinstance(value, tuple) else 1 for value in values.values())
         self._passed = count * (4 if self.dtype == "int32" else 8) <= _PUSH_BYTES
-        self.parameters: tuple[tuple[str, Any], ...] = (("index", self.dtype),)
+        self.parameters: tuple[tuple[str, Any], ...] = (("counted in", self.dtype),)
         if not self._passed:
             self.parameters += tuple(values.items())
         self.scalars = tuple(self._flat()) if self._passed else ()

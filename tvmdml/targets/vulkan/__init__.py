@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -50,6 +51,10 @@ class VulkanTarget(DeviceTarget):
         """The opened device."""
         return driver.open_device(self.info.index)
 
+    def tasks(self) -> int:
+        """Few where the device is a processor in truth."""
+        return 16 if self.info.type == "CPU" else super().tasks()
+
     def has(self, feature: str) -> bool:
         """By the name of a capability, or ``subgroup_`` and a group of operations."""
         if feature.startswith("subgroup_") and feature != "subgroup_extended_types":
@@ -71,7 +76,7 @@ class VulkanTarget(DeviceTarget):
         if not matching:
             shown = ", ".join(f"vulkan:{info.index} ({info.name})" for info in usable)
             raise InvalidArgument(message("target", f"'vulkan:{text}'", shown, "Give a number, or a part of a device's name."))
-        return cls(matching[0])
+        return _of(matching[0])
 
     @classmethod
     def devices(cls) -> list[dict[str, str]]:
@@ -124,6 +129,12 @@ class VulkanTarget(DeviceTarget):
         from tvmdml.targets.vulkan.launch import Loaded
 
         return Loaded(self, program)
+
+
+@functools.cache
+def _of(info: driver.DeviceInfo) -> VulkanTarget:
+    """One target for a device, however it was asked for: arrays are quicker to compare by it."""
+    return VulkanTarget(info)
 
 
 def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: bool = False) -> Program:

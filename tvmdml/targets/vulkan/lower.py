@@ -89,14 +89,15 @@ def _read(module: IRModule) -> Lowered:
     host = functions.pop("main")
     places: dict[Any, Any] = {parameter: number for number, parameter in enumerate(host.params)}
     parameters = tuple(_scalar_type(parameter) for parameter in host.params)
+    named: dict[Any, int | Expression] = {p: ("scalar", places[p]) for p, kind in zip(host.params, parameters, strict=True) if kind}
     steps: list[Step] = []
 
     def expression(node: Any) -> int | Expression:
         kind = type(node).__name__
         if kind == "IntImm":
             return int(node.value)
-        if kind == "Var" and node in places:
-            return ("scalar", places[node])
+        if kind == "Var" and node in named:
+            return named[node]
         if kind == "Cast":
             return expression(node.value)
         if kind in _OPERATORS:
@@ -125,6 +126,8 @@ def _read(module: IRModule) -> Lowered:
             steps.append(Step(str(name.value), tuple(map(argument, given[:own])), extents))
         elif kind == "DeclBuffer":
             places[statement.buffer] = argument(statement.data)  # another name for a parameter
+        elif kind == "Bind":
+            named[statement.var] = expression(statement.value)
         elif kind == "Evaluate" and type(statement.value).__name__ == "IntImm":
             pass
         elif kind == "AttrStmt":
