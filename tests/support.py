@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -100,6 +101,17 @@ def mixture(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -
     """Half ties, half random bits."""
     one, other = (bits_of(make(rng, data_type, sizes)) for make in (ties, random_bits))
     return np.where(rng.random(sizes) < 0.5, one, other).view(data_type.numpy)
+
+
+def awkward(data_type: TensorDataType) -> Array:
+    """Floats that are hard to round: halves and the floats next to them, at every power of two; where fractions end; others."""
+    dtype = data_type.numpy
+    info = np.finfo(dtype)
+    powers = np.ldexp(dtype.type(1), np.arange(info.minexp, info.nmant + 3)).astype(dtype)
+    halves = np.concatenate([powers, powers + dtype.type(0.5), powers - dtype.type(0.5), np.arange(100, dtype=dtype) / 4])
+    near = np.concatenate([halves, np.nextafter(halves, dtype.type(np.inf)), np.nextafter(halves, dtype.type(-np.inf))])
+    some = np.concatenate([near, special_values(data_type), random_bits(seeded(data_type), data_type, (3000,))])
+    return np.concatenate([some, flip_sign(some)])
 
 
 def ordinary(rng: Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
@@ -475,3 +487,26 @@ def bands(height: int, width: int) -> Iterator[tuple[int, int]]:
     """Bounds of every kind: inside, on the edge, past it, at the limits of INT; begin below, at and above end."""
     bounds = sorted({INT_MIN, INT_MIN + 1, -height, 1 - height, -1, 0, 1, width - 1, width, INT_MAX - 1, INT_MAX})
     return itertools.product(bounds, bounds)
+
+
+# -- Several callers ----------------------------------------------------------------------------------------------
+
+
+def at_once(work: Callable[[int], None], callers: int) -> None:
+    """Have so many threads do ``work(number)`` at once. What it raises in one of them is raised here."""
+    wrong: list[BaseException] = []
+
+    def caught(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=caught, args=(number,)) for number in range(callers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    for error in wrong:
+        raise error

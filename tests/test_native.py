@@ -7,14 +7,13 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support import diagonal_desc, round_desc, top_k_desc
+from support import at_once, diagonal_desc, round_desc, top_k_desc
 
 import tvmdml
 from tvmdml import TensorDesc, compiler, functions, targets
@@ -179,7 +178,6 @@ def test_temporaries_of_any_size_are_there() -> None:
 def test_bound_calls_run_at_the_same_time() -> None:
     # One operator's calls share nothing: each has temporaries of its own. An output belongs to one call at a time.
     operator = tvmdml.compile(top_k_desc(TensorDesc("float32", (4096,)), 0, 4096, "increasing"), "cpu")
-    wrong: list[int] = []
 
     def work(number: int) -> None:
         x = np.random.default_rng(number).standard_normal(4096).astype(np.float32)
@@ -188,16 +186,9 @@ def test_bound_calls_run_at_the_same_time() -> None:
         for _ in range(30):
             values[:] = 0
             bound()
-            if not np.array_equal(values, np.sort(x)):
-                wrong.append(number)
+            assert np.array_equal(values, np.sort(x))
 
-    callers = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(60)
-    assert not any(caller.is_alive() for caller in callers)
-    assert not wrong
+    at_once(work, 6)
 
 
 # -- Functions: the same answer from C's memory of calls as from Python's -----------------------------------------

@@ -11,14 +11,12 @@ from support import (
     Array,
     Placed,
     assert_same_bits,
-    flip_sign,
+    awkward,
     mixture,
-    random_bits,
     ready,
     reference,
     round_desc,
     seeded,
-    special_values,
 )
 
 from tvmdml import RoundingMode, TensorDataType, TensorDesc, errors, knobs, targets
@@ -84,17 +82,6 @@ def agrees(variant: Variant, mode: RoundingMode, values: Array) -> None:
 @modes
 def test_every_float16_is_rounded_right(variant: Variant, mode: RoundingMode) -> None:
     agrees(variant, mode, np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 256))
-
-
-def awkward(data_type: TensorDataType) -> Array:
-    """Halves and the floats next to them, at every power of two; where fractions end; special values; random bits."""
-    dtype = data_type.numpy
-    info = np.finfo(dtype)
-    powers = np.ldexp(dtype.type(1), np.arange(info.minexp, info.nmant + 3)).astype(dtype)
-    halves = np.concatenate([powers, powers + dtype.type(0.5), powers - dtype.type(0.5), np.arange(100, dtype=dtype) / 4])
-    near = np.concatenate([halves, np.nextafter(halves, dtype.type(np.inf)), np.nextafter(halves, dtype.type(-np.inf))])
-    some = np.concatenate([near, special_values(data_type), random_bits(seeded(data_type), data_type, (3000,))])
-    return np.concatenate([some, flip_sign(some)])
 
 
 @variants

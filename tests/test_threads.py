@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import at_once
 
 import tvmdml
 from tvmdml import InvalidArgument, _imports, targets
@@ -76,46 +77,28 @@ def program(code: str, limits: Callable[[], None] | None = None, **variables: st
 
 
 def test_many_threads_call_at_once(x: np.ndarray) -> None:
-    wrong: list[int] = []
-
     def work(number: int) -> None:
         mine = x + number
         rounded = np.rint(mine)
         for _ in range(20):
-            if not np.array_equal(tvmdml.round(mine), rounded):
-                wrong.append(number)
-            if not np.array_equal(tvmdml.nonzero_coordinates(rounded)[:, 0], np.flatnonzero(rounded)):
-                wrong.append(number)
+            assert np.array_equal(tvmdml.round(mine), rounded)
+            assert np.array_equal(tvmdml.nonzero_coordinates(rounded)[:, 0], np.flatnonzero(rounded))
 
-    callers = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(60)
-    assert not any(caller.is_alive() for caller in callers)
-    assert not wrong
+    at_once(work, 16)
 
 
 def test_each_call_has_scratch_memory_of_its_own() -> None:
     # Sorting keeps what it sorts in temporaries; sizes differ, so that threads outgrow what they kept.
-    wrong: list[int] = []
-
     def work(number: int) -> None:
         rng = np.random.default_rng(number)
         for length in (3000, 50, 40_000, 3000, 20_000):
             mine = rng.integers(-(2**31), 2**31, length, dtype=np.int32)
             for _ in range(4):
                 values, indices = tvmdml.top_k(mine, length, axis_direction="increasing")
-                if not (np.array_equal(values, np.sort(mine)) and np.array_equal(mine[indices], values)):
-                    wrong.append(number)
+                assert np.array_equal(values, np.sort(mine))
+                assert np.array_equal(mine[indices], values)
 
-    callers = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(60)
-    assert not any(caller.is_alive() for caller in callers)
-    assert not wrong
+    at_once(work, 8)
 
 
 def test_more_threads_than_processors_still_finish() -> None:

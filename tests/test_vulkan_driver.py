@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import at_once
 
 from tvmdml.errors import DeviceError
 from tvmdml.targets.vulkan import commands, driver, loader, pipeline_cache
@@ -557,28 +558,17 @@ def test_the_device_says_how_long_it_took(device: Device) -> None:
 
 
 def test_many_threads_at_once(device: Device) -> None:
-    failures: list[str] = []
-
     def work(number: int) -> None:
-        try:
-            for step in range(25):
-                n = 100 * (number + 1) + step
-                x = placed(device, counted(n))
-                y = device.allocate(4 * n)
-                for _ in range(5):
-                    run(device, x, y, number, step)
-                if not np.array_equal(fetched(device, y), counted(n) * np.uint32(number) + np.uint32(step)):
-                    failures.append(f"thread {number}, step {step}")
-                device.pipeline(shader(salt=step), 2, 20)
-        except Exception as error:
-            failures.append(repr(error))
+        for step in range(25):
+            n = 100 * (number + 1) + step
+            x = placed(device, counted(n))
+            y = device.allocate(4 * n)
+            for _ in range(5):
+                run(device, x, y, number, step)
+            assert np.array_equal(fetched(device, y), counted(n) * np.uint32(number) + np.uint32(step))
+            device.pipeline(shader(salt=step), 2, 20)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
+    at_once(work, 8)
 
 
 def test_others_record_while_one_waits(device: Device) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
+import pkgutil
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -48,13 +50,31 @@ class Knobs:
     def _overridden(self, given: Mapping[str, Value]) -> SimpleNamespace:
         values = dict(vars(self._defaults))
         for name, value in given.items():
-            if name not in self.knobs:
-                raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(self.knobs)))
-            choices = self.knobs[name].choices
-            if isinstance(value, bool) or value not in choices:
-                raise InvalidArgument(message(f"{self.operator} knob {name}", repr(value), ", ".join(map(repr, choices))))
-            values[name] = value
+            if self._takes(name, value):
+                values[name] = value
+            elif not any(other._takes(name, value) for other in _of(self.operator)):  # else it is for other targets' schedules
+                self._refuse(name, value)
         return SimpleNamespace(**values)
+
+    def _takes(self, name: str, value: Value) -> bool:
+        return name in self.knobs and not isinstance(value, bool) and value in self.knobs[name].choices
+
+    def _refuse(self, name: str, value: Value) -> None:
+        if name not in self.knobs:
+            raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(self.knobs)))
+        choices = ", ".join(map(repr, self.knobs[name].choices))
+        raise InvalidArgument(message(f"{self.operator} knob {name}", repr(value), choices))
+
+
+@functools.cache
+def _of(operator: str) -> tuple[Knobs, ...]:
+    """The knobs of an operator's schedules, in every folder that has one."""
+    package = importlib.import_module("tvmdml.schedules")
+    found = []
+    for folder in pkgutil.iter_modules(package.__path__):
+        with contextlib.suppress(ModuleNotFoundError):
+            found.append(importlib.import_module(f"{package.__name__}.{folder.name}.{operator}").KNOBS)
+    return tuple(found)
 
 
 _in_force: Mapping[str, Mapping[str, Value]] = {}
@@ -64,7 +84,8 @@ _in_force: Mapping[str, Mapping[str, Value]] = {}
 def using(**operators: Mapping[str, Value]) -> Iterator[None]:
     """Operators that are compiled meanwhile use these values: ``with knobs.using(top_k={"algorithm": "sort"}):``.
 
-    It holds for ``tvmdml.compile`` in the whole process. A function may have its kernel from before.
+    It holds for ``tvmdml.compile`` in the whole process, on those targets whose schedule has such a knob that takes the value. A
+    function may have its kernel from before.
 
     Raises:
         InvalidArgument: no operator has such a name. (Names and values of knobs are looked at when a kernel is made.)
