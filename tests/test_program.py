@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from tvmdml import CompileError
 from tvmdml import tensorir as T
+from tvmdml.targets.vulkan import compile_function
+from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.lower import lower
 from tvmdml.targets.vulkan.program import Program, Shader, Step, evaluate
 
@@ -105,6 +107,21 @@ def test_what_two_launches_have_in_common_may_have_a_name() -> None:
                 T.store(a, group * 8 + thread, T.const(0, "float32"))
     first, second = (step.extents["blockIdx.x"] for step in lower(f.result()).steps)
     assert first == second == ("*", ("scalar", 1), 3)
+
+
+def test_launches_that_differ_in_names_share_a_shader() -> None:
+    with T.on_device(), T.function() as f:
+        a, b, n = f.buffer("a", "float32"), f.buffer("b", "float32"), f.scalar("n", "int32")
+        for buffer in (a, b, a):
+            with T.launch(n, 8) as (group, thread):
+                T.store(buffer, group * 8 + thread, T.const(0, "float32"))
+        with T.launch(n, 8) as (group, thread):
+            T.store(a, group * 8 + thread, T.const(1, "float32"))
+    program = compile_function(f.result(), Capabilities(max_threads=64))
+    assert [step.shader for step in program.steps] == [0, 0, 0, 1]
+    assert [step.buffers for step in program.steps] == [(0,), (1,), (0,), (0,)]
+    assert len(program.shaders) == 2
+    assert (program.reads, program.writes) == ((), (0, 1))
 
 
 def test_what_only_a_processor_could_do_between_launches_is_refused() -> None:

@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import hypothesis
@@ -576,6 +577,23 @@ def test_a_loop_counts_in_its_own_type(machine: Machine, dtype: str) -> None:
     result = np.zeros(64, np.int32)
     machine.run(written({"result*": "int32"}, body), {"result": result})
     assert_same_bits(result, np.full(64, sum(range(3, 90)), np.int32))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
+def test_loops_of_few_turns_take_them_all(machine: Machine, dtype: str) -> None:
+    def body(turns: int, index: Any, result: Any) -> None:
+        at, total = T.Variable(dtype, T.const(0, dtype)), T.Variable(dtype, T.const(0, dtype))
+        with T.loop_while(at.value < T.const(turns, dtype)):
+            total.set(total.value + at.value + 1)
+            at.set(at.value + 1)
+        with T.loop(T.const(turns, dtype)) as i:
+            total.set(total.value + i * 1000)
+        T.store(result, index, total.value)
+
+    for turns in (1, 2, 3, 7, 16, 33):
+        result = np.zeros(64, dtype)
+        machine.run(written({"result*": dtype}, partial(body, turns)), {"result": result})
+        assert (result == turns * (turns + 1) // 2 + 1000 * (turns * (turns - 1) // 2)).all(), turns
 
 
 def test_variables_and_arrays_are_the_threads_own(machine: Machine) -> None:

@@ -25,7 +25,7 @@ def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
 
     @contextmanager
     def each(items: int) -> Iterator[Any]:
-        groups = groups_for(items, THREADS, target)
+        groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long: a thread has few of them
         with (
             T.launch(groups, THREADS) as (group, thread),
             strided(position(group, thread, THREADS, "int64"), T.i64(items), T.i64(groups * THREADS)) as item,

@@ -145,11 +145,17 @@ def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: boo
     """
     from tvmdml.targets.vulkan.lower import lower
     from tvmdml.targets.vulkan.spirv import emit
+    from tvmdml.targets.vulkan.spirv_module import without_names
 
     with not_collected():
         lowered = lower(function, blocks)
         emitted = {name: emit(device_function, capabilities) for name, device_function in lowered.functions.items()}
-    numbers = {name: number for number, name in enumerate(emitted)}
+    shaders: dict[tuple[object, ...], Shader] = {}
+    numbers: dict[str, int] = {}
+    for name, shader in emitted.items():  # passes of one kind often differ in nothing but names
+        same = (without_names(shader.code), shader.push)
+        shaders.setdefault(same, Shader(name, shader.code, len(shader.buffers), shader.push, shader.push_bytes))
+        numbers[name] = list(shaders).index(same)
     steps: list[Step] = []
     reads: set[int] = set()
     writes: set[int] = set()
@@ -161,10 +167,7 @@ def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: boo
         scalars = tuple(step.arguments[position] for position, _ in shader.scalars)
         x, y, z = (step.extents.get(f"blockIdx.{axis}", 1) for axis in "xyz")
         steps.append(Step(numbers[step.name], buffers, scalars, (x, y, z)))
-    shaders = tuple(
-        Shader(name, shader.code, len(shader.buffers), shader.push, shader.push_bytes) for name, shader in emitted.items()
-    )
-    return Program(shaders, tuple(steps), len(lowered.parameters), tuple(sorted(reads)), tuple(sorted(writes)))
+    return Program(tuple(shaders.values()), tuple(steps), len(lowered.parameters), tuple(sorted(reads)), tuple(sorted(writes)))
 
 
 class _VulkanBuild(Build):

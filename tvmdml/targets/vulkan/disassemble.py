@@ -7,13 +7,12 @@ import re
 import struct
 from collections.abc import Iterator
 
-from tvmdml.targets.vulkan.spirv_tables import BUILTIN, DECORATION, ENUMERANTS, GLSL, INSTRUCTIONS, MAGIC
+from tvmdml.targets.vulkan.spirv_tables import BUILTIN, DECORATION, ENUMERANTS, GLSL, HEADER_WORDS, INSTRUCTIONS, MAGIC
 
 _BY_NUMBER = {instruction.number: (name, instruction.operands) for name, instruction in INSTRUCTIONS.items()}
 _NAMES = {letter: {number: name for name, number in table.items()} for letter, table in ENUMERANTS.items()}
 _FUNCTIONS = {number: name for name, number in GLSL.items()}
 _BUILTINS = {number: name for name, number in BUILTIN.items()}
-_HEADER = 5
 _FLOATS = {16: "<e", 32: "<f", 64: "<d"}
 _INTEGERS = {8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}
 _FLOAT_NAMES = {16: "half", 32: "float", 64: "double"}
@@ -32,14 +31,14 @@ def disassemble(code: bytes) -> str:
 
 
 def _words(code: bytes) -> tuple[int, ...]:
-    if len(code) % 4 or len(code) < 4 * _HEADER or struct.unpack_from("<I", code)[0] != MAGIC:
+    if len(code) % 4 or len(code) < 4 * HEADER_WORDS or struct.unpack_from("<I", code)[0] != MAGIC:
         raise ValueError("not a SPIR-V module")
     return struct.unpack(f"<{len(code) // 4}I", code)
 
 
 def _instructions(words: tuple[int, ...]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Each one's name, the kinds of its operands, and these."""
-    at = _HEADER
+    at = HEADER_WORDS
     while at < len(words):
         length, number = words[at] >> 16, words[at] & 0xFFFF
         if number not in _BY_NUMBER or not 0 < length <= len(words) - at:

@@ -274,7 +274,8 @@ class _Writer:
         module.describe(index, str(node.loop_var.name))
         self._values[node.loop_var.__chandle__()] = Value(scalar, (index,))
         goes_on = arithmetic.compare("LT", scalar, index, end)
-        module.emit("LoopMerge", merge, proceed, LOOP_CONTROL["Unroll" if int(node.kind) == _UNROLLED else "None"])
+        unrolled = "Unroll" if int(node.kind) == _UNROLLED else "DontUnroll" if scalar.bits == 64 else "None"
+        module.emit("LoopMerge", merge, proceed, LOOP_CONTROL[unrolled])
         module.emit("BranchConditional", goes_on, body, merge)
         self._body(node.body, body, _Loop(merge, proceed))
         complete(arithmetic.binary("Add", scalar, index, step))
@@ -286,7 +287,8 @@ class _Writer:
         header, test, body, proceed, merge = (module.id() for _ in range(5))
         self._proceed(header)
         self._enter(header)
-        module.emit("LoopMerge", merge, proceed, LOOP_CONTROL["None"])
+        # Mesa 22.3 unrolls a loop that counts in 64 bits once too few.
+        module.emit("LoopMerge", merge, proceed, LOOP_CONTROL["DontUnroll"])
         module.emit("Branch", test)
         self._enter(test)  # a block of its own, as the condition may have branches
         (condition,) = self.value(node.condition).lanes

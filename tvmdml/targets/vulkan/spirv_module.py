@@ -17,6 +17,7 @@ from tvmdml.targets.vulkan.spirv_tables import (
     EXECUTION_MODEL,
     FUNCTION_CONTROL,
     GLSL,
+    HEADER_WORDS,
     LOOP_CONTROL,
     MAGIC,
     MEMORY_MODEL,
@@ -320,3 +321,16 @@ def _float_bits(value: float, bits: int) -> int:
     except OverflowError:  # Python will not round to infinity
         packed = struct.pack(_FLOAT_CODES[bits], float("inf") if value > 0 else float("-inf"))
     return int.from_bytes(packed, "little")
+
+
+def without_names(code: bytes) -> bytes:
+    """A module without what it calls things: two that agree in this are the same program."""
+    words = struct.unpack(f"<{len(code) // 4}I", code)
+    kept = list(words[:HEADER_WORDS])
+    at = HEADER_WORDS
+    while at < len(words):
+        length = words[at] >> 16
+        if words[at] & 0xFFFF != OPCODES["Name"]:
+            kept += words[at : at + length]
+        at += length
+    return struct.pack(f"<{len(kept)}I", *kept)

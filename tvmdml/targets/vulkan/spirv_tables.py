@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MAGIC = 0x07230203
+HEADER_WORDS = 5
 VERSION = 0x00010500
 """SPIR-V 1.5: what every Vulkan 1.2 driver takes."""
 
@@ -197,7 +198,7 @@ EXECUTION_MODE = {
 STORAGE_CLASS = {"Input": 1, "Workgroup": 4, "Function": 7, "PushConstant": 9, "StorageBuffer": 12}
 FUNCTION_CONTROL = {"None": 0}
 SELECTION_CONTROL = {"None": 0}
-LOOP_CONTROL = {"None": 0, "Unroll": 1}
+LOOP_CONTROL = {"None": 0, "Unroll": 1, "DontUnroll": 2}
 GROUP_OPERATION = {"Reduce": 0, "InclusiveScan": 1, "ExclusiveScan": 2}
 DECORATION = {
     "Block": 2,

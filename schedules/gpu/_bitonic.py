@@ -1,0 +1,205 @@
+"""The first K of many entries, a key and a position each, in the shared memory of a group: bitonic networks.
+
+A network's steps do not depend on what is sorted, so that all threads have as much to do, whatever comes. Of entries with one key,
+the earlier position goes first: no two entries are equal, and the order is the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvmdml.schedules.gpu import strided
+from tvmdml.schedules.gpu._keys import Keys
+
+from tvmdml import tensorir as T
+
+POSITION = "uint32"
+Entry = tuple[Any, Any]
+"""A key and a position."""
+Load = Callable[[Any], Entry]
+"""The entry with a number."""
+
+
+def entry_bytes(keys: Keys) -> int:
+    """Shared memory that an entry takes."""
+    size: int = keys.bytes
+    return size + 4
+
+
+def i32(value: int) -> Any:
+    """What counts within a group are made of."""
+    return T.const(value, "int32")
+
+
+class Entries:
+    """Room for entries in shared memory; a power of two of them."""
+
+    def __init__(self, keys: Keys, room: int, thread: Any, threads: int) -> None:
+        self.order, self.room, self.thread, self.threads = keys, room, thread, threads
+        self.keys, self.positions = T.shared(keys.word, room), T.shared(POSITION, room)
+
+    def put(self, place: Any, key: Any, position: Any) -> None:
+        """Write one entry."""
+        T.store(self.keys, place, key)
+        T.store(self.positions, place, position)
+
+    def pad(self, begin: Any, end: Any) -> None:
+        """Entries from ``begin`` to ``end`` come after all others."""
+        with self._share(end - begin) as i:
+            self.put(begin + i, self.order.last(), T.word(-1, 32))
+
+    def widen(self, count: Any, least: Any) -> Any:
+        """Fill up ``count`` entries to a power of two, ``least`` or more, with such as come last; gives how many there are then."""
+        width = T.Variable("int32", least)
+        with T.loop_while(width.value < count):
+            width.set(width.value * 2)
+        self.pad(count, width.value)
+        T.barrier()
+        return width.value
+
+    def sort(self, total: Any, segment: Any, keep: Any) -> None:
+        """Of each ``segment`` of entries, the first ``keep`` come to its start, in order; what is behind them is lost.
+
+        All numbers are powers of two, and the same for every thread. Begins and ends with all entries written.
+        """
+        size = T.Variable("int32", i32(2))
+        with T.loop_while(size.value <= keep):
+            self._merge(total, segment, keep, size.value, size.value, i32(1))
+            size.set(size.value * 2)
+        # Runs of ``keep`` are in order now, up and down by turns. Of two such runs, the lesser of each pair are the first ``keep``.
+        # They stay where they are: a run's elements lie together, and the runs ``keep * apart`` from one another.
+        live, apart = T.Variable("int32", total), T.Variable("int32", i32(1))
+        with T.loop_while(keep * apart.value < segment):
+            live.set(live.value >> 1)
+            with self._share(live.value) as e:
+                within = T.let(e & (keep - 1))
+                low = T.let(within + (e - within) * (apart.value * 2))
+                high = T.let(low + keep * apart.value)
+                first, second = self._entry(low), self._entry(high)
+                with T.when(_before(second, first)):
+                    self.put(low, *second)
+            T.barrier()
+            apart.set(apart.value * 2)
+            self._merge(live.value, segment, keep, keep, keep * apart.value, apart.value)
+
+    def _merge(self, live: Any, segment: Any, keep: Any, size: Any, run: Any, apart: Any) -> None:
+        """Runs of ``size`` that rise and then fall become ordered: upward where the run's place is an even multiple of ``run``."""
+        stride = T.Variable("int32", size >> 1)
+        with T.loop_while(stride.value > 0):
+            with self._share(live >> 1) as pair:
+                number = T.let(2 * pair - (pair & (stride.value - 1)))
+                within = T.let(number & (keep - 1))
+                low = T.let(within + (number - within) * apart)
+                high = T.let(low + stride.value)
+                upward = T.let((low & run & (segment - 1)) == 0)  # a whole segment always is
+                first, second = self._entry(low), self._entry(high)
+                with T.when(_before(second, first) == upward):
+                    self.put(low, *second)
+                    self.put(high, *first)
+            T.barrier()
+            stride.set(stride.value >> 1)
+
+    def _entry(self, place: Any) -> Entry:
+        return T.hold(self.keys[place]), T.hold(self.positions[place])
+
+    def _share(self, total: Any) -> Any:
+        return strided(self.thread, total, self.threads)
+
+
+def _before(one: Entry, other: Entry) -> Any:
+    return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+
+
+class Queue:
+    """The first K of many entries, of which those that cannot be among them are not kept.
+
+    Each thread's best few say where the K-th is at the latest. What comes no later is collected, and cut back to K when the room
+    is full.
+    """
+
+    def __init__(self, entries: Entries, batch: int) -> None:
+        self.entries, self.batch = entries, batch
+        self._count = T.shared("int32", 1)
+
+    def collect(self, load: Load, total: Any, k: Any, keep: Any, bests: Any, head: Any) -> None:
+        """The first ``k`` of ``total`` entries, in order; ``keep`` is the power of two from ``k`` up.
+
+        The bound is one of ``bests``, a power of two and no less than ``keep``, from the first ``head`` entries, which are more.
+        """
+        own = self.entries
+        first, count = T.Variable("int32", i32(0)), T.Variable("int32", i32(0))
+        bound = T.Variable(own.order.word, own.order.last()), T.Variable(POSITION, T.word(-1, 32))
+        with T.when(total > bests):
+            self._find_bests(load, T.hold(T.min(total, head)), bests)
+            own.sort(bests, bests, keep)
+            for variable, kept in zip(bound, (own.keys, own.positions), strict=True):
+                variable.set(kept[k - 1])
+            T.barrier()
+
+        def take(key: Any, position: Any) -> None:
+            with T.when((key < bound[0].value) | ((key == bound[0].value) & (position <= bound[1].value))):
+                own.put(T.let(T.atomic("add", self._count, 0, i32(1))), key, position)
+
+        def look() -> None:
+            T.barrier()
+            count.set(self._count[0])
+            T.barrier()
+
+        most = own.room - self.batch * own.threads
+        more = T.Variable("int32", i32(1))
+        with T.loop_while(more.value == 1):
+            with T.when(own.thread == 0):
+                T.store(self._count, 0, count.value)
+            T.barrier()
+            stream(
+                own.thread, own.threads, first, total, self.batch, load, take, after=look, going=lambda: count.value <= most
+            )  # fmt: skip
+            with T.when(first.value >= total):
+                more.set(i32(0))
+            width = own.widen(count.value, keep)
+            own.sort(width, width, keep)
+            count.set(k)
+            bound[0].set(own.keys[k - 1])
+            bound[1].set(own.positions[k - 1])
+
+    def _find_bests(self, load: Load, total: Any, bests: Any) -> None:
+        """The best entry of each of ``bests`` parts, of which a thread has one or more."""
+        own = self.entries
+        with strided(own.thread, bests, own.threads) as part:
+            best = T.Variable(own.order.word, own.order.last()), T.Variable(POSITION, T.word(-1, 32))
+
+            def compare(key: Any, position: Any) -> None:
+                with T.when(_before((key, position), (best[0].value, best[1].value))):
+                    best[0].set(key)
+                    best[1].set(position)
+
+            stream(part, bests, T.Variable("int32", i32(0)), total, self.batch, load, compare)
+            own.put(part, best[0].value, best[1].value)
+        T.barrier()
+
+
+def stream(
+    lane: Any,
+    lanes: Any,
+    first: T.Variable,
+    total: Any,
+    batch: int,
+    load: Callable[[Any], tuple[Any, ...]],
+    use: Callable[..., None],
+    after: Callable[[], None] = lambda: None,
+    going: Callable[[], Any] | None = None,
+) -> None:
+    """``use`` each entry from ``first`` on, one a lane, ``batch`` of them loaded at once, for as long as it is ``going``.
+
+    ``after`` each batch there is something to do for all.
+    """
+    condition = first.value < total
+    with T.loop_while(condition if going is None else condition & going()):
+        places = [T.let(first.value + lane + lanes * n) for n in range(batch)]
+        loaded = [load(T.hold(T.min(place, total - 1))) for place in places]
+        for place, entry in zip(places, loaded, strict=True):
+            with T.when(place < total):
+                use(*entry)
+        after()
+        first.set(first.value + lanes * batch)

@@ -1,0 +1,135 @@
+"""The first K of many entries, found by the digits of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvmdml.schedules.gpu import strided
+from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Load, i32, stream
+
+from tvmdml import tensorir as T
+
+
+class Sums:
+    """Running sums over numbers in shared memory."""
+
+    def __init__(self, size: int, thread: Any, threads: int) -> None:
+        self.size, self.thread, self.threads = size, thread, threads
+        self.numbers = T.shared("int32", 2 * size)
+        """Where the numbers are put, the first ``size``; the rest is for the steps between."""
+
+    @staticmethod
+    def shared_bytes(size: int) -> int:
+        """What it takes of a group's memory."""
+        return 8 * size
+
+    def run(self) -> Any:
+        """Each number becomes the sum of those up to it; gives where the first is now. Begins and ends with all written."""
+        base, step = T.Variable("int32", i32(0)), T.Variable("int32", i32(1))
+        with T.loop_while(step.value < self.size):
+            with strided(self.thread, i32(self.size), self.threads) as i:
+                own = T.Variable("int32", self.numbers[base.value + i])
+                with T.when(i >= step.value):
+                    own.set(own.value + self.numbers[base.value + i - step.value])
+                T.store(self.numbers, (self.size - base.value) + i, own.value)
+            T.barrier()
+            base.set(self.size - base.value)
+            step.set(step.value * 2)
+        return base.value
+
+
+class Select:
+    """The first K of many entries: digit by digit, until those that may be among them fit in shared memory.
+
+    Digits of the keys come first and then, where too many have one key, digits of their positions.
+    """
+
+    def __init__(self, entries: Entries, batch: int, digit_bits: int) -> None:
+        self.entries, self.batch, self.digit_bits, self.bins = entries, batch, digit_bits, 1 << digit_bits
+        self.sums = Sums(self.bins, entries.thread, entries.threads)
+        self._found = T.shared("int32", 3)
+        self._count = T.shared("int32", 1)
+
+    def collect(self, load: Load, total: Any, k: Any, keep: Any, position_shift: Any) -> None:
+        """The first ``k`` of ``total`` entries, in order; ``keep`` is the power of two from ``k`` up, and no more than the room.
+
+        ``position_shift`` is where the highest digit of a position is.
+        """
+        own = self.entries
+        # ``sure`` entries go before the ones whose digits so far are the K-th's, of which there are ``open``.
+        self.sure, self.open = T.Variable("int32", i32(0)), T.Variable("int32", total)
+        keys = _Digits(own.order.word, i32(highest_shift(own.order.bits, self.digit_bits)))
+        positions = _Digits(POSITION, position_shift)
+        self._narrow(load, total, k, keys, lambda key, position: (key, None))
+        self._narrow(load, total, k, positions, lambda key, position: (position, key == keys.head.value))
+        with T.when(own.thread == 0):
+            T.store(self._count, 0, i32(0))
+        T.barrier()
+
+        def take(key: Any, position: Any) -> None:
+            head = T.let(own.order.above(key, keys.low.value))
+            tail = T.let(own.order.above(position, positions.low.value))
+            with T.when((head < keys.most.value) | ((head == keys.most.value) & (tail <= positions.most.value))):
+                own.put(T.let(T.atomic("add", self._count, 0, i32(1))), key, position)
+
+        stream(own.thread, own.threads, T.Variable("int32", i32(0)), total, self.batch, load, take)
+        T.barrier()
+        width = own.widen(self.sure.value + self.open.value, keep)
+        own.sort(width, width, keep)
+
+    def _narrow(self, load: Load, total: Any, k: Any, digits: _Digits, part: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        """Look at one digit after the other. ``part`` is the number that has them, and which entries count."""
+        own, order = self.entries, self.entries.order
+        shift = T.Variable("int32", digits.first)
+        numbers = self.sums.numbers
+        with T.loop_while((self.sure.value + self.open.value > own.room) & (shift.value >= 0)):
+            with strided(own.thread, i32(self.bins), own.threads) as i:
+                T.store(numbers, i, i32(0))
+            T.barrier()
+
+            def count(key: Any, position: Any) -> None:
+                number, counts = part(key, position)
+                rest = T.let(order.above(number, shift.value))
+                same = order.above(rest, i32(self.digit_bits)) == digits.head.value
+                with T.when(same if counts is None else same & counts):
+                    T.atomic_do("add", numbers, order.digit(rest, i32(0), self.bins), i32(1))
+
+            stream(own.thread, own.threads, T.Variable("int32", i32(0)), total, self.batch, load, count)
+            T.barrier()
+            base = T.let(self.sums.run())
+            wanted = T.let(k - self.sure.value)
+            with strided(own.thread, i32(self.bins), own.threads) as bin_:
+                upto = T.hold(numbers[base + bin_])
+                below = T.Variable("int32", i32(0))
+                with T.when(bin_ > 0):
+                    below.set(numbers[base + bin_ - 1])
+                with T.when((below.value < wanted) & (upto >= wanted)):
+                    for place, value in enumerate((bin_, below.value, upto - below.value)):
+                        T.store(self._found, place, value)
+            T.barrier()
+            digits.head.set(digits.head.value * self.bins + T.cast(self._found[0], T.type_of(digits.head.value)))
+            digits.most.set(digits.head.value)
+            digits.low.set(shift.value)
+            self.sure.set(self.sure.value + self._found[1])
+            self.open.set(self._found[2])
+            shift.set(shift.value - self.digit_bits)
+
+
+class _Digits:
+    """How much is known of the K-th entry's key, or of its position."""
+
+    def __init__(self, dtype: str, first: Any) -> None:
+        self.first = first
+        """Where the highest begins."""
+        self.head = T.Variable(dtype, T.const(0, dtype))
+        """Its digits so far."""
+        self.low = T.Variable("int32", i32(0))
+        """Where they end."""
+        self.most = T.Variable(dtype, T.word(-1, int(dtype.removeprefix("uint"))))
+        """The digits so far; all that there are, as long as it has none."""
+
+
+def highest_shift(bits: int, digit_bits: int) -> int:
+    """Where the highest digit of a number of so many bits begins."""
+    return (bits - 1) // digit_bits * digit_bits

@@ -1,0 +1,286 @@
+"""Each way that the GPU's schedule of TOP_K has, forced by knobs: ties, NaN, both zeros, edges of tiles, groups and parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support import (
+    ALL,
+    LAYOUT_PAIRS,
+    SIZES,
+    VALUES,
+    Array,
+    Placed,
+    assert_agrees,
+    mixture,
+    ordinary,
+    random_bits,
+    seeded,
+    ties,
+    top_k_desc,
+)
+
+from tvmdml import AxisDirection, TensorDataType, TensorDesc, errors, knobs, targets
+from tvmdml.targets._device import DeviceTarget
+from tvmdml.targets.vulkan import VulkanTarget
+from tvmdml.targets.vulkan.lower import lower
+
+# Small rooms and short loops: edges come up in short rows, and a driver compiles less.
+SMALL: dict[str, Any] = {
+    "threads": 64,
+    "per_thread": 1,
+    "batch": 1,
+    "queue_entries": 128,
+    "select_entries": 256,
+    "tile_per_thread": 2,
+    "part_elements": 1 << 16,
+}
+PARTS: dict[str, Any] = {**SMALL, "part_elements": 64, "part_per_k": 1}
+# A way: its knobs, and the name of the kernel that they lead to.
+WAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "short": (SMALL | {"algorithm": "short"}, "short"),
+    "queue": (SMALL | {"algorithm": "queue"}, "queue"),
+    "select": (SMALL | {"algorithm": "select"}, "select"),
+    "sort": (SMALL | {"algorithm": "sort"}, "sort"),
+}
+VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
+    "queue, as it is": ({"algorithm": "queue"}, "queue"),
+    "queue, 32 threads": (SMALL | {"algorithm": "queue", "threads": 32, "queue_entries": 64, "bests_per_k": 1}, "queue"),
+    "queue, parts": (PARTS | {"algorithm": "queue"}, "queue"),
+    "queue, joined twice": (PARTS | {"algorithm": "queue", "join_elements": 1}, "queue"),
+    "select, as it is": ({"algorithm": "select", "part_elements": 1 << 16}, "select"),
+    "select, 4 bits": (SMALL | {"algorithm": "select", "digit_bits": 4, "select_entries": 64}, "select"),
+    "select, 11 bits": (SMALL | {"algorithm": "select", "digit_bits": 11}, "select"),
+    "select, parts": (PARTS | {"algorithm": "select"}, "select"),
+    "select, joined twice": (PARTS | {"algorithm": "select", "join_elements": 1}, "select"),
+    "sort, large tiles": ({"algorithm": "sort", "tile_per_thread": 4}, "sort"),
+    "sort, one block": (SMALL | {"algorithm": "sort", "sort_groups": 1}, "sort"),
+}
+FEW_GROUPS: dict[str, tuple[dict[str, Any], str]] = {
+    "short": (SMALL | {"algorithm": "short", "short_entries": 32, "most_groups": 2}, "short"),
+    "queue, parts": (PARTS | {"algorithm": "queue", "most_groups": 4}, "queue"),
+    "select": (SMALL | {"algorithm": "select", "most_groups": 4}, "select"),
+    "sort": (SMALL | {"algorithm": "sort", "most_groups": 8}, "sort"),
+}
+EVERY = {**WAYS, **VARIANTS}
+# One of each width and form: what only cuts or compiles the same code another way is tried with these.
+SOME = tuple(TensorDataType[name] for name in ("FLOAT16", "FLOAT32", "INT64", "UINT8"))
+directions = pytest.mark.parametrize("direction", tuple(AxisDirection), ids=lambda d: d.name.lower())
+types = pytest.mark.parametrize("data_type", ALL, ids=str)
+FLOAT32 = TensorDataType.FLOAT32
+
+
+@pytest.fixture(scope="module")
+def gpu(vulkan: targets.Target) -> VulkanTarget:
+    assert isinstance(vulkan, VulkanTarget)
+    return vulkan
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of the kernel that a variant's knobs lead to, while they are in force and the device is taken for a large one."""
+    monkeypatch.setattr(VulkanTarget, "tasks", DeviceTarget.tasks)
+    given = request.param if isinstance(request.param, tuple) else EVERY[request.param]
+    with knobs.using(top_k=given[0]):
+        yield given[1]
+
+
+def rows_of(data_type: TensorDataType, length: int) -> Array:
+    """A row of each kind: random, few values, sorted both ways, all equal, zeros, NaN; and one with the largest side by side."""
+    rng = seeded(data_type, length)
+    rows = [make(rng, data_type, (length,)) for make in VALUES]
+    block = ordinary(rng, data_type, (length,))
+    block[length // 3 : length // 3 + length // 8 + 1] = block.max()
+    return np.stack([*rows, block])
+
+
+def _agree(
+    gpu: targets.Target, way: str, x: Array, axis: int, *ks: int, direction: Any = "decreasing", index: str = "uint32"
+) -> None:
+    for k in ks:
+        desc = top_k_desc(TensorDesc(TensorDataType.from_numpy(x.dtype), x.shape), axis, k, direction, index)
+        assert gpu.kernel(desc).name == way
+        assert_agrees(desc, gpu, x)
+
+
+# -- Values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["short", "queue"], indirect=True)
+@directions
+@types
+def test_every_type_and_direction_agrees(gpu: VulkanTarget, data_type: TensorDataType, direction: AxisDirection, way: str) -> None:
+    length, *ks = {"short": (100, 1, 37, 100), "queue": (700, 1, 2, 50)}[way]
+    _agree(gpu, way, rows_of(data_type, length), 1, *ks, direction=direction)
+
+
+@pytest.mark.parametrize("way", ["select", "sort"], indirect=True)
+@types
+def test_every_type_agrees_by_digits(gpu: VulkanTarget, data_type: TensorDataType, way: str) -> None:
+    length, *ks = {"select": (700, 3, 200), "sort": (500, 7, 500)}[way]
+    _agree(gpu, way, rows_of(data_type, length), 1, *ks, direction=_either(data_type))
+
+
+@pytest.mark.parametrize(("way", "data_type"), [(way, SOME[i % 4]) for i, way in enumerate(VARIANTS)], indirect=["way"], ids=str)
+def test_every_variant_agrees(gpu: VulkanTarget, way: str, data_type: TensorDataType) -> None:
+    _agree(gpu, way, rows_of(data_type, 1301), 1, 1, 37, 60, direction=_either(data_type))
+
+
+def _either(data_type: TensorDataType) -> AxisDirection:
+    """A direction, for types by turns: it changes a key by one operation."""
+    return tuple(AxisDirection)[ALL.index(data_type) % 2]
+
+
+# -- Sizes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [*WAYS, "queue, parts", "select, 4 bits", "select, 11 bits"], indirect=True)
+def test_sizes_about_powers_of_two_agree(gpu: VulkanTarget, way: str) -> None:
+    lengths = (1, 2, 3, 4, 5, 8, 9, 16, 31, 32, 33) if way == "short" else (1, 2, 3, 31, 33, 63, 64, 65, 127, 128, 129, 257, 513)
+    for length in lengths:
+        x = ties(seeded(length), FLOAT32, (2, length))
+        ks = {1, 2, length // 2, length - 1, length} if way != "queue" else {1, 2, min(length, 31), min(length, 33)}
+        _agree(gpu, way, x, 1, *sorted(k for k in ks if 0 < k <= length))
+
+
+@pytest.mark.parametrize("way", ["short"], indirect=True)
+def test_rows_that_share_a_group_agree(gpu: VulkanTarget, way: str) -> None:
+    for length in (3, 7, 16, 100):
+        for rows in (1, 2, 5, 31, 33, 200):
+            _agree(gpu, way, mixture(seeded(rows, length), FLOAT32, (rows, length)), 1, 1, length)
+
+
+@pytest.mark.parametrize("way", FEW_GROUPS.values(), ids=FEW_GROUPS, indirect=True)
+def test_groups_go_on_to_what_is_left(gpu: VulkanTarget, way: str) -> None:
+    rows = np.concatenate([rows_of(FLOAT32, 300 if way != "short" else 30)] * 3)
+    _agree(gpu, way, rows, 1, 5, 20)
+
+
+@pytest.mark.parametrize("way", ["queue, parts", "queue, joined twice", "select, parts", "select, joined twice"], indirect=True)
+def test_a_row_split_among_groups_agrees(gpu: VulkanTarget, way: str) -> None:
+    for length, k in ((64, 1), (129, 30), (1301, 1), (2601, 64)):
+        for row in rows_of(FLOAT32, length):
+            desc = top_k_desc(TensorDesc(FLOAT32, (length,)), 0, k, "decreasing")
+            assert (dict(gpu.kernel(desc).parameters)["levels"] == 1) == (length < 128)
+            assert_agrees(desc, gpu, row)
+
+
+@pytest.mark.parametrize("way", ["queue, as it is", "queue, 32 threads", "select, 4 bits"], indirect=True)
+def test_rows_that_get_better_and_better_agree(gpu: VulkanTarget, way: str) -> None:
+    # Each look finds elements that are better than all before: the bound is wrong again and again, and the room full.
+    x = np.stack([np.arange(20000), np.arange(20000)[::-1], np.arange(20000) // 700, np.arange(20000) % 3]).astype(np.int32)
+    for direction in AxisDirection:
+        _agree(gpu, way, x, 1, 3, 32, direction=direction)
+
+
+def test_what_no_shared_memory_holds_agrees(gpu: VulkanTarget) -> None:
+    x = mixture(seeded("large"), FLOAT32, (2, 40000))
+    _agree(gpu, "sort", mixture(seeded("large"), TensorDataType.UINT16, (2, 40000)), 1, 40000, 5000)
+    _agree(gpu, "select", x, 1, 1000)
+    _agree(gpu, "queue", x, 1, 100)
+    _agree(gpu, "short", x[:, :1000].copy(), 1, 1000)
+
+
+# -- Layouts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "made"), LAYOUT_PAIRS, ids=[" to ".join(pair) for pair in LAYOUT_PAIRS])
+@pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
+def test_layouts_agree(gpu: VulkanTarget, way: str, given: str, made: str) -> None:
+    data_type = TensorDataType.UINT8 if way == "sort" else FLOAT32
+    placed = Placed.holding(mixture(seeded(given, made), data_type, (12, 70, 5)), given)
+    for axis, k in ((0, 5), (1, 30), (2, 3)):
+        desc = top_k_desc(placed.desc, axis, k, "increasing", layout=made)
+        assert_agrees(desc, gpu, placed.array, shifted=made == "shifted")
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=str)
+def test_ranks_and_axes_agree(gpu: VulkanTarget, sizes: tuple[int, ...]) -> None:
+    x = mixture(seeded(sizes), FLOAT32, sizes)
+    for axis, length in enumerate(sizes):
+        assert_agrees(top_k_desc(TensorDesc(FLOAT32, sizes), axis, (length + 1) // 2, "decreasing"), gpu, x)
+
+
+@pytest.mark.parametrize(
+    ("way", "data_type", "sizes"),
+    [
+        *(("queue", data_type, (70, 40)) for data_type in SOME),
+        ("queue", FLOAT32, (3, 33, 31)),
+        ("select", FLOAT32, (3, 33, 31)),
+        ("sort", TensorDataType.UINT8, (3, 33, 31)),
+    ],
+    indirect=["way"],
+    ids=str,
+)
+def test_rows_side_by_side_are_copied_first(gpu: VulkanTarget, way: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> None:
+    x = random_bits(seeded(sizes), data_type, sizes)
+    desc = top_k_desc(TensorDesc(data_type, sizes), len(sizes) - 2, 6, "decreasing")
+    assert (gpu.kernel(desc).name, dict(gpu.kernel(desc).parameters)["gathered"]) == (way, True)
+    assert_agrees(desc, gpu, x)
+
+
+@pytest.mark.parametrize("way", ["short", "queue"], indirect=True)
+def test_positions_of_64_bits_agree(gpu: VulkanTarget, way: str) -> None:
+    _agree(gpu, way, mixture(seeded("index"), FLOAT32, (5, 130)), 1, 9, index="uint64")
+
+
+@pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
+def test_large_offsets_are_counted_in_64_bits(gpu: VulkanTarget, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvmdml.schedules.gpu._NARROW", 1)
+    data_type = TensorDataType.UINT8 if way == "sort" else FLOAT32
+    x = mixture(seeded("wide"), data_type, (3, 300))
+    desc = top_k_desc(TensorDesc(data_type, x.shape), 1, 20, "decreasing")
+    assert dict(gpu.kernel(desc).parameters)["counted in"] == "int64"
+    assert_agrees(desc, gpu, x)
+    _agree(gpu, way, np.ascontiguousarray(x.T), 0, 20)
+
+
+# -- What a device says -------------------------------------------------------------------------------------------------
+
+
+def _least(gpu: VulkanTarget, **lacking: Any) -> VulkanTarget:
+    """The same device, but with the limits that every device keeps to."""
+    found = gpu.capabilities._replace(max_shared_bytes=16384, max_threads=128, subgroup_size=1, **lacking)
+    return VulkanTarget(dataclasses.replace(gpu.info, capabilities=found))
+
+
+@pytest.mark.parametrize("way", EVERY, indirect=True)
+def test_groups_share_no_more_than_they_may(gpu: VulkanTarget, way: str) -> None:
+    for target, data_type in itertools.product((gpu, _least(gpu)), (FLOAT32, TensorDataType.INT64)):
+        for k in (1, 900):
+            kernel = target.kernel(top_k_desc(TensorDesc(data_type, (3, 900)), 1, k, "decreasing"))
+            assert dict(kernel.parameters)["threads"] in range(target.max_threads + 1)
+            for function in lower(kernel.build()).functions.values():
+                shared = re.findall(r"alloc_shared\(\((\d+),\), \"u?int(\d+)\"\)", str(function.script()))
+                assert 0 < sum(int(size) * int(bits) // 8 for size, bits in shared) <= target.max_shared_bytes
+
+
+@pytest.mark.parametrize("way", WAYS, indirect=True)
+def test_the_least_device_agrees(gpu: VulkanTarget, way: str) -> None:
+    _agree(_least(gpu, int64=False), way, rows_of(FLOAT32, 700), 1, 3, 40, index="uint64")
+
+
+def test_a_device_without_64_bit_integers_refuses_what_takes_them(gpu: VulkanTarget) -> None:
+    desc = top_k_desc(TensorDesc("int64", (3, 900)), 1, 5, "decreasing")
+    with pytest.raises(errors.Unsupported, match=r"input_tensor: given elements of 64 bits on vulkan:\d+; allowed: .* 64-bit"):
+        _least(gpu, int64=False).kernel(desc)
+
+
+def test_the_way_goes_by_length_and_k(gpu: VulkanTarget) -> None:
+    expected = {
+        (1, 1): "short",
+        (128, 8): "short",
+        (1000, 5): "queue",
+        (1000, 500): "short",
+        (32000, 50): "queue",
+        (32000, 1000): "select",
+        (1 << 20, 1 << 20): "sort",
+    }
+    for (length, k), way in expected.items():
+        assert gpu.kernel(top_k_desc(TensorDesc(FLOAT32, (1, length)), 1, k, "decreasing")).name == way
