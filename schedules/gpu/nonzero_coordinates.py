@@ -14,19 +14,18 @@ tile by two short searches: neighbours write neighbouring rows, as many each, wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, position, strided
 from tvmdml.schedules.gpu._scan import Scan
+from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Knob, Knobs
-from tvmdml.layout import collapse
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.tensors import TensorDesc, packed_strides
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -42,12 +41,6 @@ KNOBS = Knobs(
     most_groups=Knob(8192, tuple(1 << n for n in range(16)), "most groups of a launch; each strides over what is left"),
 )
 
-WORD = 32
-"""Elements a word."""
-LEAST_PIECE = 4
-"""Fewest elements that a thread reads at once."""
-LEAST_NEAR = 8
-"""Elements side by side for which it pays to gather words."""
 COUNTS = 8
 """Tile counts that a thread of the launch in between adds up."""
 NOTHING, OWN, ALL = 0, 1, 2
@@ -61,7 +54,8 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     elements, itemsize = source.element_count, source.data_type.itemsize
     way = _way(elements, target, knobs)
-    walk = _walk(source, max(LEAST_PIECE, VECTOR_BYTES // itemsize), gather=way != "alone" and knobs.algorithm in ("auto", "scan"))
+    gather = way != "alone" and knobs.algorithm in ("auto", "scan")
+    walk = walk_of(source, max(LEAST_PIECE, VECTOR_BYTES // itemsize), gather)
     if walk.gathered:
         way = "scan"
     threads = _threads(elements, target, knobs)
@@ -107,52 +101,6 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
     return Kernel("nonzero_coordinates", way, writer.parameters, writer.function, numbers.scalars, temporaries[way])
 
 
-class _Walk(NamedTuple):
-    """How words are made of the input's elements."""
-
-    words: int
-    piece: int
-    """Elements that a thread reads at once."""
-    rank: int
-    numbers: dict[str, int | tuple[int, ...]]
-    """Sizes and steps of what is walked: pieces, where each lies in one row; else elements; or rows to gather words from."""
-    pieced: bool = False
-    vector: bool = False
-    """Pieces are whole vectors of memory."""
-    gathered: bool = False
-    gaps: bool = False
-    """The last word of a row, which does not reach over its end, may be one of fewer elements."""
-
-
-def _walk(source: TensorDesc, piece: int, gather: bool) -> _Walk:
-    sizes, (steps,) = collapse(source.sizes, source.layout)
-    sizes, steps = sizes or (1,), steps or (1,)
-    width, inner = sizes[-1], steps[-1]
-    numbers: dict[str, int | tuple[int, ...]] = {"inner": inner}
-    near = _near(sizes, steps) if gather else None
-    if near is not None:
-        # Rows are walked in the order that they lie in, and have their own numbers.
-        rows, words_a_row = source.element_count // width, -(-width // WORD)
-        order = [*range(near), *range(near + 1, len(sizes) - 1), near]
-        numbers |= {"width": width, "rows": rows, "words_a_row": words_a_row}
-        for name, values in (("walk_sizes", sizes), ("walk_steps", steps), ("row_numbers", packed_strides(sizes[:-1]))):
-            numbers[name] = tuple(values[i] for i in order)
-        return _Walk(rows * words_a_row, piece, len(order), numbers, gathered=True, gaps=width % WORD != 0)
-    pieced = len(sizes) == 1 or width % piece == 0
-    vector = pieced and inner == 1 and all(step % piece == 0 for step in steps[:-1])
-    if pieced:
-        sizes, steps = (*sizes[:-1], -(-width // piece)), (*steps[:-1], piece * inner)
-    numbers |= {"walk_sizes": sizes, "walk_steps": steps}
-    return _Walk(-(-source.element_count // WORD), piece, len(sizes), numbers, pieced, vector)
-
-
-def _near(sizes: tuple[int, ...], steps: tuple[int, ...]) -> int | None:
-    """The dimension whose elements are neighbours in the input, where that is not the last, which has words of its own."""
-    if steps[-1] == 1 or sizes[-1] < WORD:
-        return None
-    return next((i for i, step in enumerate(steps) if step == 1 and sizes[i] >= LEAST_NEAR), None)
-
-
 def _threads(elements: int, target: DeviceTarget, knobs: Any) -> int:
     """As many as there may be, or fewer where that makes too few tiles for the whole device."""
     threads: int = knobs.threads
@@ -166,8 +114,8 @@ def _threads(elements: int, target: DeviceTarget, knobs: Any) -> int:
 
 def _shared_bytes(threads: int) -> int:
     pieces = WORD // LEAST_PIECE
-    sums: int = Scan.shared_bytes(threads)
-    return sums + 4 * (threads + pieces * (threads + WORD // pieces) + 4)
+    total: int = Scan.shared_bytes(threads) + 4 * (threads + pieces * (threads + WORD // pieces) + 4)
+    return total
 
 
 def _way(elements: int, target: DeviceTarget, knobs: Any) -> str:

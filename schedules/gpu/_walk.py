@@ -1,0 +1,62 @@
+"""The walk over a tensor's elements, in their order, by which 32 of them at a time become the bits of a word."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tvmdml.layout import collapse
+from tvmdml.tensors import TensorDesc, packed_strides
+
+WORD = 32
+"""Elements a word."""
+LEAST_PIECE = 4
+"""Fewest elements that a thread reads at once."""
+LEAST_NEAR = 8
+"""Elements side by side for which it pays to gather words."""
+
+
+class Walk(NamedTuple):
+    """How words are made of the input's elements."""
+
+    words: int
+    piece: int
+    """Elements that a thread reads at once."""
+    rank: int
+    numbers: dict[str, int | tuple[int, ...]]
+    """Sizes and steps of what is walked: pieces, where each lies in one row; else elements; or rows to gather words from."""
+    pieced: bool = False
+    vector: bool = False
+    """Pieces are whole vectors of memory."""
+    gathered: bool = False
+    gaps: bool = False
+    """The last word of a row, which does not reach over its end, may be one of fewer elements."""
+
+
+def walk_of(source: TensorDesc, piece: int, gather: bool) -> Walk:
+    """The walk over an input, in pieces of so many elements where they lie in one row; ``gather`` allows to gather words."""
+    sizes, (steps,) = collapse(source.sizes, source.layout)
+    sizes, steps = sizes or (1,), steps or (1,)
+    width, inner = sizes[-1], steps[-1]
+    numbers: dict[str, int | tuple[int, ...]] = {"inner": inner}
+    near = _near(sizes, steps) if gather else None
+    if near is not None:
+        # Rows are walked in the order that they lie in, and have their own numbers.
+        rows, words_a_row = source.element_count // width, -(-width // WORD)
+        order = [*range(near), *range(near + 1, len(sizes) - 1), near]
+        numbers |= {"width": width, "rows": rows, "words_a_row": words_a_row}
+        for name, values in (("walk_sizes", sizes), ("walk_steps", steps), ("row_numbers", packed_strides(sizes[:-1]))):
+            numbers[name] = tuple(values[i] for i in order)
+        return Walk(rows * words_a_row, piece, len(order), numbers, gathered=True, gaps=width % WORD != 0)
+    pieced = len(sizes) == 1 or width % piece == 0
+    vector = pieced and inner == 1 and all(step % piece == 0 for step in steps[:-1])
+    if pieced:
+        sizes, steps = (*sizes[:-1], -(-width // piece)), (*steps[:-1], piece * inner)
+    numbers |= {"walk_sizes": sizes, "walk_steps": steps}
+    return Walk(-(-source.element_count // WORD), piece, len(sizes), numbers, pieced, vector)
+
+
+def _near(sizes: tuple[int, ...], steps: tuple[int, ...]) -> int | None:
+    """The dimension whose elements are neighbours in the input, where that is not the last, which has words of its own."""
+    if steps[-1] == 1 or sizes[-1] < WORD:
+        return None
+    return next((i for i, step in enumerate(steps) if step == 1 and sizes[i] >= LEAST_NEAR), None)
