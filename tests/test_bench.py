@@ -395,7 +395,7 @@ def test_a_wrong_peer_fails_the_row_too(monkeypatch: pytest.MonkeyPatch, one_cas
 
 
 def test_a_defect_is_a_failure_of_its_row(monkeypatch: pytest.MonkeyPatch, one_case: Case) -> None:
-    def broken(task: Task) -> peers.Attempt:
+    def broken(task: Task, target: Target | None) -> peers.Attempt:
         raise AssertionError("a defect")
 
     monkeypatch.setattr(runner, "ours", broken)

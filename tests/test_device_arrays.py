@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +17,10 @@ from hypothesis import strategies as st
 from support import ALL, assert_same_bits, diagonal_desc, random_bits, round_desc, seeded, top_k_desc
 
 import tvmdml
-from tvmdml import DeviceArray, InvalidArgument, TensorDesc, targets
+from tvmdml import DeviceArray, DeviceError, InvalidArgument, TensorDesc, Unsupported, functions, targets
 from tvmdml.targets import Target
 from tvmdml.targets._device import DeviceTarget
+from tvmdml.targets.vulkan import driver
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +83,9 @@ def keys(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 
 
 @given(keys((4, 3, 5)), st.data())
-def test_slices_are_those_of_numpy(key: Any, data: Any) -> None:
+def test_slices_are_those_of_numpy(device: DeviceTarget, key: Any, data: Any) -> None:
     x = np.arange(60, dtype=np.int16).reshape(4, 3, 5)
-    there = tvmdml.asarray(x, "vulkan")[key]
+    there = on(device, x)[key]
     expected = x[key]
     assert there.shape == expected.shape
     assert np.array_equal(there.numpy(), expected)
@@ -92,7 +98,7 @@ def test_slices_are_those_of_numpy(key: Any, data: Any) -> None:
     ("key", "error", "says"),
     [
         (slice(None, None, -1), InvalidArgument, "slices of positive step"),
-        ([0, 1], InvalidArgument, "integers, slices and ..."),
+        ([0, 1], InvalidArgument, "integers, slices and Ellipsis"),
         (None, InvalidArgument, "given NoneType"),
         (True, InvalidArgument, "given bool"),
         (1.0, InvalidArgument, "given float"),
@@ -117,14 +123,20 @@ def test_writing_changes_the_elements_and_nothing_else(device: DeviceTarget) -> 
     assert np.array_equal(there.numpy(), x)
     with pytest.raises(InvalidArgument, match="shape"):
         there.write(np.zeros((6, 5), np.float32))
+    for wrong in ([1, 2], None, 3.0, "text", np.zeros((5, 6), complex)):
+        with pytest.raises(InvalidArgument, match=r"DeviceArray\.write"):
+            there.write(wrong)
+    with pytest.raises(InvalidArgument, match="elements of float32; allowed: types that cast to int8 within their kind"):
+        on(device, np.zeros(3, np.int8)).write(np.zeros(3, np.float32))
 
 
 def test_what_is_no_array_is_refused(device: DeviceTarget) -> None:
-    for wrong in ("text", object(), np.zeros(3, complex), np.zeros(2, "S3"), None, {}):
+    for wrong in ("text", object(), np.zeros(3, complex), np.zeros(2, "S3"), None, {}, [1, [2, 3]], [1 << 70]):
         with pytest.raises(InvalidArgument):
             tvmdml.asarray(wrong, device)
-    with pytest.raises(InvalidArgument, match="target: given 'abacus'"):
-        tvmdml.asarray([1], "abacus")
+    for target, says in (("abacus", "'abacus'"), ([], r"\[\]"), (None, "None"), ("vulkan:" + "9" * 5000, "'vulkan:9")):
+        with pytest.raises(InvalidArgument, match=f"target: given {says}"):
+            tvmdml.asarray([1], target)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="copied"):
         np.array(on(device, [1]), copy=False)
 
@@ -209,7 +221,111 @@ def test_an_array_is_worked_on_where_it_lies_and_nowhere_else(device: DeviceTarg
     with pytest.raises(InvalidArgument, match=f"given an array on {device}; allowed: one on cpu:.*x.numpy.* moves it there"):
         tvmdml.round(there, device="cpu")
     with pytest.raises(InvalidArgument, match=r"out .*given an array on"):
-        tvmdml.round(np.zeros(3, np.float32), out=there)
+        tvmdml.round(np.zeros(3, np.float32), out=there, device="cpu")
+
+
+def test_outputs_say_where_to_work(device: DeviceTarget) -> None:
+    x = np.array([0.6, 1.6, 2.6], np.float32)
+    out = tvmdml.empty(3, device=device)
+    assert tvmdml.round(x, out=out) is out
+    assert out.tolist() == [1, 2, 3]
+    values, indices = tvmdml.empty((2,), device=device), tvmdml.empty([2], dtype="uint32", device=device)
+    tvmdml.top_k(x, 2, out=(values, indices))
+    assert indices.tolist() == [2, 1]
+    identity = tvmdml.empty((2, 2), dtype=np.int16, device=device)
+    tvmdml.diagonal_matrix(sizes=(2, 2), dtype="int16", out=identity)
+    assert identity.tolist() == [[1, 0], [0, 1]]
+
+
+def test_room_can_be_had_anywhere(device: DeviceTarget) -> None:
+    assert isinstance(tvmdml.empty((2, 0)), np.ndarray)
+    there = tvmdml.empty((2, 3), dtype="float16", device=device)
+    assert (there.shape, there.dtype) == ((2, 3), np.float16)
+    for wrong in ((-1,), ("a",), 1.5, (2, 2.5)):
+        with pytest.raises(InvalidArgument, match="empty shape"):
+            tvmdml.empty(wrong, device=device)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="empty dtype"):
+        tvmdml.empty(3, dtype="complex64", device=device)
+    with pytest.raises(DeviceError, match="memory"):
+        tvmdml.empty(1 << 50, dtype="int8", device=device)
+
+
+def test_a_sparse_view_is_packed_before_it_is_moved(device: DeviceTarget) -> None:
+    x = np.zeros((1 << 10, 1 << 16), np.float32)[:, :: 1 << 10]  # of more bytes than a kernel may see
+    x[...] = seeded("sparse").standard_normal(x.shape) * 9
+    assert_same_bits(tvmdml.round(x, device=device.name), np.rint(x))
+
+
+def test_arrays_past_what_a_kernel_may_see_are_refused(device: DeviceTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.zeros((40, 25), np.float32)
+    there = on(device, x)
+    monkeypatch.setattr(device.device, "max_storage_range", 3999)
+    monkeypatch.setattr(functions, "_plans", {})
+    says = f"ELEMENT_WISE_ROUND input_tensor: given 4000 bytes on {device}; allowed: up to 3999, the device's maxStorageBufferRange"
+    for array in (x, there):
+        with pytest.raises(Unsupported, match=says):
+            tvmdml.round(array, device=device.name)
+    with pytest.raises(Unsupported, match=says):
+        tvmdml.compile(round_desc(TensorDesc("float32", (40, 25)), "toward_zero"), device)
+
+
+LOST = """
+import numpy as np, tvmdml
+x = np.arange(10, dtype=np.float32) + 0.5
+there = tvmdml.asarray(x, "vulkan")
+tvmdml.round(there)
+operator = tvmdml.compile(tvmdml.ElementWiseRound(input_tensor=(d := tvmdml.TensorDesc("float32", (10,))), output_tensor=d,
+                                                  rounding_mode="toward_zero"), "vulkan")
+out = tvmdml.empty(10, device="vulkan")
+bound = operator.bind(there, out)
+tvmdml.targets.resolve("vulkan").device.connection.lose("a test")
+for use in (lambda: there.numpy(), lambda: tvmdml.round(there), lambda: operator(there, out), bound):
+    try:
+        use()
+    except tvmdml.DeviceError as error:
+        assert "a test" in str(error), error
+    else:
+        raise AssertionError("what lay on the lost device is lost")
+again = tvmdml.asarray(x, "vulkan")
+for shape in ((10,), (2, 5)):
+    assert (tvmdml.round(x.reshape(shape), device="vulkan") == np.rint(x).reshape(shape)).all()
+assert (tvmdml.round(again).numpy() == np.rint(x)).all()
+out = tvmdml.empty(10, device="vulkan")
+operator(again, out)
+operator.bind(again, out)()
+assert (out.numpy() == np.trunc(x)).all()
+"""
+
+
+def test_a_lost_device_is_opened_again(device: DeviceTarget) -> None:
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_behaves_as_an_array_where_it_can(device: DeviceTarget) -> None:
+    x = np.arange(6, dtype=np.int32).reshape(2, 3)
+    there = on(device, x)
+    assert [row.tolist() for row in there] == x.tolist()
+    with pytest.raises(TypeError):
+        list(there[0, 0])
+    with pytest.raises(TypeError):
+        assert 3 in there
+    assert range(9)[there[1, 2]] == 5
+    assert len({there, there}) == 1
+    for copied in (copy.copy(there), copy.deepcopy(there)):
+        there[0].write(x[1])
+        assert copied.tolist() == x.tolist()
+        there.write(x)
+    with pytest.raises(TypeError, match=r"cannot be pickled: send x\.numpy\(\)"):
+        pickle.dumps(there)
+    assert there.view("float32").numpy().view("i4").tolist() == x.tolist()
+    with pytest.raises(InvalidArgument, match="types of 4 bytes"):
+        there.view("int64")
+    bools = on(device, np.array([True, False]))
+    assert tvmdml.nonzero_coordinates(bools).tolist() == [[0]]
+    with pytest.raises(InvalidArgument, match=r"x\.view\(numpy\.uint8\)"):
+        tvmdml.top_k(bools, 1)
+    assert tvmdml.top_k(bools.view(np.uint8), 1).indices.tolist() == [0]
 
 
 # -- Compiled operators -------------------------------------------------------------------------------------------
@@ -271,6 +387,9 @@ def test_devices_are_found_by_number_and_by_name(device: DeviceTarget) -> None:
     name = device.info.name.lower()  # type: ignore[attr-defined]
     for text in ("vulkan", device.name, f"vulkan:{name}", f"VULKAN:{name[:4]}"):
         assert targets.resolve(text) == device
+    with pytest.MonkeyPatch.context() as patch:  # a number may be a part of a name
+        patch.setattr(driver, "devices", lambda: (replace(device.info, name="Some GPU 4090"),))  # type: ignore[attr-defined]
+        assert targets._resolved.__wrapped__("vulkan:4090").name == device.name
     for text in ("vulkan:99", "vulkan:no such device"):
         with pytest.raises(InvalidArgument, match=f"allowed: {device.name}"):
             targets.resolve(text)

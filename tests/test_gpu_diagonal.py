@@ -25,6 +25,7 @@ from tvmdml.schedules import gpu
 import tvmdml
 from tvmdml import DiagonalMatrix, TensorDataType, TensorDesc, knobs
 from tvmdml.targets import Target
+from tvmdml.tensors import packed_strides
 
 # Elements are moved as bits: one type of each size.
 TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
@@ -42,6 +43,16 @@ inputs = pytest.mark.parametrize("has_input", [False, True], ids=["zeros", "inpu
 def groups(request: pytest.FixtureRequest) -> Iterator[None]:
     with knobs.using(diagonal_matrix={"most_groups": request.param, "threads": 64}):
         yield
+
+
+# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
+NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
+
+
+@pytest.fixture(params=NUMBERS.values(), ids=NUMBERS)
+def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in request.param.items():
+        monkeypatch.setattr(gpu, name, value)
 
 
 def agrees(
@@ -128,11 +139,33 @@ def test_every_rank_agrees(vulkan: Target, rank: int) -> None:
     agrees(vulkan, TensorDataType.FLOAT32, sizes, True, ("padded", "shuffled"))
 
 
-@pytest.mark.parametrize("layouts", [("packed", "packed"), ("padded", "shuffled"), ("transposed", "packed")], ids=str)
-def test_offsets_of_64_bits(vulkan: Target, layouts: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_NARROW", 1)
-    for sizes in ((40, 64), (3, 21, 37)):
-        agrees(vulkan, TensorDataType.FLOAT16, sizes, True, layouts)
+@pytest.mark.usefixtures("numbers")
+@inputs
+@pytest.mark.parametrize("data_type", ALL, ids=str)
+def test_numbers_of_every_kind_agree(vulkan: Target, data_type: TensorDataType, has_input: bool) -> None:
+    values = (-1, 5, -3) if data_type.is_signed or data_type.is_float else (int(np.iinfo(data_type.tvm).max), 5, 200)
+    cases = ((40, 64), "packed", "packed"), ((3, 21, 37), "packed", "packed"), ((21, 37), "transposed", "packed")
+    for sizes, *layouts in (*cases, ((2, 3, 9, 10), "padded", "shuffled")):
+        x = Placed.holding(random_bits(seeded(sizes), data_type, sizes), layouts[0])
+        for value, band in zip(values, ((0, 1), (-3, 70), (3, -2)), strict=True):
+            assert_agrees(diagonal_desc(x.desc, value, *band, has_input, layouts[1]), vulkan, x.array if has_input else None)
+
+
+@pytest.mark.usefixtures("numbers")
+@pytest.mark.parametrize("rank", [rank for rank in SIZES if rank > 1])
+def test_numbers_of_every_kind_agree_in_every_rank(vulkan: Target, rank: int) -> None:
+    x = Placed.holding(random_bits(seeded(rank), TensorDataType.INT8, SIZES[rank]), "padded")
+    for has_input in (True, False):
+        assert_agrees(diagonal_desc(x.desc, -7, 0, 2, has_input, "shuffled"), vulkan, x.array if has_input else None)
+
+
+@pytest.mark.parametrize("sizes", [(1, 5), (5, 1), (2, 1, 20), (1, 1, 1), (20, 1, 3, 1)], ids=str)
+def test_a_step_that_is_never_taken_may_have_any_size(vulkan: Target, sizes: tuple[int, ...]) -> None:
+    x = random_bits(seeded(sizes), TensorDataType.FLOAT32, sizes)
+    steps = tuple((1 << 32) - 1 if size == 1 else step for size, step in zip(sizes, packed_strides(sizes), strict=True))
+    desc = TensorDesc("float32", sizes, steps)
+    assert dict(vulkan.kernel(diagonal_desc(desc, 7, 0, 1)).parameters)["counted in"] == "int32"
+    assert_agrees(diagonal_desc(desc, 7, 0, 1), vulkan, x)
 
 
 def test_a_single_diagonal_agrees(vulkan: Target) -> None:

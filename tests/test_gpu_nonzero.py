@@ -22,6 +22,7 @@ from support import (
     special_values,
 )
 from tvmdml.schedules import gpu
+from tvmdml.schedules.gpu import nonzero_coordinates
 
 import tvmdml
 from tvmdml import NonzeroCoordinates, TensorDataType, TensorDesc, knobs
@@ -49,6 +50,16 @@ def way(request: pytest.FixtureRequest, vulkan: Target) -> Iterator[Target]:
     """The device, while the knobs of a way are in force."""
     with knobs.using(nonzero_coordinates=WAYS[request.param]):
         yield vulkan
+
+
+# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
+NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
+
+
+@pytest.fixture(params=NUMBERS.values(), ids=NUMBERS)
+def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in request.param.items():
+        monkeypatch.setattr(gpu, name, value)
 
 
 def ways(*names: str) -> pytest.MarkDecorator:
@@ -165,14 +176,28 @@ def test_leading_coordinates_that_a_row_need_not_hold(way: Target, columns: int)
         check(x, way, columns=columns)
 
 
+@pytest.mark.usefixtures("numbers")
 @ways("alone, many tiles", "scan, many tiles", "scan in three", "lookback, many tiles")
-def test_offsets_of_64_bits(way: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_NARROW", 1)
-    for shape in ((4100,), (40, 70)):
+def test_numbers_of_every_kind_agree(way: Target) -> None:
+    for shape in ((4100,), (40, 70), (70, 40, 3)):
         for layout in ("packed", "padded", "transposed"):
             x = Placed.holding(sparse(seeded(shape), TensorDataType.FLOAT32, shape, 0.3), layout)
-            assert dict(way.kernel(nonzero_desc(x.desc)).parameters)["counted in"] == "int64"
             assert_agrees(nonzero_desc(x.desc, layout="padded"), way, x.array)
+
+
+@pytest.mark.usefixtures("numbers")
+@ways("scan, many tiles")
+@pytest.mark.parametrize("data_type", ALL, ids=lambda t: t.tvm)
+def test_numbers_of_every_kind_agree_for_every_type(way: Target, data_type: TensorDataType) -> None:
+    for shape, layout in (((2051,), "packed"), ((9, 70), "transposed"), ((5, 9, 35), "padded")):
+        check(sparse(seeded(shape), data_type, shape, 0.3), way, layout, index="uint64")
+
+
+@pytest.mark.usefixtures("numbers")
+@ways("alone", "scan")
+@pytest.mark.parametrize("rank", SIZES)
+def test_numbers_of_every_kind_agree_in_every_rank(way: Target, rank: int) -> None:
+    check(sparse(seeded(rank), TensorDataType.FLOAT16, SIZES[rank], 0.3), way, "shuffled")
 
 
 def test_zeros_of_both_signs_are_zero_and_everything_else_is_not(vulkan: Target) -> None:
@@ -202,13 +227,14 @@ def waiting(vulkan: Target, monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
     return vulkan
 
 
-def kernel(elements: int, target: Target) -> Kernel:
+def kernel(elements: int, target: DeviceTarget) -> Kernel:
+    """What the schedule decides, on a device that such arrays fit on."""
     desc = NonzeroCoordinates(
         input_tensor=TensorDesc("float32", (elements,)),
         output_count_tensor=TensorDesc("uint32", (1,)),
         output_coordinates_tensor=TensorDesc("uint32", (elements, 1)),
     )
-    return target.kernel(desc)
+    return nonzero_coordinates.kernel(desc, target, False)
 
 
 def test_the_way_goes_by_the_size_and_the_device(waiting: DeviceTarget, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,16 @@ def groups(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
+NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
+
+
+@pytest.fixture(params=NUMBERS.values(), ids=NUMBERS)
+def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in request.param.items():
+        monkeypatch.setattr(gpu, name, value)
+
+
 def agrees(target: Target, mode: RoundingMode, values: Array, layout_in: str = "packed", layout_out: str = "packed") -> None:
     x = Placed.holding(values, layout_in)
     assert_agrees(round_desc(x.desc, mode, layout_out), target, x.array)
@@ -115,11 +125,34 @@ def test_in_place_gives_the_same(vulkan: Target, data_type: TensorDataType, mode
     x.assert_nothing_else_was_written()
 
 
-@pytest.mark.parametrize("layouts", [("packed", "packed"), ("padded", "shuffled"), ("transposed", "packed")], ids=str)
-def test_offsets_of_64_bits(vulkan: Target, layouts: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_NARROW", 1)
-    for sizes in ((40, 64), SIZES[8]):
-        agrees(vulkan, RoundingMode.TOWARD_ZERO, mixture(seeded(sizes), TensorDataType.FLOAT32, sizes), *layouts)
+@pytest.mark.usefixtures("numbers")
+@pytest.mark.parametrize(
+    "layouts", [("packed", "packed"), ("padded", "padded"), ("padded", "shuffled"), ("transposed", "packed")], ids=str
+)
+@modes
+@types
+def test_numbers_of_every_kind_agree(
+    vulkan: Target, data_type: TensorDataType, mode: RoundingMode, layouts: tuple[str, str]
+) -> None:
+    for sizes in ((40, 64), (333,), (3, 9, 34)):
+        agrees(vulkan, mode, mixture(seeded(sizes), data_type, sizes), *layouts)
+
+
+@pytest.mark.usefixtures("numbers")
+@pytest.mark.parametrize("rank", SIZES)
+def test_numbers_of_every_kind_agree_in_every_rank(vulkan: Target, rank: int) -> None:
+    agrees(vulkan, RoundingMode.TOWARD_ZERO, mixture(seeded(rank), TensorDataType.FLOAT16, SIZES[rank]), "padded", "shuffled")
+
+
+@pytest.mark.usefixtures("numbers")
+@types
+def test_numbers_of_every_kind_agree_in_place(vulkan: Target, data_type: TensorDataType) -> None:
+    for layout in ("packed", "transposed", "padded"):
+        values = mixture(seeded(data_type), data_type, (21, 37))
+        x = Placed.holding(values, layout)
+        desc = round_desc(x.desc, "toward_zero", layout)
+        ready(desc, vulkan)(x.array, x.array)
+        assert_same_bits(x.array, reference(desc, values)[0], any_nan=True)
 
 
 def test_arrays_on_the_device_are_rounded_there(vulkan: Target) -> None:

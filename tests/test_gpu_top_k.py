@@ -30,6 +30,7 @@ from tvmdml import AxisDirection, TensorDataType, TensorDesc, errors, knobs, tar
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets.vulkan import VulkanTarget
 from tvmdml.targets.vulkan.lower import lower
+from tvmdml.tensors import packed_strides
 
 # Small rooms and short loops: edges come up in short rows, and a driver compiles less.
 SMALL: dict[str, Any] = {
@@ -230,15 +231,33 @@ def test_positions_of_64_bits_agree(gpu: VulkanTarget, way: str) -> None:
     _agree(gpu, way, mixture(seeded("index"), FLOAT32, (5, 130)), 1, 9, index="uint64")
 
 
+# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
+NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
+
+
+@pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
 @pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
-def test_large_offsets_are_counted_in_64_bits(gpu: VulkanTarget, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmdml.schedules.gpu._NARROW", 1)
+def test_numbers_of_every_kind_agree(gpu: VulkanTarget, way: str, numbers: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in numbers.items():
+        monkeypatch.setattr(f"tvmdml.schedules.gpu.{name}", value)
     data_type = TensorDataType.UINT8 if way == "sort" else FLOAT32
     x = mixture(seeded("wide"), data_type, (3, 300))
     desc = top_k_desc(TensorDesc(data_type, x.shape), 1, 20, "decreasing")
-    assert dict(gpu.kernel(desc).parameters)["counted in"] == "int64"
+    kernel = gpu.kernel(desc)
+    assert (dict(kernel.parameters)["counted in"] == "int64") == ("_NARROW" in numbers)
+    assert kernel.scalars == () or "_PUSH_BYTES" not in numbers
     assert_agrees(desc, gpu, x)
     _agree(gpu, way, np.ascontiguousarray(x.T), 0, 20)
+
+
+@pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
+def test_a_step_that_is_never_taken_may_have_any_size(gpu: VulkanTarget, way: str) -> None:
+    for sizes, axis in (((70, 1), 1), ((1, 70), 0), ((300, 1, 3), 0), ((1, 1), 1)):
+        x = mixture(seeded(sizes), FLOAT32, sizes)
+        steps = tuple((1 << 32) - 1 if size == 1 else step for size, step in zip(sizes, packed_strides(sizes), strict=True))
+        desc = top_k_desc(TensorDesc(FLOAT32, sizes, steps), axis, 1, "decreasing")
+        assert dict(gpu.kernel(desc).parameters)["counted in"] == "int32"
+        assert_agrees(desc, gpu, x)
 
 
 # -- What a device says -------------------------------------------------------------------------------------------------
@@ -268,7 +287,7 @@ def test_the_least_device_agrees(gpu: VulkanTarget, way: str) -> None:
 
 def test_a_device_without_64_bit_integers_refuses_what_takes_them(gpu: VulkanTarget) -> None:
     desc = top_k_desc(TensorDesc("int64", (3, 900)), 1, 5, "decreasing")
-    with pytest.raises(errors.Unsupported, match=r"input_tensor: given elements of 64 bits on vulkan:\d+; allowed: .* 64-bit"):
+    with pytest.raises(errors.Unsupported, match=r"input_tensor: given int64 on vulkan:\d+; allowed: .* lacks shaderInt64"):
         _least(gpu, int64=False).kernel(desc)
 
 

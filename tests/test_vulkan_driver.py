@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import os
@@ -19,7 +20,7 @@ import pytest
 from support import at_once
 
 from tvmdml.errors import DeviceError
-from tvmdml.targets.vulkan import commands, driver, loader, pipeline_cache
+from tvmdml.targets.vulkan import commands, driver, loader, pipeline_cache, structures
 from tvmdml.targets.vulkan.driver import Device, Memory, Pipeline
 from tvmdml.targets.vulkan.memory import SMALL
 
@@ -209,7 +210,9 @@ def test_without_the_loader_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(loader, "_LIBRARIES", ("libvulkan-that-is-not-here.so.1",))
     monkeypatch.setattr(loader, "_instance", None)
     monkeypatch.setattr(driver, "_found", ())
-    with pytest.raises(DeviceError, match=r"libvulkan-that-is-not-here.so.1 is not here: .*mesa-vulkan-drivers"):
+    with pytest.raises(
+        DeviceError, match=r"libvulkan-that-is-not-here.so.1 is not here: .*libvulkan1.*GPU vendor.*mesa-vulkan-drivers"
+    ):
         driver.devices()
 
 
@@ -223,7 +226,11 @@ for attempt in range(2):
 """
     said = program(code, VK_ICD_FILENAMES="/nonexistent.json", VK_DRIVER_FILES="/nonexistent.json").splitlines()
     assert len(said) == 2
-    assert all("found no driver that works" in line and "mesa-vulkan-drivers" in line for line in said)
+    for line in said:
+        assert "found no driver that works" in line
+        assert "your GPU vendor's driver, or Mesa's" in line
+        assert "VK_DRIVER_FILES is set to '/nonexistent.json'. VK_ICD_FILENAMES is set to '/nonexistent.json'." in line
+        assert "VK_LOADER_DRIVERS" not in line
 
 
 # Memory and order
@@ -421,10 +428,11 @@ def test_bindings_keep_the_limits(device: Device, monkeypatch: pytest.MonkeyPatc
     memory = device.allocate(4096)
     with pytest.raises(DeviceError, match="offset of a binding: given 2; allowed: multiples of"):
         run_bound(device, (memory, 2, 4))
-    with pytest.raises(DeviceError, match="bytes of a binding: given 0; allowed: 1 to"):
+    with pytest.raises(DeviceError, match="bytes of a binding: given 0; allowed: 1 or more"):
         run_bound(device, (memory, 0, 0))
     monkeypatch.setattr(device, "max_storage_range", 2048)
-    with pytest.raises(DeviceError, match=r"bytes of a binding: given 2052; .*maxStorageBufferRange.*smaller parts"):
+    said = r"an array of 2052 bytes; allowed: up to 2048 \(the device's maxStorageBufferRange\)\. Work in smaller parts\."
+    with pytest.raises(DeviceError, match=said):
         run_bound(device, (memory, 0, 2052))
 
 
@@ -444,6 +452,16 @@ def test_a_shader_that_is_none(device: Device) -> None:
         device.dispatch(pipeline(device), [(memory, 0, 4)], scale(1), (1, 1, 1))
     with pytest.raises(DeviceError, match="groups: given"):
         device.dispatch(pipeline(device), [(memory, 0, 4)] * 2, scale(1), (1, -1, 1))
+
+
+def test_a_pipeline_of_another_device_is_refused(device: Device) -> None:
+    foreign = pipeline(driver.open_device(0, staging=device.unified))
+    assert foreign.device is not device
+    memory = device.allocate(4)
+    step = (foreign, [(memory, 0, 4)] * 2, scale(1), (1, 1, 1))
+    for attempt in (lambda: device.dispatch(*step), lambda: device.prepare([step])):
+        with pytest.raises(DeviceError, match="pipeline: given another device's; allowed: this device's own"):
+            attempt()
 
 
 def test_equal_shaders_are_one_pipeline(device: Device) -> None:
@@ -504,6 +522,23 @@ def test_prepared_dispatches_run_again_and_again(device: Device) -> None:
     del prepared, y
     np.testing.assert_array_equal(fetched(device, x), expected)
     device.wait()
+
+
+@pytest.mark.parametrize("runs", [0, 1])
+def test_prepared_dispatches_that_are_dropped_do_not_pile_up(device: Device, runs: int) -> None:
+    x = placed(device, counted(10))
+    step = (pipeline(device), [(x, 0, 40), (x, 0, 40)], scale(10, 1, 1), (1, 1, 1))
+    most = 0
+    for _ in range(2000):
+        prepared = device.prepare([step])
+        for _ in range(runs):
+            prepared.run()
+        del prepared
+        most = max(most, len(device.dropped_prepared))
+    assert most <= 2 * commands.BATCH * (commands.RING + 1) * runs + 64
+    np.testing.assert_array_equal(fetched(device, x), counted(10) + np.uint32(2000 * runs))
+    device.wait()
+    assert not device.dropped_prepared
 
 
 def test_descriptor_sets_are_bounded_and_never_mixed_up(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -618,7 +653,8 @@ def test_a_wait_can_be_interrupted(device: Device) -> None:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
 def test_interrupts_lose_no_work_but_what_they_interrupt(device: Device) -> None:
     x, y = placed(device, np.zeros(100, np.uint32)), device.allocate(400)
-    finished = interrupted = 0
+    finished = 0
+    interrupts: list[KeyboardInterrupt] = []  # kept, and with them what their frames hold
     armed = False
 
     def interrupt(*_: object) -> None:
@@ -640,16 +676,58 @@ def test_interrupts_lose_no_work_but_what_they_interrupt(device: Device) -> None
                 device.allocate(4)
                 if finished % 7 == 0:
                     device.wait()
-            except KeyboardInterrupt:
-                interrupted += 1
+            except KeyboardInterrupt as error:
+                interrupts.append(error)
             armed = False
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     values = fetched(device, x)
-    assert interrupted
+    assert interrupts
     assert (values == values[0]).all()
-    assert finished <= values[0] <= finished + interrupted
+    assert finished <= values[0] <= finished + len(interrupts)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
+def test_interrupts_leave_a_device_that_can_be_closed(own: Device) -> None:
+    interrupts: list[KeyboardInterrupt] = []
+    armed = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
+
+    x = placed(own, counted(10))
+    got = bytearray(40)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    deadline = time.monotonic() + 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0003)
+        while time.monotonic() < deadline:
+            try:
+                armed = True
+                for _ in range(1000):
+                    own.download(x, 0, got)
+            except KeyboardInterrupt as error:
+                interrupts.append(error)
+            armed = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupts
+    assert own.queue.users.count == 0
+    assert own.close()
+
+
+def test_a_device_is_not_closed_while_somebody_uses_it(own: Device) -> None:
+    with own.queue.users.join(), own.queue.users.join():
+        assert own.queue.users.count == 2
+        assert not own.close()
+        assert not own.connection.closed
+    assert own.queue.users.count == 0
+    assert own.close()
 
 
 def test_a_command_is_not_recorded_within_another(device: Device) -> None:
@@ -793,13 +871,35 @@ def test_a_lost_device_says_so_and_the_next_one_works(own: Device, monkeypatch: 
     ):
         with pytest.raises(DeviceError, match="VK_ERROR_DEVICE_LOST"):
             late()
+    assert own.lost
     again = driver.open_device(0)
     assert again is not own
+    assert not again.lost
     with pytest.raises(DeviceError, match="VK_ERROR_DEVICE_LOST"):
         again.upload(x, 0, b"abc")
     y = placed(again, counted(1000))
     run(again, y, y, 2)
     np.testing.assert_array_equal(fetched(again, y), counted(1000) * 2)
+
+
+def test_a_pipeline_of_a_lost_device_is_refused(own: Device) -> None:
+    old = pipeline(own)
+    assert old.device is own
+    own.connection.lose("it is gone")
+    again = driver.open_device(0)
+    x = placed(again, counted(10))
+    step = (old, [(x, 0, 40), (x, 0, 40)], scale(10), (1, 1, 1))
+    for attempt in (lambda: again.dispatch(*step), lambda: again.prepare([step])):
+        with pytest.raises(DeviceError, match="the pipeline is of a device that was lost or closed; make it anew on this one"):
+            attempt()
+    run(again, x, x, 2)
+    np.testing.assert_array_equal(fetched(again, x), counted(10) * 2)
+
+
+def test_a_closed_device_says_that_it_is_lost(own: Device) -> None:
+    assert not own.lost
+    assert own.close()
+    assert own.lost
 
 
 def test_who_waits_for_a_lost_device_does_not_wait_forever(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -902,8 +1002,7 @@ def test_compiled_pipelines_are_kept_and_nothing_else_is_believed(
 # Khronos's validation layer
 
 VALIDATED = """
-import atexit
-from tvmdml.targets.vulkan import structures
+import atexit, contextlib, io
 atexit.unregister(driver._at_exit)
 atexit.register(lambda: print(driver.validation_messages))  # after all is closed: what was left behind is named then
 atexit.register(driver._at_exit)
@@ -944,9 +1043,28 @@ for staging in (False, True):
         pipeline(device, salt)
     run(device, x, y)
 assert not driver.validation_messages, driver.validation_messages
-device.connection.destroy("Buffer", device.connection.create("Buffer", structures.VkBufferCreateInfo(size=16)))
-assert "VkBufferCreateInfo" in driver.validation_messages.pop()  # it does listen
+with contextlib.redirect_stderr(io.StringIO()) as shown:
+    device.connection.destroy("Buffer", device.connection.create("Buffer", structures.VkBufferCreateInfo(size=16)))
+said = driver.validation_messages.pop()
+assert "VkBufferCreateInfo" in said  # it does listen
+assert shown.getvalue() == f"tvmdml: Vulkan validation: {said}\\n", shown.getvalue()
 """
+
+
+def test_each_validation_message_is_shown_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "validation_messages", [])
+    monkeypatch.setattr(loader, "_shown", set())
+
+    def say(text: bytes) -> None:
+        data = structures.VkDebugUtilsMessengerCallbackDataEXT(pMessage=text)
+        assert loader._take_message(0, 0, ctypes.addressof(data), 0) == 0
+
+    for text in (b"one", b"two", b"one"):
+        say(text)
+    monkeypatch.setattr(sys, "stderr", None)
+    say(b"three")
+    assert loader.validation_messages == ["one", "two", "one", "three"]
+    assert capsys.readouterr().err == "tvmdml: Vulkan validation: one\ntvmdml: Vulkan validation: two\n"
 
 
 @pytest.mark.parametrize("enables", ["", "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"])

@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 # The names that are not an operator's, by the module that has them. Operators offer their own.
 _MODULES = {
     "compiler": ("CompiledOperator", "compile"),
-    "device_arrays": ("DeviceArray", "asarray"),
+    "device_arrays": ("DeviceArray", "asarray", "empty"),
     "enums": ("AxisDirection", "FeatureLevel", "RoundingMode", "TensorFlags"),
     "errors": ("CompileError", "DeviceError", "InvalidArgument", "ModelError", "TvmdmlError", "Unsupported"),
     "operators": ("Operator",),

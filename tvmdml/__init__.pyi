@@ -4,6 +4,7 @@ from tvmdml.compiler import CompiledOperator as CompiledOperator
 from tvmdml.compiler import compile as compile
 from tvmdml.device_arrays import DeviceArray as DeviceArray
 from tvmdml.device_arrays import asarray as asarray
+from tvmdml.device_arrays import empty as empty
 from tvmdml.enums import AxisDirection as AxisDirection
 from tvmdml.enums import FeatureLevel as FeatureLevel
 from tvmdml.enums import RoundingMode as RoundingMode

@@ -161,7 +161,7 @@ def run(
 
 
 def _find_adapter(part: str) -> str:
-    rows = _device_rows()
+    rows = [row for row in _device_rows() if row["device"] != "none"]
     for row in rows:
         if part.lower() in f"{row['device']} {row['target']}".lower():
             return str(row["target"])
@@ -264,7 +264,7 @@ def info(as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {
             "kernel": f"{entry.manifest.get('operator')}/{entry.manifest.get('kernel')}",
-            "target": str(entry.manifest.get("target")),
+            "target": str(entry.manifest.get("target")),  # a device's says all that it can do
             "size": entry.size,
             "last used": datetime.fromtimestamp(entry.used).isoformat(" ", "seconds"),
         }
@@ -274,8 +274,17 @@ def info(as_json: bool) -> None:
         _print_json({"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries), "kernels": rows})
         return
     if rows:
-        _table(("kernel", "target", "size", "last used"), [{**row, "size": _shown_bytes(row["size"])} for row in rows])
+        shown = [{**row, "size": _shown_bytes(row["size"]), "target": _shown_target(row["target"])} for row in rows]
+        _table(("kernel", "target", "size", "last used"), shown)
     click.echo(f"{len(rows)} kernels, {_shown_bytes(total)} of at most {_shown_bytes(store.limit)}, in {store.root}")
+
+
+def _shown_target(target: str) -> str:
+    """A target's name; of one that is a list of features, the first word and a mark for the rest."""
+    import zlib
+
+    kind, space, features = target.partition(" ")
+    return f"{kind} #{zlib.crc32(features.encode()):08x}" if space else kind
 
 
 @cache.command()
@@ -462,7 +471,8 @@ def bench(
     """Measure the operators beside NumPy, PyTorch, ONNX Runtime and TVM's own, and against their goals.
 
     A ratio is the best peer's time over tvmdml's. Outputs are checked first: the exit code is 1 if any is wrong. Ctrl-C keeps
-    what was measured.
+    what was measured. With a --device, tvmdml runs there, on arrays that lie there; the peers stay on the CPU, there are no
+    goals, and the limit is the device's own copy.
     """
     from tvmdml.bench import command
 
@@ -481,7 +491,9 @@ def _table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # a name that is cut cannot be copied
     for row in rows:
         table.add_row(*(str(row[column]) for column in columns))
     Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False).print(table)

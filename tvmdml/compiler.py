@@ -127,12 +127,13 @@ def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
     Raises:
         InvalidArgument, Unsupported: the descriptor breaks the operator's contract.
         CompileError: the kernel does not compile.
+        DeviceError: there is no such device here.
     """
     if not isinstance(desc, Operator):  # an untyped caller's mistake deserves an answer too
         allowed = "an operator descriptor, such as tvmdml.TopK1(…)"
         raise InvalidArgument(message("compile desc", type(desc).__name__, allowed))
     desc.validate(FeatureLevel.of(feature_level))
-    return CompiledOperator(desc, target if isinstance(target, Target) else targets.resolve(target))
+    return CompiledOperator(desc, targets.resolve(target))
 
 
 class CompiledOperator:

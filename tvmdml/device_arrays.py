@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -45,10 +45,13 @@ class Flags(NamedTuple):
 
 
 class DeviceArray:
-    """An array on a device: ``tvmdml.asarray(x, device="vulkan:0")`` makes one, and functions return them for them.
+    """An array on a device: ``asarray`` and ``empty`` make one, and functions given one return one.
 
-    It has NumPy's ``shape``, ``dtype`` and ``strides``; ``numpy()`` copies it back, and slices share its memory, which is given
-    back when the last of them is dropped. Work on it is done in the order it was asked for; only reading it waits.
+    It has NumPy's ``shape``, ``dtype`` and ``strides``; ``numpy()`` copies it back. Slices share its memory, which is given back
+    when the array and all its slices are dropped. Work is done in the order it was asked for, and reading waits for it.
+
+    A slice that does not begin on a multiple of the device's alignment is copied, on the device, for each call. Slices with gaps
+    between their elements are moved whole: threads must not write to interleaved ones at the same time. ``==`` is identity.
     """
 
     __slots__ = ("__weakref__", "dtype", "memory", "offset", "shape", "strides", "target")
@@ -62,7 +65,7 @@ class DeviceArray:
         dtype: np.dtype[Any],
         strides: tuple[int, ...] | None = None,
     ) -> None:
-        """Not for callers: ``asarray`` and functions make them."""
+        """Not for callers: ``asarray``, ``empty`` and functions make them."""
         self.target = target
         self.memory = memory
         self.offset = offset
@@ -72,10 +75,10 @@ class DeviceArray:
 
     @classmethod
     def empty(cls, target: Target, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-        """A new packed array that holds anything.
+        """Not for callers, who have ``tvmdml.empty``: a packed array whose content is undefined.
 
         Raises:
-            DeviceError: the device has not so much memory.
+            DeviceError: the device has not enough memory.
         """
         dtype = np.dtype(dtype)
         memory = _device(target).allocate(max(math.prod(shape) * dtype.itemsize, 1))
@@ -83,7 +86,7 @@ class DeviceArray:
 
     @classmethod
     def of(cls, target: Target, array: NumpyArray) -> DeviceArray:
-        """A packed copy of a NumPy array."""
+        """Not for callers, who have ``tvmdml.asarray``: a packed copy of a NumPy array."""
         found = cls.empty(target, array.shape, array.dtype.newbyteorder("="))
         found.write(array)
         return found
@@ -117,7 +120,7 @@ class DeviceArray:
 
     @property
     def span(self) -> int:
-        """Bytes from the first element to the end of the last."""
+        """Bytes from the first element to the end of the last, with the gaps between them."""
         if not self.size:
             return 0
         return sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)) + self.itemsize
@@ -184,20 +187,66 @@ class DeviceArray:
         """The only element's truth."""
         return bool(self.item())
 
+    def __index__(self) -> int:
+        """The only element, of an integer type."""
+        return operator.index(self.numpy().reshape(())[()])
+
+    def __iter__(self) -> Iterator[DeviceArray]:
+        """Slices along the first dimension."""
+        return (self[i] for i in range(len(self)))
+
+    __contains__ = None  # what is equal is a question for NumPy
+    __hash__ = object.__hash__
+
+    def __copy__(self) -> DeviceArray:
+        """As NumPy's, a copy has memory of its own."""
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> DeviceArray:
+        """As NumPy's, a copy has memory of its own."""
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        """No other process reaches a device's memory."""
+        raise TypeError("a DeviceArray cannot be pickled: send x.numpy(), and have tvmdml.asarray move it to a device there")
+
+    def view(self, dtype: Any) -> DeviceArray:
+        """The same bits as elements of another type of the same size.
+
+        Raises:
+            InvalidArgument: its size is another.
+        """
+        kind = np.dtype(dtype)
+        if kind.itemsize != self.itemsize:
+            raise InvalidArgument(message("DeviceArray.view", f"{kind}", f"types of {self.itemsize} bytes, as {self.dtype} has"))
+        return DeviceArray(self.target, self.memory, self.offset, self.shape, kind, self.strides)
+
     def copy(self) -> DeviceArray:
         """A packed copy on the same device."""
         found = DeviceArray.empty(self.target, self.shape, self.dtype)
         found.write(self)
         return found
 
-    def write(self, source: DeviceArray | NumpyArray) -> None:
-        """Take over the elements of an array of the same shape, in this array's type.
+    def write(self, source: Any) -> None:
+        """Take over the elements of an array of the same shape, cast to this array's type within its kind (int64 to int32).
 
-        Between packed arrays of one device, of one type, nothing leaves the device.
+        Between packed arrays of one device, of one type, nothing leaves the device. An array with gaps is read, changed and written
+        back: what others write into the gaps meanwhile is lost.
+
+        Args:
+            source: a DeviceArray, NumPy's, PyTorch's, or any that speaks DLPack.
 
         Raises:
-            InvalidArgument: the shapes differ.
+            InvalidArgument: it is no array, or of another shape or kind of type.
         """
+        from tvmdml import arrays
+
+        source = arrays.view(source, "DeviceArray.write source")
+        if not np.can_cast(source.dtype, self.dtype, "same_kind"):
+            allowed = f"types that cast to {self.dtype} within their kind"
+            raise InvalidArgument(
+                message("DeviceArray.write", f"elements of {source.dtype}", allowed, "Convert them with astype first.")
+            )
         if tuple(source.shape) != self.shape:
             raise InvalidArgument(message("DeviceArray.write", f"shape {tuple(source.shape)}", str(self.shape)))
         if not self.size:
@@ -209,7 +258,7 @@ class DeviceArray:
                 return
             source = source.numpy()
         if self._packed:
-            ready = np.ascontiguousarray(source, dtype=self.dtype)
+            ready = np.ascontiguousarray(source.astype(self.dtype, copy=False))
             device.upload(self.memory, self.offset, ready.reshape(-1).view(np.uint8))
             return
         held = np.empty(self.span, np.uint8)  # what lies between the elements stays as it is
@@ -233,6 +282,7 @@ class DeviceArray:
         for one, size, step in zip(keys, self.shape, self.strides, strict=True):
             if isinstance(one, slice):
                 begin, end, by = one.indices(size)
+                by = by if by <= 0 else min(by, max(size, 1))
                 if by <= 0:
                     raise InvalidArgument(
                         message("DeviceArray index", str(one), "slices of positive step", "x.numpy() has the rest.")
@@ -263,7 +313,7 @@ class DeviceArray:
                         raise TypeError
                     found.append(operator.index(key))
                 except TypeError:
-                    allowed = "integers, slices and ..."
+                    allowed = "integers, slices and Ellipsis"
                     raise InvalidArgument(
                         message("DeviceArray index", type(key).__name__, allowed, "x.numpy() has the rest.")
                     ) from None
@@ -295,6 +345,10 @@ def _device(target: Target) -> Device:
     return device
 
 
+@overload
+def asarray(array: Any, device: Literal["cpu"] = "cpu") -> NumpyArray: ...
+@overload
+def asarray(array: Any, device: str | Target) -> Any: ...
 def asarray(array: Any, device: str | Target = "cpu") -> Any:
     """An array on a device: a ``DeviceArray``, or on the CPU a NumPy array.
 
@@ -306,18 +360,50 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
         A packed copy of the array, or the array itself where it already is there.
 
     Raises:
-        InvalidArgument: it is no array, or its data type is none of DirectML's.
-        DeviceError: there is no such device, or it has not so much memory.
+        InvalidArgument: it is no array, its data type is none of DirectML's, or no device has that name.
+        DeviceError: Vulkan is not usable here, or the device has not enough memory.
     """
     from tvmdml import arrays, targets
     from tvmdml.tensors import TensorDataType
 
-    target = device if isinstance(device, targets.Target) else targets.resolve(device)
+    target = targets.resolve(device)
     if isinstance(array, DeviceArray):
         return array if array.target == target else target.asarray(array.numpy())
     if isinstance(array, (list, tuple, int, float, bool)):
-        array = np.asarray(array)
+        try:
+            array = np.asarray(array)
+        except (ValueError, OverflowError) as error:
+            given = f"a {type(array).__name__} that is no array ({error})"
+            raise InvalidArgument(message("asarray array", given, "lists of the same length, nested to one depth")) from None
     view = arrays.view(array, "asarray array")
     if view.dtype != np.bool_:
         TensorDataType.from_numpy(view.dtype, "asarray array")
     return target.asarray(view)
+
+
+def empty(shape: int | Sequence[int], *, dtype: Any = "float32", device: str | Target = "cpu") -> Any:
+    """A new array on a device, whose content is undefined: room for an output.
+
+    Args:
+        shape: sizes, or the size of an array of one dimension.
+        dtype: any of DirectML's data types, by name or as NumPy has them.
+        device: where: ``"cpu"``, ``"vulkan"``, ``"vulkan:0"``.
+
+    Returns:
+        A ``DeviceArray``, or on the CPU a NumPy array.
+
+    Raises:
+        InvalidArgument: no such shape, data type or device.
+        DeviceError: Vulkan is not usable here, or the device has not enough memory.
+    """
+    from tvmdml import targets
+    from tvmdml.tensors import TensorDataType
+
+    kind = TensorDataType.of(dtype, "empty dtype").numpy
+    try:
+        sizes = tuple(operator.index(n) for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape))
+    except TypeError:
+        sizes = (-1,)
+    if any(n < 0 for n in sizes):
+        raise InvalidArgument(message("empty shape", repr(shape), "integers from 0 up"))
+    return targets.resolve(device).empty(sizes, kind)

@@ -72,6 +72,8 @@ def call(
         boolean: inputs may be bool; they count as UINT8.
         finish: a last step on the results while they are NumPy's.
     """
+    if out is not None and device is None:
+        device = _home(out)
     quick = _quick_plans
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
@@ -127,7 +129,7 @@ def _make_plan(
     boolean: bool,
 ) -> _Plan:
     target, on_device = _where(views, device, f"{_name(describe)} input")
-    ready = [None if view is None else _kernel_form(view) for view in views]
+    ready = [None if view is None else _kernel_form(view, target) for view in views]
     descs = [None if view is None else _describe_array(view, f"{_name(describe)} input", boolean) for view in ready]
     described = describe(*descs, *attributes)
     if isinstance(described, Operator):
@@ -140,6 +142,12 @@ def _make_plan(
     with suppress(TypeError):  # the attribute that cannot be hashed
         _plans[key] = plan
     return plan
+
+
+def _home(out: Any) -> str | None:
+    """The device that the arrays for outputs lie on, if any does."""
+    given = out if isinstance(out, (tuple, list)) else (out,)
+    return next((array.device for array in given if type(array) is DeviceArray), None)
 
 
 def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[targets.Target, bool]:
@@ -186,7 +194,7 @@ class _Plan:
     def run(self, views: list[NumpyArray | None]) -> tuple[NumpyArray, ...]:
         """Run into new arrays."""
         if self._copies:
-            views = [None if view is None else _kernel_form(view) for view in views]
+            views = [None if view is None else _kernel_form(view, self._target) for view in views]
         results = tuple([self._new(shape, dtype) for shape, dtype in self.results])
         if self._launch is None:
             self._answer_empty(views, results)
@@ -212,7 +220,7 @@ class _Plan:
         """Run into arrays that have been checked, unless a kernel cannot write to them as they lie."""
         if self._empty or any(not _takes(array) for array in out):
             return False
-        sources = [_kernel_form(view) for view in views if view is not None]
+        sources = [_kernel_form(view, self._target) for view in views if view is not None]
         shared = [(source, array) for source in sources for array in out if arrays.overlaps(source, array)]
         in_place = len(out) == len(shared) == 1 and arrays.are_one(*shared[0]) and self._desc.IN_PLACE
         if shared and not in_place:
@@ -277,9 +285,19 @@ def _takes(array: NumpyArray) -> bool:
     )
 
 
-def _kernel_form(array: NumpyArray) -> NumpyArray:
-    """The array itself where kernels can read it, else a packed copy."""
-    return array if _takes(array) else np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+def _kernel_form(array: NumpyArray, target: targets.Target) -> NumpyArray:
+    """The array itself where the target's kernels can read it, else a packed copy."""
+    if _takes(array) and not (target.moves and _is_sparse(array)):
+        return array
+    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _is_sparse(array: NumpyArray) -> bool:
+    """Whether more lies between a NumPy array's elements than in them."""
+    if type(array) is not np.ndarray or not array.size:
+        return False
+    span: int = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
+    return span > 2 * int(array.nbytes)
 
 
 def _describe_array(array: NumpyArray, where: str, boolean: bool) -> ArrayTensorDesc:

@@ -60,9 +60,10 @@ class Knobs:
         return name in self.knobs and not isinstance(value, bool) and value in self.knobs[name].choices
 
     def _refuse(self, name: str, value: Value) -> None:
-        if name not in self.knobs:
-            raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(self.knobs)))
-        choices = ", ".join(map(repr, self.knobs[name].choices))
+        everywhere = {known: knob for other in (*reversed(_of(self.operator)), self) for known, knob in other.knobs.items()}
+        if name not in everywhere:
+            raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(everywhere)))
+        choices = ", ".join(map(repr, everywhere[name].choices))
         raise InvalidArgument(message(f"{self.operator} knob {name}", repr(value), choices))
 
 

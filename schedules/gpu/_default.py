@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import groups_for, position, strided
+from tvmdml.schedules.gpu import groups_for, position, require, strided
 
 from tvmdml import operators
 from tvmdml import tensorir as T
@@ -22,6 +22,7 @@ THREADS = 64
 
 def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
     """A kernel for exactly these sizes, strides and attributes."""
+    require(desc, target, None, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None))
 
     @contextmanager
     def each(items: int) -> Iterator[Any]:

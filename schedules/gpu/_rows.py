@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from tvmdml.schedules.gpu import Numbers, _tiles
+from tvmdml.schedules.gpu import Numbers, _tiles, taken_steps
 from tvmdml.schedules.gpu._keys import Keys
 
 from tvmdml import tensorir as T
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
         sizes, steps = collapse(
             *(_without(desc.axis, values) for values in (desc.input_tensor.sizes, *(t.layout for t in tensors)))
         )
-        along = tuple(t.layout[desc.axis] for t in tensors)
+        along = tuple(taken_steps(t.sizes, t.layout)[desc.axis] for t in tensors)
         rows = desc.input_tensor.element_count // length
         span = max(t.span for t in tensors)
         return cls(rows, length, desc.k, sizes or (1,), tuple(s or (0,) for s in steps), along, span)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, groups_for, position, strided
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, groups_for, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 
 from tvmdml import tensorir as T
@@ -54,7 +54,9 @@ def kernel(desc: DiagonalMatrix1, target: DeviceTarget, in_place: bool) -> Kerne
     low, high = (max(-height, min(width, bound)) for bound in (min(begin, end), max(begin, end)))
     batch, batch_steps = collapse(result.sizes[:-2], *(layout[:-2] for layout in layouts))
     sizes = (*batch, height, width)
-    steps = tuple((*batch_step, *layout[-2:]) for batch_step, layout in zip(batch_steps, layouts, strict=True))
+    steps = tuple(
+        (*batch_step, *taken_steps((height, width), layout[-2:])) for batch_step, layout in zip(batch_steps, layouts, strict=True)
+    )
 
     lanes = VECTOR_BYTES // itemsize
     packed = all(_is_packed(sizes, step) for step in steps)
@@ -70,15 +72,14 @@ def kernel(desc: DiagonalMatrix1, target: DeviceTarget, in_place: bool) -> Kerne
     else:
         threads = min(knobs.threads, target.max_threads)
         groups = groups_for(-(-result.element_count // (lanes if way == "vectors" else 1)), threads, target, knobs.most_groups)
-    value = _words_of(desc)
     span = max(result.span, source.span if source is not None else 0, result.element_count)
     numbers = Numbers(
         span * max(1, itemsize // 4),
+        _words_of(desc),
         elements=result.element_count,
         groups=groups,
         low=low,
         high=high,
-        value=value,
         height=height,
         sizes=sizes,
         steps_out=steps[0],
@@ -96,6 +97,8 @@ def kernel(desc: DiagonalMatrix1, target: DeviceTarget, in_place: bool) -> Kerne
         rank=len(sizes),
         threads=threads,
     )
+    whole_words = way == "vectors" and aligned
+    require(desc, target, numbers, "uint32" if whole_words else writer.element)
     return Kernel("diagonal_matrix", way, writer.parameters, writer.function, numbers.scalars)
 
 
@@ -104,11 +107,10 @@ def _is_packed(sizes: tuple[int, ...], steps: tuple[int, ...]) -> bool:
 
 
 def _words_of(desc: DiagonalMatrix1) -> tuple[int, ...]:
-    """The value as words: as often as it fits into one, or in two. They pass as signed numbers."""
+    """The value as words: as often as it fits into one, or in two."""
     found, width = bits(desc.element()), 8 * desc.output_tensor.data_type.itemsize
     found *= sum(1 << i for i in range(0, 32, width)) if width < 32 else 1
-    parts = (found & 0xFFFFFFFF, found >> 32) if width == 64 else (found,)
-    return tuple(part - (1 << 32) if part >> 31 else part for part in parts)
+    return (found & 0xFFFFFFFF, found >> 32) if width == 64 else (found,)
 
 
 class _Writer:
@@ -136,7 +138,7 @@ class _Writer:
             self.source: Any = None if self.copied == "none" else f.buffer("input", self.element)
             self.result = f.buffer("output", self.element)
             self.n = n = self.numbers.declare(f)
-            self.value = [T.cast(word, "uint32") for word in n.value]
+            self.value = [T.cast(word, "uint32") for word in n.words]
             if self.way == "tiles":
                 parts = [self.element] * len(self.value)
                 _tiles.move(n.groups, self.numbers, n.sizes, parts, self._choose, self._store)

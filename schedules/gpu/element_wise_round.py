@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, groups_for, position, strided
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, groups_for, position, require, strided
 from tvmdml.schedules.gpu._words import unravel
 
 from tvmdml import tensorir as T
+from tvmdml.enums import RoundingMode
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.element_wise_round import ElementWiseRound, rounding
 from tvmdml.targets._device import DeviceTarget
+from tvmdml.tensors import TensorDataType
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -52,6 +54,10 @@ def kernel(desc: ElementWiseRound, target: DeviceTarget, in_place: bool) -> Kern
         groups = groups_for(result.element_count // lanes, threads, target, knobs.most_groups)
     span = max(source.span, result.span, result.element_count)
     numbers = Numbers(span, groups=groups, sizes=sizes, steps_in=steps_in, steps_out=steps_out)
+    data_type = result.data_type
+    # Halves away from zero go by the sign's bit, which is taken from an integer of the float's width.
+    by_bits = data_type is TensorDataType.FLOAT64 and desc.rounding_mode is RoundingMode.TOWARD_INFINITY
+    require(desc, target, numbers, data_type.tvm, *(("int64",) if by_bits else ()))
     writer = _Writer(desc, numbers, way=way, lanes=lanes, threads=threads, rank=len(sizes), in_place=in_place)
     return Kernel("element_wise_round", way, writer.parameters, writer.function, numbers.scalars)
 

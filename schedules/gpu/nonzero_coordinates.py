@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, position, strided
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._scan import Scan
 from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
@@ -62,7 +62,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
     tiles = -(-walk.words // threads)
     parts = max(1, min(knobs.most_parts, target.tasks() // tiles)) if way == "scan" else 1
     columns = result.sizes[-1]
-    row_step, column_step = result.layout[-2:]
+    row_step, column_step = taken_steps(result.sizes[-2:], result.layout[-2:])
     rank = max(source.effective_rank, 1)
     span = max(source.span * max(1, itemsize // 4), result.span * (result.data_type.itemsize // 4), tiles * threads * WORD)
     numbers = Numbers(
@@ -93,6 +93,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
         rank=rank,
         walk_rank=walk.rank,
     )
+    require(desc, target, numbers, writer.element)
     temporaries = {
         "alone": (),
         "scan": (("uint32", tiles * threads), ("uint32", tiles)),
@@ -153,14 +154,14 @@ class _Writer:
         own = {"bits": self.bits, "float": self.is_float, "coordinates": self.index_type}
         self.parameters = (*own.items(), *choices.items(), *numbers.parameters)
         self.wide = self.bits == 64
+        self.element = f"uint{min(self.bits, 32)}"  # a wide element is two words
         self.pieces = WORD // self.piece
         self.magnitude = (1 << min(self.bits, 32) - self.is_float) - 1
         self.index_words = 2 if self.index_type == "uint64" else 1
 
     def function(self) -> PrimFunc:
         with T.on_device(), T.function() as f:
-            # A wide element is two words.
-            self.input = f.buffer("input", "uint32" if self.wide else f"uint{self.bits}")
+            self.input = f.buffer("input", self.element)
             self.count = f.buffer("count", "uint32")
             self.rows = f.buffer("coordinates", "uint32")
             if self.way == "scan":

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import strided
+from tvmdml.schedules.gpu import require, strided
 from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Entry, Queue, entry_bytes, i32, stream
 from tvmdml.schedules.gpu._keys import Keys
 from tvmdml.schedules.gpu._radix import TileSort
@@ -87,7 +87,7 @@ def choose(length: int, k: int, most: int, knobs: Any) -> str:
 
 
 def kernel(desc: TopK1, target: DeviceTarget, in_place: bool) -> Kernel:
-    """Raises ``Unsupported`` where the device lacks the integers that this takes."""
+    """The way for these rows on this device."""
     knobs = KNOBS.now()
     keys, batch = Keys(desc.input_tensor.data_type, desc.axis_direction), Batch.of(desc)
     threads = _below(min(knobs.threads, target.max_threads, max(_LEAST_THREADS, knobs.subgroups * target.subgroup_size)))
@@ -98,10 +98,7 @@ def kernel(desc: TopK1, target: DeviceTarget, in_place: bool) -> Kernel:
     index_words = desc.output_index_tensor.data_type.itemsize // 4
     rows = Rows(keys, batch, index_words, target, min(knobs.most_groups, target.max_groups), often=way != "short")
     writer = _WAYS[way](way, rows, target, knobs, threads, most)
-    wide = "elements of 64 bits" if keys.bits == 64 else "offsets past 2^30" if writer.numbers.dtype == "int64" else ""
-    if wide and not target.has("int64"):
-        allowed = "what takes no 64-bit integers, which the device lacks"
-        raise Unsupported(message(f"{desc.NAME} input_tensor", f"{wide} on {target.name}", allowed, "Run it on another device."))
+    require(desc, target, writer.numbers, keys.element)
     if batch.length > _MOST_LENGTH:
         raise Unsupported(message(f"{desc.NAME} axis", f"size {batch.length} on {target.name}", f"up to {_MOST_LENGTH}"))
     return Kernel("top_k", way, writer.parameters, writer.function, writer.numbers.scalars, writer.temporaries)

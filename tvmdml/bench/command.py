@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.bench import cases, measure, peers, report, results, runner
 from tvmdml.bench.cases import Case
@@ -108,9 +108,17 @@ def _resumed(run: Run, path: Path | None) -> Run:
     for what in ("machine", "threads", "versions"):  # figures of one file must be comparable
         there, here = getattr(earlier, what), getattr(run, what)
         if there != here:
-            raise InvalidArgument(message("--resume", f"{path}, with {what} {there}", f"the same as here: {here}"))
+            raise InvalidArgument(message("--resume", f"{path}, with {_difference(what, there, here)}", "a run of the same place"))
     earlier.chosen = run.chosen
     return earlier
+
+
+def _difference(what: str, there: Any, here: Any) -> str:
+    """What is not the same, and nothing else."""
+    if not (isinstance(there, dict) and isinstance(here, dict)):
+        return f"{what} {there}, and here {here}"
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    return "; ".join(f"{name} {there.get(name, 'none')}, and here {here.get(name, 'none')}" for name in names)
 
 
 def run(prepared: Prepared, width: int | None) -> int:

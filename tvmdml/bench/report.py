@@ -99,9 +99,12 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
     if (mean := geometric_mean(ratios)) is not None:
         yield f"geometric mean: {mean:.2f} x the best peer, over {len(ratios)} cases with a goal"
     reached = {against: [r.verdict == "reached" for r in goals if r.against_base is against] for against in (False, True)}
-    yield f"goals reached: {sum(reached[False])} of {len(reached[False])} against peers, " + (
-        f"{sum(reached[True])} of {len(reached[True])} against tvmdml's own baselines"
-    )
+    if goals:
+        yield f"goals reached: {sum(reached[False])} of {len(reached[False])} against peers, " + (
+            f"{sum(reached[True])} of {len(reached[True])} against tvmdml's own baselines"
+        )
+    else:
+        yield "no goals: they speak of processors"
     asides = [result.aside_ratio for result in run.results if result.aside_ratio is not None]
     if (mean := geometric_mean(asides)) is not None:
         ahead = sum(ratio >= 1 for ratio in asides)
@@ -158,5 +161,7 @@ def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
         lines.append(f"geometric mean of old/new: {mean:.2f}, over {len(ratios)} cases")
     lines.append(f"more than {SLOWER * 100:.0f} % slower: {', '.join(slower) or 'none'}")
     if (old.machine, old.threads) != (new.machine, new.threads):
-        lines.append("the two runs are of different machines or numbers of threads: only the ratios to peers can be compared")
+        lines.append(
+            "the two runs are of different machines, devices or threads: only the ratios to peers can be compared"
+        )
     return compared, lines

@@ -75,7 +75,7 @@ class Model:
             ModelError: a dispatchable, a binding or a command cannot run, and so none has; or a file cannot be written.
             CompileError, DeviceError: a kernel or the device cannot be had.
         """
-        machine = target if isinstance(target, Target) else targets.resolve(target)
+        machine = targets.resolve(target)
         timing, write = timing or Timing(), write or sys.stdout.write
         write(f"Running on '{targets.shown(machine)}'\n")
         buffers = resources.allocate(self.resources)

@@ -65,6 +65,8 @@ class Target(abc.ABC):
     """The first part of the name: ``cpu``."""
     schedules: ClassVar[str]
     """The folder of schedules that serves this kind."""
+    moves: ClassVar[bool] = False
+    """Whether NumPy's arrays are moved to it, with all that lies between their elements."""
     suffixes: tuple[str, ...]
     """Kinds of artifact that ``load`` takes here and now."""
     sources: ClassVar[tuple[str, ...]] = ("",)
@@ -188,14 +190,23 @@ def target_class(kind: str) -> type[Target]:
     return found
 
 
-@functools.lru_cache(maxsize=64)
-def resolve(text: str) -> Target:
-    """The target that a string such as ``"cpu"`` or ``"cpu:x86-64-v3"`` means.
+def resolve(text: str | Target) -> Target:
+    """The target that a string such as ``"cpu"``, ``"cpu:x86-64-v3"`` or ``"vulkan:0"`` means.
 
     Raises:
-        InvalidArgument: no such kind of target.
+        InvalidArgument: no such target.
+        DeviceError: this machine has no such kind of device, or no driver for it.
     """
-    kind, _, rest = str(text).strip().lower().partition(":")
+    if isinstance(text, Target):
+        return text
+    if not isinstance(text, str):
+        raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+    return _resolved(text)
+
+
+@functools.lru_cache(maxsize=64)
+def _resolved(text: str) -> Target:
+    kind, _, rest = text.strip().lower().partition(":")
     if kind not in kinds():
         raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
     return target_class(kind).parse(rest)

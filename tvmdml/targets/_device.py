@@ -20,6 +20,7 @@ class DeviceTarget(Target):
     """A device. Schedules read from it what differs from one to another."""
 
     schedules: ClassVar[str] = "gpu"
+    moves: ClassVar[bool] = True
     subgroup_size: int
     """Threads that run in lockstep; 1 where they cannot work together."""
     max_threads: int

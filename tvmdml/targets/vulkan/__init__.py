@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
-from tvmdml.errors import CompileError, DeviceError, InvalidArgument, message
+from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message
 from tvmdml.targets import Build, Launch, Launcher
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets.vulkan import driver
@@ -17,6 +17,8 @@ from tvmdml.targets.vulkan.program import Program, Shader, Step
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
+    from tvmdml.kernel import Kernel
+    from tvmdml.operators import Operator
     from tvmdml.stores import Artifact
     from tvmdml.targets.vulkan.capabilities import Capabilities
 
@@ -52,7 +54,7 @@ class VulkanTarget(DeviceTarget):
         return driver.open_device(self.info.index)
 
     def tasks(self) -> int:
-        """Few where the device is a processor in truth."""
+        """Few where the device is really a CPU."""
         return 16 if self.info.type == "CPU" else super().tasks()
 
     def has(self, feature: str) -> bool:
@@ -66,10 +68,7 @@ class VulkanTarget(DeviceTarget):
         """``""`` is the best device there is; else its number, or a part of its name."""
         found = driver.devices()
         usable = [info for info in found if not info.problem]
-        if text.isdecimal():
-            matching = [info for info in found if info.index == int(text)]
-        else:
-            matching = [info for info in usable if text in info.name.lower()]
+        matching = [info for info in found if text == str(info.index)] or [info for info in usable if text in info.name.lower()]
         if not usable or (matching and matching[0].problem):
             problem = next(iter(matching or found)).problem
             raise DeviceError(f"vulkan: {problem}")
@@ -80,7 +79,7 @@ class VulkanTarget(DeviceTarget):
 
     @classmethod
     def devices(cls) -> list[dict[str, str]]:
-        """A row a device; one that says what is missing where there is none."""
+        """One row for each device, or one that says what is missing."""
         try:
             found = driver.devices()
         except DeviceError as error:
@@ -98,6 +97,21 @@ class VulkanTarget(DeviceTarget):
         """Wait for the device."""
         self.device.wait()
 
+    def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
+        """As the schedules decide.
+
+        Raises:
+            Unsupported: a tensor is larger than what the device lets a kernel see.
+        """
+        most = self.device.max_storage_range
+        for name, tensor in desc.tensors():
+            size = 0 if tensor is None else tensor.span * tensor.data_type.itemsize
+            if size > most:
+                allowed = f"up to {most}, the device's maxStorageBufferRange"
+                given = f"{size} bytes on {self.name}"
+                raise Unsupported(message(f"{desc.NAME} {name}", given, allowed, "Work in smaller parts, or on another device."))
+        return super().kernel(desc, in_place)
+
     def build(self, function: PrimFunc) -> Build:
         """Compile to SPIR-V."""
         return _VulkanBuild(self, compile_function(function, self.capabilities))
@@ -107,7 +121,9 @@ class VulkanTarget(DeviceTarget):
         try:
             return self._loaded(Program.from_bytes(artifact.content))
         except ValueError as error:
-            raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}") from error
+            raise CompileError(
+                f"{self.name}: a stored kernel cannot be loaded: {error}. `tvmdml cache clear` removes it."
+            ) from error
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
         """With its integers worked out."""

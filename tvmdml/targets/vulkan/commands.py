@@ -11,6 +11,7 @@ import ctypes
 import enum
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -61,21 +62,26 @@ class _Waiter:
         self.address = ctypes.addressof(self.info)
 
 
-class _Users:
-    """Counts who uses a device without holding its lock: they wait, copy or compile."""
+class Users:
+    """Who uses a device without holding its lock: they wait, copy or compile.
 
-    def __init__(self, connection: Connection, lock: threading.RLock) -> None:
-        self.count = 0
-        self._connection, self._lock = connection, lock
+    Each of them holds a lock of its own. An interrupt cannot leave that locked, as it could leave a number too high.
+    """
 
-    def __enter__(self) -> None:
-        with self._lock:
-            self._connection.usable()
-            self.count += 1
+    def __init__(self) -> None:
+        self._locks: set[weakref.ref[threading.Lock]] = set()
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self.count -= 1
+    def join(self) -> threading.Lock:
+        """What to hold, in a ``with`` statement. Ask within it whether the device is usable: it may just have been closed."""
+        lock = threading.Lock()
+        self._locks.add(weakref.ref(lock, self._locks.discard))
+        return lock
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        locks = [reference() for reference in self._locks.copy()]
+        return sum(lock is not None and lock.locked() for lock in locks)
 
 
 class Queue:
@@ -83,13 +89,13 @@ class Queue:
 
     Attributes:
         lock: held while something is recorded or submitted, never while something is waited for.
-        users: ``with queue.users:`` keeps the device from being closed without holding the lock.
+        users: ``with queue.users.join():`` keeps the device from being closed without holding the lock.
         serial: the serial of the batch that commands are now recorded into.
     """
 
     def __init__(self, connection: Connection, family: int) -> None:
         self.lock = threading.RLock()
-        self.users = _Users(connection, self.lock)
+        self.users = Users()
         self.serial = 1
         self._connection, self._vk = connection, connection.vk
         handle = ctypes.c_void_p()
@@ -185,7 +191,8 @@ class Queue:
             if self.done(serial):
                 return
             waiter = self._waiters.pop() if self._waiters else _Waiter(self._semaphore)
-        with self.users:
+        with self.users.join():
+            self._connection.usable()
             waiter.value.value = serial
             while self._connection.call("vkWaitSemaphores", waiter.address, _SLICE_NS) == c.VK_TIMEOUT:
                 self._connection.usable()

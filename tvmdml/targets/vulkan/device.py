@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -34,6 +35,8 @@ _PIECE = 8 << 20
 _EXIT_SECONDS = 10.0
 _PIECES = 2
 """Pieces under way: one is copied by the host while the device copies the other."""
+_SWEPT = 16
+"""Dropped dispatches that are looked at where one is added, at most; pending work may still use many."""
 
 
 class MemoryUse(NamedTuple):
@@ -86,10 +89,15 @@ class Device:
         """Its number and name."""
         return f"<Vulkan device {self.info.index}: {self.info.name}>"
 
+    @property
+    def lost(self) -> bool:
+        """Whether it cannot be used any more: work on it failed, it was closed, or the process was forked."""
+        return bool(self.connection.fault)
+
     # Memory
 
     def allocate(self, nbytes: int) -> Memory:
-        """Memory for so many bytes; what it holds is anything. It is free again when nobody holds the object.
+        """Memory for so many bytes; its content is undefined. It is free again when nobody holds the object.
 
         Raises:
             DeviceError: there is not enough.
@@ -110,7 +118,8 @@ class Device:
         if part.block.content is not None:
             if source.size > SMALL:  # for less, going through the queue is quicker than waiting for it
                 self.queue.wait(part.last_use)
-            with self.queue.users:
+            with self.queue.users.join():
+                self.connection.usable()
                 if self.queue.done(part.last_use):
                     _content(part, offset, source.size)[:] = source
                     return
@@ -120,7 +129,8 @@ class Device:
             if len(under_way) == _PIECES:
                 self.queue.wait(under_way.popleft())
             held = self._take(self._outbound, piece.size, idle=True)
-            with self.queue.users:
+            with self.queue.users.join():
+                self.connection.usable()
                 _content(held.slice, 0, piece.size)[:] = piece
             under_way.append(self._copy(held.slice, 0, part, offset + start, piece.size))
             if source.size > _PIECE:
@@ -139,7 +149,8 @@ class Device:
         part = memory.slice
         if part.block.content is not None and self._pool.cached:
             self.queue.wait(part.last_use)
-            with self.queue.users:
+            with self.queue.users.join():
+                self.connection.usable()
                 target[:] = _content(part, offset, target.size)
             return
         under_way: deque[tuple[int, Memory]] = deque()
@@ -152,7 +163,8 @@ class Device:
             while under_way and (len(under_way) == _PIECES or start >= target.size):
                 begin, held = under_way.popleft()
                 self.queue.wait(held.slice.last_use)
-                with self.queue.users:
+                with self.queue.users.join():
+                    self.connection.usable()
                     target[begin : begin + held.nbytes] = _content(held.slice, 0, held.nbytes)
 
     def copy(self, source: Memory, source_offset: int, target: Memory, target_offset: int, nbytes: int) -> None:
@@ -226,7 +238,7 @@ class Device:
             raise self._refusal("buffers of a shader", buffers, f"up to {most_buffers}")
         if push_bytes > most_bytes or push_bytes % 4:
             raise self._refusal("bytes of push constants", push_bytes, f"multiples of 4 up to {most_bytes}")
-        return self._pipelines.find(code, buffers, push_bytes)
+        return self._pipelines.find(self, code, buffers, push_bytes)
 
     def dispatch(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> None:
         """Run a shader, after all work given before and seeing what that wrote. Returns before it has run.
@@ -238,7 +250,8 @@ class Device:
             groups: how many groups run in each direction; with a 0 nothing does.
 
         Raises:
-            DeviceError: a binding lies outside its memory, begins where none may, or is too large; or the device is lost.
+            DeviceError: a binding lies outside its memory, begins where none may, or is too large; the shader or memory is
+                another device's; or the device is lost.
         """
         key = self.check_step(pipeline, bindings, push, groups)
         if not all(groups):
@@ -255,6 +268,10 @@ class Device:
 
     def prepare(self, steps: Sequence[Step]) -> Prepared:
         """Dispatches that run together again and again, recorded once."""
+        self.connection.usable()
+        with self.queue.lock:
+            self.connection.usable()
+            self._sweep(_SWEPT)
         return Prepared(self, steps)
 
     # Work under way
@@ -299,14 +316,16 @@ class Device:
         if idle:
             self._pipelines.save()
         self.connection.fault = self.connection.fault or "the process is ending"
-        if idle:
+        if idle and self.queue.drain(_EXIT_SECONDS):  # others may have begun something before they could see the fault
             self.connection.close()
-        return idle
+        return self.connection.closed
 
     # For the files beside this one
 
     def check_step(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> tuple[int, ...]:
         """Check what ``dispatch`` is given; returns what its descriptor set is known by."""
+        if pipeline.device is not self:
+            self._refuse_pipeline(pipeline)
         if len(bindings) != pipeline.buffers or len(push) != pipeline.push_bytes:
             given = f"{len(bindings)} buffers and {len(push)} bytes of push constants"
             raise self._refusal("dispatch", given, f"{pipeline.buffers} and {pipeline.push_bytes}")
@@ -363,7 +382,7 @@ class Device:
         def take() -> Memory:
             with self.queue.lock:
                 self.connection.usable()
-                self._sweep()
+                self._sweep(_SWEPT)
                 return pool.take(self, nbytes, idle)
 
         try:
@@ -389,10 +408,10 @@ class Device:
 
         return self.queue.record(command)
 
-    def _sweep(self) -> None:
-        """Destroy what was dropped and is not used any more; the lock is held."""
+    def _sweep(self, most: int = sys.maxsize) -> None:
+        """Destroy what was dropped and is not used any more, after a look at no more than so many; the lock is held."""
         self._pipelines.sweep()
-        for _ in range(len(self.dropped_prepared)):
+        for _ in range(min(most, len(self.dropped_prepared))):
             dropped = commands, sets, last_use = self.dropped_prepared.popleft()
             if not self.queue.done(last_use):
                 self.dropped_prepared.append(dropped)
@@ -413,8 +432,17 @@ class Device:
         self._check_range(memory, offset, nbytes, words=True)
         if offset % self.storage_alignment:
             raise self._refusal("offset of a binding", offset, f"multiples of {self.storage_alignment}")
-        allowed = f"1 to {self.max_storage_range} (maxStorageBufferRange)"
-        raise self._refusal("bytes of a binding", nbytes, allowed, "Work in smaller parts." if nbytes > 0 else "")
+        if nbytes <= 0:
+            raise self._refusal("bytes of a binding", nbytes, "1 or more")
+        allowed = f"up to {self.max_storage_range} (the device's maxStorageBufferRange)"
+        raise self._refusal("buffer of a shader", f"an array of {nbytes} bytes", allowed, "Work in smaller parts.")
+
+    def _refuse_pipeline(self, pipeline: Pipeline) -> None:
+        self.connection.usable()
+        if pipeline.device.lost:
+            why = "the pipeline is of a device that was lost or closed; make it anew on this one"
+            raise DeviceError(f"{self.info.name}: {why}")
+        raise self._refusal("pipeline", "another device's", "this device's own")
 
     def _refusal(self, where: str, given: object, allowed: str, advice: str = "") -> DeviceError:
         return DeviceError(f"{self.info.name}: {message(where, given, allowed, advice)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from tvmdml.targets import Form
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
     from tvmdml.targets.vulkan import VulkanTarget
-    from tvmdml.targets.vulkan.driver import Memory
+    from tvmdml.targets.vulkan.driver import Device, Memory, Pipeline
     from tvmdml.targets.vulkan.program import Program
 
 
@@ -27,8 +27,17 @@ class Loaded:
 
     def __init__(self, target: VulkanTarget, program: Program) -> None:
         self.program = program
-        device = target.device
-        self.pipelines = tuple(device.pipeline(s.code, s.buffers, s.push_bytes) for s in program.shaders)
+        self._ready = self._made(target.device)
+
+    def pipelines(self, device: Device) -> tuple[Pipeline, ...]:
+        """Its pipelines on a device: other ones than before, where the device was lost and opened again."""
+        found = self._ready
+        if found[0] is not device:
+            found = self._ready = self._made(device)
+        return found[1]
+
+    def _made(self, device: Device) -> tuple[Device, tuple[Pipeline, ...]]:
+        return device, tuple(device.pipeline(s.code, s.buffers, s.push_bytes) for s in self.program.shaders)
 
     def __call__(self, *tensors: Any) -> None:
         """Launches go through ``VulkanTarget.launch``."""
@@ -49,17 +58,14 @@ class VulkanLaunch:
     def __init__(
         self, target: VulkanTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
     ) -> None:
-        self._target, self._device = target, target.device
-        self._launches = tuple(
-            (loaded.pipelines[launch.shader], launch.buffers, launch.push, launch.groups)
-            for launch in loaded.program.launches(scalars)
-        )
+        self._target, self._device, self._loaded = target, target.device, loaded
+        self._launches = loaded.program.launches(scalars)
         self._temporaries = tuple(np.dtype(dtype).itemsize * count for dtype, count in temporaries)
         self._reads, self._writes = frozenset(loaded.program.reads), frozenset(loaded.program.writes)
 
     def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
         """Run. On device arrays alone it returns before the work is done; what NumPy's arrays get is there on return."""
-        device = self._device
+        device = self._device = self._target.device  # another one, after it was lost
         places, after = [], []
         for number, array in enumerate(arrays):
             place, finish = self._place(array, number in self._reads, number in self._writes)
@@ -67,19 +73,18 @@ class VulkanLaunch:
             if finish is not None:
                 after.append(finish)
         places += self._scratch()
-        for pipeline, buffers, push, groups in self._launches:
-            device.dispatch(pipeline, [places[buffer] for buffer in buffers], push, groups)
+        for step in self._steps(places):
+            device.dispatch(*step)
         for finish in after:
             finish()
 
     def bind(self, *arrays: NumpyArray | DeviceArray) -> Callable[[], None]:
-        """A launch on these arrays; where all lie on the device, its commands are recorded now."""
+        """A launch on these arrays; where all lie on the device, and begin well, its commands are recorded now."""
+        self._device = self._target.device
         if not all(isinstance(array, DeviceArray) and self._begins_well(array) for array in arrays):
             return lambda: self(*arrays)
         places = [self._place(array, read=True, written=True)[0] for array in arrays] + self._scratch()
-        prepared = self._device.prepare(
-            [(pipeline, [places[buffer] for buffer in buffers], push, groups) for pipeline, buffers, push, groups in self._launches]
-        )
+        prepared = self._device.prepare(list(self._steps(places)))
 
         def run() -> None:
             prepared.run()
@@ -113,6 +118,11 @@ class VulkanLaunch:
             return True
 
         return launch
+
+    def _steps(self, places: Sequence[_Placed]) -> Iterator[tuple[Pipeline, list[_Placed], bytes, tuple[int, int, int]]]:
+        pipelines = self._loaded.pipelines(self._device)
+        for shader, buffers, push, groups in self._launches:
+            yield pipelines[shader], [places[buffer] for buffer in buffers], push, groups
 
     def _scratch(self) -> list[_Placed]:
         return [_Placed(self._device.allocate(size), 0, size) for size in self._temporaries]

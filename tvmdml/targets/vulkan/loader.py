@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,12 +17,20 @@ _LIBRARIES = {
     "win32": ("vulkan-1.dll",),
     "darwin": ("libvulkan.dylib", "libvulkan.1.dylib", "libMoltenVK.dylib"),
 }.get(sys.platform, ("libvulkan.so.1", "libvulkan.so"))
-_INSTALL = {
-    "win32": "It comes with the graphics driver: update that.",
-    "darwin": "Homebrew: brew install vulkan-loader molten-vk.",
+# What gives Vulkan's loader, and what gives it a driver to load.
+_GET_LOADER, _GET_DRIVER = {
+    "win32": ("It comes with the graphics driver: update that.",) * 2,
+    "darwin": ("Homebrew: brew install vulkan-loader molten-vk.", "Homebrew: brew install molten-vk."),
 }.get(
-    sys.platform, "Debian: apt-get install libvulkan1 mesa-vulkan-drivers; Fedora: dnf install vulkan-loader mesa-vulkan-drivers."
+    sys.platform,
+    (
+        "Install it (Debian, Ubuntu: apt-get install libvulkan1, and the GPU vendor's driver or mesa-vulkan-drivers).",
+        "Install your GPU vendor's driver, or Mesa's, which also runs on the CPU "
+        "(Debian, Ubuntu: apt-get install mesa-vulkan-drivers).",
+    ),
 )
+_CHOOSING = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
+"""Variables that tell the loader which drivers to look at."""
 _ADVICE = {
     c.VK_ERROR_OUT_OF_HOST_MEMORY: "The host has no memory left: free some, and try again.",
     c.VK_ERROR_OUT_OF_DEVICE_MEMORY: "The device has no memory left: drop arrays, or work in smaller parts.",
@@ -35,7 +44,8 @@ _PORTABILITY = b"VK_KHR_portability_enumeration"
 FORKED = "this process was forked after Vulkan was started, which no driver survives; start processes with spawn"
 
 validation_messages: list[str] = []
-"""Errors and warnings of the validation layer, which ``TVMDML_VULKAN_VALIDATION=1`` turns on."""
+"""Errors and warnings of the validation layer, which ``TVMDML_VULKAN_VALIDATION=1`` turns on. They go to stderr as well."""
+_shown: set[str] = set()
 
 
 class OutOfMemory(DeviceError):
@@ -65,7 +75,7 @@ class Instance:
         if entry.vkEnumerateInstanceVersion is None or entry.vkEnumerateInstanceVersion(ctypes.byref(version)) < 0:
             version.value = 1 << 22
         if version.value < c.VK_API_VERSION_1_2:
-            raise DeviceError(f"Vulkan's loader has version {version_text(version.value)}; 1.2 is needed. {_INSTALL}")
+            raise DeviceError(f"Vulkan's loader has version {version_text(version.value)}; 1.2 is needed. {_GET_LOADER}")
 
         self.validating = os.environ.get("TVMDML_VULKAN_VALIDATION", "") not in ("", "0")
         extensions: list[bytes] = []
@@ -154,7 +164,8 @@ def refuse_after_fork() -> None:
 
 def no_driver(found: str) -> DeviceError:
     """What to raise where the loader knows no driver."""
-    return DeviceError(f"Vulkan's loader is here but found no driver that works ({found}). {_INSTALL}")
+    chosen = "".join(f" {name} is set to {value!r}." for name in _CHOOSING if (value := os.environ.get(name)))
+    return DeviceError(f"Vulkan's loader is here but found no driver that works ({found}). {_GET_DRIVER}{chosen}")
 
 
 def failure(call: str, result: int, device: str = "") -> DeviceError:
@@ -222,7 +233,7 @@ def _library() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise DeviceError(f"{_LIBRARIES[0]} is not here: Vulkan is not installed. {_INSTALL}")
+    raise DeviceError(f"{_LIBRARIES[0]} is not here: Vulkan is not installed. {_GET_LOADER}")
 
 
 def _messenger_info() -> Any:
@@ -234,8 +245,12 @@ def _messenger_info() -> Any:
 
 
 def _note_message(_severity: int, _kind: int, data: int, _user: int) -> int:
-    message = c.VkDebugUtilsMessengerCallbackDataEXT.from_address(data).pMessage
-    validation_messages.append(message.decode(errors="replace"))
+    message = c.VkDebugUtilsMessengerCallbackDataEXT.from_address(data).pMessage.decode(errors="replace")
+    validation_messages.append(message)
+    if message not in _shown:
+        _shown.add(message)
+        with suppress(AttributeError, OSError, ValueError):  # there may be no stderr, or a closed one
+            sys.stderr.write(f"tvmdml: Vulkan validation: {message}\n")
     return 0
 
 

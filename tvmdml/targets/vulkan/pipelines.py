@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from tvmdml.errors import DeviceError
@@ -14,6 +15,9 @@ from tvmdml.targets.vulkan.connection import Connection
 from tvmdml.targets.vulkan.descriptors import Layouts
 from tvmdml.targets.vulkan.loader import text
 from tvmdml.targets.vulkan.physical import Identity
+
+if TYPE_CHECKING:
+    from tvmdml.targets.vulkan.device import Device
 
 _ENTRY_POINT = "main"
 _MAGIC = b"\x03\x02\x23\x07"
@@ -27,17 +31,26 @@ class Pipeline:
     """A shader, ready to run; it is destroyed some time after this is dropped.
 
     Attributes:
+        device: whose it is.
         buffers: how many storage buffers it takes, bound as 0, 1, ….
         push_bytes: how many bytes of push constants.
         handle: the pipeline; ``based``: its variant for groups that do not count from zero, 0 until that is needed.
         last_use: the last batch that uses it.
     """
 
-    __slots__ = ("__weakref__", "_dropped", "based", "buffers", "code", "handle", "last_use", "layout", "push_bytes")
+    __slots__ = ("__weakref__", "_dropped", "based", "buffers", "code", "device", "handle", "last_use", "layout", "push_bytes")
 
     def __init__(
-        self, handle: int, layout: int, code: bytes, buffers: int, push_bytes: int, dropped: deque[tuple[int, int, int]]
+        self,
+        device: Device,
+        handle: int,
+        layout: int,
+        code: bytes,
+        buffers: int,
+        push_bytes: int,
+        dropped: deque[tuple[int, int, int]],
     ) -> None:
+        self.device = device
         self.handle, self.layout, self.code, self.buffers, self.push_bytes = handle, layout, code, buffers, push_bytes
         self.based = self.last_use = 0
         self._dropped = dropped
@@ -61,8 +74,8 @@ class Pipelines:
         self._saved_bytes = len(kept)
         self._unsaved = 0
 
-    def find(self, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
-        """The pipeline of a shader, made if need be.
+    def find(self, device: Device, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
+        """The pipeline of a shader, made if need be; ``device`` is the one that these are of.
 
         Raises:
             DeviceError: it is no SPIR-V, or the driver does not take it.
@@ -74,7 +87,7 @@ class Pipelines:
             self._connection.usable()
             layout = self._layouts.of_pipeline(buffers, push_bytes)
         handle = self._create(layout, code)
-        created = Pipeline(handle, layout, code, buffers, push_bytes, self._dropped)
+        created = Pipeline(device, handle, layout, code, buffers, push_bytes, self._dropped)
         with self._queue.lock:
             found = self._known.setdefault(key, created)  # another thread may have been quicker
             self._kept.append(found)
@@ -119,7 +132,8 @@ class Pipelines:
             raise DeviceError("a shader: given something else than SPIR-V in little-endian words")
         connection = self._connection
         made = ctypes.c_uint64()
-        with self._queue.users:
+        with self._queue.users.join():
+            connection.usable()
             words = ctypes.create_string_buffer(code, len(code))
             module = connection.create("ShaderModule", c.VkShaderModuleCreateInfo(codeSize=len(code), pCode=words))
             stage = c.VkPipelineShaderStageCreateInfo(

@@ -153,7 +153,8 @@ class Module:
 
     def describe(self, number: int, text: str) -> None:
         """What a reader of the assembly sees instead of the number."""
-        _append(self._names, "Name", number, *_words(text))
+        if text:
+            _append(self._names, "Name", number, *_words(text))
 
     def decorate(self, number: int, decoration: str, *operands: int) -> None:
         """State a property of a result."""
