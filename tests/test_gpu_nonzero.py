@@ -56,7 +56,7 @@ def way(request: pytest.FixtureRequest, vulkan: Target) -> Iterator[Target]:
 NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
 
 
-@pytest.fixture(params=NUMBERS.values(), ids=NUMBERS)
+@pytest.fixture(params=NUMBERS.values(), ids=tuple(NUMBERS))
 def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in request.param.items():
         monkeypatch.setattr(gpu, name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import platform
@@ -337,6 +338,25 @@ def test_select_takes_one_of_two(machine: Machine, dtype: str) -> None:
 
 
 # -- Conversions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int32", "uint32", "int64", "uint16"])
+def test_select_takes_one_of_two_constants(machine: Machine, dtype: str) -> None:
+    bits = 8 * np.dtype(dtype).itemsize
+    minus_one = {16: 0xBC00, 32: 0xBF800000, 64: 0xBFF0 << 48}[bits]
+    patterns = np.array([0, 1 << bits - 1, minus_one, minus_one ^ 1 << bits - 1, 1, (1 << bits) - 2], f"u{bits // 8}").view(dtype)
+    numbers = [value for value in patterns.tolist() if value == value]
+    condition = np.arange(64) % 3 == 0
+    for one, other in itertools.permutations(numbers, 2):
+        if one == other == 0:  # of two signs, which TVM takes for the same
+            continue
+        expected = np.where(condition, np.array(one, dtype), np.array(other, dtype))
+        ways = {
+            "select": (dtype, lambda c: T.Select(c, _const(dtype, one), _const(dtype, other))),  # noqa: B023
+            "if_then_else": (dtype, lambda c: T.if_then_else(c, _const(dtype, one), _const(dtype, other))),  # noqa: B023
+        }
+        for result in on_all(machine, {"c": condition}, ways).values():
+            assert_same_bits(settled(result), settled(expected))
 
 
 def castable(source: str, target: str) -> Array:

@@ -161,7 +161,5 @@ def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
         lines.append(f"geometric mean of old/new: {mean:.2f}, over {len(ratios)} cases")
     lines.append(f"more than {SLOWER * 100:.0f} % slower: {', '.join(slower) or 'none'}")
     if (old.machine, old.threads) != (new.machine, new.threads):
-        lines.append(
-            "the two runs are of different machines, devices or threads: only the ratios to peers can be compared"
-        )
+        lines.append("the two runs are of different machines, devices or threads: only the ratios to peers can be compared")
     return compared, lines

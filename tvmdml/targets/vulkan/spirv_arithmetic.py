@@ -8,10 +8,11 @@ lacks float16, that is computed in float32 and rounded after each step, which gi
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tvmdml.targets.vulkan.spirv_module import Module
+from tvmdml.targets.vulkan.spirv_module import Module, pattern
 from tvmdml.targets.vulkan.spirv_tables import (
     BINARY,
     BOOL,
@@ -57,6 +58,9 @@ _ZEROS: dict[str, Callable[[int, int], int]] = {
 }
 """How many of the lowest bits of a result are zero, by how many of the operands' are."""
 
+_ONE = {16: 0x3C00, 32: 0x3F800000, 64: 0x3FF0000000000000}
+"""The bits of 1 in each float type."""
+
 
 class Arithmetic:
     """Writes into a module. Arguments and results are ids of values in registers, their types as TensorIR has them."""
@@ -67,6 +71,7 @@ class Arithmetic:
         """What was converted to a float16: a store may want to do so itself."""
         self._zeros: dict[int, int] = {}
         self._shifts: dict[int, int] = {}
+        self._patterns: dict[int, int] = {}
 
     # -- Types
 
@@ -90,6 +95,7 @@ class Arithmetic:
         if scalar == _HALF:
             self.type(scalar)
         number = self.module.constant(self.held(scalar), value)
+        self._patterns[number] = pattern(self.held(scalar), value)
         if scalar.kind in ("int", "uint"):
             self._shifts[number] = int(value)
             self._zeros[number] = (value & -value).bit_length() - 1 if value else 64  # type: ignore[operator]
@@ -230,9 +236,34 @@ class Arithmetic:
 
     def select(self, scalar: Scalar, condition: int, a: int, b: int) -> int:
         """The first value where the condition holds, else the second."""
+        if self._may_lose_sign(self.held(scalar), a, b):
+            return self._select_bits(self.held(scalar), condition, a, b)
         number = self.module.pure("Select", self.type(scalar), condition, a, b)
         self.know_zeros(number, min(self.zeros(a), self.zeros(b)))
         return number
+
+    def _may_lose_sign(self, held: Scalar, a: int, b: int) -> bool:
+        """Whether these are the constants 1 and 0 of a float type, of any signs, or whole numbers of the same bits.
+
+        Mesa 22.3 takes the choice between them for a truth that became a number, or for minus that, whatever the zero's sign.
+        """
+        one, other = self._patterns.get(a), self._patterns.get(b)
+        if one is None or other is None or held.bits not in _ONE:
+            return False
+        sign = 1 << held.bits - 1
+        magnitudes = {one & ~sign, other & ~sign}
+        return magnitudes == {0, _ONE[held.bits]} and bool((one | other) & sign)
+
+    def _select_bits(self, held: Scalar, condition: int, a: int, b: int) -> int:
+        """The choice between two constants, made of two others, of which each has one bit changed."""
+        if held == _HALF:  # there may be no constants of 16 bits but its own
+            wide = (self.constant(FLOAT, struct.unpack("<e", struct.pack("<H", self._patterns[value]))[0]) for value in (a, b))
+            return self.cast(FLOAT, _HALF, self.select(FLOAT, condition, *wide))
+        module, word = self.module, Scalar("uint", held.bits)
+        one, other = (module.constant(word, self._patterns[value] ^ 1) for value in (a, b))
+        changed = module.pure("Select", module.type(word), condition, one, other)
+        number = module.pure("BitwiseXor", module.type(word), changed, module.constant(word, 1))
+        return module.pure("Bitcast", module.type(held), number) if held.kind == "float" else number
 
     # -- Conversions
 

@@ -61,6 +61,9 @@ class Calls:
     def _if_then_else(self, node: Any, name: str, arguments: list[Any]) -> Value:
         condition, then, otherwise = arguments
         (truth,) = self._writer.value(condition).lanes
+        if all(type(branch).__name__ in ("IntImm", "FloatImm") for branch in (then, otherwise)):
+            (scalar, (a,)), (_, (b,)) = self._writer.value(then), self._writer.value(otherwise)
+            return Value(scalar, (self._arithmetic.select(scalar, truth, a, b),))
         return self._writer.lazily(truth, lambda: self._writer.value(then), lambda: self._writer.value(otherwise))
 
     def _same(self, node: Any, name: str, arguments: list[Any]) -> Value:

@@ -234,7 +234,7 @@ class Module:
         kind, bits = scalar
         if kind == "bool":
             return self._once("ConstantTrue" if value else "ConstantFalse", typed=self.type(scalar))
-        number = _float_bits(float(value), bits) if kind == "float" else int(value) & ((1 << bits) - 1)
+        number = pattern(scalar, value)
         words = (number & 0xFFFFFFFF, number >> 32) if bits == 64 else (number,)
         return self._once("Constant", *words, typed=self.type(scalar))
 
@@ -314,6 +314,11 @@ def _words(text: str) -> tuple[int, ...]:
     data = text.encode() + b"\0"
     data += bytes(-len(data) % 4)
     return struct.unpack(f"<{len(data) // 4}I", data)
+
+
+def pattern(scalar: Scalar, value: float | int | bool) -> int:
+    """The bits of a number."""
+    return _float_bits(float(value), scalar.bits) if scalar.kind == "float" else int(value) & ((1 << scalar.bits) - 1)
 
 
 def _float_bits(value: float, bits: int) -> int:
