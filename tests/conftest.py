@@ -116,6 +116,21 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_memory", {})
 
 
+# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
+_NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
+
+
+@pytest.fixture(params=_NUMBERS.values(), ids=tuple(_NUMBERS))
+def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """GPU kernels have their integers in each of the ways that only large or strange arrays make them have."""
+    from tvmdml.schedules import gpu
+
+    forced: dict[str, int] = request.param
+    for name, value in forced.items():
+        monkeypatch.setattr(gpu, name, value)
+    return forced
+
+
 @pytest.fixture
 def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """CPU kernels cut even the smallest work into three tasks."""

@@ -20,7 +20,6 @@ from support import (
     seeded,
     tensor,
 )
-from tvmdml.schedules import gpu
 
 import tvmdml
 from tvmdml import DiagonalMatrix, TensorDataType, TensorDesc, knobs
@@ -43,16 +42,6 @@ inputs = pytest.mark.parametrize("has_input", [False, True], ids=["zeros", "inpu
 def groups(request: pytest.FixtureRequest) -> Iterator[None]:
     with knobs.using(diagonal_matrix={"most_groups": request.param, "threads": 64}):
         yield
-
-
-# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
-NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
-
-
-@pytest.fixture(params=NUMBERS.values(), ids=tuple(NUMBERS))
-def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in request.param.items():
-        monkeypatch.setattr(gpu, name, value)
 
 
 def agrees(

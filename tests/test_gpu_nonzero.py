@@ -21,7 +21,6 @@ from support import (
     sparse,
     special_values,
 )
-from tvmdml.schedules import gpu
 from tvmdml.schedules.gpu import nonzero_coordinates
 
 import tvmdml
@@ -50,16 +49,6 @@ def way(request: pytest.FixtureRequest, vulkan: Target) -> Iterator[Target]:
     """The device, while the knobs of a way are in force."""
     with knobs.using(nonzero_coordinates=WAYS[request.param]):
         yield vulkan
-
-
-# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
-NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
-
-
-@pytest.fixture(params=NUMBERS.values(), ids=tuple(NUMBERS))
-def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in request.param.items():
-        monkeypatch.setattr(gpu, name, value)
 
 
 def ways(*names: str) -> pytest.MarkDecorator:

@@ -20,7 +20,6 @@ from support import (
     round_desc,
     seeded,
 )
-from tvmdml.schedules import gpu
 
 import tvmdml
 from tvmdml import RoundingMode, TensorDataType, TensorDesc, knobs
@@ -35,16 +34,6 @@ types = pytest.mark.parametrize("data_type", FLOATS, ids=str)
 def groups(request: pytest.FixtureRequest) -> Iterator[None]:
     with knobs.using(element_wise_round={"most_groups": request.param, "threads": 64}):
         yield
-
-
-# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
-NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
-
-
-@pytest.fixture(params=NUMBERS.values(), ids=tuple(NUMBERS))
-def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in request.param.items():
-        monkeypatch.setattr(gpu, name, value)
 
 
 def agrees(target: Target, mode: RoundingMode, values: Array, layout_in: str = "packed", layout_out: str = "packed") -> None:

@@ -231,15 +231,8 @@ def test_positions_of_64_bits_agree(gpu: VulkanTarget, way: str) -> None:
     _agree(gpu, way, mixture(seeded("index"), FLOAT32, (5, 130)), 1, 9, index="uint64")
 
 
-# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
-NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
-
-
-@pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
 @pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
-def test_numbers_of_every_kind_agree(gpu: VulkanTarget, way: str, numbers: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in numbers.items():
-        monkeypatch.setattr(f"tvmdml.schedules.gpu.{name}", value)
+def test_numbers_of_every_kind_agree(gpu: VulkanTarget, way: str, numbers: dict[str, int]) -> None:
     data_type = TensorDataType.UINT8 if way == "sort" else FLOAT32
     x = mixture(seeded("wide"), data_type, (3, 300))
     desc = top_k_desc(TensorDesc(data_type, x.shape), 1, 20, "decreasing")
