@@ -224,7 +224,8 @@ for attempt in range(2):
     except DeviceError as error:
         print(error)
 """
-    said = program(code, VK_ICD_FILENAMES="/nonexistent.json", VK_DRIVER_FILES="/nonexistent.json").splitlines()
+    nowhere = {"VK_ICD_FILENAMES": "/nonexistent.json", "VK_DRIVER_FILES": "/nonexistent.json"}
+    said = program(code, **nowhere, TVMDML_VULKAN_VALIDATION="0").splitlines()  # the loader would have its say as well
     assert len(said) == 2
     for line in said:
         assert "found no driver that works" in line
