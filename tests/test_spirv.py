@@ -776,28 +776,27 @@ def test_subgroups_exchange_values(machine: Machine, dtype: str) -> None:
     size, extended = machine.capabilities.subgroup_size, machine.capabilities.subgroup_extended_types
     if size < 2 or 64 % size:
         pytest.skip("no subgroups to speak of")
-    call = T.call_extern
     names = ["shuffle", "shuffle_xor", "shuffle_up", "shuffle_down", "broadcast", "warp", "warp_up", "warp_down"]
     if dtype != "bool":
         names += ["add", "exclusive_add", "inclusive_add", "min", "max"]
 
     def body(i: Any, source: Any, *results: Any) -> None:
-        lane = T.let(call("int32", "subgroup_lane"))
+        lane = T.let(T.subgroup("lane", "int32"))
         x = T.let(source[i])
         warp = (T.word(-1, 32), x)
         width = T.const(size // 2, "int32")
         values = {
-            "shuffle": lambda: call(dtype, "subgroup_shuffle", x, size - 1 - lane),
-            "shuffle_xor": lambda: call(dtype, "subgroup_shuffle_xor", x, T.const(1, "int32")),
-            "shuffle_up": lambda: call(dtype, "subgroup_shuffle_up", x, T.const(1, "int32")),
-            "shuffle_down": lambda: call(dtype, "subgroup_shuffle_down", x, T.const(1, "int32")),
-            "broadcast": lambda: call(dtype, "subgroup_broadcast", x, T.const(1, "int32")),
+            "shuffle": lambda: T.subgroup("shuffle", dtype, x, size - 1 - lane),
+            "shuffle_xor": lambda: T.subgroup("shuffle_xor", dtype, x, T.const(1, "int32")),
+            "shuffle_up": lambda: T.subgroup("shuffle_up", dtype, x, T.const(1, "int32")),
+            "shuffle_down": lambda: T.subgroup("shuffle_down", dtype, x, T.const(1, "int32")),
+            "broadcast": lambda: T.subgroup("broadcast", dtype, x, T.const(1, "int32")),
             "warp": lambda: T.tvm_warp_shuffle(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
             "warp_up": lambda: T.tvm_warp_shuffle_up(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
             "warp_down": lambda: T.tvm_warp_shuffle_down(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
         }
         for name, result in zip(names, results, strict=True):
-            value = values.get(name, lambda name=name: call(dtype, f"subgroup_{name}", x))()
+            value = values.get(name, lambda name=name: T.subgroup(name, dtype, x))()
             T.store(result, i, T.let(value))
 
     source = np.resize(np.array([3, 1, 2, 7, 5, 0, 6, 4, 9, 8], np.int32) % (2 if dtype == "bool" else 99), 64).astype(dtype)
@@ -834,19 +833,18 @@ def test_subgroups_exchange_values(machine: Machine, dtype: str) -> None:
 
 def test_subgroups_vote(machine: Machine) -> None:
     size = machine.capabilities.subgroup_size
-    call = T.call_extern
 
     def body(i: Any, *results: Any) -> None:
         odd = T.let((i & 1) == 1)
         values = [
-            call("uint32", "subgroup_size"),
-            call("int32", "subgroup_lane"),
-            call("int32", "subgroup_index"),
-            call("bool", "subgroup_elect"),
-            call("bool", "subgroup_any", i == 0),
-            call("bool", "subgroup_all", T.Cast("int32", i >= 0)),
-            call("uint32", "subgroup_ballot", odd),
-            call("uint32", "subgroup_ballot_high", odd),
+            T.subgroup("size", "uint32"),
+            T.subgroup("lane", "int32"),
+            T.subgroup("index", "int32"),
+            T.subgroup("elect", "bool"),
+            T.subgroup("any", "bool", i == 0),
+            T.subgroup("all", "bool", T.Cast("int32", i >= 0)),
+            T.subgroup("ballot", "uint32", odd),
+            T.subgroup("ballot_high", "uint32", odd),
             T.tvm_warp_activemask(),
         ]
         for result, value in zip(results, values, strict=True):

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from tvmdml.targets import Target
 
 
-class Memory(Protocol):
-    """A piece of a device's memory; given back when nobody holds it any more."""
-
-
 class Device(Protocol):
     """What holds memory. Everything happens in the order it was asked for; only ``download`` waits."""
 

@@ -72,11 +72,11 @@ def call(
         boolean: inputs may be bool; they count as UINT8.
         finish: a last step on the results while they are NumPy's.
     """
-    if out is not None and device is None:
-        device = _home(out)
     quick = _quick_plans
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
+    if out is not None and device is None:  # what the quick way knows lies on the CPU
+        device = _home(out)
     # Values that are equal but of another type, such as 1 and True, must not meet each other's plan.
     types = tuple(map(type, attributes))
     views: list[NumpyArray | None] = []

@@ -15,14 +15,13 @@ from typing import Any, NoReturn
 from tvmdml import tensorir as T
 from tvmdml.errors import Unsupported, message
 from tvmdml.operators import Operator
+from tvmdml.targets._device import VECTOR_BYTES as VECTOR_BYTES
 from tvmdml.targets._device import DeviceTarget
 
 _NARROW = 1 << 30
 """Offsets below this are counted in 32 bits: adding a whole grid's step to one does not overflow."""
 _PUSH_BYTES = 128
 """What every Vulkan device has for the integers of a launch."""
-VECTOR_BYTES = 16
-"""What a thread loads and stores at once."""
 _NEEDS = {
     "int8": ("storage8", "storageBuffer8BitAccess"),
     "int16": ("storage16", "storageBuffer16BitAccess"),

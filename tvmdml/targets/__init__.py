@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tvmdml.operators import Operator
     from tvmdml.stores import Artifact
 
-Launcher = Callable[..., Any]
-"""A loaded kernel: called with tensors, temporaries and integers, in the kernel's own order."""
+Launcher: TypeAlias = Any
+"""A loaded kernel, in the form that its target's ``launch`` takes: the CPU's is called with tensors, temporaries and integers."""
 
 Form: TypeAlias = "tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], bool] | None"
 """What an array must be: type, shape, strides in bytes, and whether it is written to; ``None`` for one that is absent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,6 +15,10 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
     from tvmdml.device_arrays import Device
+
+
+VECTOR_BYTES = 16
+"""What a thread of a GPU kernel loads and stores at once: arrays that kernels are given begin on a multiple of it."""
 
 
 class DeviceTarget(Target):
@@ -33,13 +38,13 @@ class DeviceTarget(Target):
     """Groups past which one launch becomes several, with nothing gained."""
 
     @property
+    @abc.abstractmethod
     def device(self) -> Device:
         """What holds its memory, started when it is first asked for."""
-        raise NotImplementedError(self.name)
 
+    @abc.abstractmethod
     def has(self, feature: str) -> bool:
         """Whether the device has an optional feature: ``int64``, ``atomic64``, ``float64``, ``subgroup_ballot`` …"""
-        raise NotImplementedError(self.name)
 
     def tasks(self) -> int:
         """Groups that keep a large device busy."""

@@ -99,7 +99,7 @@ class CpuTarget(Target):
             return super().launch(launcher, scalars, temporaries)
         sizes = tuple(count * np.dtype(dtype).itemsize for dtype, count in temporaries)
         try:
-            handle = launcher.__chandle__()  # type: ignore[attr-defined] # launchers of this target are the runtime's functions
+            handle = launcher.__chandle__()  # launchers of this target are the runtime's functions
             found: Launch = extension.Launch(launcher, handle, tuple(scalars), sizes)
         except ValueError:  # more of something than it has room for
             return super().launch(launcher, scalars, temporaries)

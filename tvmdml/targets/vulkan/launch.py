@@ -10,16 +10,13 @@ import numpy as np
 
 from tvmdml.device_arrays import DeviceArray
 from tvmdml.targets import Form
+from tvmdml.targets._device import VECTOR_BYTES
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
     from tvmdml.targets.vulkan import VulkanTarget
     from tvmdml.targets.vulkan.driver import Device, Memory, Pipeline
     from tvmdml.targets.vulkan.program import Program
-
-
-VECTOR_BYTES = 16
-"""What schedules load and store at once."""
 
 
 class Loaded:
@@ -38,10 +35,6 @@ class Loaded:
 
     def _made(self, device: Device) -> tuple[Device, tuple[Pipeline, ...]]:
         return device, tuple(device.pipeline(s.code, s.buffers, s.push_bytes) for s in self.program.shaders)
-
-    def __call__(self, *tensors: Any) -> None:
-        """Launches go through ``VulkanTarget.launch``."""
-        raise NotImplementedError
 
 
 class _Placed(NamedTuple):
