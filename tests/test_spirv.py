@@ -25,7 +25,7 @@ from tvmdml import tensorir as T
 from tvmdml.targets.vulkan import spirv
 from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.disassemble import disassemble
-from tvmdml.targets.vulkan.lower import lower
+from tvmdml.targets._lower import lower
 from tvmdml.targets.vulkan.spirv_tables import CAPABILITY, DECORATION, INSTRUCTIONS, OPCODES, STORAGE_CLASS
 
 INTEGERS = tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind in ("int", "uint"))

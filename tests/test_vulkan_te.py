@@ -12,7 +12,7 @@ from support import Array, seeded
 from tvmdml import _imports, targets
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
 from tvmdml.targets.vulkan.launch import Loaded, VulkanLaunch
-from tvmdml.targets.vulkan.lower import tvm_target
+from tvmdml.targets._lower import tvm_target
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,8 @@ def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ..
     shared = [m.name for m in pkgutil.iter_modules(found.submodule_search_locations if found else None) if m.name.startswith("_")]
     names = ["tvmdml.tensorir", "tvmdml.layout", f"tvmdml.operators.{module}", package]
     names += [f"tvmdml.targets.{kind}" + (f".{source}" if source else "") for source in sources]
+    if schedules == "gpu":
+        names += ["tvmdml.targets._lower", "tvmdml.targets._program"]
     names += [f"{package}.{name}" for name in (*sorted(shared), module)]
     stamp = hashlib.sha256()
     for name in names:

@@ -12,7 +12,7 @@ from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupporte
 from tvmdml.targets import Build, Launch, Launcher
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets.vulkan import driver
-from tvmdml.targets.vulkan.program import Program, Shader, Step
+from tvmdml.targets._program import Function, Image, Program
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tvmdml.operators import Operator
     from tvmdml.stores import Artifact
     from tvmdml.targets.vulkan.capabilities import Capabilities
+    from tvmdml.targets.vulkan.spirv import Shader
 
 
 class VulkanTarget(DeviceTarget):
@@ -29,8 +30,7 @@ class VulkanTarget(DeviceTarget):
     kind: ClassVar[str] = "vulkan"
     suffixes = (".spirv",)
     sources = (
-        "", "capabilities", "lower", "program",
-        "spirv", "spirv_arithmetic", "spirv_calls", "spirv_memory", "spirv_module", "spirv_tables",
+        "", "capabilities", "spirv", "spirv_arithmetic", "spirv_calls", "spirv_memory", "spirv_module", "spirv_tables",
     )  # fmt: skip
 
     def __init__(self, info: driver.DeviceInfo) -> None:
@@ -139,7 +139,7 @@ class VulkanTarget(DeviceTarget):
         from tvmdml.targets.vulkan.disassemble import disassemble
 
         program = compile_function(function, self.capabilities)
-        return "\n".join(f"; {shader.name}\n{disassemble(shader.code)}" for shader in program.shaders)
+        return "\n".join(f"; {one.name}\n{disassemble(program.images[one.image].content)}" for one in program.functions)
 
     def _loaded(self, program: Program) -> Launcher:
         from tvmdml.targets.vulkan.launch import Loaded
@@ -159,31 +159,26 @@ def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: boo
     Raises:
         CompileError: TVM refuses it, or the device lacks what it takes.
     """
-    from tvmdml.targets.vulkan.lower import lower
+    from tvmdml.targets._lower import launches, lower
     from tvmdml.targets.vulkan.spirv import emit
     from tvmdml.targets.vulkan.spirv_module import without_names
 
     with not_collected():
         lowered = lower(function, blocks)
         emitted = {name: emit(device_function, capabilities) for name, device_function in lowered.functions.items()}
-    shaders: dict[tuple[object, ...], Shader] = {}
+    shaders: dict[tuple[object, ...], tuple[str, Shader]] = {}
     numbers: dict[str, int] = {}
     for name, shader in emitted.items():  # passes of one kind often differ in nothing but names
         same = (without_names(shader.code), shader.push)
-        shaders.setdefault(same, Shader(name, shader.code, len(shader.buffers), shader.push, shader.push_bytes))
+        shaders.setdefault(same, (name, shader))
         numbers[name] = list(shaders).index(same)
-    steps: list[Step] = []
-    reads: set[int] = set()
-    writes: set[int] = set()
-    for step in lowered.steps:
-        shader = emitted[step.name]
-        buffers = tuple(place for position in shader.buffers if isinstance(place := step.arguments[position], int))
-        reads.update(buffer for buffer, read in zip(buffers, shader.reads, strict=True) if read)
-        writes.update(buffer for buffer, written in zip(buffers, shader.writes, strict=True) if written)
-        scalars = tuple(step.arguments[position] for position, _ in shader.scalars)
-        x, y, z = (step.extents.get(f"blockIdx.{axis}", 1) for axis in "xyz")
-        steps.append(Step(numbers[step.name], buffers, scalars, (x, y, z)))
-    return Program(tuple(shaders.values()), tuple(steps), len(lowered.parameters), tuple(sorted(reads)), tuple(sorted(writes)))
+    images = tuple(Image("spirv", shader.code) for _, shader in shaders.values())
+    functions = tuple(
+        Function(name, number, len(shader.buffers), shader.push, shader.push_bytes, shader.block)
+        for number, (name, shader) in enumerate(shaders.values())
+    )
+    steps, reads, writes = launches(lowered, emitted, numbers)
+    return Program(images, functions, steps, len(lowered.parameters), reads, writes)
 
 
 class _VulkanBuild(Build):

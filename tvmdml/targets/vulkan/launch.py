@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
     from tvmdml.targets.vulkan import VulkanTarget
     from tvmdml.targets.vulkan.driver import Device, Memory, Pipeline
-    from tvmdml.targets.vulkan.program import Program
+    from tvmdml.targets._program import Program
 
 
 class Loaded:
@@ -34,7 +34,8 @@ class Loaded:
         return found[1]
 
     def _made(self, device: Device) -> tuple[Device, tuple[Pipeline, ...]]:
-        return device, tuple(device.pipeline(s.code, s.buffers, s.push_bytes) for s in self.program.shaders)
+        images, functions = self.program.images, self.program.functions
+        return device, tuple(device.pipeline(images[f.image].content, f.buffers, f.scalar_bytes) for f in functions)
 
 
 class _Placed(NamedTuple):
@@ -114,8 +115,8 @@ class VulkanLaunch:
 
     def _steps(self, places: Sequence[_Placed]) -> Iterator[tuple[Pipeline, list[_Placed], bytes, tuple[int, int, int]]]:
         pipelines = self._loaded.pipelines(self._device)
-        for shader, buffers, push, groups in self._launches:
-            yield pipelines[shader], [places[buffer] for buffer in buffers], push, groups
+        for function, buffers, scalars, groups in self._launches:
+            yield pipelines[function], [places[buffer] for buffer in buffers], scalars, groups
 
     def _scratch(self) -> list[_Placed]:
         return [_Placed(self._device.allocate(size), 0, size) for size in self._temporaries]

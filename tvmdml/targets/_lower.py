@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tvmdml import _imports
 from tvmdml.errors import CompileError
-from tvmdml.targets.vulkan.program import Expression
+from tvmdml.targets import _program
+from tvmdml.targets._program import Expression
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -51,8 +53,28 @@ class Lowered(NamedTuple):
     """The type of each parameter; empty for a buffer."""
 
 
+class Emitted(Protocol):
+    """What a target's code generator says about a device function, for those that launch it."""
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """Which parameters are buffers."""
+
+    @property
+    def scalars(self) -> tuple[tuple[int, str], ...]:
+        """Which parameters are scalars, and their types, in the order of their block."""
+
+    @property
+    def reads(self) -> tuple[bool, ...]:
+        """Which of the buffers are read."""
+
+    @property
+    def writes(self) -> tuple[bool, ...]:
+        """Which of the buffers are written."""
+
+
 def lower(function: PrimFunc, blocks: bool = False) -> Lowered:
-    """Lower a function for a Vulkan device. ``blocks``: it is a scheduled TE computation; else it is written out in loops.
+    """Lower a function for a device. ``blocks``: it is a scheduled TE computation; else it is written out in loops.
 
     Raises:
         CompileError: TVM refuses it, or it asks for work between launches that only a processor could do.
@@ -61,8 +83,26 @@ def lower(function: PrimFunc, blocks: bool = False) -> Lowered:
     try:
         split = _passes(blocks)(tvm.IRModule({"main": function}))
     except Exception as error:
-        raise CompileError(f"vulkan: TVM could not lower the kernel: {error}") from error
+        raise CompileError(f"TVM could not lower the kernel: {error}") from error
     return _read(split)
+
+
+def launches(
+    lowered: Lowered, emitted: Mapping[str, Emitted], numbers: Mapping[str, int]
+) -> tuple[tuple[_program.Step, ...], tuple[int, ...], tuple[int, ...]]:
+    """The launches of a program, and the buffers that they read, and write; ``numbers`` are the functions', by name."""
+    steps: list[_program.Step] = []
+    reads: set[int] = set()
+    writes: set[int] = set()
+    for step in lowered.steps:
+        found = emitted[step.name]
+        buffers = tuple(place for position in found.buffers if isinstance(place := step.arguments[position], int))
+        reads.update(buffer for buffer, read in zip(buffers, found.reads, strict=True) if read)
+        writes.update(buffer for buffer, written in zip(buffers, found.writes, strict=True) if written)
+        scalars = tuple(step.arguments[position] for position, _ in found.scalars)
+        x, y, z = (step.extents.get(f"blockIdx.{axis}", 1) for axis in "xyz")
+        steps.append(_program.Step(numbers[step.name], buffers, scalars, (x, y, z)))
+    return tuple(steps), tuple(sorted(reads)), tuple(sorted(writes))
 
 
 def _passes(blocks: bool) -> Any:
@@ -78,7 +118,7 @@ def _passes(blocks: bool) -> Any:
 
 
 def tvm_target() -> Any:
-    """What TVM's passes are told. What the device really has, the code generator asks its capabilities."""
+    """What TVM's passes are told, whatever the device: the code generators take TensorIR's functions by their own names, as for Vulkan."""
     tvm = _imports.tvm()
     features = {f"supports_{name}": True for name in ("int8", "int16", "int64", "float16", "float64")}
     return tvm.target.Target({"kind": "vulkan", "max_num_threads": 1024, "max_threads_per_block": 1024, **features}, host="llvm")
@@ -104,7 +144,7 @@ def _read(module: IRModule) -> Lowered:
             return (_OPERATORS[kind], expression(node.a), expression(node.b))
         if kind == "Call" and str(node.op.name) in _CALLS:
             return (_CALLS[str(node.op.name)], *map(expression, node.args))
-        raise CompileError(f"vulkan: a launch depends on {node}, and only sums, products and the like of integers are known there")
+        raise CompileError(f"a launch depends on {node}, and only sums, products and the like of integers are known there")
 
     def argument(node: Any) -> int | Expression:
         if type(node).__name__ == "Call" and str(node.op.name) == "tirx.buffer_data":
@@ -133,7 +173,7 @@ def _read(module: IRModule) -> Lowered:
         elif kind == "AttrStmt":
             walk(statement.body)
         else:
-            raise CompileError(f"vulkan: a {kind} stands between launches, where only launches can: {statement}")
+            raise CompileError(f"a {kind} stands between launches, where only launches can: {statement}")
 
     walk(host.body)
     return Lowered(functions, tuple(steps), parameters)

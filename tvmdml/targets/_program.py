@@ -1,4 +1,4 @@
-"""``Program``: a compiled kernel as data. Its shaders, and the launches that they make up; written to a file and read again."""
+"""``Program``: a device's compiled kernel as data. Its functions, and the launches that they make up; written to a file and read again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-_MAGIC = b"TVMDML-SPIRV-1\n"
+_MAGIC = b"TVMDML-PROGRAM-1\n"
 
 Expression = int | tuple[Any, ...]
 """An integer, ``("scalar", parameter)``, or an operation's name with its operands."""
@@ -37,24 +37,34 @@ def evaluate(expression: Expression, scalars: Sequence[int]) -> int:
     return _OPERATIONS[name](one, other)
 
 
-class Shader(NamedTuple):
+class Image(NamedTuple):
+    """Machine code, or what a driver makes some of."""
+
+    form: str
+    """``spirv``; ``sm_90`` for CUDA's machine code, and ``compute_90`` for its PTX."""
+    content: bytes
+
+
+class Function(NamedTuple):
     """One compiled device function."""
 
     name: str
-    code: bytes
-    """SPIR-V."""
+    image: int
+    """Which of the program's images holds it; -1 where each does, for a device of its own."""
     buffers: int
-    push: tuple[tuple[int, str], ...]
-    """Where each scalar lies in the push constants, and its ``struct`` format."""
-    push_bytes: int
+    scalars: tuple[tuple[int, str], ...]
+    """Where each scalar lies in the block of scalars, and its ``struct`` format."""
+    scalar_bytes: int
+    threads: tuple[int, int, int]
+    """Threads of a group."""
 
 
 class Step(NamedTuple):
-    """One launch of a shader."""
+    """One launch of a function."""
 
-    shader: int
+    function: int
     buffers: tuple[int, ...]
-    """Which of the program's buffers it binds."""
+    """Which of the program's buffers it is given."""
     scalars: tuple[Expression, ...]
     groups: tuple[Expression, Expression, Expression]
 
@@ -62,16 +72,18 @@ class Step(NamedTuple):
 class Launch(NamedTuple):
     """A step with its numbers worked out."""
 
-    shader: int
+    function: int
     buffers: tuple[int, ...]
-    push: bytes
+    scalars: bytes
+    """The block of scalars."""
     groups: tuple[int, int, int]
 
 
 class Program(NamedTuple):
     """A kernel: buffers first, then integers."""
 
-    shaders: tuple[Shader, ...]
+    images: tuple[Image, ...]
+    functions: tuple[Function, ...]
     steps: tuple[Step, ...]
     parameters: int
     """How many, buffers and integers together."""
@@ -84,20 +96,20 @@ class Program(NamedTuple):
         values = [0] * (self.parameters - len(scalars)) + [int(value) for value in scalars]
         found = []
         for step in self.steps:
-            shader = self.shaders[step.shader]
-            push = bytearray(shader.push_bytes)
-            for (offset, form), expression in zip(shader.push, step.scalars, strict=True):
-                struct.pack_into("<" + form, push, offset, evaluate(expression, values))
+            function = self.functions[step.function]
+            block = bytearray(function.scalar_bytes)
+            for (offset, form), expression in zip(function.scalars, step.scalars, strict=True):
+                struct.pack_into("<" + form, block, offset, evaluate(expression, values))
             x, y, z = (evaluate(extent, values) for extent in step.groups)
-            found.append(Launch(step.shader, step.buffers, bytes(push), (x, y, z)))
+            found.append(Launch(step.function, step.buffers, bytes(block), (x, y, z)))
         return tuple(found)
 
     def to_bytes(self) -> bytes:
         """As a file."""
-        shaders = [{**shader._asdict(), "code": len(shader.code)} for shader in self.shaders]
-        header = json.dumps({**self._asdict(), "shaders": shaders, "steps": [step._asdict() for step in self.steps]}).encode()
-        parts = [_MAGIC, struct.pack("<I", len(header)), header, *(shader.code for shader in self.shaders)]
-        return b"".join(parts)
+        images = [{"form": image.form, "bytes": len(image.content)} for image in self.images]
+        lists = {name: [one._asdict() for one in getattr(self, name)] for name in ("functions", "steps")}
+        header = json.dumps({**self._asdict(), **lists, "images": images}).encode()
+        return b"".join([_MAGIC, struct.pack("<I", len(header)), header, *(image.content for image in self.images)])
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Program:
@@ -108,22 +120,27 @@ class Program(NamedTuple):
         """
         start = len(_MAGIC) + 4
         if not content.startswith(_MAGIC) or len(content) < start:
-            raise ValueError("this is no SPIR-V program of tvmdml's")
+            raise ValueError("this is no program of tvmdml's")
         at = start + struct.unpack_from("<I", content, len(_MAGIC))[0]
         try:
             header = json.loads(content[start:at])
-            shaders = []
-            for given in header["shaders"]:
-                code, at = content[at : at + given["code"]], at + given["code"]
-                shaders.append(Shader(**{**given, "code": code, "push": tuple((o, f) for o, f in given["push"])}))
-            steps = tuple(Step(**{name: _tuples(value) for name, value in given.items()}) for given in header["steps"])
+            images = []
+            for given in header["images"]:
+                images.append(Image(given["form"], content[at : at + given["bytes"]]))
+                at += given["bytes"]
+            functions = tuple(Function(**_of(given)) for given in header["functions"])
+            steps = tuple(Step(**_of(given)) for given in header["steps"])
             rest = {name: _tuples(header[name]) for name in ("parameters", "reads", "writes")}
-            program = cls(shaders=tuple(shaders), steps=steps, **rest)
+            program = cls(images=tuple(images), functions=functions, steps=steps, **rest)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this SPIR-V program is damaged: {error!r}") from error
+            raise ValueError(f"this program is damaged: {error!r}") from error
         if at != len(content):
-            raise ValueError("this SPIR-V program is cut short, or longer than it says")
+            raise ValueError("this program is cut short, or longer than it says")
         return program
+
+
+def _of(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: _tuples(value) for name, value in given.items()}
 
 
 def _tuples(value: Any) -> Any:
