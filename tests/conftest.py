@@ -1,14 +1,19 @@
-"""What every test shares: one folder of compiled kernels, the targets, and the switches for tests that need much."""
+"""What every test shares: one folder of compiled kernels, the targets, and the switches for tests that need much.
+
+CUDA is the emulator's (``cuda_emulator``), unless there is a GPU, or ``TVMDML_CUDA_LIBRARY`` names a driver.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cuda_emulator
 import hypothesis
 import pytest
 
@@ -21,6 +26,17 @@ hypothesis.settings.register_profile("ci", max_examples=150, derandomize=True, *
 hypothesis.settings.register_profile("explore", max_examples=3000, **_common)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+
+def _emulate_cuda() -> None:
+    """Have this process, and all that it starts, find the emulator, where there is no GPU. (Nothing is loaded that stays.)"""
+    if "TVMDML_CUDA_LIBRARY" in os.environ or cuda_emulator.missing():
+        return
+    look = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); n = ctypes.c_int(); raise SystemExit(c.cuInit(0) or c.cuDeviceGetCount(ctypes.byref(n)) or not n.value)"
+    if subprocess.run([sys.executable, "-c", look], capture_output=True, check=False).returncode:
+        cuda_emulator.install()
+
+
+_emulate_cuda()
 
 # What takes too much for every run: the mark of such tests is also the switch to run them.
 _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}

@@ -31,6 +31,20 @@ def test_defaults_hold_where_nobody_says_otherwise() -> None:
         assert vars(KNOBS.now()) == {"size": 8, "way": "long"}
 
 
+def test_families_of_machines_have_defaults_of_their_own() -> None:
+    knobs_ = Knobs("some_operator", size=Knob(8, (1, 8, 64), "elements", {"cuda": 64, "sm_75": 1}), way=Knob("a", ("a",), "which"))
+    found = {name: knobs_.now(targets.resolve(name)).size for name in ("cpu", "cuda:sm_75", "cuda:sm_90", "cuda:sm_75,sm_80")}
+    assert found == {"cpu": 8, "cuda:sm_75": 1, "cuda:sm_90": 64, "cuda:sm_75,sm_80": 64}
+    with knobs.using(some_operator={"size": 8}):
+        assert vars(knobs_.now(targets.resolve("cuda:sm_75"))) == {"size": 8, "way": "a"}
+
+
+def test_every_default_is_one_of_the_choices() -> None:
+    for one in declared():
+        for name, knob in one.knobs.items():
+            assert {knob.default, *knob.on.values()} <= set(knob.choices), (one.operator, name)
+
+
 def test_other_values_hold_for_a_while() -> None:
     with knobs.using(some_operator={"size": 64}):
         assert vars(KNOBS.now()) == {"size": 64, "way": "long"}

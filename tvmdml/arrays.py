@@ -123,8 +123,12 @@ def are_one(one: NumpyArray, other: NumpyArray) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, DeviceArray):
-        same = one.memory is other.memory and one.offset == other.offset
-        return same and (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
+        (space, begin), (other_space, other_begin) = one.start, other.start
+        return (
+            space is other_space
+            and begin == other_begin
+            and (one.shape, one.strides, one.dtype) == (other.shape, other.strides, other.dtype)
+        )
     return one.__array_interface__ == other.__array_interface__
 
 
@@ -138,7 +142,7 @@ def assign(array: NumpyArray, source: NumpyArray) -> None:
 
 def require_on(array: NumpyArray, target: Target, where: str) -> None:
     """Raise ``InvalidArgument`` if an array lies on another device than the target."""
-    if type(array) is DeviceArray and array.target != target:
+    if type(array) is DeviceArray and array.target != target and array.target != target.home:
         given, allowed = f"an array on {array.target}", f"one on {target}"
         move = "x.numpy()" if target.kind == "cpu" else f"tvmdml.asarray(x, device={target.name!r})"
         raise InvalidArgument(message(where, given, allowed, f"{move} moves it there."))

@@ -121,7 +121,8 @@ def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
 
     Args:
         desc: an operator's descriptor, such as ``TopK1(…)``.
-        target: where to run: ``"cpu"``, a processor level such as ``"cpu:x86-64-v3"``, or a device such as ``"vulkan:0"``.
+        target: where to run: ``"cpu"``, a processor level such as ``"cpu:x86-64-v3"``, a device such as ``"cuda:0"``
+            or ``"vulkan:0"``, or NVIDIA's architectures, such as ``"cuda:sm_80,sm_90"``, which need not be here.
         feature_level: whose rules apply; ``None`` is the newest, 6.4.
 
     Raises:
@@ -183,7 +184,10 @@ class CompiledOperator:
         return launch.bind(*ready)
 
     def source(self, kind: str = "tir") -> str:
-        """The kernel's code: ``"tir"``, on the CPU ``"llvm"`` or ``"asm"``, on Vulkan ``"spirv"``. Builds it anew to read it."""
+        """The kernel's code: ``"tir"``, on the CPU ``"llvm"`` or ``"asm"``, on CUDA ``"cuda"``, ``"ptx"`` or ``"sass"``, on Vulkan ``"spirv"``.
+
+        Builds it anew to read it.
+        """
         function = self.target.kernel(self.desc.canonical()).build()
         return str(function.script()) if kind == "tir" else self.target.source(function, kind)
 
@@ -282,8 +286,8 @@ class _Expected:
             raise InvalidArgument(message(where, f"strides {given} in elements", allowed, "State the strides in its TensorDesc."))
 
 
-def _start(array: NumpyArray) -> tuple[int, int]:
+def _start(array: NumpyArray) -> tuple[object, int]:
     """Where an array's first element lies."""
     if type(array) is DeviceArray:
-        return id(array.memory), array.offset
+        return array.start
     return 0, array.__array_interface__["data"][0]

@@ -122,6 +122,17 @@ class DeviceArray:
         return sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)) + self.itemsize
 
     @property
+    def start(self) -> tuple[object, int]:
+        """Where its first element lies: in which space of addresses, and at which of them."""
+        address = getattr(self.memory, "address", None)
+        return (self.memory, self.offset) if address is None else (None, address + self.offset)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its memory is another library's."""
+        return hasattr(self.memory, "owner")
+
+    @property
     def flags(self) -> Flags:
         """As NumPy has them."""
         return Flags(c_contiguous=self._packed)
@@ -331,9 +342,10 @@ def packed(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 def overlap(one: Any, other: Any) -> bool:
     """Whether two arrays, of which one at least is a device's, may share memory: whether their ranges do."""
-    if not (isinstance(one, DeviceArray) and isinstance(other, DeviceArray)) or one.memory is not other.memory:
+    if not (isinstance(one, DeviceArray) and isinstance(other, DeviceArray)):
         return False
-    return one.offset < other.offset + other.span and other.offset < one.offset + one.span
+    (space, begin), (other_space, other_begin) = one.start, other.start
+    return space is other_space and begin < other_begin + other.span and other_begin < begin + one.span
 
 
 def _device(target: Target) -> Device:
@@ -350,14 +362,14 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
 
     Args:
         array: NumPy's, PyTorch's, any that speaks DLPack, a DeviceArray, or nested lists of numbers.
-        device: where to: ``"cpu"``, ``"vulkan"``, ``"vulkan:0"``.
+        device: where to: ``"cpu"``, ``"cuda:0"``, ``"vulkan"``, ``"vulkan:0"``.
 
     Returns:
         A packed copy of the array, or the array itself where it already is there.
 
     Raises:
         InvalidArgument: it is no array, its data type is none of DirectML's, or no device has that name.
-        DeviceError: Vulkan is not usable here, or the device has not enough memory.
+        DeviceError: there is no such device here, or the device has not enough memory.
     """
     from tvmdml import arrays, targets
     from tvmdml.tensors import TensorDataType
@@ -383,14 +395,14 @@ def empty(shape: int | Sequence[int], *, dtype: Any = "float32", device: str | T
     Args:
         shape: sizes, or the size of an array of one dimension.
         dtype: any of DirectML's data types, by name or as NumPy has them.
-        device: where: ``"cpu"``, ``"vulkan"``, ``"vulkan:0"``.
+        device: where: ``"cpu"``, ``"cuda:0"``, ``"vulkan"``, ``"vulkan:0"``.
 
     Returns:
         A ``DeviceArray``, or on the CPU a NumPy array.
 
     Raises:
         InvalidArgument: no such shape, data type or device.
-        DeviceError: Vulkan is not usable here, or the device has not enough memory.
+        DeviceError: there is no such device here, or the device has not enough memory.
     """
     from tvmdml import targets
     from tvmdml.tensors import TensorDataType

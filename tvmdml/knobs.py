@@ -8,9 +8,12 @@ import importlib.util
 import pkgutil
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
+
+if TYPE_CHECKING:
+    from tvmdml.targets import Target
 
 Value = int | str
 
@@ -24,31 +27,36 @@ class Knob(NamedTuple):
     """What it can be."""
     meaning: str
     """What it sets, and in which unit."""
+    on: Mapping[str, Value] = MappingProxyType({})
+    """Other defaults, by a family of machines (``Target.families``)."""
 
 
 _declared: set[str] = set()
 
 
 class Knobs:
-    """An operator's knobs. ``KNOBS.now()`` gives their values as attributes."""
+    """An operator's knobs. ``KNOBS.now(target)`` gives their values as attributes."""
 
     def __init__(self, operator: str, **knobs: Knob) -> None:
         self.operator = operator
         _declared.add(operator)
         self.knobs: Mapping[str, Knob] = MappingProxyType(knobs)
-        self._defaults = SimpleNamespace(**{name: knob.default for name, knob in knobs.items()})
+        self._defaults: dict[tuple[str, ...], SimpleNamespace] = {}
 
-    def now(self) -> Any:
-        """The values in force: the defaults, but where ``using`` says otherwise.
+    def now(self, target: Target | None = None) -> Any:
+        """The values in force: the defaults for a target, but where ``using`` says otherwise.
 
         Raises:
             InvalidArgument: ``using`` names a knob that is not there, or a value that it cannot take.
         """
+        families = () if target is None else target.families
+        if (defaults := self._defaults.get(families)) is None:
+            defaults = self._defaults[families] = SimpleNamespace(**{n: _default(k, families) for n, k in self.knobs.items()})
         given = _in_force.get(self.operator)
-        return self._overridden(given) if given else self._defaults
+        return self._overridden(given, vars(defaults)) if given else defaults
 
-    def _overridden(self, given: Mapping[str, Value]) -> SimpleNamespace:
-        values = dict(vars(self._defaults))
+    def _overridden(self, given: Mapping[str, Value], defaults: Mapping[str, Value]) -> SimpleNamespace:
+        values = dict(defaults)
         for name, value in given.items():
             if self._takes(name, value):
                 values[name] = value
@@ -65,6 +73,11 @@ class Knobs:
             raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(everywhere)))
         choices = ", ".join(map(repr, everywhere[name].choices))
         raise InvalidArgument(message(f"{self.operator} knob {name}", repr(value), choices))
+
+
+def _default(knob: Knob, families: tuple[str, ...]) -> Value:
+    """For the narrowest family that has one of its own."""
+    return next((knob.on[family] for family in reversed(families) if family in knob.on), knob.default)
 
 
 @functools.cache

@@ -202,6 +202,11 @@ def run(start: Any, count: int) -> Any:
     return _builder().ramp(start, const(1, type_of(start)), count)
 
 
+def multiple(value: Any, of: int) -> Any:
+    """A value that is known to be a multiple of a power of two, in a form by which code generators know it, too."""
+    return value if of == 1 else value & const(-of, type_of(value))
+
+
 def splat(value: Any, count: int) -> Any:
     """A vector of ``count`` times the value."""
     return _builder().Broadcast(value, count)
@@ -278,6 +283,12 @@ def barrier() -> None:
     """Every thread of the group comes here before any goes on, and sees what the others wrote before. All must come."""
     t = _builder()
     t.evaluate(t.tvm_storage_sync("shared"))
+
+
+def subgroup_barrier() -> None:
+    """The same for the threads of a subgroup. All of them must come."""
+    t = _builder()
+    t.evaluate(t.tvm_storage_sync("warp"))
 
 
 def atomic(operation: str, buffer: Any, index: Any, *values: Any) -> Any:

@@ -7,7 +7,7 @@ the earlier position goes first: no two entries are equal, and the order is the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvmdml.schedules.gpu import strided
 from tvmdml.schedules.gpu._keys import Keys
@@ -17,8 +17,16 @@ from tvmdml import tensorir as T
 POSITION = "uint32"
 Entry = tuple[Any, Any]
 """A key and a position."""
-Load = Callable[[Any], Entry]
+Load = Callable[[Any], tuple[Any, ...]]
 """The entry with a number."""
+
+
+class Neighbours(NamedTuple):
+    """Entries that are loaded ``width`` at once, from each multiple of that on; there are only whole ones."""
+
+    width: int
+    load: Callable[[Any], list[tuple[Any, ...]]]
+    """The entries from a number on."""
 
 
 def entry_bytes(keys: Keys) -> int:
@@ -33,10 +41,10 @@ def i32(value: int) -> Any:
 
 
 class Entries:
-    """Room for entries in shared memory; a power of two of them."""
+    """Room for entries in shared memory; a power of two of them. ``lockstep`` is the target's."""
 
-    def __init__(self, keys: Keys, room: int, thread: Any, threads: int) -> None:
-        self.order, self.room, self.thread, self.threads = keys, room, thread, threads
+    def __init__(self, keys: Keys, room: int, thread: Any, threads: int, lockstep: int = 1) -> None:
+        self.order, self.room, self.thread, self.threads, self.lockstep = keys, room, thread, threads, lockstep
         self.keys, self.positions = T.shared(keys.word, room), T.shared(POSITION, room)
 
     def put(self, place: Any, key: Any, position: Any) -> None:
@@ -97,8 +105,16 @@ class Entries:
                 with T.when(_before(second, first) == upward):
                     self.put(low, *second)
                     self.put(high, *first)
-            T.barrier()
+            self._wait(size, keep, stride.value)
             stride.set(stride.value >> 1)
+
+    def _wait(self, size: Any, keep: Any, stride: Any) -> None:
+        """For whoever has what the next step compares: where pairs lie near each other, that is the subgroup's own threads."""
+        if self.lockstep == 1:
+            T.barrier()
+            return
+        near = ((stride <= self.lockstep) & (stride > 1)) | ((stride == 1) & (size <= self.lockstep) & (size < keep))
+        T.either(near, T.subgroup_barrier, T.barrier)
 
     def _entry(self, place: Any) -> Entry:
         return T.hold(self.keys[place]), T.hold(self.positions[place])
@@ -122,7 +138,7 @@ class Queue:
         self.entries, self.batch = entries, batch
         self._count = T.shared("int32", 1)
 
-    def collect(self, load: Load, total: Any, k: Any, keep: Any, bests: Any, head: Any) -> None:
+    def collect(self, load: Load | Neighbours, total: Any, k: Any, keep: Any, bests: Any, head: Any) -> None:
         """The first ``k`` of ``total`` entries, in order; ``keep`` is the power of two from ``k`` up.
 
         The bound is one of ``bests``, a power of two and no less than ``keep``, from the first ``head`` entries, which are more.
@@ -163,7 +179,7 @@ class Queue:
             bound[0].set(own.keys[k - 1])
             bound[1].set(own.positions[k - 1])
 
-    def _find_bests(self, load: Load, total: Any, bests: Any) -> None:
+    def _find_bests(self, load: Load | Neighbours, total: Any, bests: Any) -> None:
         """The best entry of each of ``bests`` parts, of which a thread has one or more."""
         own = self.entries
         with strided(own.thread, bests, own.threads) as part:
@@ -185,21 +201,27 @@ def stream(
     first: T.Variable,
     total: Any,
     batch: int,
-    load: Callable[[Any], tuple[Any, ...]],
+    load: Load | Neighbours,
     use: Callable[..., None],
     after: Callable[[], None] = lambda: None,
     going: Callable[[], Any] | None = None,
 ) -> None:
-    """``use`` each entry from ``first`` on, one a lane, ``batch`` of them loaded at once, for as long as it is ``going``.
+    """``use`` each entry from ``first`` on, ``batch`` of them a lane loaded before any is used, for as long as it is ``going``.
 
     ``after`` each batch there is something to do for all.
     """
     condition = first.value < total
+    width = load.width if isinstance(load, Neighbours) else 1
+
+    def load_all(place: Any) -> list[tuple[Any, ...]]:
+        return load.load(place) if isinstance(load, Neighbours) else [load(place)]
+
     with T.loop_while(condition if going is None else condition & going()):
-        places = [T.let(first.value + lane + lanes * n) for n in range(batch)]
-        loaded = [load(T.hold(T.min(place, total - 1))) for place in places]
-        for place, entry in zip(places, loaded, strict=True):
+        places = [T.let(first.value + (lane + lanes * n) * width) for n in range(batch // width)]
+        loaded = [load_all(T.hold(T.min(place, total - width))) for place in places]
+        for place, entries in zip(places, loaded, strict=True):
             with T.when(place < total):
-                use(*entry)
+                for entry in entries:
+                    use(*entry)
         after()
         first.set(first.value + lanes * batch)

@@ -26,11 +26,11 @@ class TileSort:
     BITS = 8
     BINS = 1 << BITS
 
-    def __init__(self, thread: Any, threads: int, each: int) -> None:
+    def __init__(self, thread: Any, threads: int, each: int, lockstep: int = 1) -> None:
         self.thread, self.threads, self.each, self.size = thread, threads, each, threads * each
         self._words = T.shared("uint32", self.size)
         self._counts = T.shared("int32", _spread(_NIBBLES * threads))
-        self._sums = Sums(threads, thread, threads)
+        self._sums = Sums(threads, thread, threads, lockstep)
         self._base, self._offset = T.shared("int32", self.BINS), T.shared("int32", self.BINS)
 
     @classmethod

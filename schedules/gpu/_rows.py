@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from tvmdml.schedules.gpu import Numbers, _tiles, taken_steps
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, taken_steps
 from tvmdml.schedules.gpu._keys import Keys
+from tvmdml.schedules.gpu._words import load
 
 from tvmdml import tensorir as T
 from tvmdml.layout import collapse
@@ -145,6 +146,22 @@ class Rows:
     def key(self, start: Any, place: Any) -> Any:
         """The key of a row's element."""
         return self.keys.key(self.element(start, place))
+
+    def vector(self, most: int) -> int:
+        """How many neighbours of a row can be loaded at once, wherever it begins: ``most``, or a smaller power of two."""
+        batch, rank = self.batch, len(self.batch.sizes)
+        if batch.along[0] != 1 and not self.gathered:
+            return 1
+        steps = () if self.gathered else batch.steps[0][:rank]
+        width: int = min(most, max(1, VECTOR_BYTES * 8 // self.keys.bits))
+        while any(number % width for number in (batch.length, *steps)):
+            width //= 2
+        return width
+
+    def keys_from(self, start: Any, place: Any, width: int) -> list[Any]:
+        """The keys of so many neighbours, as ``vector`` allows."""
+        at = T.let(T.multiple(start + place, width))
+        return [T.hold(self.keys.key(element)) for element in load(self.source, at, width)]
 
     def emit(self, starts: list[Any], place: Any, position: Any) -> None:
         """Write one of the K of a row that ``starts`` there in each tensor."""

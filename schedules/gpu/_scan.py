@@ -1,7 +1,4 @@
-"""Sums over the threads of a group, in memory that they share: no device need have operations of subgroups.
-
-Threads count in chunks, about as many as a chunk has threads: sums are made of sums of chunks, at the price of few barriers.
-"""
+"""Sums over the threads of a group: by subgroups, where the device promises whole ones, and else in memory that they share."""
 
 from __future__ import annotations
 
@@ -11,8 +8,9 @@ from tvmdml import tensorir as T
 
 
 class Scan:
-    """Declares the memory. Whatever is asked for, every thread of the group has to come along.
+    """In shared memory, which this declares. Whatever is asked for, every thread of the group has to come along.
 
+    Threads count in chunks, about as many as a chunk has threads: sums are made of sums of chunks, at the price of few barriers.
     ``threads`` is a power of two.
     """
 
@@ -71,6 +69,78 @@ class Scan:
         with T.loop(count) as i:
             sum_.set(sum_.value + buffer[first + i])
         return sum_
+
+
+class SubgroupScan:
+    """The same for a device whose groups are made of whole subgroups of so many threads."""
+
+    def __init__(self, threads: int, lockstep: int, dtype: str = "uint32") -> None:
+        self.threads, self.lockstep, self.dtype = threads, lockstep, dtype
+        self.subgroups = threads // lockstep
+        self._of_subgroups = T.shared(dtype, self.subgroups)
+        self._sums = T.shared(dtype, threads)
+
+    @staticmethod
+    def shared_bytes(threads: int, lockstep: int) -> int:
+        """What it takes of a group's memory."""
+        return 4 * (threads + threads // lockstep)
+
+    def sum_up(self, thread: Any, value: Any) -> Any:
+        """As ``Scan.sum_up``."""
+        upto, total = self.sums(thread, value)
+        T.store(self._sums, thread, upto)
+        T.barrier()
+        return total
+
+    def sums(self, thread: Any, value: Any) -> tuple[Any, Any]:
+        """The sum up to this thread, itself included, and the sum of all."""
+        own = T.let(T.subgroup("inclusive_add", self.dtype, value))
+        lane, number = T.let(thread & (self.lockstep - 1)), T.let(thread >> (self.lockstep.bit_length() - 1))
+        self._share(lane == self.lockstep - 1, number, own)
+        mine = T.Variable(self.dtype, T.const(0, self.dtype))
+        with T.when(lane < self.subgroups):
+            mine.set(self._of_subgroups[lane])
+        others = T.let(T.subgroup("inclusive_add", self.dtype, mine.value))
+        before = T.let(T.subgroup("shuffle", self.dtype, others, T.max(number - 1, T.const(0, "int32"))))
+        total = T.let(T.subgroup("shuffle", self.dtype, others, T.const(self.subgroups - 1, "int32")))
+        return T.let(own + T.Select(number > 0, before, T.const(0, self.dtype))), total
+
+    def upto(self, thread: Any) -> Any:
+        """As ``Scan.upto``."""
+        return self._sums[thread]
+
+    def before(self, thread: Any) -> Any:
+        """As ``Scan.before``."""
+        sum_ = T.Variable(self.dtype, T.const(0, self.dtype))
+        with T.when(thread > 0):
+            sum_.set(self.upto(thread - 1))
+        return sum_.value
+
+    def total(self, thread: Any, value: Any) -> Any:
+        """As ``Scan.total``."""
+        own = T.let(T.subgroup("add", self.dtype, value))
+        self._share((thread & (self.lockstep - 1)) == 0, thread >> (self.lockstep.bit_length() - 1), own)
+        sum_ = T.Variable(self.dtype, T.const(0, self.dtype))
+        with T.loop(T.const(self.subgroups, "int32")) as i:
+            sum_.set(sum_.value + self._of_subgroups[i])
+        return T.let(sum_.value)
+
+    def _share(self, condition: Any, number: Any, value: Any) -> None:
+        """A value of each subgroup, by one of its threads."""
+        T.barrier()  # what was there before may still be read
+        with T.when(condition):
+            T.store(self._of_subgroups, number, value)
+        T.barrier()
+
+
+def scan(threads: int, lockstep: int) -> Scan | SubgroupScan:
+    """The one that suits the device."""
+    return Scan(threads) if lockstep == 1 else SubgroupScan(threads, lockstep)
+
+
+def shared_bytes(threads: int, lockstep: int) -> int:
+    """What it takes of a group's memory."""
+    return Scan.shared_bytes(threads) if lockstep == 1 else SubgroupScan.shared_bytes(threads, lockstep)
 
 
 def _chunk(threads: int) -> int:

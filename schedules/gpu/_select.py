@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tvmdml.schedules.gpu import strided
-from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Load, i32, stream
+from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Load, Neighbours, i32, stream
+from tvmdml.schedules.gpu._scan import SubgroupScan
 
 from tvmdml import tensorir as T
 
@@ -14,10 +15,11 @@ from tvmdml import tensorir as T
 class Sums:
     """Running sums over numbers in shared memory."""
 
-    def __init__(self, size: int, thread: Any, threads: int) -> None:
+    def __init__(self, size: int, thread: Any, threads: int, lockstep: int = 1) -> None:
         self.size, self.thread, self.threads = size, thread, threads
-        self.numbers = T.shared("int32", 2 * size)
+        self.numbers = T.shared("int32", 2 * size if lockstep == 1 else size)
         """Where the numbers are put, the first ``size``; the rest is for the steps between."""
+        self._scan = None if lockstep == 1 else SubgroupScan(threads, lockstep, "int32")
 
     @staticmethod
     def shared_bytes(size: int) -> int:
@@ -26,6 +28,24 @@ class Sums:
 
     def run(self) -> Any:
         """Each number becomes the sum of those up to it; gives where the first is now. Begins and ends with all written."""
+        return self._run_by_steps() if self._scan is None else self._run_by_subgroups(self._scan)
+
+    def _run_by_subgroups(self, scan: SubgroupScan) -> Any:
+        """As many numbers at a time as there are threads."""
+        carry = T.Variable("int32", i32(0))
+        with T.loop(i32(-(-self.size // self.threads))) as turn:
+            place = T.let(turn * self.threads + self.thread)
+            own = T.Variable("int32", i32(0))
+            with T.when(place < self.size):
+                own.set(self.numbers[place])
+            upto, total = scan.sums(self.thread, own.value)
+            with T.when(place < self.size):
+                T.store(self.numbers, place, carry.value + upto)
+            carry.set(carry.value + total)
+        T.barrier()
+        return i32(0)
+
+    def _run_by_steps(self) -> Any:
         base, step = T.Variable("int32", i32(0)), T.Variable("int32", i32(1))
         with T.loop_while(step.value < self.size):
             with strided(self.thread, i32(self.size), self.threads) as i:
@@ -39,19 +59,50 @@ class Sums:
         return base.value
 
 
+class Counters:
+    """How often each digit comes, in shared memory: in several counters each, so that threads side by side seldom wait for one."""
+
+    def __init__(self, bins: int, copies: int, thread: Any, threads: int) -> None:
+        self.bins, self.copies, self.thread, self.threads = bins, copies, thread, threads
+        self._counts = T.shared("int32", bins * copies)
+
+    @staticmethod
+    def shared_bytes(bins: int, copies: int) -> int:
+        """What it takes of a group's memory."""
+        return 4 * bins * copies
+
+    def clear(self) -> None:
+        """All are zero; ends with all written."""
+        with strided(self.thread, i32(self.bins * self.copies), self.threads) as i:
+            T.store(self._counts, i, i32(0))
+        T.barrier()
+
+    def add(self, digit: Any) -> None:
+        """One more."""
+        T.atomic_do("add", self._counts, digit * self.copies + (self.thread & (self.copies - 1)), i32(1))
+
+    def total(self, digit: Any) -> Any:
+        """How often a digit came: when all have been added."""
+        sum_: Any = self._counts[digit * self.copies]
+        for copy in range(1, self.copies):
+            sum_ = sum_ + self._counts[digit * self.copies + copy]
+        return T.let(sum_)
+
+
 class Select:
     """The first K of many entries: digit by digit, until those that may be among them fit in shared memory.
 
     Digits of the keys come first and then, where too many have one key, digits of their positions.
     """
 
-    def __init__(self, entries: Entries, batch: int, digit_bits: int) -> None:
+    def __init__(self, entries: Entries, batch: int, digit_bits: int, copies: int) -> None:
         self.entries, self.batch, self.digit_bits, self.bins = entries, batch, digit_bits, 1 << digit_bits
-        self.sums = Sums(self.bins, entries.thread, entries.threads)
+        self.sums = Sums(self.bins, entries.thread, entries.threads, entries.lockstep)
+        self.counters = Counters(self.bins, copies, entries.thread, entries.threads)
         self._found = T.shared("int32", 3)
         self._count = T.shared("int32", 1)
 
-    def collect(self, load: Load, total: Any, k: Any, keep: Any, position_shift: Any) -> None:
+    def collect(self, load: Load | Neighbours, total: Any, k: Any, keep: Any, position_shift: Any) -> None:
         """The first ``k`` of ``total`` entries, in order; ``keep`` is the power of two from ``k`` up, and no more than the room.
 
         ``position_shift`` is where the highest digit of a position is.
@@ -78,24 +129,27 @@ class Select:
         width = own.widen(self.sure.value + self.open.value, keep)
         own.sort(width, width, keep)
 
-    def _narrow(self, load: Load, total: Any, k: Any, digits: _Digits, part: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+    def _narrow(
+        self, load: Load | Neighbours, total: Any, k: Any, digits: _Digits, part: Callable[[Any, Any], tuple[Any, Any]]
+    ) -> None:
         """Look at one digit after the other. ``part`` is the number that has them, and which entries count."""
         own, order = self.entries, self.entries.order
         shift = T.Variable("int32", digits.first)
         numbers = self.sums.numbers
         with T.loop_while((self.sure.value + self.open.value > own.room) & (shift.value >= 0)):
-            with strided(own.thread, i32(self.bins), own.threads) as i:
-                T.store(numbers, i, i32(0))
-            T.barrier()
+            self.counters.clear()
 
             def count(key: Any, position: Any) -> None:
                 number, counts = part(key, position)
                 rest = T.let(order.above(number, shift.value))
                 same = order.above(rest, i32(self.digit_bits)) == digits.head.value
                 with T.when(same if counts is None else same & counts):
-                    T.atomic_do("add", numbers, order.digit(rest, i32(0), self.bins), i32(1))
+                    self.counters.add(order.digit(rest, i32(0), self.bins))
 
             stream(own.thread, own.threads, T.Variable("int32", i32(0)), total, self.batch, load, count)
+            T.barrier()
+            with strided(own.thread, i32(self.bins), own.threads) as i:
+                T.store(numbers, i, self.counters.total(i))
             T.barrier()
             base = T.let(self.sums.run())
             wanted = T.let(k - self.sure.value)

@@ -18,8 +18,8 @@ def words(buffer: Any) -> Any:
 
 
 def load(buffer: Any, at: Any, count: int) -> list[Any]:
-    """So many neighbouring words, loaded at once."""
-    held, whole = T.local("uint32", count), T.run(T.const(0, "int32"), count)
+    """So many neighbours of a buffer, loaded at once."""
+    held, whole = T.local(str(buffer.dtype), count), T.run(T.const(0, "int32"), count)
     T.store(held, whole, buffer[T.run(at, count)])
     return [held[i] for i in range(count)]
 

@@ -35,7 +35,7 @@ KNOBS = Knobs(
 
 def kernel(desc: ElementWiseRound, target: DeviceTarget, in_place: bool) -> Kernel:
     """Elements in the output's order; what is contiguous counts as one dimension."""
-    knobs = KNOBS.now()
+    knobs = KNOBS.now(target)
     source, result = desc.input_tensor, desc.output_tensor
     sizes, steps = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps[0] or (1,), steps[1] or (1,)
@@ -134,7 +134,7 @@ class _Writer:
         _tiles.move(n.groups, self.numbers, n.sizes, [self.data_type.tvm], read, write)
 
     def _run(self, at: Any) -> Any:
-        return at if self.lanes == 1 else T.run(at, self.lanes)
+        return at if self.lanes == 1 else T.run(T.let(T.multiple(at, self.lanes)), self.lanes)
 
     def _rounded(self, at: Any) -> Any:
         return rounding(self.mode, self.source[at], self.data_type)

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, position, require, strided, taken_steps
-from tvmdml.schedules.gpu._scan import Scan
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _scan, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 
@@ -50,7 +49,7 @@ STATE_BITS = 30
 
 def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Kernel:
     """Tiles run along the elements' order, whatever the dimensions."""
-    knobs = KNOBS.now()
+    knobs = KNOBS.now(target)
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     elements, itemsize = source.element_count, source.data_type.itemsize
     way = _way(elements, target, knobs)
@@ -83,6 +82,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
         way=way,
         direct=tiles <= knobs.direct_tiles,
         threads=threads,
+        lockstep=min(target.lockstep, threads),
         piece=walk.piece,
         pieced=walk.pieced,
         vector=walk.vector,
@@ -105,7 +105,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
 def _threads(elements: int, target: DeviceTarget, knobs: Any) -> int:
     """As many as there may be, or fewer where that makes too few tiles for the whole device."""
     threads: int = knobs.threads
-    while threads > target.max_threads or _shared_bytes(threads) > target.max_shared_bytes:
+    while threads > target.max_threads or _shared_bytes(threads, target.lockstep) > target.max_shared_bytes:
         threads //= 2
     if elements > knobs.alone_elements:
         while threads > knobs.least_threads and elements < threads * WORD * target.tasks():
@@ -113,9 +113,9 @@ def _threads(elements: int, target: DeviceTarget, knobs: Any) -> int:
     return threads
 
 
-def _shared_bytes(threads: int) -> int:
+def _shared_bytes(threads: int, lockstep: int) -> int:
     pieces = WORD // LEAST_PIECE
-    total: int = Scan.shared_bytes(threads) + 4 * (threads + pieces * (threads + WORD // pieces) + 4)
+    total: int = _scan.shared_bytes(threads, lockstep) + 4 * (threads + pieces * (threads + WORD // pieces) + 4)
     return total
 
 
@@ -135,6 +135,7 @@ class _Writer:
     way: str
     direct: bool
     threads: int
+    lockstep: int
     piece: int
     pieced: bool
     vector: bool
@@ -238,7 +239,7 @@ class _Writer:
 
     def _share(self, reading: bool) -> None:
         """What the threads of a group have in common; and the input as words."""
-        self.sums, self.kept = Scan(self.threads), T.shared("uint32", self.threads)
+        self.sums, self.kept = _scan.scan(self.threads, self.lockstep), T.shared("uint32", self.threads)
         if reading:
             self.input_words = words(self.input)
             # Masks of the same word lie so far apart that threads side by side meet no bank of the memory twice.
@@ -291,7 +292,7 @@ class _Writer:
         def at_once() -> None:
             count = piece * self.bits // 32
             at = start * 2 if self.wide else T.truncdiv(start, self.numbers.const(32 // self.bits))
-            held = load(self.input_words, T.let(at), count)
+            held = load(self.input_words, T.let(T.multiple(at, count)), count)
             bits = self._bits_of_pairs(held) if self.wide else [self._bits(word) for word in held]
             for k, found in enumerate(bits):
                 mask.set(mask.value | (found << _u32(k * (piece // len(bits)))))

@@ -80,6 +80,16 @@ class Target(abc.ABC):
         """What compiled kernels depend on: for all targets that agree in it, one kernel will do."""
         return self.name
 
+    @property
+    def families(self) -> tuple[str, ...]:
+        """What knobs may have defaults for: machines like this one, the most general name first."""
+        return (self.kind,)
+
+    @property
+    def home(self) -> Target:
+        """Whose memory its arrays lie in: its own, unless it names no device of its own."""
+        return self
+
     @classmethod
     @abc.abstractmethod
     def parse(cls, text: str) -> Target:

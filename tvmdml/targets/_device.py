@@ -28,6 +28,8 @@ class DeviceTarget(Target):
     moves: ClassVar[bool] = True
     subgroup_size: int
     """Threads that run in lockstep; 1 where they cannot work together."""
+    lockstep: int = 1
+    """Threads of a group, from each multiple of this on, that are a subgroup, of which none is missing: 1 where nobody promises."""
     max_threads: int
     """The most threads of a group."""
     max_shared_bytes: int
@@ -52,15 +54,15 @@ class DeviceTarget(Target):
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
         """A new array in the device's memory."""
-        return DeviceArray.empty(self, shape, dtype)
+        return DeviceArray.empty(self.home, shape, dtype)
 
     def asarray(self, array: NumpyArray) -> DeviceArray:
         """A copy in the device's memory."""
-        return DeviceArray.of(self, array)
+        return DeviceArray.of(self.home, array)
 
     def place(self, array: NumpyArray) -> DeviceArray:
         """A copy with the same strides; what lies between the elements is undefined."""
-        own = DeviceArray(self, None, 0, array.shape, array.dtype, array.strides)
+        own = DeviceArray(self.home, None, 0, array.shape, array.dtype, array.strides)
         own.memory = self.device.allocate(max(own.span, 1))
         own.write(array)
         return own
@@ -76,7 +78,7 @@ class DeviceTarget(Target):
             for start, buffer, copy in held:
                 offset = _start(array) - start
                 if 0 <= offset < buffer.nbytes:
-                    return DeviceArray(self, copy.memory, copy.offset + offset, array.shape, array.dtype, array.strides)
+                    return DeviceArray(self.home, copy.memory, copy.offset + offset, array.shape, array.dtype, array.strides)
             return self.place(array)
 
         yield there

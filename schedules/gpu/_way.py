@@ -1,0 +1,103 @@
+"""``Way``: what the ways to the K best of each row have in common."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.schedules.gpu._bitonic import POSITION
+from tvmdml.schedules.gpu._rows import Rows
+
+from tvmdml import tensorir as T
+from tvmdml.targets._device import DeviceTarget
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+SPARE_BYTES = 256
+"""Shared memory for counts and the like."""
+SCANNED_BYTES = 2304
+"""Shared memory that a scan takes of 512 threads."""
+
+
+def below(value: int) -> int:
+    """The largest power of two that is no more."""
+    return 1 << (value.bit_length() - 1)
+
+
+def above(value: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << (value - 1).bit_length()
+
+
+class Way:
+    """A way, for rows of a kind: decides, and then writes the kernel."""
+
+    each_turn: tuple[str, ...] = ()
+    """Of the numbers, those of which each launch has one of its own."""
+    scratch: tuple[int, ...] = ()
+    """Counts in the device's memory: how many, for each buffer."""
+    rooms: tuple[int, ...] = ()
+    """Room for entries in the device's memory: how many, for each pair of buffers."""
+
+    def __init__(self, way: str, rows: Rows, target: DeviceTarget, knobs: Any, threads: int, most: int) -> None:
+        self.way, self.rows, self.keys, self.batch, self.knobs = way, rows, rows.keys, rows.batch, knobs
+        self.threads, self.most, self.lockstep = threads, most, target.lockstep
+        self.most_groups = min(knobs.most_groups, target.max_groups)
+        own, span, numbers = self.plan(target)
+        self.numbers = rows.numbers(span, **numbers)
+        self.parameters = (
+            ("threads", self.threads),
+            ("lockstep", self.lockstep),
+            *rows.parameters,
+            *own.items(),
+            *self.numbers.parameters,
+        )
+
+    def plan(self, target: DeviceTarget) -> tuple[dict[str, Any], int, dict[str, Any]]:
+        """Decide; gives what the code depends on, the largest number that it computes, and the numbers it is given."""
+        raise NotImplementedError
+
+    def launches(self) -> None:
+        """Write the launches."""
+        raise NotImplementedError
+
+    @property
+    def temporaries(self) -> tuple[tuple[str, int], ...]:
+        """Type and size of each buffer after the tensors."""
+        counts = tuple(("int32", size) for size in self.scratch)
+        entries = tuple((dtype, size) for size in self.rooms for dtype in (self.keys.word, POSITION))
+        return (*self.rows.temporaries, *counts, *entries)
+
+    def groups(self, items: int) -> int:
+        """How many groups to launch for so many items: each goes on to what is left."""
+        count: int = min(items, self.most_groups)
+        return max(1, count)
+
+    def function(self) -> PrimFunc:
+        with T.on_device(), T.function() as f:
+            self.rows.declare(f)
+            self.counts = [f.buffer("counts", "int32") for _ in self.scratch]
+            # Launches that differ in nothing else are to be the same for a driver: names are a part of them.
+            self.found = [(f.buffer("keys", self.keys.word), f.buffer("positions", POSITION)) for _ in self.rooms]
+            self.rows.n = self.numbers.declare(f)
+            self.rows.gather(self.numbers)
+            self.launches()
+        return f.result()
+
+    @property
+    def n(self) -> Any:
+        """The integers."""
+        return self.rows.n
+
+    def number(self, value: Any) -> Any:
+        return self.rows.number(value)
+
+    def small(self, *names: str) -> Any:
+        """Some of the integers, which are known to be small, in 32 bits: what loops count in."""
+        return SimpleNamespace(**{name: T.let(T.cast(getattr(self.n, name), "int32")) for name in names})
+
+    def launch(self, turn: int, groups: str, threads: int) -> Any:
+        """One launch of several."""
+        own = {name: value[turn] if name in self.each_turn else value for name, value in vars(self.n).items()}
+        return self.rows.launch(own[groups], threads, SimpleNamespace(**own))

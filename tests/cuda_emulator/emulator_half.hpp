@@ -1,0 +1,5 @@
+// As emulator.hpp, with half precision.
+#pragma once
+
+#define TVMDML_HALF
+#include "emulator.hpp"

@@ -1,0 +1,1 @@
+// vector_types.h has them.

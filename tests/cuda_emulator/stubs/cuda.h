@@ -1,0 +1,1 @@
+// Kernels need nothing of it.

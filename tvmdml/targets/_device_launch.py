@@ -1,0 +1,142 @@
+"""Launches of a program on a device: on arrays that lie there, and on NumPy's, which are moved there and back."""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.device_arrays import DeviceArray
+from tvmdml.targets import Form
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.targets._device import DeviceTarget
+    from tvmdml.targets._program import Program
+
+
+class Placed(NamedTuple):
+    """Where a tensor lies on the device, for one run."""
+
+    memory: Any
+    offset: int
+    nbytes: int
+
+
+class DeviceLaunch(abc.ABC):
+    """A program with its integers and the sizes of its temporaries."""
+
+    def __init__(
+        self, target: DeviceTarget, program: Program, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
+    ) -> None:
+        self._target = target
+        self._launches = program.launches(scalars)
+        self._temporaries = tuple(np.dtype(dtype).itemsize * count for dtype, count in temporaries)
+        self._reads, self._writes = frozenset(program.reads), frozenset(program.writes)
+
+    @abc.abstractmethod
+    def _dispatch(self, device: Any, places: Sequence[Placed]) -> None:
+        """Start all steps on these tensors and temporaries."""
+
+    @abc.abstractmethod
+    def _prepare(self, device: Any, places: Sequence[Placed]) -> Callable[[], None]:
+        """The same, again and again."""
+
+    @abc.abstractmethod
+    def _begins_well(self, device: Any, array: DeviceArray) -> bool:
+        """Whether an array begins where kernels can take it."""
+
+    def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
+        """Run. On device arrays alone it returns before the work is done; what NumPy's arrays get is there on return."""
+        device = self._target.device  # another one than before, where it was lost
+        places, after = [], []
+        for number, array in enumerate(arrays):
+            place, finish = self._place(device, array, number in self._reads, number in self._writes)
+            places.append(place)
+            if finish is not None:
+                after.append(finish)
+        self._dispatch(device, places + self._scratch(device))
+        for finish in after:
+            finish()
+
+    def bind(self, *arrays: NumpyArray | DeviceArray) -> Callable[[], None]:
+        """A launch on these arrays; where all lie on the device, and begin well, what can be done once is done now."""
+        device: Any = self._target.device
+        if not all(isinstance(array, DeviceArray) and self._begins_well(device, array) for array in arrays):
+            return lambda: self(*arrays)
+        places = [self._place(device, array, read=True, written=True)[0] for array in arrays] + self._scratch(device)
+        run = self._prepare(device, places)
+        run.held = places  # type: ignore[attr-defined] # what it works on is kept alive
+        return run
+
+    def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:
+        """A launch on device arrays that have these forms."""
+        present = [i for i, form in enumerate(forms) if form is not None]
+        target = self._target
+
+        def launch(*arrays: Any) -> bool:
+            if len(arrays) != len(forms):
+                return False
+            memories = set()
+            for array, form in zip(arrays, forms, strict=True):
+                if form is None:
+                    if array is not None:
+                        return False
+                    continue
+                dtype, shape, strides, _ = form
+                if type(array) is not DeviceArray or array.shape != shape or array.strides != strides or array.dtype != dtype:
+                    return False
+                if array.is_foreign or (array.target is not target and array.target != target.home):
+                    return False
+                memories.add(id(array.memory))
+            if len(memories) != len(present):  # two that may overlap are looked at one by one
+                return False
+            self(*(arrays[i] for i in present))
+            return True
+
+        return launch
+
+    def _scratch(self, device: Any) -> list[Placed]:
+        return [Placed(device.allocate(size), 0, size) for size in self._temporaries]
+
+    def _place(
+        self, device: Any, array: NumpyArray | DeviceArray, read: bool, written: bool
+    ) -> tuple[Placed, Callable[[], None] | None]:
+        """Where an array lies for this run, and what is left to do after it."""
+        if isinstance(array, DeviceArray):
+            own = Placed(array.memory, array.offset, max(array.span, 1))
+            if self._begins_well(device, array):
+                return own, None
+            # A slice that begins where no kernel takes it: the kernel works on a copy.
+            copy = Placed(device.allocate(own.nbytes), 0, own.nbytes)
+            device.copy(own.memory, own.offset, copy.memory, 0, own.nbytes)
+            if not written:
+                return copy, None
+            return copy, lambda: device.copy(copy.memory, 0, own.memory, own.offset, own.nbytes)
+        nbytes = _span(array)
+        place = Placed(device.allocate(max(nbytes, 1)), 0, max(nbytes, 1))
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(array.__array_interface__["data"][0]))
+        if read and nbytes:
+            device.upload(place.memory, 0, memory)
+        if not written or not nbytes:
+            return place, None
+        if array.flags.c_contiguous:
+            return place, lambda: device.download(place.memory, 0, memory)
+
+        def spread() -> None:
+            held = np.empty(nbytes, np.uint8)
+            device.download(place.memory, 0, held)
+            np.copyto(array, np.ndarray(array.shape, array.dtype, buffer=held, strides=array.strides))
+
+        return place, spread
+
+
+def _span(array: NumpyArray) -> int:
+    """Bytes from the first element to the end of the last; no stride is negative."""
+    if not array.size:
+        return 0
+    steps: int = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+    return steps + array.itemsize

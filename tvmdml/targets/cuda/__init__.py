@@ -1,0 +1,220 @@
+"""CUDA: kernels for NVIDIA's GPUs, compiled on any machine, with a GPU or without, and launched through the driver alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tvmdml._garbage import not_collected
+from tvmdml.errors import CompileError, DeviceError, InvalidArgument, message
+from tvmdml.targets import Build, Launch, Launcher, Target
+from tvmdml.targets._device import DeviceTarget
+from tvmdml.targets._program import Function, Program
+from tvmdml.targets.cuda import architectures, driver
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.stores import Artifact
+
+
+class CudaTarget(DeviceTarget):
+    """A GPU, such as ``cuda:0``; or architectures, such as ``cuda:sm_80,sm_90``, of which none need be here to compile for them."""
+
+    kind: ClassVar[str] = "cuda"
+    suffixes = (".cuda",)
+    sources = ("", "architectures", "calls", "compilers", "prelude", "source", "terms")
+    subgroup_size = lockstep = 32
+    max_threads = 1024
+    max_shared_bytes = 48 << 10
+    lookback = True
+    max_groups = (1 << 31) - 1
+
+    def __init__(self, names: tuple[str, ...], info: driver.DeviceInfo | None = None) -> None:
+        super().__init__(f"cuda:{','.join(names)}" if info is None else f"cuda:{info.index}")
+        self.architectures = names
+        """What kernels are compiled for, the oldest first."""
+        self.info = info
+        self._largest = architectures.of(names)
+
+    @property
+    def code(self) -> str:
+        """Devices of one architecture share kernels, with each other and with those who compiled for it elsewhere."""
+        return f"cuda {','.join(self.architectures)}"
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """With the newest architecture."""
+        return ("cuda", self.architectures[-1])
+
+    @property
+    def home(self) -> Target:
+        """The device that arrays lie on: for architectures, the first one here that runs what is compiled for them."""
+        if self.info is not None:
+            return self
+        forms = [*self.architectures, self.architectures[-1].replace("sm", "compute")]
+        for info in driver.devices():
+            if not info.problem and architectures.best(forms, info.arch) is not None:
+                return _of(info)
+        shown = ", ".join(f"cuda:{info.index} is {info.arch}" for info in driver.devices())
+        raise DeviceError(f"{self.name}: no device here runs code for it ({shown or 'there is none'})")
+
+    @property
+    def device(self) -> driver.Device:
+        """The opened device."""
+        home = self.home
+        assert isinstance(home, CudaTarget) and home.info is not None
+        return driver.open_device(home.info.index)
+
+    def tasks(self) -> int:
+        """As many groups of 256 as the largest device of the architecture holds, so that all make the same decisions."""
+        return self._largest.processors * self._largest.threads // 256
+
+    def has(self, feature: str) -> bool:
+        """Everything that schedules may ask for."""
+        return True
+
+    @classmethod
+    def parse(cls, text: str) -> CudaTarget:
+        """``""`` is the first GPU; else its number, a part of its name, or architectures (``sm_80,sm_90``)."""
+        if text.startswith("sm_"):
+            return cls(architectures.parse(text))
+        found = driver.devices()
+        usable = [info for info in found if not info.problem]
+        matching = [info for info in found if text == str(info.index)] or [info for info in usable if text in info.name.lower()]
+        if not usable or (matching and matching[0].problem):
+            problem = next((info.problem for info in matching or found), "there is no GPU here")
+            raise DeviceError(f"cuda: {problem}")
+        if not matching:
+            shown = ", ".join([*(f"cuda:{info.index} ({info.name})" for info in usable), "cuda:sm_90"])
+            advice = "Give a number, a part of a device's name, or architectures to compile for."
+            raise InvalidArgument(message("target", f"'cuda:{text}'", shown, advice))
+        return _of(matching[0])
+
+    @classmethod
+    def devices(cls) -> list[dict[str, str]]:
+        """One row for each device, or one that says what is missing."""
+        from tvmdml.targets.cuda import compilers
+
+        try:
+            found = driver.devices()
+        except DeviceError as error:
+            found, state = (), str(error)
+        else:
+            state = "the driver is here, and no GPU"
+        try:
+            compiler = f"compiles with {compilers.describe()}"
+        except CompileError as error:
+            compiler = str(error)
+        if not found:
+            return [
+                {
+                    "target": "cuda",
+                    "device": "none",
+                    "state": f"{state} {compiler}" if state.endswith(".") else f"{state}; {compiler}",
+                }
+            ]
+        return [
+            {
+                "target": f"cuda:{info.index}",
+                "device": f"{info.name}, {info.arch}",
+                "state": info.problem or f"ready; CUDA {info.driver}; {compiler}",
+            }
+            for info in found
+        ]
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        self.device.wait()
+
+    def build(self, function: PrimFunc) -> Build:
+        """Compile for all architectures."""
+        return _CudaBuild(self, compile_function(function, self.architectures))
+
+    def load(self, artifact: Artifact) -> Launcher:
+        """Take a program as it is; a device sees it when it is first launched there."""
+        try:
+            return self._loaded(Program.from_bytes(artifact.content))
+        except ValueError as error:
+            raise CompileError(
+                f"{self.name}: a stored kernel cannot be loaded: {error}. `tvmdml cache clear` removes it."
+            ) from error
+
+    def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
+        """With its integers worked out."""
+        from tvmdml.targets.cuda.launch import CudaLaunch, Loaded
+
+        assert isinstance(launcher, Loaded)
+        return CudaLaunch(self, launcher, scalars, temporaries)
+
+    def source(self, function: PrimFunc, kind: str) -> str:
+        """``cuda``: C++. ``ptx`` and ``sass``: of the newest architecture; the latter takes a tool of NVIDIA's."""
+        from tvmdml.targets.cuda import compilers
+
+        if kind not in ("cuda", "ptx", "sass"):
+            raise InvalidArgument(message("source kind", repr(kind), "tir, cuda, ptx, sass"))
+        text = translate(function)[0]
+        if kind == "cuda":
+            return text
+        images = {image.form: image.content for image in compilers.compile_text(text, self.architectures[-1:])}
+        if kind == "ptx":
+            return images[self.architectures[-1].replace("sm", "compute")].rstrip(b"\0").decode()
+        return compilers.sass(images[self.architectures[-1]])
+
+    def _loaded(self, program: Program) -> Launcher:
+        from tvmdml.targets.cuda.launch import Loaded
+
+        return Loaded(program)
+
+
+@functools.cache
+def _of(info: driver.DeviceInfo) -> CudaTarget:
+    """One target for a device, however it was asked for: arrays are quicker to compare by it."""
+    return CudaTarget((info.arch,), info)
+
+
+def translate(function: PrimFunc, blocks: bool = False) -> tuple[str, Program]:
+    """The CUDA C++ of a TensorIR function, and its program without the code; ``blocks`` says that it is a scheduled TE computation.
+
+    Raises:
+        CompileError: TVM refuses it, or CUDA has no such thing.
+    """
+    from tvmdml.targets._lower import launches, lower
+    from tvmdml.targets.cuda.source import emit, unit
+
+    with not_collected():
+        lowered = lower(function, blocks)
+        emitted = {name: emit(device_function) for name, device_function in lowered.functions.items()}
+    steps, reads, writes = launches(lowered, emitted, {name: number for number, name in enumerate(emitted)})
+    functions = tuple(Function(f.name, -1, len(f.buffers), f.block, f.block_bytes, f.threads) for f in emitted.values())
+    return unit(list(emitted.values())), Program((), functions, steps, len(lowered.parameters), reads, writes)
+
+
+def compile_function(function: PrimFunc, names: Sequence[str], blocks: bool = False) -> Program:
+    """The program of a TensorIR function, with machine code for architectures.
+
+    Raises:
+        CompileError: as ``translate``; or there is no compiler, or it refuses the text.
+    """
+    from tvmdml.targets.cuda import compilers
+
+    text, program = translate(function, blocks)
+    return program._replace(images=compilers.compile_text(text, names))
+
+
+class _CudaBuild(Build):
+    def __init__(self, target: CudaTarget, program: Program) -> None:
+        self._target, self._program = target, program
+
+    def write(self, folder: Path) -> Path | None:
+        path = folder / "kernel.cuda"
+        path.write_bytes(self._program.to_bytes())
+        return path
+
+    def launcher(self) -> Launcher:
+        return self._target._loaded(self._program)
+
+
+TARGET = CudaTarget

@@ -1,0 +1,72 @@
+"""NVIDIA's architectures: their names, what code for one runs on, and what schedules go by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tvmdml.errors import InvalidArgument, message
+
+OLDEST = 75
+"""What CUDA 13's compilers still write code for."""
+
+
+class Architecture(NamedTuple):
+    """What the largest devices of an architecture have."""
+
+    processors: int
+    threads: int
+    """Threads that a processor holds."""
+
+
+_KNOWN = {
+    75: Architecture(72, 1024),  # Turing: T4, RTX 20
+    80: Architecture(108, 2048),  # Ampere: A100
+    86: Architecture(84, 1536),  # Ampere: A10, RTX 30
+    87: Architecture(16, 1536),  # Orin
+    89: Architecture(142, 1536),  # Ada: L4, L40, RTX 40
+    90: Architecture(132, 2048),  # Hopper: H100, H200
+    100: Architecture(148, 2048),  # Blackwell: B200
+    103: Architecture(160, 2048),  # Blackwell: B300
+    110: Architecture(20, 1536),  # Thor
+    120: Architecture(188, 1536),  # Blackwell: RTX 50
+    121: Architecture(48, 1536),  # Spark
+}
+
+
+def number(architecture: str) -> int:
+    """90 for ``sm_90`` and ``compute_90``."""
+    return int(architecture.rpartition("_")[2])
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """The architectures of a list such as ``sm_80,sm_90``, the oldest first.
+
+    Raises:
+        InvalidArgument: it holds something else, or what no compiler writes code for.
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if not re.fullmatch(r"sm_\d{2,3}", name) or number(name) < OLDEST:
+            allowed = f"sm_{OLDEST} and newer, such as {', '.join(f'sm_{n}' for n in _KNOWN)}"
+            raise InvalidArgument(message("target architecture", repr(name), allowed, "`cuda:sm_80,sm_90` is a list of two."))
+    return tuple(sorted(set(names), key=number))
+
+
+def of(names: Iterable[str]) -> Architecture:
+    """The newest of them; one that is newer than this package is taken for the newest it knows."""
+    newest = max(map(number, names))
+    return _KNOWN[max(known for known in _KNOWN if known <= newest)]
+
+
+def best(forms: Iterable[str], device: str) -> str | None:
+    """Of the forms that a kernel was compiled to, the one that runs best on a device; ``None`` where none does.
+
+    Machine code runs on its own generation, on later members too; PTX on everything that is not older.
+    """
+    own = number(device)
+    known = list(forms)
+    machine = [form for form in known if form.startswith("sm_") and number(form) // 10 == own // 10 and number(form) <= own]
+    portable = [form for form in known if form.startswith("compute_") and number(form) <= own]
+    return max(machine or portable, key=number, default=None)

@@ -1,0 +1,180 @@
+"""``Buffers``: TensorIR's memory as CUDA's pointers, arrays and variables, and how their elements are spelled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+from tvmdml.targets._device import VECTOR_BYTES
+from tvmdml.targets.cuda.terms import PRIMARY, SIZES, TYPES, Term, binary, typed
+from tvmdml.targets.cuda.text import Text
+
+_PLACES = {"shared": "__shared__ ", "shared.dyn": "__shared__ ", "local": "", "global": "", "": ""}
+
+
+class Memory:
+    """What lies behind one or more buffers."""
+
+    def __init__(self, key: int, name: str, dtype: str, place: str) -> None:
+        self.key, self.name, self.dtype = key, name, dtype
+        self.place = place
+        """``parameter``, ``shared`` or ``thread``."""
+        self.read = self.written = self.aliased = False
+
+
+class Array(NamedTuple):
+    """A buffer as the function sees it: memory, taken for elements of a type."""
+
+    name: str
+    dtype: str
+    memory: Memory
+    is_variable: bool = False
+    """There is one element, without an index."""
+
+
+class Buffers:
+    """Keys are the handles of TVM's nodes: the function keeps these alive.
+
+    ``of_data`` is the memory of threads and groups that was seen to hold what depends on data.
+    """
+
+    def __init__(self, text: Text, refuse: Callable[[str], NoReturn], of_data: set[int]) -> None:
+        self.parameters: list[Memory] = []
+        self.shared_bytes = 0
+        self.of_data = of_data
+        self.trusted: set[int] = set()
+        """What was read as if no data had ever been written to it."""
+        self._text, self._refuse = text, refuse
+        self._arrays: dict[int, Array] = {}
+
+    # -- Declarations
+
+    def parameter(self, node: Any, dtype: str) -> None:
+        """The next pointer."""
+        key = node.__chandle__()
+        memory = Memory(key, self._text.fresh(str(node.name).removesuffix("_ptr")), dtype, "parameter")
+        self.parameters.append(memory)
+        self._arrays[key] = Array(memory.name, dtype, memory)
+
+    def pointer(self, memory: Memory, restrict: bool) -> str:
+        """A parameter's declaration."""
+        const = "" if memory.written else "const "
+        alone = "__restrict__ " if restrict and not (memory.aliased and memory.written) else ""
+        return f"{const}{stored(memory.dtype)} *{alone}{memory.name}"
+
+    def allocate(self, node: Any) -> None:
+        """Memory of the group, or of the thread."""
+        scope, dtype = str(node.scope()), str(node.dtype)
+        if scope not in _PLACES or dtype not in TYPES:
+            self._refuse(f"cannot translate memory of {dtype} of scope {scope!r}")
+        sizes = list(node.shape)
+        if any(type(size).__name__ != "IntImm" for size in sizes):
+            self._refuse(f"{node.name}: memory of a size that is not constant")
+        count = max(math.prod(int(size.value) for size in sizes), 1)
+        key, name = node.__chandle__(), self._text.fresh(str(node.name))
+        if place := _PLACES[scope]:
+            size = SIZES[dtype]
+            self.shared_bytes = -(-self.shared_bytes // size) * size + count * size
+            self._text.line(f"{place}{stored(dtype)} {name}[{count}];", defines=name)
+        elif count == 1:
+            self._text.declare(stored(dtype), name)
+        else:
+            self._text.line(f"{stored(dtype)} {name}[{count}];", defines=name)
+        memory = Memory(key, name, dtype, "shared" if place else "thread")
+        self._arrays[key] = Array(name, dtype, memory, is_variable=not place and count == 1)
+
+    def declare(self, node: Any, data: Any) -> None:
+        """Another name for memory, and perhaps another type for its elements."""
+        if type(data).__name__ == "Call":  # buffer_data(buffer)
+            data = data.args[0]
+        found = self._arrays.get(data.__chandle__())
+        if found is None:
+            self._refuse(f"{node.name}: a buffer over what is neither a parameter nor allocated")
+        offset = node.elem_offset
+        if type(offset).__name__ != "IntImm" or offset.value:
+            self._refuse(f"{node.name}: a buffer that does not begin where its memory does")
+        dtype, key = str(node.dtype), node.__chandle__()
+        if dtype not in TYPES:
+            self._refuse(f"{node.name}: a buffer of {dtype}, which CUDA has not")
+        if dtype == found.dtype:
+            self._arrays[key] = found
+            return
+        found.memory.aliased = True
+        self._text.used(found.name)
+        element, name = self._text.fresh(f"{found.name}_{dtype}"), self._text.fresh(f"{found.name}_as_{dtype}")
+        self._text.line(f"typedef {stored(dtype)} {element} __attribute__((__may_alias__));", defines=element)
+        self._text.line(f"{element} *{name} = ({element} *){'&' if found.is_variable else ''}{found.name};", defines=name)
+        self._arrays[key] = Array(name, dtype, found.memory)
+
+    # -- Elements
+
+    def array(self, node: Any) -> Array:
+        """What a buffer stands for."""
+        found = self._arrays.get(node.__chandle__())
+        if found is None:
+            self._refuse(f"{node.name}: a buffer that is not declared")
+        return found
+
+    def element(self, array: Array, index: Term) -> Term:
+        """What an element holds."""
+        memory, dtype = array.memory, array.dtype
+        memory.read = True
+        if array.is_variable:
+            self._text.used(array.name)
+        data = memory.place == "parameter" or memory.key in self.of_data
+        if not data:
+            self.trusted.add(memory.key)
+        found = Term(
+            dtype,
+            self.spelled(array, index),
+            index.lanes,
+            PRIMARY,
+            data=data,
+            reads=index.reads | {memory.name},
+            depth=index.depth + 1,
+        )
+        return binary("NE", found._replace(dtype="uint8"), Term("uint8", "0"))._replace(dtype="bool") if dtype == "bool" else found
+
+    def spelled(self, array: Array, index: Term) -> str:
+        """An element's place."""
+        return array.name if array.is_variable else f"{array.name}[{index.code}]"
+
+    def store(self, array: Array, index: Term, value: Term) -> None:
+        """Write an element."""
+        self.wrote(array, value)
+        if array.is_variable:
+            self._text.assign(array.name, value.code)
+        else:
+            self._text.line(f"{self.spelled(array, index)} = {value.code};")
+
+    def wrote(self, array: Array, value: Term) -> None:
+        """Note that memory is written to."""
+        array.memory.written = True
+        if value.data:
+            self.of_data.add(array.memory.key)
+
+    def address(self, array: Array, index: Term) -> Term:
+        """Of an element that is read and written atomically."""
+        memory = array.memory
+        memory.read = True
+        self.of_data.add(memory.key)
+        return Term("uint64", f"&{self.spelled(array, index)}", reads=index.reads, depth=index.depth + 1)
+
+    def alignment(self, array: Array, start: Term, count: int) -> int:
+        """The bytes that neighbours provably lie on a multiple of, and may move at once by; 0 where they do not."""
+        if array.memory.place != "parameter":
+            return 0
+        size = SIZES[array.dtype]
+        found = min(VECTOR_BYTES, size * (count & -count), size << min(start.zeros, 4))
+        return found if found > size else 0
+
+
+def stored(dtype: str) -> str:
+    """The type in memory: a truth is a byte there."""
+    return "uint8_t" if dtype == "bool" else TYPES[dtype]
+
+
+def index_term(term: Term) -> Term:
+    """A value as an index: it is right by construction, so that nothing in it overflows."""
+    return typed(term)._replace(data=False) if term.held else term._replace(data=False)

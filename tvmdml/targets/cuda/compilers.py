@@ -1,0 +1,186 @@
+"""From CUDA C++ to machine code and PTX: by nvcc, or by NVRTC from pip. Neither needs a GPU or its driver.
+
+Nothing is approximated: denormal numbers are kept, division and square root are rounded right, and no product and sum become one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.targets._program import Image
+from tvmdml.targets.cuda.architectures import number
+
+EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+"""Both compilers take these."""
+_COMMON = ("--std=c++17", *EXACT)
+_INSTALL = "Install CUDA's toolkit, or `pip install 'tvmdml[cuda]'`, which brings NVRTC."
+_TIMEOUT = 600
+"""Seconds that one run of nvcc may take."""
+
+
+def compile_text(text: str, architectures: Sequence[str]) -> tuple[Image, ...]:
+    """Machine code for each architecture (``sm_90``), and PTX of the newest (``compute_90``) for those to come.
+
+    Raises:
+        CompileError: there is no compiler, or it refuses the text.
+    """
+    name, compiler = _compiler()
+    forms = [*architectures, f"compute_{max(map(number, architectures))}"]
+    with ThreadPoolExecutor(len(forms), f"tvmdml {name}") as pool:
+        contents = pool.map(lambda form: compiler(text, form), forms)
+    return tuple(Image(form, content) for form, content in zip(forms, contents, strict=True))
+
+
+def describe() -> str:
+    """The compiler that is used here, in a few words.
+
+    Raises:
+        CompileError: there is none.
+    """
+    name, _ = _compiler()
+    return f"nvcc ({nvcc()})" if name == "nvcc" else "NVRTC"
+
+
+def sass(cubin: bytes) -> str:
+    """Machine code as text, by nvdisasm or cuobjdump.
+
+    Raises:
+        CompileError: neither is here.
+    """
+    for tool, options in (("nvdisasm", ()), ("cuobjdump", ("-sass",))):
+        if (found := _tool(tool)) is not None:
+            with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
+                path = Path(folder) / "kernel.cubin"
+                path.write_bytes(cubin)
+                return _run([found, *options, str(path)]).decode()
+    raise CompileError(
+        "cuda: machine code is shown by nvdisasm or cuobjdump, and neither is here. "
+        "Install CUDA's toolkit, or `pip install nvidia-cuda-nvdisasm`."
+    )
+
+
+def nvcc() -> str | None:
+    """The path of nvcc, if it is here with the C++ compiler that it calls."""
+    named = os.environ.get("TVMDML_NVCC")
+    if named:
+        return named
+    if not any(map(shutil.which, ("g++", "gcc", "clang++", "cl"))) and not os.environ.get("NVCC_CCBIN"):
+        return None
+    return _tool("nvcc")
+
+
+def _compiler() -> tuple[str, Callable[[str, str], bytes]]:
+    asked = os.environ.get("TVMDML_CUDA_COMPILER", "")
+    if asked not in ("", *_COMPILERS):
+        raise InvalidArgument(message("TVMDML_CUDA_COMPILER", repr(asked), ", ".join(_COMPILERS)))
+    for name, (is_here, compiler) in _COMPILERS.items():
+        if asked in ("", name) and is_here():
+            return name, compiler
+    raise CompileError(f"cuda: {asked or 'nvcc, or NVRTC,'} is not here. {_INSTALL}")
+
+
+# -- nvcc
+
+
+def _by_nvcc(text: str, form: str) -> bytes:
+    found = nvcc()
+    assert found is not None
+    with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
+        source, result = Path(folder) / "kernel.cu", Path(folder) / "kernel.out"
+        source.write_text(text)
+        kind = "-ptx" if form.startswith("compute_") else "-cubin"
+        _run([found, kind, f"-arch={form}", *_COMMON, "-diag-suppress=177", "-o", str(result), str(source)])
+        return result.read_bytes()
+
+
+def _run(command: list[str]) -> bytes:
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=_TIMEOUT, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"cuda: {name} could not be run: {error}") from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise CompileError(f"cuda: {name} failed: {said[:4000]}")
+    return done.stdout
+
+
+# -- NVRTC
+
+
+def _has_nvrtc() -> bool:
+    try:
+        import cuda.bindings.nvrtc as nvrtc
+
+        nvrtc.nvrtcVersion()  # the library itself is loaded now
+    except Exception:
+        return False
+    return True
+
+
+def _by_nvrtc(text: str, form: str) -> bytes:
+    import cuda.bindings.nvrtc as nvrtc
+
+    options = [f"--gpu-architecture={form}", *_COMMON, "-diag-suppress=177", *(f"-I{folder}" for folder in _headers())]
+    program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
+    try:
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            said = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))  # filled in by the call
+            nvrtc.nvrtcGetProgramLog(program, said)
+            raise CompileError(f"cuda: NVRTC failed: {said.decode(errors='replace').strip(chr(0))[:4000]}")
+        portable = form.startswith("compute_")
+        size = _checked((nvrtc.nvrtcGetPTXSize if portable else nvrtc.nvrtcGetCUBINSize)(program))
+        content = bytes(size)  # filled in by the call
+        _checked((nvrtc.nvrtcGetPTX if portable else nvrtc.nvrtcGetCUBIN)(program, content))
+        return content
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _checked(answer: tuple[Any, ...]) -> Any:
+    result, *values = answer
+    if int(result):
+        raise CompileError(f"cuda: NVRTC says {result}")
+    return values[0] if values else None
+
+
+def _headers() -> list[str]:
+    """The folders of ``cuda_fp16.h``, and of what it includes."""
+    from cuda import pathfinder
+
+    found = []
+    for library in ("cudart", "cccl"):
+        with suppress(Exception):  # a text that includes nothing needs none; the others' errors name the missing file
+            folder = pathfinder.find_nvidia_header_directory(library)
+            found += [folder] if folder else []
+    return found
+
+
+def _tool(name: str) -> str | None:
+    """A program of the toolkit: where the environment says, on the path, or among pip's packages."""
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if (root := os.environ.get(variable)) and (found := shutil.which(name, path=str(Path(root) / "bin"))):
+            return found
+    if found := shutil.which(name):
+        return found
+    with suppress(Exception):  # it is not installed, or does not know the program
+        from cuda import pathfinder
+
+        return pathfinder.find_nvidia_binary_utility(name)
+    return None
+
+
+_COMPILERS: dict[str, tuple[Callable[[], bool], Callable[[str, str], bytes]]] = {
+    "nvcc": (lambda: nvcc() is not None, _by_nvcc),
+    "nvrtc": (_has_nvrtc, _by_nvrtc),
+}

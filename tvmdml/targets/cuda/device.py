@@ -1,0 +1,279 @@
+"""``Device``: an opened device, its memory, and running kernels on it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tvmdml.errors import DeviceError, message
+from tvmdml.targets.cuda import header as c
+from tvmdml.targets.cuda import streams, survey, timer
+from tvmdml.targets.cuda.context import Context
+from tvmdml.targets.cuda.launching import Launch, Launcher, Prepared
+from tvmdml.targets.cuda.memory import Memory, MemoryUse, Pool
+from tvmdml.targets.cuda.modules import Module
+from tvmdml.targets.cuda.survey import DeviceInfo
+
+Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+
+
+class Device:
+    """An opened device. Any thread may use it.
+
+    Work on one stream runs in the order in which it was asked for, and ``order`` has streams wait for each other. Other libraries'
+    memory is taken too: anything that has ``address``, ``nbytes``, ``device`` and a method ``stream()``.
+
+    Attributes:
+        info: what it is.
+        cuda: the driver's functions.
+        context: its primary context; the caller's current context is never left changed.
+        streams: the order of work.
+        launch: run a kernel; see ``Launcher.run``.
+    """
+
+    def __init__(self, cuda: Any, info: DeviceInfo) -> None:
+        self.info, self.cuda = info, cuda
+        self._number = survey.ordinal(cuda, info.index)
+        self.context = context = Context(cuda, self._number, info.name)
+        self.streams = streams.Streams(context)
+        self.spare_events: list[int] = []
+        self._launcher = Launcher(context)
+        self.launch = self._launcher.run
+        # Such a device reads the host's memory where it lies, and the driver need not have taken a copy when it returns.
+        self._reads_host = bool(self.attribute(c.CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS))
+        self._modules: dict[bytes, Module] = {}
+        self._modules_lock = threading.RLock()
+        with context.entered():
+            pooled = bool(self.attribute(c.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED))
+            self._pool = Pool(context, self.streams, self._number, pooled)
+
+    def __repr__(self) -> str:
+        """Its number and name."""
+        return f"<CUDA device {self.info.index}: {self.info.name}>"
+
+    def attribute(self, number: int) -> int:
+        """One of its numbers: a ``CU_DEVICE_ATTRIBUTE_…`` of cuda.h."""
+        self.context.usable()
+        return survey.attribute(self.cuda, self._number, number)
+
+    # Memory
+
+    def allocate(self, nbytes: int, stream: int | None = None) -> Memory:
+        """Memory for so many bytes; its content is undefined. It is free again when nobody holds the object.
+
+        Args:
+            nbytes: how many.
+            stream: what they are first used on; the current stream, if not given.
+
+        Raises:
+            DeviceError: there is not enough, or the stream is being captured.
+        """
+        if nbytes < 0:
+            raise self._refusal("bytes to allocate", nbytes, "0 or more")
+        with self.context.entered():
+            return self._pool.take(self, nbytes, self.stream() if stream is None else stream)
+
+    def upload(self, memory: Any, offset: int, data: Any) -> None:
+        """Copy a C-contiguous buffer's bytes into memory, on the current stream. The buffer may be changed on return.
+
+        Raises:
+            DeviceError: they do not fit, the stream is being captured, or earlier work failed.
+        """
+        source = _bytes(data)
+        self._check_range(memory, offset, source.size)
+        if not source.size:
+            return
+        stream, address = self.stream(), _address(source)
+        with self.context.entered():
+            self.streams.refuse_capture(stream, "uploading")
+            self.order(memory, stream)
+            # Of pageable memory the driver takes a copy before it returns. Pinned memory the device reads when its turn comes, and
+            # whatever interrupts us here, nobody may change or free it before.
+            waits = self._reads_host or self._is_pinned(address)
+            try:
+                code = self.cuda.cuMemcpyHtoDAsync_v2(memory.address + offset, address, source.size, stream)
+                self.context.check(code, f"uploading {source.size} bytes")
+            finally:
+                if waits:
+                    self._synchronize(stream)
+            self._used(memory, stream)
+
+    def download(self, memory: Any, offset: int, into: Any) -> None:
+        """Copy bytes from memory into a writable C-contiguous buffer, once the work that uses the memory is done.
+
+        Raises:
+            DeviceError: there are not so many, the stream is being captured, or earlier work failed.
+        """
+        target = _bytes(into)
+        if not target.flags.writeable:
+            raise self._refusal("buffer to download into", "a read-only one", "one that can be written")
+        self._check_range(memory, offset, target.size)
+        if not target.size:
+            return
+        stream = self.stream()
+        with self.context.entered():
+            self.streams.refuse_capture(stream, "downloading")
+            self.order(memory, stream)
+            # Into pageable memory the driver returns when all has arrived; into pinned memory, or where the device writes to the
+            # host's memory itself, only waiting says so. An interrupt that comes in between must not leave the copy to run on.
+            try:
+                code = self.cuda.cuMemcpyDtoHAsync_v2(_address(target), memory.address + offset, target.size, stream)
+                self.context.check(code, f"downloading {target.size} bytes")
+            finally:
+                self._synchronize(stream)
+            self._used(memory, stream)
+
+    def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, nbytes: int) -> None:
+        """Copy on the device, on the current stream. The two may overlap. It may be captured, unless they do.
+
+        Raises:
+            DeviceError: they lie outside of the memory, or the device cannot be used any more.
+        """
+        self._check_range(source, source_offset, nbytes)
+        self._check_range(target, target_offset, nbytes)
+        begin, end = source.address + source_offset, target.address + target_offset
+        if not nbytes or begin == end:
+            return
+        stream = self.stream()
+        with self.context.entered():
+            self.order(source, stream)
+            self.order(target, stream)
+            if abs(begin - end) < nbytes:
+                between = self._pool.take(self, nbytes, stream)
+                self._copy(between.address, begin, nbytes, stream)
+                begin = between.address
+            self._copy(end, begin, nbytes, stream)
+            self._used(source, stream)
+            self._used(target, stream)
+
+    def memory_use(self) -> MemoryUse:
+        """What its memory is used for."""
+        with self.context.entered():
+            self._pool.collect()
+            return self._pool.use()
+
+    def trim(self) -> None:
+        """Give memory that no array uses back to the driver, after all pending work."""
+        with self.context.entered():
+            self._pool.trim()
+
+    # Kernels
+
+    def module(self, image: bytes) -> Module:
+        """A cubin, or PTX, loaded; the same again for the same bytes.
+
+        Raises:
+            DeviceError: the driver does not take it.
+        """
+        key = hashlib.sha256(image).digest()
+        found = self._modules.get(key)
+        if found is None:
+            self.context.usable()
+            with self._modules_lock:  # two threads do not have one PTX compiled twice
+                found = self._modules.get(key)
+                if found is None:
+                    found = self._modules[key] = Module(self.context, image, self.info.arch)
+        return found
+
+    def prepare(self, launches: Sequence[Launch]) -> Prepared:
+        """Launches that run together again and again: ``(function, groups, threads, parameters)``, as ``launch`` takes them."""
+        self.context.usable()
+        return Prepared(self._launcher, launches)
+
+    # Order
+
+    def stream(self) -> int:
+        """The current stream: what ``using_stream`` says in this thread or task, else 0, the legacy default stream."""
+        return streams.current.get()
+
+    def order(self, memory: Any, stream: int) -> None:
+        """Have a stream wait for what was asked for on the one that memory was last used on; it is its last stream from now on.
+
+        A stream that is being captured is no memory's last one: whoever replays a graph orders that.
+
+        Raises:
+            DeviceError: the memory's last stream is being captured, and this one is not.
+        """
+        if memory.stream != stream:
+            self.streams.move(memory, stream)
+
+    def follow(self, stream: int, before: int) -> None:
+        """Have a stream wait for what was asked for on another."""
+        self.streams.follow(stream, before)
+
+    def capturing(self, stream: int) -> bool:
+        """Whether a stream is being captured; true of the legacy stream too where another's capture forbids its use."""
+        with self.context.entered():
+            return self.streams.capturing(stream)
+
+    def wait(self) -> None:
+        """Wait until all work on the device is done that this process asked for.
+
+        Raises:
+            DeviceError: work failed, or the current stream is being captured.
+        """
+        with self.context.entered():
+            self.streams.refuse_capture(self.stream(), "waiting for the device")
+            self.context.check(self.cuda.cuCtxSynchronize(), "waiting for the device")
+            self._pool.collect()
+
+    def timed(self, run: Callable[[], object], stream: int) -> float:
+        """Seconds that the device takes for what ``run`` asks for on a stream, by its own clock. Waits for it."""
+        return timer.timed(self, run, stream)
+
+    # For the files beside this one
+
+    def leave(self, stream: int) -> None:
+        """Use a stream no more, which may be destroyed from now on: ``using_stream`` ended."""
+        if not self.context.fault:
+            with self.context.entered():
+                self._pool.collect()
+                self.streams.left(stream)
+
+    def _used(self, memory: Any, stream: int) -> None:
+        """Have others wait for our use of their memory."""
+        if callable(memory.stream):
+            self.streams.follow(memory.stream(), stream)
+
+    def _copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
+        self.context.check(self.cuda.cuMemcpyDtoDAsync_v2(target, source, nbytes, stream), f"copying {nbytes} bytes")
+
+    def _synchronize(self, stream: int) -> None:
+        self.context.check(self.cuda.cuStreamSynchronize(stream), "waiting for a stream")
+
+    def _is_pinned(self, address: int) -> bool:
+        """Whether the driver knows an address of the host's memory."""
+        kind = ctypes.c_uint()
+        code = self.cuda.cuPointerGetAttribute(ctypes.byref(kind), c.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+        known: bool = code == c.CUDA_SUCCESS
+        return known
+
+    def _check_range(self, memory: Any, offset: int, nbytes: int) -> None:
+        self.context.usable()
+        if memory.device is not self:
+            raise self._refusal("memory", "another device's", "this device's own")
+        if offset < 0 or nbytes < 0 or offset + nbytes > memory.nbytes:
+            raise self._refusal("part of memory", f"{nbytes} bytes from {offset}", f"what lies in its {memory.nbytes} bytes")
+
+    def _refusal(self, where: str, given: object, allowed: str) -> DeviceError:
+        return DeviceError(f"{self.info.name}: {message(where, given, allowed)}")
+
+
+def _address(data: Bytes) -> int:
+    found: int = data.__array_interface__["data"][0]
+    return found
+
+
+def _bytes(data: Any) -> Bytes:
+    """The bytes of a C-contiguous buffer, where they lie."""
+    if not isinstance(data, np.ndarray):
+        data = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+    if not data.flags.c_contiguous:
+        raise DeviceError(message("bytes to copy", "an array with gaps", "C-contiguous ones"))
+    flat: Bytes = data.reshape(-1).view(np.uint8)
+    return flat

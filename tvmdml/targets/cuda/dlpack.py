@@ -1,0 +1,245 @@
+"""DLPack's capsules: reading those of others, and making them.
+
+Whoever takes a capsule gives its memory back by a call of the deleter in it: from any thread, with Python's interpreter lock or
+without, while an exception is on its way, or when there is no Python any more. A function of Python's can be called in none of these.
+So the deleter is C's ``time``, which is quick, always safe, and writes the time to where its argument points: to the first word of
+what was lent. That word is looked at now and then, and when it changed, the memory is no longer lent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+
+READ_ONLY, COPIED = 1, 2
+"""Flags of newer capsules."""
+CUDA, CUDA_MANAGED = 2, 13
+"""Types of device."""
+_VERSION = (1, 0)
+_NAMES = (b"dltensor", b"dltensor_versioned")
+_MAX_RANK = 64  # NumPy's
+
+_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_TYPES = {
+    (code, np.dtype(f"{kind}{size}").itemsize * 8): np.dtype(f"{kind}{size}")
+    for kind, code in _KINDS.items()
+    for size in {"f": (2, 4, 8), "c": (8, 16), "b": (1,)}.get(kind, (1, 2, 4, 8))
+}
+
+
+class _Tensor(ctypes.Structure):
+    """``DLTensor``."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """``DLManagedTensor``."""
+
+    _fields_ = (("tensor", _Tensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _Versioned(ctypes.Structure):
+    """``DLManagedTensorVersioned``."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+
+
+_new = _function("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_is_valid = _function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_pointer = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+_keep_for_ever = _function("Py_IncRef", None, ctypes.py_object)
+
+
+# -- Reading ------------------------------------------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """What a capsule says. It holds while the capsule does."""
+
+    address: int
+    device: tuple[int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    """In bytes; ``None`` where the array is packed."""
+    dtype: np.dtype[Any]
+    writeable: bool
+
+
+def read(capsule: Any) -> Read:
+    """What a capsule says. It stays what it is: when it is dropped, it gives back what it holds.
+
+    Raises:
+        BufferError: it is none, or says what is not known here.
+    """
+    versioned = bool(_is_valid(capsule, _NAMES[True]))
+    if not versioned and not _is_valid(capsule, _NAMES[False]):
+        raise BufferError(f"{capsule!r} is no DLPack capsule, or was taken already")
+    address = _pointer(capsule, _NAMES[versioned])
+    if versioned:
+        held = _Versioned.from_address(address)
+        if held.major != _VERSION[0]:
+            raise BufferError(f"a capsule of DLPack {held.major}.{held.minor}; known is {_VERSION[0]}")
+        writeable, tensor = not held.flags & READ_ONLY, held.tensor
+    else:  # which cannot tell; NumPy takes such an array for a read-only one too
+        writeable, tensor = False, _Managed.from_address(address).tensor
+    dtype = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        raise BufferError(f"elements of DLPack's type {tensor.code} with {tensor.bits} bits in {tensor.lanes} lanes")
+    rank = tensor.ndim
+    strides = tuple(step * dtype.itemsize for step in tensor.strides[:rank]) if rank and tensor.strides else None
+    return Read(
+        (tensor.data or 0) + tensor.byte_offset,
+        (tensor.device_type, tensor.device_id),
+        tuple(tensor.shape[:rank]) if rank else (),
+        strides,
+        dtype,
+        writeable,
+    )
+
+
+# -- Making -------------------------------------------------------------------------------------------------------
+
+
+class _Slot:
+    """Room for what one capsule stands for. It is used again, and never given up: who took a capsule may outlive Python."""
+
+    def __init__(self) -> None:
+        self.room = ctypes.create_string_buffer(ctypes.sizeof(_Versioned) + 2 * _MAX_RANK * 8)
+        _keep_for_ever(self.room)
+        self.address = ctypes.addressof(self.room)
+        self.first = ctypes.c_uint64.from_address(self.address)
+        self.lent = 0
+        """What the first word is while it is lent."""
+        self.owner: Any = None
+        self.capsule: Any = None
+
+    def fill(self, versioned: bool, flags: int, tensor: _Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        sizes = (ctypes.c_int64 * (2 * _MAX_RANK)).from_address(self.address + ctypes.sizeof(_Versioned))
+        sizes[: len(shape)] = shape
+        sizes[_MAX_RANK : _MAX_RANK + len(shape)] = strides
+        tensor.shape = ctypes.cast(ctypes.addressof(sizes), ctypes.POINTER(ctypes.c_int64))
+        tensor.strides = ctypes.cast(ctypes.addressof(sizes) + _MAX_RANK * 8, ctypes.POINTER(ctypes.c_int64))
+        if versioned:
+            held = _Versioned.from_address(self.address)
+            held.major, held.minor = _VERSION
+            held.manager, held.deleter, held.flags, held.tensor = None, _DELETER, flags, tensor
+        else:
+            plain = _Managed.from_address(self.address)
+            plain.tensor, plain.manager, plain.deleter = tensor, None, _DELETER
+        self.lent = self.first.value
+
+    def is_free(self) -> bool:
+        """Whether nobody has it any more."""
+        if self.first.value != self.lent:
+            return True
+        if self.capsule is not None:
+            if not any(_is_valid(self.capsule, name) for name in _NAMES):  # it was taken: the deleter will be called
+                self.capsule = None
+            elif self.holders() <= _ALONE:  # nobody took it, and nobody will
+                return True
+        return False
+
+    def holders(self) -> int:
+        return sys.getrefcount(self.capsule)
+
+
+def _alone() -> int:
+    slot = _Slot.__new__(_Slot)
+    slot.capsule = object()
+    return slot.holders()
+
+
+_ALONE = _alone()
+"""What Python counts where a slot alone holds its capsule."""
+_LIBRARY = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+_DELETER = ctypes.cast(_LIBRARY._time64 if sys.platform == "win32" else _LIBRARY.time, ctypes.c_void_p).value
+_C_NAMES = tuple(ctypes.create_string_buffer(name) for name in _NAMES)
+for _name in _C_NAMES:  # a capsule holds its name's address only
+    _keep_for_ever(_name)
+_free: list[_Slot] = []
+_lent: set[_Slot] = set()
+_lock = threading.RLock()
+
+
+def make(
+    owner: Any,
+    address: int,
+    device: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+    versioned: bool,
+    flags: int = 0,
+) -> Any:
+    """A capsule for an array on a CUDA device.
+
+    Args:
+        owner: what to keep for as long as the memory is lent.
+        address: of the first element.
+        device: which CUDA device.
+        shape: sizes.
+        strides: in bytes.
+        dtype: data type.
+        versioned: whether it is of the newer kind, which has flags.
+        flags: ``READ_ONLY``, ``COPIED``.
+
+    Raises:
+        BufferError: it cannot be said in a capsule.
+    """
+    if any(step % dtype.itemsize for step in strides):
+        raise BufferError(f"strides {strides} are no multiples of the {dtype.itemsize} bytes of an element")
+    code, steps = _KINDS[dtype.kind], tuple(step // dtype.itemsize for step in strides)
+    tensor = _Tensor(address, CUDA, device, len(shape), code, dtype.itemsize * 8, 1)
+    give_back()
+    if give_back not in gc.callbacks:
+        gc.callbacks.append(give_back)
+    try:
+        slot = _free.pop()
+    except IndexError:
+        slot = _Slot()
+    slot.fill(versioned, flags, tensor, shape, steps)
+    slot.owner = owner
+    capsule = slot.capsule = _new(slot.address, ctypes.addressof(_C_NAMES[versioned]), None)
+    _lent.add(slot)
+    return capsule
+
+
+def give_back(phase: str = "start", info: object = None) -> None:
+    """Drop what is no longer lent. The garbage collector does it too."""
+    if phase != "start" or not _lent or not _lock.acquire(blocking=False):
+        return
+    try:
+        for slot in [slot for slot in _lent.copy() if slot.is_free()]:
+            _lent.discard(slot)
+            slot.owner = slot.capsule = None
+            _free.append(slot)
+    finally:
+        _lock.release()

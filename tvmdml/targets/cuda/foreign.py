@@ -1,0 +1,479 @@
+"""Arrays of other libraries on CUDA devices: PyTorch's, CuPy's, and all that speak DLPack or have a ``__cuda_array_interface__``.
+
+They are worked on where they lie, on the stream that is current in their library. For PyTorch and CuPy, memory for results comes from
+the library itself, and for others it is tvmdml's own, which they take over by DLPack.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tvmdml import arrays, targets
+from tvmdml.device_arrays import DeviceArray, extent
+from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.targets.cuda import CudaTarget, dlpack, driver, loader
+from tvmdml.tensors import TYPE_NAMES, TensorDataType
+
+_Dtype: TypeAlias = "np.dtype[Any]"
+_DEVICE_ORDINAL = 9
+"""``CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL``."""
+_PER_THREAD, _LEGACY = 2, 1
+
+
+class Foreign:
+    """Another library's memory, kept alive.
+
+    Attributes:
+        address: where the array that it is of begins; with negative strides, where its last element does.
+        device: the opened device.
+        library: how to talk to the library.
+        owner: the library's array.
+        writeable: whether it may be written to.
+        shape: of that array.
+        strides: of that array, in bytes.
+        dtype: of that array.
+        fixed: the stream to work on; ``None`` for the one that is current in the library.
+    """
+
+    __slots__ = ("__weakref__", "address", "device", "dtype", "fixed", "library", "owner", "shape", "strides", "writeable")
+
+    def __init__(
+        self,
+        library: Library,
+        owner: Any,
+        address: int,
+        device: driver.Device,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: _Dtype,
+        writeable: bool = True,
+        fixed: int | None = None,
+    ) -> None:
+        self.library, self.owner, self.address, self.device = library, owner, address, device
+        self.shape, self.strides, self.dtype, self.writeable, self.fixed = shape, strides, dtype, writeable, fixed
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+        low, high = extent(self.shape, self.strides, self.dtype.itemsize)
+        return high - low
+
+    def stream(self) -> int:
+        """The stream to work on now."""
+        return self.library.stream(self.device.info.index) if self.fixed is None else self.fixed
+
+    def working(self) -> AbstractContextManager[None]:
+        """Within it, work is asked for on that stream."""
+        return driver.using_stream(self.stream())
+
+    @contextmanager
+    def together(self, others: Sequence[Foreign]) -> Iterator[None]:
+        """Within it, one stream does for others' memory too: what was asked for on theirs comes before, what will be after."""
+        stream = self.stream()
+        apart = {other.stream() for other in others} - {stream}
+        for other in apart:
+            self.device.follow(stream, other)
+        yield
+        for other in apart:
+            self.device.follow(other, stream)
+
+
+class Library(abc.ABC):
+    """A library that has arrays on CUDA devices."""
+
+    name: str
+    """For messages."""
+    one_stream: bool = True
+    """Whether all its arrays on a device are worked on by the stream that is current there."""
+
+    @abc.abstractmethod
+    def view(self, array: Any, where: str, write: bool) -> DeviceArray:
+        """An array's memory.
+
+        Raises:
+            InvalidArgument: it cannot be seen, or not be written to.
+        """
+
+    @abc.abstractmethod
+    def stream(self, index: int) -> int:
+        """The stream that is current on a device."""
+
+    @abc.abstractmethod
+    def empty(self, target: CudaTarget, shape: tuple[int, ...], dtype: _Dtype) -> DeviceArray:
+        """A new packed array for a result."""
+
+    @abc.abstractmethod
+    def restore(self, array: DeviceArray) -> Any:
+        """The library's own array for what ``empty`` or ``view`` gave, or a part of that."""
+
+    @abc.abstractmethod
+    def packed(self, array: DeviceArray) -> DeviceArray:
+        """A packed copy, made on the device.
+
+        Raises:
+            InvalidArgument: the library makes none.
+        """
+
+    @abc.abstractmethod
+    def assign(self, into: DeviceArray, source: DeviceArray) -> None:
+        """Copy elements on the device, converted to the other's type. One of the arrays is this library's.
+
+        Raises:
+            InvalidArgument: the library does not.
+        """
+
+    def _foreign(self, array: DeviceArray, take: Callable[[DeviceArray], Any]) -> Any:
+        """The library's own array for any on the same device."""
+        return self.restore(array) if array.library is self else take(array)
+
+
+def view(array: Any, where: str, write: bool) -> DeviceArray:
+    """An array of another library that lies on a CUDA device.
+
+    Raises:
+        InvalidArgument: it cannot be seen.
+        DeviceError: the device cannot be used.
+    """
+    library = _libraries.get(type(array))
+    if library is None:
+        library = _library(array)
+    return library.view(array, where, write)
+
+
+# -- Giving arrays away -------------------------------------------------------------------------------------------
+
+
+def dlpack_device(array: DeviceArray) -> tuple[int, int]:
+    """``__dlpack_device__`` of an array."""
+    return dlpack.CUDA, _target(array).info.index
+
+
+def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
+    """``__dlpack__`` of an array.
+
+    Raises:
+        BufferError: it cannot be had like that.
+        InvalidArgument: there is no such stream.
+    """
+    versioned = max_version is not None and tuple(max_version) >= (1, 0)
+    here = dlpack_device(array)
+    if dl_device is not None and tuple(dl_device) != here:
+        if tuple(dl_device) != (1, 0) or copy is False:
+            given, allowed = f"device {tuple(dl_device)}", f"{here}, or (1, 0) where a copy may be made"
+            raise BufferError(message("DeviceArray.__dlpack__", given, allowed))
+        return array.numpy().__dlpack__(**({"max_version": max_version} if versioned else {}))  # type: ignore[arg-type]
+    if copy:
+        array = array.copy()
+    elif not array.writeable and not versioned:
+        raise BufferError("DeviceArray.__dlpack__: an older capsule cannot say that the array is read-only: ask for version 1")
+    flags = (0 if array.writeable else dlpack.READ_ONLY) | (dlpack.COPIED if copy else 0)
+    address = array.memory.address + array.offset
+    capsule = dlpack.make(array.memory, address, here[1], array.shape, array.strides, array.dtype, versioned, flags)
+    consumer = _consumer(stream)
+    if consumer is not None:
+        _hand_over(array, consumer)
+    return capsule
+
+
+def interface(array: DeviceArray) -> dict[str, Any]:
+    """``__cuda_array_interface__`` of an array: its third version."""
+    stream = _hand_over(array, None)
+    return {
+        "shape": array.shape,
+        "typestr": array.dtype.str,
+        "data": (array.memory.address + array.offset if array.size else 0, not array.writeable),
+        "strides": None if array.flags.c_contiguous else array.strides,
+        "stream": stream or _LEGACY,
+        "version": 3,
+    }
+
+
+def _consumer(stream: Any) -> int | None:
+    """The stream that DLPack's argument means; ``None`` where the receiver sees to the order itself."""
+    if stream is None:
+        return 0
+    if not isinstance(stream, int) or stream == 0 or stream < -1:
+        allowed = "None, -1, 1 (the legacy default stream), 2 (the per-thread one), or a stream's handle"
+        raise InvalidArgument(message("DeviceArray.__dlpack__ stream", repr(stream), allowed))
+    return None if stream == -1 else _handle(stream)
+
+
+def _hand_over(array: DeviceArray, stream: int | None) -> int:
+    """Have a stream wait for the work on an array; where none is named, the one that it was last used on is good."""
+    memory = array.memory
+    if array.is_foreign:
+        last: int = memory.stream()
+        if stream is not None:
+            memory.device.follow(stream, last)
+        return last
+    if stream is None:
+        stream = memory.stream if memory.stream >= 0 else memory.device.stream()
+    memory.device.order(memory, stream)
+    return stream
+
+
+def _handle(stream: int) -> int:
+    """One handle for the legacy default stream, which stands for the per-thread ones too: they wait for it, and it for them."""
+    return 0 if stream in (_LEGACY, _PER_THREAD) else stream
+
+
+# -- PyTorch ------------------------------------------------------------------------------------------------------
+
+
+class _Torch(Library):
+    name = "PyTorch"
+
+    def __init__(self, torch: Any) -> None:
+        self._torch, self._empty = torch, torch.empty
+        names = [*(kind.tvm for kind in TensorDataType), "bool"]  # unsigned ones came with PyTorch 2.3
+        pairs = [(getattr(torch, name), np.dtype(name)) for name in names if hasattr(torch, name)]
+        self._numpy = {kind: (dtype, dtype.itemsize) for kind, dtype in pairs}
+        self._own = {dtype: kind for kind, dtype in pairs}
+        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None) or (
+            lambda index: torch.cuda.current_stream(index).cuda_stream
+        )
+
+    def view(self, tensor: Any, where: str, write: bool) -> DeviceArray:
+        try:
+            if tensor.is_neg() or tensor.is_conj():  # which nobody writes to
+                tensor = tensor.resolve_conj().resolve_neg()
+            dtype, itemsize = self._numpy[tensor.dtype]
+            shape, strides = tuple(tensor.shape), tuple([step * itemsize for step in tensor.stride()])
+            address, index = tensor.data_ptr(), tensor.get_device()
+        except KeyError:
+            given = f"a PyTorch tensor {tensor.dtype} on {tensor.device}"
+            raise InvalidArgument(message(where, given, TYPE_NAMES, "Convert it first.")) from None
+        except (RuntimeError, TypeError) as error:  # sparse, without memory …
+            raise self._hidden(tensor, where, error) from error
+        if not address and 0 not in shape:
+            raise self._hidden(tensor, where, "it has no memory of its own")
+        target, device = _HOMES[index]
+        return DeviceArray(target, Foreign(self, tensor, address, device, shape, strides, dtype), 0, shape, dtype, strides)
+
+    def stream(self, index: int) -> int:
+        return _handle(self._raw_stream(index))
+
+    def empty(self, target: CudaTarget, shape: tuple[int, ...], dtype: _Dtype) -> DeviceArray:
+        kind = self._own.get(dtype)
+        if kind is None:
+            advice = "Ask for results of a signed type where that can be chosen, or update PyTorch."
+            raise Unsupported(message("a result", f"data type {dtype}", "PyTorch's own types", advice))
+        _, device = _HOMES[target.info.index]  # type: ignore[union-attr] # a target with a device
+        tensor = self._empty(shape, dtype=kind, device=self._device(target))
+        found = DeviceArray(target, None, 0, shape, dtype)
+        found.memory = Foreign(self, tensor, tensor.data_ptr(), device, shape, found.strides, dtype)
+        return found
+
+    def restore(self, array: DeviceArray) -> Any:
+        memory, tensor = array.memory, array.memory.owner
+        if array.dtype != memory.dtype:
+            tensor = tensor.view(self._own[array.dtype])
+        if array.shape == memory.shape and array.strides == memory.strides and not array.offset:
+            return tensor
+        itemsize = array.itemsize
+        start = tensor.storage_offset() + array.offset // itemsize
+        return tensor.as_strided(array.shape, [step // itemsize for step in array.strides], start)
+
+    def packed(self, array: DeviceArray) -> DeviceArray:
+        torch = self._torch
+        return self.view(self.restore(array).clone(memory_format=torch.contiguous_format), "a copy", False)
+
+    def assign(self, into: DeviceArray, source: DeviceArray) -> None:
+        take = self._torch.from_dlpack
+        self._foreign(into, take).copy_(self._foreign(source, take))
+
+    def _device(self, target: CudaTarget) -> Any:
+        return self._torch.device("cuda", target.info.index)  # type: ignore[union-attr]
+
+    def _hidden(self, tensor: Any, where: str, why: object) -> InvalidArgument:
+        given = f"a {type(tensor).__name__} {tensor.dtype} on {tensor.device} whose memory cannot be seen ({why})"
+        return InvalidArgument(message(where, given, "a tensor of strided elements in memory"))
+
+
+# -- CuPy ---------------------------------------------------------------------------------------------------------
+
+
+class _Cupy(Library):
+    name = "CuPy"
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy, self._current_stream = cupy, cupy.cuda.get_current_stream
+
+    def view(self, array: Any, where: str, write: bool) -> DeviceArray:
+        data, dtype, shape, strides = array.data, array.dtype, array.shape, array.strides
+        target, device = _HOMES[data.device_id]
+        return _placed(Foreign(self, array, data.ptr, device, shape, strides, dtype), target)
+
+    def stream(self, index: int) -> int:
+        return _handle(self._current_stream(index).ptr)
+
+    def empty(self, target: CudaTarget, shape: tuple[int, ...], dtype: _Dtype) -> DeviceArray:
+        with self._on(target):
+            return self.view(self._cupy.empty(shape, dtype), "a result", True)
+
+    def restore(self, array: DeviceArray) -> Any:
+        memory, owner = array.memory, array.memory.owner
+        if (array.shape, array.strides, array.dtype) == (memory.shape, memory.strides, memory.dtype) and not _moved(array):
+            return owner
+        begins = owner.data + (memory.address + array.offset - owner.data.ptr)
+        with self._on(array.target):
+            return self._cupy.ndarray(array.shape, array.dtype, memptr=begins, strides=array.strides)
+
+    def packed(self, array: DeviceArray) -> DeviceArray:
+        with self._on(array.target):
+            return self.view(self.restore(array).copy(order="C"), "a copy", True)
+
+    def assign(self, into: DeviceArray, source: DeviceArray) -> None:
+        take = self._cupy.from_dlpack
+        with self._on(into.target):
+            self._foreign(into, take)[...] = self._foreign(source, take)
+
+    def _on(self, target: Any) -> Any:
+        return self._cupy.cuda.Device(target.info.index)
+
+
+# -- All others ---------------------------------------------------------------------------------------------------
+
+
+class _Other(Library):
+    """A library of which no more is known than that its arrays say where they lie. Results are its own if it takes any in."""
+
+    one_stream = False
+
+    def __init__(self, array: Any) -> None:
+        self.name = type(array).__module__.partition(".")[0]
+        self._take = arrays.importer(array)
+
+    def view(self, array: Any, where: str, write: bool) -> DeviceArray:
+        # DLPack says more about order, the interface more about whether an array may be written to.
+        ways = [self._by_dlpack, self._by_interface] if hasattr(array, "__dlpack__") else [self._by_interface]
+        if write and hasattr(array, "__cuda_array_interface__"):
+            ways.reverse()
+        return ways[0](array, where)
+
+    def stream(self, index: int) -> int:
+        return driver.open_device(index).stream()
+
+    def empty(self, target: CudaTarget, shape: tuple[int, ...], dtype: _Dtype) -> DeviceArray:
+        return target.empty(shape, dtype)
+
+    def restore(self, array: DeviceArray) -> Any:
+        return array if self._take is None else self._take(array)
+
+    def packed(self, array: DeviceArray) -> DeviceArray:
+        given = (
+            f"an array of {self.name}'s with strides {array.strides} in bytes at address {array.memory.address + array.offset:#x}"
+        )
+        allowed = "strides from 0 up that are multiples of the element's size, as the address is"
+        raise InvalidArgument(message(f"{self.name} array", given, allowed, "Make a packed copy of it first."))
+
+    def assign(self, into: DeviceArray, source: DeviceArray) -> None:
+        kinds = " and ".join(f"{array.dtype} with strides {array.strides}" for array in (source, into))
+        raise InvalidArgument(message(f"{self.name} array", f"a copy between {kinds}", "packed arrays of one type"))
+
+    def _by_dlpack(self, array: Any, where: str) -> DeviceArray:
+        index = array.__dlpack_device__()[1]
+        target, device = _HOMES[index]
+        stream = device.stream()
+        try:
+            capsule = array.__dlpack__(stream=stream or _LEGACY, max_version=(1, 0))
+        except TypeError:
+            capsule = array.__dlpack__(stream=stream or _LEGACY)
+        found = dlpack.read(capsule)
+        if found.device[0] == dlpack.CUDA_MANAGED:  # which may be said to lie on any
+            target, device = _HOMES[_index(found.address, index)]
+        strides = _packed(found.shape, found.dtype) if found.strides is None else found.strides
+        held = (array, capsule)
+        memory = Foreign(self, held, found.address, device, found.shape, strides, found.dtype, found.writeable, stream)
+        return _placed(memory, target)
+
+    def _by_interface(self, array: Any, where: str) -> DeviceArray:
+        said = array.__cuda_array_interface__
+        if said.get("mask") is not None:
+            raise InvalidArgument(message(where, "a masked array", "one without a mask"))
+        (address, read_only), shape = said["data"], tuple(said["shape"])
+        dtype = np.dtype(said["typestr"])
+        if not dtype.isnative:
+            raise InvalidArgument(message(where, f"elements {dtype.str}", "the machine's byte order", "Convert it first."))
+        strides = said.get("strides")
+        strides = _packed(shape, dtype) if strides is None else tuple(strides)
+        address = address or 0
+        target, device = _HOMES[_index(address, 0)]
+        stream = said.get("stream")
+        stream = device.stream() if stream is None else _handle(stream)
+        return _placed(Foreign(self, array, address, device, shape, strides, dtype, not read_only, stream), target)
+
+
+# -- What they share ----------------------------------------------------------------------------------------------
+
+
+class _Homes(dict[int, "tuple[CudaTarget, driver.Device]"]):
+    """A device's target, and the opened device, by its number."""
+
+    def __missing__(self, index: int) -> tuple[CudaTarget, driver.Device]:
+        target = targets.resolve(f"cuda:{index}")
+        assert isinstance(target, CudaTarget)
+        self[index] = found = target, target.device
+        return found
+
+
+_HOMES = _Homes()
+_libraries: dict[type, Library] = {}
+_known: dict[Any, Library] = {}
+"""The same, by module."""
+
+
+def _library(array: Any) -> Library:
+    for name, attribute, make in (("torch", "Tensor", _Torch), ("cupy", "ndarray", _Cupy)):
+        module = sys.modules.get(name)
+        kind = getattr(module, attribute, None)
+        if kind is not None and isinstance(array, kind):
+            found = _known.get(module)
+            if found is None:
+                found = _known[module] = make(module)
+            break
+    else:
+        found = _Other(array)
+    _libraries[type(array)] = found
+    return found
+
+
+def _placed(memory: Foreign, target: CudaTarget) -> DeviceArray:
+    """The whole array of a piece of memory, of which only the address of the first element is known."""
+    low = sum((n - 1) * step for n, step in zip(memory.shape, memory.strides, strict=True) if step < 0 < n)
+    memory.address += low
+    return DeviceArray(target, memory, -low, memory.shape, memory.dtype, memory.strides)
+
+
+def _moved(array: DeviceArray) -> bool:
+    """Whether it begins elsewhere than the array that its memory is of."""
+    return bool(array.memory.address + array.offset != array.memory.owner.data.ptr)
+
+
+def _packed(shape: tuple[int, ...], dtype: _Dtype) -> tuple[int, ...]:
+    from tvmdml.device_arrays import packed
+
+    return packed(shape, dtype.itemsize)
+
+
+def _index(address: int, otherwise: int) -> int:
+    """The device that an address is on."""
+    import ctypes
+
+    if not address:
+        return otherwise
+    found = ctypes.c_int()
+    code = loader.cuda().cuPointerGetAttribute(ctypes.byref(found), _DEVICE_ORDINAL, address)
+    loader.check(code, f"asking which device has address {address:#x}")
+    return found.value
+
+
+def _target(array: DeviceArray) -> Any:
+    return array.target

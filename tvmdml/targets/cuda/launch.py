@@ -1,0 +1,115 @@
+"""Launches on a CUDA device: on the stream that the caller works on, and with no wait."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.device_arrays import DeviceArray
+from tvmdml.errors import DeviceError
+from tvmdml.targets._device import VECTOR_BYTES
+from tvmdml.targets._device_launch import DeviceLaunch, Placed
+from tvmdml.targets.cuda import architectures, driver
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.targets._program import Program
+    from tvmdml.targets.cuda import CudaTarget
+    from tvmdml.targets.cuda.driver import Device
+
+_Dims = tuple[int, int, int]
+
+
+class Loaded:
+    """A program; its functions are loaded on a device when they are first launched there."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._functions: dict[int, tuple[int, ...]] = {}
+
+    def functions(self, device: Device) -> tuple[int, ...]:
+        """The handles of its functions.
+
+        Raises:
+            DeviceError: it holds nothing that runs there.
+        """
+        index = device.info.index
+        if (found := self._functions.get(index)) is None:
+            images = {image.form: image.content for image in self.program.images}
+            form = architectures.best(images, device.info.arch)
+            if form is None:
+                raise DeviceError(
+                    f"cuda:{index}: the kernel was compiled for {', '.join(images)}, and the device is {device.info.arch}. "
+                    f"Compile it for 'cuda:{device.info.arch}'."
+                )
+            module = device.module(images[form])
+            found = self._functions[index] = tuple(module.function(function.name) for function in self.program.functions)
+        return found
+
+
+class CudaLaunch(DeviceLaunch):
+    """A program with its integers and the sizes of its temporaries."""
+
+    _target: CudaTarget
+
+    def __init__(self, target: CudaTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> None:
+        super().__init__(target, loaded.program, scalars, temporaries)
+        self._loaded = loaded
+
+    def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
+        """Run, on the stream of the library whose arrays these are."""
+        stream = _stream_of(arrays)
+        if stream is None:
+            super().__call__(*arrays)
+            return
+        with driver.using_stream(stream):
+            super().__call__(*arrays)
+
+    def _dispatch(self, device: Device, places: Sequence[Placed]) -> None:
+        stream = device.stream()
+        _order(device, places, stream)
+        for function, groups, threads, parameters in self._steps(device, places):
+            device.launch(function, groups, threads, parameters, stream)
+
+    def _prepare(self, device: Device, places: Sequence[Placed]) -> Callable[[], None]:
+        """Runs on the stream that is current then: for the library that the arrays are of, if they are a library's."""
+        prepared = device.prepare(list(self._steps(device, places)))
+        foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
+        own = [place for place in places if not hasattr(place.memory, "owner")]
+
+        def run() -> None:
+            stream = device.stream() if foreign is None else foreign.stream()
+            _order(device, own, stream)
+            prepared.run(stream)
+
+        return run
+
+    def _steps(self, device: Device, places: Sequence[Placed]) -> Iterator[tuple[int, _Dims, _Dims, bytes]]:
+        functions = self._loaded.functions(device)
+        addresses = [place.memory.address + place.offset for place in places]
+        for number, buffers, scalars, groups in self._launches:
+            function = self._loaded.program.functions[number]
+            parameters = struct.pack(f"<{len(buffers)}Q", *(addresses[buffer] for buffer in buffers)) + scalars
+            yield functions[number], groups, function.threads, parameters
+
+    def _begins_well(self, device: Any, array: DeviceArray) -> bool:
+        """Whether it begins where vectors lie in one piece."""
+        return (array.memory.address + array.offset) % VECTOR_BYTES == 0
+
+
+def _stream_of(arrays: Sequence[Any]) -> int | None:
+    """The stream that another library works on whose array is among these."""
+    for array in arrays:
+        if type(array) is DeviceArray and array.is_foreign:
+            stream: int = array.memory.stream()
+            return stream
+    return None
+
+
+def _order(device: Device, places: Sequence[Placed], stream: int) -> None:
+    """What was asked for on other streams, on memory of our own, comes before what is asked for now."""
+    for place in places:
+        memory = place.memory
+        if not hasattr(memory, "owner") and memory.stream != stream:
+            device.order(memory, stream)

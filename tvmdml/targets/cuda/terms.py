@@ -1,0 +1,342 @@
+"""``Term``: a piece of CUDA C++ that stands for a value, and how TensorIR's operators are spelled in it.
+
+Arithmetic is what the contracts ask for, and not what is quickest to write: nothing is fused, comparisons with NaN are false,
+float16 is computed in float32 and rounded once, which gives the nearest float16.
+
+Integers wrap. C++ leaves it undefined what a sum of signed ones is that does not fit, so what comes from memory is computed without
+a sign. What is made of sizes, thread indices and loop variables alone is not: there TensorIR says that nothing overflows, and the
+compiler may know it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+HALF = "float16"
+# How weakly a piece of C++ holds together: one that is weaker than its place allows goes into parentheses.
+PRIMARY, UNARY, PRODUCT, QUOTIENT, SUM, SHIFT, ORDER, EQUALITY, AND, XOR, OR, BOTH, EITHER, CHOICE = range(14)
+_NOTHING: frozenset[str] = frozenset()
+
+
+class Refusal(Exception):
+    """CUDA has no such thing."""
+
+
+class Term(NamedTuple):
+    """An expression of one lane. In a vector's, ``lane`` stands for the number of the lane, and it is another for each."""
+
+    dtype: str
+    """The type of a lane, as TensorIR has it."""
+    code: str
+    lanes: int = 1
+    rank: int = PRIMARY
+    zeros: int = 0
+    """How many of an integer's lowest bits are known to be zero."""
+    number: int | None = None
+    """An integer constant's value."""
+    data: bool = False
+    """Whether it depends on what memory holds, and may be any number of its type."""
+    reads: frozenset[str] = _NOTHING
+    """The memory that the code reads: it means something else once that is written to."""
+    held: str = ""
+    """The type that the code has in C++, where that is another of the same bits."""
+    depth: int = 0
+    """How deep the code is nested."""
+
+
+TYPES = {
+    "bool": "bool", HALF: "__half", "float32": "float", "float64": "double",
+    **{f"{kind}{bits}": f"{kind}{bits}_t" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""CUDA's name of a type in a register."""
+SIZES = {name: 1 if name == "bool" else int(name.lstrip("uintfloa")) // 8 for name in TYPES}
+"""Bytes of an element."""
+_OPERATORS = {
+    "Add": ("+", SUM), "Sub": ("-", SUM), "Mul": ("*", PRODUCT), "Div": ("/", QUOTIENT), "Mod": ("%", QUOTIENT),
+    "LShift": ("<<", SHIFT), "RShift": (">>", SHIFT), "And": ("&&", BOTH), "Or": ("||", EITHER),
+    "BitwiseAnd": ("&", AND), "BitwiseXor": ("^", XOR), "BitwiseOr": ("|", OR),
+    "EQ": ("==", EQUALITY), "NE": ("!=", EQUALITY), "LT": ("<", ORDER), "LE": ("<=", ORDER), "GT": (">", ORDER), "GE": (">=", ORDER),
+}  # fmt: skip
+BINARY = {*_OPERATORS, "Min", "Max"}
+"""The nodes that ``binary`` knows."""
+_COMPARISONS = {"EQ", "NE", "LT", "LE", "GT", "GE"}
+_OVERFLOWING = {"Add", "Sub", "Mul", "LShift"}
+_MODULAR = {*_OVERFLOWING, "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+"""The result has the same bits whether the operands have a sign or not."""
+_LOOSEST = {
+    PRODUCT: UNARY, QUOTIENT: UNARY, SUM: QUOTIENT, SHIFT: UNARY, ORDER: SUM, EQUALITY: SUM, AND: UNARY, XOR: UNARY, OR: UNARY,
+    BOTH: EQUALITY, EITHER: EQUALITY, CHOICE: SUM,
+}  # fmt: skip
+"""What an operator's operands may be without parentheses, for a reader who does not know all of C++'s precedence."""
+_CHAINED = {PRODUCT, SUM, AND, XOR, OR, BOTH, EITHER}
+"""Operators whose left operand may be one of the same rank as well."""
+_ZEROS: dict[str, Callable[[int, int], int]] = {
+    "Add": min, "Sub": min, "Mul": operator.add, "BitwiseAnd": max, "BitwiseOr": min, "BitwiseXor": min,
+}  # fmt: skip
+_ALL_ZEROS = 64
+
+MATH = {
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf", "erfc", "exp",
+    "exp10", "exp2", "expm1", "fabs", "floor", "fma", "fmod", "hypot", "ldexp", "lgamma", "log", "log10", "log1p", "log2",
+    "nearbyint", "nextafter", "pow", "rint", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
+}  # fmt: skip
+"""Functions of floats, by C's name of the function of double: CUDA's own, never what ``--use_fast_math`` would make of them."""
+
+
+def is_float(dtype: str) -> bool:
+    """Whether it is a float type."""
+    return dtype.startswith("float")
+
+
+# -- Pieces of C++ ----------------------------------------------------------------------------------------------------
+
+
+def call(dtype: str, function: str, *arguments: Term) -> Term:
+    """A function's result; or what a type's name makes of a value."""
+    return _made(dtype, f"{function}({', '.join([argument.code for argument in arguments])})", PRIMARY, *arguments)
+
+
+def _made(dtype: str, code: str, rank: int, *operands: Term) -> Term:
+    first = operands[0]
+    lanes, data, reads, depth = first.lanes, first.data, first.reads, first.depth
+    for other in operands[1:]:
+        lanes, data, depth = max(lanes, other.lanes), data or other.data, max(depth, other.depth)
+        if other.reads:
+            reads |= other.reads
+    return Term(dtype, code, lanes, rank, data=data, reads=reads, depth=depth + 1)
+
+
+def _infix(dtype: str, node: str, a: Term, b: Term) -> Term:
+    symbol, rank = _OPERATORS[node]
+    left = a.code if a.rank <= _LOOSEST[rank] or (a.rank == rank and rank in _CHAINED) else f"({a.code})"
+    right = b.code if b.rank <= _LOOSEST[rank] and b.code[0] != "-" else f"({b.code})"
+    return _made(dtype, f"{left} {symbol} {right}", rank, a, b)
+
+
+def _prefix(dtype: str, symbol: str, term: Term) -> Term:
+    return _made(dtype, f"{symbol}{term.code}" if term.rank == PRIMARY else f"{symbol}({term.code})", UNARY, term)
+
+
+def typed(term: Term) -> Term:
+    """The value with the very type that it should have in C++, for where that makes a difference."""
+    dtype = term.dtype
+    if term.held:
+        return call(dtype, TYPES[dtype], term)._replace(zeros=term.zeros)
+    if term.number is None or dtype in ("int32", "uint32", "uint64"):
+        return term
+    if dtype == "int64":
+        return term if term.rank == PRIMARY and not term.code.isdecimal() else term._replace(code=f"{term.code}ll")
+    return term._replace(code=f"{TYPES[dtype]}({term.code})", rank=PRIMARY)
+
+
+def signed(term: Term) -> Term:
+    """The value with its sign, where the code has lost it."""
+    return typed(term) if term.held else term
+
+
+def wide(term: Term) -> Term:
+    """The value as what it is computed in: a float16 as a float32."""
+    return call("float32", "__half2float", term) if term.dtype == HALF else signed(term)
+
+
+def narrowed(dtype: str, term: Term) -> Term:
+    """What was computed, as the type itself: C++ computes narrow integers as int, and a float16 is a float32 meanwhile."""
+    if dtype == HALF:
+        return call(dtype, "__float2half_rn", term)
+    return call(dtype, TYPES[dtype], term) if SIZES[dtype] < 4 else term
+
+
+# -- Constants --------------------------------------------------------------------------------------------------------
+
+
+def constant(dtype: str, value: float | int) -> Term:
+    """A number."""
+    if dtype == "bool":
+        return Term(dtype, "true" if value else "false")
+    if is_float(dtype):
+        code = _float(dtype, float(value))
+        return Term(dtype, code, rank=UNARY if code[0] == "-" else PRIMARY)
+    bits = 8 * SIZES[dtype]
+    number = int(value) & (1 << bits) - 1
+    if dtype[0] == "i" and number >> bits - 1:
+        number -= 1 << bits
+    zeros = (number & -number).bit_length() - 1 if number else _ALL_ZEROS
+    if bits >= 32 and number == -(1 << bits - 1):  # C++ has no such literal: it would be minus one that is too large
+        return Term(dtype, f"({number + 1}{'ll' if bits == 64 else ''} - 1)", zeros=zeros, number=number)
+    suffix = {"uint32": "u", "uint64": "ull"}.get(dtype, "")
+    return Term(dtype, f"{number}{suffix}", rank=PRIMARY if number >= 0 else UNARY, zeros=zeros, number=number)
+
+
+def _float(dtype: str, value: float) -> str:
+    if dtype == HALF:
+        return f"__ushort_as_half({_half_bits(value):#06x})"
+    if dtype == "float32":
+        value = ctypes.c_float(value).value  # the nearest one: its digits, not those of a longer number, are rounded once more
+    if not math.isfinite(value):
+        (bits,) = (
+            struct.unpack("<I", struct.pack("<f", value)) if dtype == "float32" else struct.unpack("<Q", struct.pack("<d", value))
+        )
+        return f"__uint_as_float({bits:#x}u)" if dtype == "float32" else f"__longlong_as_double({bits:#x}ll)"
+    if dtype == "float64":
+        return repr(value)
+    text = f"{value:.9g}"  # as many digits as tell one float32 from the next
+    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
+
+
+def _half_bits(value: float) -> int:
+    try:
+        packed = struct.pack("<e", value)
+    except OverflowError:  # it is nearer to an infinity than to any float16
+        packed = struct.pack("<e", math.copysign(math.inf, value))
+    bits: int = struct.unpack("<H", packed)[0]
+    return bits
+
+
+# -- Operators --------------------------------------------------------------------------------------------------------
+
+
+def binary(node: str, a: Term, b: Term) -> Term:
+    """``Add``, ``Max``, ``EQ`` …
+
+    Raises:
+        Refusal: there is no such operator for the type.
+    """
+    dtype = a.dtype
+    if node in _COMPARISONS:
+        a, b = wide(a), wide(b)
+        if node == "NE" and is_float(dtype):  # ordered, as in TVM's code for processors: false with NaN
+            return call("bool", "differ", a, b)._replace(data=False)
+        return _infix("bool", node, a, b)._replace(data=False)
+    if node in ("Min", "Max"):
+        return _extreme("least" if node == "Min" else "greatest", a, b)
+    if is_float(dtype):
+        if node == "Mod":
+            return math_call("fmod", a, b)
+        if node not in ("Add", "Sub", "Mul", "Div"):
+            raise Refusal(f"there is no {node} of {dtype}")
+        return narrowed(dtype, _infix(dtype, node, wide(a), wide(b)))
+    if dtype == "bool":
+        return _of_truths(node, a, b)
+    return _of_integers(node, a, b)
+
+
+def _extreme(function: str, a: Term, b: Term) -> Term:
+    dtype = a.dtype
+    # Constants have the type that they should only where that is C++'s int.
+    if any(one.held or (one.number is not None and dtype not in ("int32", "uint32")) for one in (a, b)):
+        function = f"{function}<{TYPES[dtype]}>"
+        return call(dtype, function, a, b)._replace(zeros=min(a.zeros, b.zeros))
+    found = call(dtype, function, wide(a), wide(b))
+    return found._replace(zeros=min(a.zeros, b.zeros)) if dtype != HALF else narrowed(dtype, found)
+
+
+def _of_truths(node: str, a: Term, b: Term) -> Term:
+    if node == "BitwiseXor":
+        return _infix("bool", "NE", a, b)
+    found = _infix("bool", node, a, b)
+    return found._replace(held="" if node in ("And", "Or") else "int32")
+
+
+def _of_integers(node: str, a: Term, b: Term) -> Term:
+    dtype = a.dtype
+    size, known = SIZES[dtype], _known_zeros(node, a, b)
+    if a.number is not None and (b.number is not None or node in ("LShift", "RShift")):
+        a = typed(a)  # nothing else gives the result its width
+    if node in ("LShift", "RShift"):
+        b = signed(b)
+    if node not in _MODULAR:
+        return narrowed(dtype, _infix(dtype, node, signed(a), signed(b)))._replace(zeros=known)
+    if node in _OVERFLOWING and not (a.held or (b.held and node != "LShift")):
+        # A product of two uint16 overflows the int that it is computed in.
+        if dtype[0] == "i" and size >= 4 and (a.data or b.data):
+            a, b = _without_sign(node, a, b)
+        elif (dtype[0] == "i" and node == "LShift" and a.data) or (dtype == "uint16" and node == "Mul"):
+            a = call("uint32", "uint32_t", a)._replace(held="uint32")
+    found = _infix(dtype, node, a, b)._replace(zeros=known, held=(a.held or (b.held if node != "LShift" else "")))
+    return found if size >= 4 else narrowed(dtype, found)._replace(zeros=known)
+
+
+def _without_sign(node: str, a: Term, b: Term) -> tuple[Term, Term]:
+    """Signed operands, one of them without a sign: C++ takes the other's away as well."""
+    dtype = "u" + a.dtype
+    if node != "LShift" and b.number is not None:
+        return a, constant(dtype, b.number)._replace(held=dtype)
+    if a.number is not None:
+        return constant(dtype, a.number)._replace(held=dtype), b
+    return call(a.dtype, TYPES[dtype], a)._replace(held=dtype), b
+
+
+def _known_zeros(node: str, a: Term, b: Term) -> int:
+    if node == "LShift" and b.number is not None:
+        return min(a.zeros + b.number, _ALL_ZEROS)
+    rule = _ZEROS.get(node)
+    return 0 if rule is None else min(rule(a.zeros, b.zeros), _ALL_ZEROS)
+
+
+def math_call(name: str, *arguments: Term) -> Term:
+    """A function of floats, such as ``trunc``.
+
+    Raises:
+        Refusal: CUDA has it not for the type.
+    """
+    dtype = arguments[0].dtype
+    if not is_float(dtype) or (name == "nextafter" and dtype == HALF):
+        raise Refusal(f"there is no {name} of {dtype}")
+    return narrowed(dtype, call(dtype, name if dtype == "float64" else f"{name}f", *map(wide, arguments)))
+
+
+def cast(term: Term, dtype: str) -> Term:
+    """The nearest value of another type."""
+    source = term.dtype
+    if source == dtype:
+        return term
+    if dtype == "bool":
+        return _infix(dtype, "NE", wide(term), Term(dtype, "0"))._replace(data=False)  # NaN is a truth
+    if is_float(dtype):
+        return _cast_to_float(term, dtype)
+    if term.number is not None:
+        return constant(dtype, term.number)
+    if is_float(source):
+        # What is too large for a narrow integer is too large for int as well, or wraps: never undefined by itself.
+        whole = call("int32" if SIZES[dtype] < 4 else dtype, TYPES["int32" if SIZES[dtype] < 4 else dtype], wide(term))
+        return narrowed(dtype, whole)._replace(data=True)
+    if term.held == dtype:
+        return term._replace(dtype=dtype, held="")
+    if SIZES[dtype] > SIZES[source]:
+        term = signed(term)
+    return call(dtype, TYPES[dtype], term)._replace(zeros=min(term.zeros, _ALL_ZEROS), data=term.data and source != "bool")
+
+
+def _cast_to_float(term: Term, dtype: str) -> Term:
+    source = term.dtype
+    if dtype == HALF:
+        if source == "float64":
+            return call(dtype, "__double2half", term)
+        # Integers that float32 has to round are past the largest float16 anyway.
+        return call(dtype, "__float2half_rn", term if source == "float32" else call("float32", "float", signed(term)))
+    if (source, dtype) == (HALF, "float32"):
+        return wide(term)
+    return call(dtype, TYPES[dtype], wide(term))
+
+
+def inverse(term: Term) -> Term:
+    """Every bit flipped."""
+    if term.dtype == "bool":
+        return _prefix("bool", "!", term)
+    found = _prefix(term.dtype, "~", typed(term) if term.number is not None else term)
+    return found._replace(held=term.held) if SIZES[term.dtype] >= 4 else narrowed(term.dtype, found)
+
+
+def select(condition: Term, a: Term, b: Term) -> Term:
+    """The first value where the condition holds, else the second; what is not asked for is not computed."""
+    held = a.held if a.held == b.held else ""
+    if not held:
+        a, b = typed(a), typed(b)
+    pieces = [one.code if one.rank <= loosest else f"({one.code})" for one, loosest in ((condition, EQUALITY), (a, SUM), (b, SUM))]
+    found = _made(a.dtype, "{} ? {} : {}".format(*pieces), CHOICE, condition, a, b)
+    return found._replace(zeros=min(a.zeros, b.zeros), data=a.data or b.data, held=held)

@@ -1,0 +1,141 @@
+"""``Text``: the lines of a function's body while they are written, and the names in them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tvmdml.targets.cuda import prelude, terms
+
+_KEYWORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await co_return
+    co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
+    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static
+    static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
+    unsigned using virtual void volatile wchar_t while xor xor_eq
+""".split()
+# What headers make macros of in lower case, and what generated code calls.
+_TAKEN = """
+    assert blockDim blockIdx errno gridDim half i386 isfinite isinf isnan lane linux main memcpy rsqrt stderr stdin stdout
+    threadIdx unix warpSize
+""".split()
+RESERVED = frozenset(
+    {*_KEYWORDS, *_TAKEN, *terms.TYPES.values(), *terms.MATH, *(f"{name}f" for name in terms.MATH), *prelude.NAMES}
+)
+"""What must not be the name of anything in a kernel."""
+_WORD = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
+
+
+def identifier(name: str) -> str:
+    """A name that C++ takes, and that means nothing else there. Headers' macros are in capitals."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
+    return f"{base}_" if base in RESERVED or base[0].isdigit() or base.isupper() else base
+
+
+class Line:
+    """A line, and what it defines, if nothing else happens in it."""
+
+    __slots__ = ("defines", "depth", "text")
+
+    def __init__(self, depth: int, text: str, defines: str = "") -> None:
+        self.depth, self.text, self.defines = depth, text, defines
+
+
+class Text:
+    """Statements, one after the other, in blocks."""
+
+    def __init__(self, *taken: str) -> None:
+        self._names = {"lane", *taken}
+        self._lines: list[Line] = []
+        self._depth = 1
+        self._block = self._blocks = 0
+        self._declared: dict[str, tuple[Line, int, str]] = {}
+        """Variables that nothing has been done with: their lines, blocks and types."""
+
+    def line(self, text: str, defines: str = "") -> Line:
+        """Write a line. What ``defines`` names may be left out if nobody needs it."""
+        line = Line(self._depth, text, defines)
+        self._lines.append(line)
+        return line
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        """A block."""
+        self.line(f"{head} {{")
+        with self._inside():
+            yield
+        self.line("}")
+
+    @contextmanager
+    def aside(self) -> Iterator[list[Line]]:
+        """The lines that are written meanwhile: what ``add`` is given, inside of another block."""
+        lines, self._lines = self._lines, []
+        with self._inside():
+            yield self._lines
+        self._lines = lines
+
+    def add(self, lines: list[Line]) -> None:
+        """Write lines that were written aside."""
+        self._lines += lines
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        outer = self._block
+        self._blocks += 1
+        self._block = self._blocks
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self._block = outer
+
+    # -- Names
+
+    def fresh(self, name: str) -> str:
+        """A name that nothing else has."""
+        base = identifier(name)
+        found, number = base, 1
+        while found in self._names:
+            found, number = f"{base}_{number}", number + 1
+        self._names.add(found)
+        return found
+
+    def named(self, kind: str, name: str, code: str) -> str:
+        """Define a constant; gives the name that it has."""
+        found = self.fresh(name)
+        self.line(f"{kind} {found} = {code};", defines=found)
+        return found
+
+    def declare(self, kind: str, name: str) -> None:
+        """A variable, with no value yet."""
+        self._declared[name] = (self.line(f"{kind} {name};", defines=name), self._block, kind)
+
+    def used(self, name: str) -> None:
+        """A variable is read, or its address is taken."""
+        self._declared.pop(name, None)
+
+    def assign(self, name: str, code: str) -> None:
+        """Write to a variable. Where that is the first that happens to it, it is declared there."""
+        line, block, kind = self._declared.pop(name, (None, 0, ""))
+        if line is not None and block == self._block:
+            line.text = ""
+            self.line(f"{kind} {name} = {code};")
+        else:
+            self.line(f"{name} = {code};")
+
+    # -- The end
+
+    def finish(self) -> tuple[list[str], Counter[str]]:
+        """The lines, without definitions that nobody needs; and how often each word is there."""
+        lines = [line for line in self._lines if line.text]
+        words = [_WORD.findall(line.text) for line in lines]
+        count: Counter[str] = Counter()
+        for one in words:
+            count.update(one)
+        for line, own in zip(reversed(lines), reversed(words), strict=True):
+            if line.defines and count[line.defines] == own.count(line.defines):
+                line.text = ""
+                count.subtract(own)
+        return ["  " * line.depth + line.text for line in lines if line.text], count

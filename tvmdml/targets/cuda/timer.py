@@ -1,0 +1,64 @@
+"""``Event``: a moment in a stream, for measuring by the device's clock."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tvmdml.errors import DeviceError
+from tvmdml.targets.cuda import header as c
+
+if TYPE_CHECKING:
+    from tvmdml.targets.cuda.device import Device
+
+
+class Event:
+    """A moment in a stream: the one at which all is done that was asked for there before ``record``."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._spare, self._handle, self._recorded = device, device.spare_events, 0, False
+        try:
+            self._handle = self._spare.pop()
+        except IndexError:
+            made = ctypes.c_void_p()
+            with device.context.entered():
+                device.context.check(device.cuda.cuEventCreate(ctypes.byref(made), c.CU_EVENT_DEFAULT), "cuEventCreate")
+            self._handle = made.value or 0
+
+    def record(self, stream: int) -> None:
+        """Take the moment that a stream has come to.
+
+        Raises:
+            DeviceError: the stream is being captured.
+        """
+        device = self._device
+        with device.context.entered():
+            device.streams.refuse_capture(stream, "recording an event")
+            device.context.check(device.cuda.cuEventRecord(self._handle, stream), "cuEventRecord")
+        self._recorded = True
+
+    def seconds_since(self, other: Event) -> float:
+        """How long it came after another; waits for both."""
+        device, milliseconds = self._device, ctypes.c_float()
+        if not (self._recorded and other._recorded):
+            raise DeviceError(f"{device.info.name}: an event was not recorded")
+        with device.context.entered():
+            for event in (other, self):
+                device.context.check(device.cuda.cuEventSynchronize(event._handle), "waiting for an event")
+            code = device.cuda.cuEventElapsedTime(ctypes.byref(milliseconds), other._handle, self._handle)
+            device.context.check(code, "cuEventElapsedTime")
+        return milliseconds.value * 1e-3
+
+    def __del__(self) -> None:
+        if self._handle:
+            self._spare.append(self._handle)
+
+
+def timed(device: Device, run: Callable[[], object], stream: int) -> float:
+    """Seconds between an event before and one after what ``run`` asks for on a stream."""
+    before, after = Event(device), Event(device)
+    before.record(stream)
+    run()
+    after.record(stream)
+    return after.seconds_since(before)
