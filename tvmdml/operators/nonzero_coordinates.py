@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from typing_extensions import overload
 
 from tvmdml import tensorir as T
 from tvmdml.enums import FeatureLevel
@@ -115,6 +116,26 @@ class NonzeroCoordinatesResult(NamedTuple):
     """(elements, rank): the coordinates; rows at and after ``count`` are undefined."""
 
 
+@overload
+def nonzero_coordinates(
+    input: AnyArray,
+    *,
+    trim: Literal[False],
+    index_dtype: Any = "uint32",
+    device: str | None = None,
+) -> NonzeroCoordinatesResult: ...
+
+
+@overload
+def nonzero_coordinates(
+    input: AnyArray,
+    *,
+    trim: bool = True,
+    index_dtype: Any = "uint32",
+    device: str | None = None,
+) -> AnyArray: ...
+
+
 def nonzero_coordinates(
     input: AnyArray,  # noqa: A002
     *,
@@ -158,6 +179,11 @@ def _trim(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[A
     rows = coordinates[: int(count[0])]
     # A view would keep room for every element alive, which is much for the sake of a few rows.
     return count, rows if len(rows) * 2 > len(coordinates) else rows.copy()
+
+
+# What these steps make of the inputs' and the results' shapes, for those who have no data yet; None is a size that the data tell.
+_without_columns.shapes = lambda inputs, results: (results[0], results[1] if inputs[0] else (results[1][0], 0))  # type: ignore[attr-defined]
+_trim.shapes = lambda inputs, results: (results[0], (None, len(inputs[0])))  # type: ignore[attr-defined]
 
 
 def _describe(input: ArrayTensorDesc, index_dtype: Any) -> Described:  # noqa: A002

@@ -1,0 +1,165 @@
+"""What a function makes of tensors that have no data: results of the right shapes, types and strides, or a real call's error.
+
+For this an operator's file runs as it stands, but with some names meaning something else. ``call`` describes and checks, and
+computes nothing. Descriptors let a symbol stand for an integer, as PyTorch does for a size that is to stay open, and so does
+``operator.index``. All else asks a symbol for its value, which PyTorch then takes for given: less is open, and nothing is wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from types import FunctionType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import expect_true
+
+from tvmdml import functions
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.errors import Unsupported, message
+from tvmdml.functions import Described
+from tvmdml.operators import Operator
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+Shape = Sequence[Any]
+_OPERATORS = Operator.__module__.rpartition(".")[0] + "."
+
+
+def without_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function for tensors without data. Its ``device`` is where results lie when there is no tensor."""
+    fake: Callable[..., Any] = _names(function.__module__)[function.__name__]
+    return fake
+
+
+@functools.cache
+def _names(module: str) -> dict[str, Any]:
+    """The names in an operator's file, and what they mean here. Functions are the same code, among these names."""
+    own = vars(sys.modules[module])
+    names = {"min": _either(min, operator.le), "max": _either(max, operator.ge), **own}
+    for name, value in own.items():
+        if value is functions.call:
+            names[name] = _call
+        elif value is operator:
+            names[name] = _OPERATOR_MODULE
+        elif value is ArrayTensorDesc:
+            names[name] = _OpenTensorDesc
+        elif inspect.isclass(value) and issubclass(value, Operator) and value is not Operator:
+            names[name] = type(value.__name__, (_OpenOperator, value), {})
+        elif inspect.isfunction(value) and value.__module__ == module:
+            names[name] = _among(names, value)
+        elif inspect.isfunction(value) and value.__module__.startswith(_OPERATORS):  # from another operator's file
+            names[name] = _names(value.__module__).get(value.__name__, value)
+    return names
+
+
+def _among(names: dict[str, Any], function: FunctionType) -> FunctionType:
+    same = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    same.__kwdefaults__ = function.__kwdefaults__
+    same.__dict__.update(function.__dict__)
+    return same
+
+
+def _call(
+    describe: functions.Describe,
+    inputs: tuple[Any, ...],
+    attributes: tuple[Any, ...],
+    out: None = None,
+    device: Any = None,
+    *,
+    optional: bool = False,
+    boolean: bool = False,
+    finish: functions.Finish | None = None,
+) -> tuple[Any, ...]:
+    """``functions.call``, as far as it goes without data."""
+    where = f"{describe.__module__.rpartition('.')[2].upper()} input"
+    described = describe(*(None if tensor is None else _describe(tensor, where, boolean) for tensor in inputs), *attributes)
+    desc, dtypes, shapes = described if isinstance(described, Described) else Described(described)
+    desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    outputs = desc.outputs()
+    own: tuple[None, ...] = (None,) * len(outputs)
+    types = [out.data_type.tvm if name is None else name for out, name in zip(outputs, dtypes or own, strict=True)]
+    sizes: list[Shape] = [out.sizes if shape is None else shape for out, shape in zip(outputs, shapes or own, strict=True)]
+    if finish is not None:
+        sizes = _finished(desc, finish, inputs, sizes)
+    device = next((tensor.device for tensor in inputs if tensor is not None), device)
+    return tuple(torch.empty(tuple(shape), dtype=getattr(torch, t), device=device) for shape, t in zip(sizes, types, strict=True))
+
+
+def _describe(tensor: Any, where: str, boolean: bool) -> ArrayTensorDesc:
+    data_type = TensorDataType.of(torch.uint8 if boolean and tensor.dtype == torch.bool else tensor.dtype, where)
+    return _OpenTensorDesc(data_type, tuple(tensor.shape) or (1,), zero_dimensional=not tensor.ndim)
+
+
+def _finished(desc: Operator, finish: functions.Finish, inputs: tuple[Any, ...], sizes: list[Shape]) -> list[Shape]:
+    """The results' shapes after the last step, which has to say what it makes of them."""
+    rule = getattr(finish, "shapes", None)
+    if rule is None:
+        advice = f"{finish.__module__}.{finish.__name__} does not tell its `shapes`."
+        raise Unsupported(message(f"{desc.NAME} input", "a tensor without data", "one with data", advice))
+    finished = rule([None if tensor is None else tuple(tensor.shape) for tensor in inputs], sizes)
+    return [
+        [_counted(before[i]) if size is None else size for i, size in enumerate(after)]
+        for before, after in zip(sizes, finished, strict=True)
+    ]
+
+
+def _counted(room: Any) -> Any:
+    """A size that only the data tell, up to what there was room for."""
+    # To PyTorch a size that is open is above 1, which leaves none below a bound like that.
+    return torch.library.get_ctx().new_dynamic_size(min=0, max=room if isinstance(room, int) and room > 2 else None)
+
+
+def _is_open(value: object) -> bool:
+    return isinstance(value, torch.SymInt) or (isinstance(value, tuple) and any(map(_is_open, value)))
+
+
+class _Open:
+    """A dataclass whose integers may be symbols. To the checks of its fields a symbol is a one, to all else it is itself."""
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in vars(self).items() if _is_open(value)}
+        for name, value in given.items():
+            checked = tuple(1 if _is_open(item) else item for item in value) if isinstance(value, tuple) else 1
+            object.__setattr__(self, name, checked)
+        super().__post_init__()  # type: ignore[misc] # the dataclass's
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+
+
+class _OpenTensorDesc(_Open, ArrayTensorDesc):
+    if TYPE_CHECKING:
+
+        def __init__(self, data_type: Any, sizes: Any, strides: None = None, *, zero_dimensional: bool = False) -> None: ...
+
+    @property
+    def effective_rank(self) -> int:
+        """A symbol counts, without asking whether it is 1."""
+        leading = next((i for i, size in enumerate(self.sizes) if _is_open(size) or size != 1), self.rank)
+        return self.rank - leading
+
+
+class _OpenOperator(_Open):
+    def require(self, holds: Any, *rule: Any, **named: Any) -> None:
+        """A rule on a size that only the data tell is left to the call that has them."""
+        if isinstance(holds, torch.SymBool):
+            holds = expect_true(holds)
+        super().require(holds, *rule, **named)  # type: ignore[misc] # the operator's
+
+
+def _either(choose: Callable[..., Any], first: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """``min`` or ``max`` that gives one of two sizes as it is, rather than a symbol for both."""
+
+    def chosen(*values: Any, **keywords: Any) -> Any:
+        if len(values) == 2 and any(map(_is_open, values)):
+            return values[0] if first(*values) else values[1]
+        return choose(*values, **keywords)
+
+    return chosen
+
+
+_OPERATOR_MODULE = SimpleNamespace(**vars(operator))
+_OPERATOR_MODULE.index = lambda value: value if isinstance(value, torch.SymInt) else operator.index(value)

@@ -1,0 +1,60 @@
+"""Gradients, for the functions that have one: what is kept of a call, and what is made of the results' gradients.
+
+A function that is not here has none, and says so when one is asked for. Integer results never have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from tvmdml.errors import Unsupported, message
+
+
+class Gradient(NamedTuple):
+    """How a gradient flows back through a function."""
+
+    keep: Callable[[Any, Mapping[str, Any], Any], None]
+    """``keep(ctx, arguments, results)``; the arguments by name, defaults included."""
+    back: Callable[..., Any]
+    """``back(ctx, *gradients)`` is the gradient of the first argument."""
+
+
+def _keep_nothing(ctx: Any, arguments: Mapping[str, Any], results: Any) -> None:
+    pass
+
+
+def _keep_places(ctx: Any, arguments: Mapping[str, Any], results: Any) -> None:
+    ctx.save_for_backward(results[1])
+    ctx.shape, ctx.axis = arguments["input"].shape, arguments["axis"]
+
+
+def _to_places(ctx: Any, gradient: Any, _: Any) -> Any:
+    (indices,) = ctx.saved_tensors
+    return gradient.new_zeros(ctx.shape).scatter(ctx.axis, indices.to(torch.int64), gradient)
+
+
+def _keep_band(ctx: Any, arguments: Mapping[str, Any], result: Any) -> None:
+    ctx.band = {name: arguments[name] for name in ("diagonal_fill_begin", "diagonal_fill_end")}
+
+
+def _outside_band(ctx: Any, gradient: Any) -> Any:
+    return torch.ops.tvmdml.diagonal_matrix(gradient, value=0, **ctx.band)
+
+
+GRADIENTS = {
+    "round": Gradient(_keep_nothing, lambda ctx, gradient: torch.zeros_like(gradient)),
+    "top_k": Gradient(_keep_places, _to_places),
+    "diagonal_matrix": Gradient(_keep_band, _outside_band),
+}
+
+
+def no_gradient(name: str) -> Gradient:
+    """What a function without a gradient answers when it is asked for one."""
+
+    def back(ctx: Any, *gradients: Any) -> Any:
+        raise Unsupported(message(f"{name} gradient", "a backward pass", "none: it has no gradient", "Pass x.detach()."))
+
+    return Gradient(_keep_nothing, back)

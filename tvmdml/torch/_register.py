@@ -1,0 +1,137 @@
+"""Every function of every operator's file, made known to PyTorch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from tvmdml import operators
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.torch._fakes import without_data
+from tvmdml.torch._gradients import GRADIENTS, no_gradient
+from tvmdml.torch._schemas import Schema, schemas
+
+NAMESPACE = "tvmdml"
+_library = torch.library.Library(NAMESPACE, "FRAGMENT")
+
+
+def register() -> None:
+    """Register the functions that are not registered yet. Importing ``tvmdml.torch`` does it."""
+    registered = getattr(torch.ops, NAMESPACE)
+    for names in operators.public_names_by_module().values():
+        found = {name: value for name in names if inspect.isfunction(value := operators.public_name(name))}
+        for function in dict.fromkeys(found.values()):
+            if not hasattr(registered, function.__name__):
+                for schema in schemas(function):
+                    _register(schema)
+        for name, function in found.items():  # another spelling is the same operator
+            setattr(registered, name, getattr(registered, function.__name__))
+
+
+def _register(schema: Schema) -> None:
+    name = f"{NAMESPACE}::{schema.name}"
+    _library.define(schema.name + schema.text, tags=torch.Tag.pt2_compliant_tag)
+    kernel, fake = _kernel(_pinned(schema, schema.function)), _fake(schema)
+    if schema.makes_tensors:
+        kernel = _anywhere(schema, kernel, fake)
+        _library.impl(schema.name, kernel, "CompositeExplicitAutograd")  # where a call without a tensor goes
+    for device in ("CPU", "CUDA"):
+        _library.impl(schema.name, kernel, device)
+    torch.library.register_fake(name, fake, lib=_library)
+    keep, back = _autograd(schema)
+    torch.library.register_autograd(name, back, setup_context=keep, lib=_library)
+
+
+def _pinned(schema: Schema, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which in this form takes some arguments at one value only."""
+    if not schema.pinned:
+        return function
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        for name, value in schema.pinned.items():
+            if keywords[name] != value:
+                where = f"{schema.function.__name__} {name}"
+                raise InvalidArgument(message(where, keywords[name], str(value), f"Leave {name} out for the usual result."))
+        return function(*arguments, **keywords)
+
+    return run
+
+
+def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        results = function(*arguments, **keywords)
+        return tuple(map(_usual, results)) if isinstance(results, tuple) else _usual(results)
+
+    return run
+
+
+def _usual(result: Any) -> Any:
+    """A tensor with the strides that PyTorch would give it; NumPy has others for one without elements."""
+    if not isinstance(result, torch.Tensor):
+        result = torch.from_numpy(result)
+    return result if result.numel() else torch.empty(result.shape, dtype=result.dtype, device=result.device)
+
+
+def _anywhere(schema: Schema, kernel: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of a function that can do without a tensor, and then is told where the results are to lie."""
+
+    def run(*arguments: Any, device: Any = None, **keywords: Any) -> Any:
+        if (tensor := _tensor(arguments)) is not None:
+            _check_device(schema, device, tensor)
+            return kernel(*arguments, **keywords)
+        if device is None or device.type == "cpu":
+            return kernel(*arguments, **keywords)
+        results = fake(*arguments, device=device, **keywords)  # uninitialised memory on that device
+        return results if device.type == "meta" else kernel(*arguments, **keywords, out=results)
+
+    return run
+
+
+def _fake(schema: Schema) -> Callable[..., Any]:
+    function = _pinned(schema, without_data(schema.function))
+
+    def run(*arguments: Any, device: Any = None, **keywords: Any) -> Any:
+        if (tensor := _tensor(arguments)) is not None:
+            _check_device(schema, device, tensor)
+        given = {**dict(zip(schema.arguments, arguments, strict=False)), **keywords}
+        known = {name: _readable(schema.arguments[name], value) for name, value in given.items() if value is not None}
+        results = function(**known, device="cpu" if device is None else device)
+        return tuple(results) if isinstance(results, tuple) else results
+
+    return run
+
+
+def _readable(kind: str, value: Any) -> Any:
+    """What the function for tensors without data can read, from a value that may be a symbol."""
+    if kind.startswith("SymInt"):
+        return value  # what sizes are made of
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return 1  # a number that no shape depends on; this one fits every data type
+    return bool(value) if isinstance(value, torch.SymBool) else value
+
+
+def _tensor(arguments: Iterable[Any]) -> Any:
+    return next((value for value in arguments if isinstance(value, torch.Tensor)), None)
+
+
+def _check_device(schema: Schema, device: Any, tensor: Any) -> None:
+    own = tensor.device
+    if device is not None and (device.type != own.type or device.index not in (None, own.index)):
+        raise InvalidArgument(message(f"{schema.function.__name__} device", device, f"{own}, the input's", "Leave it out."))
+
+
+def _autograd(schema: Schema) -> tuple[Callable[..., None], Callable[..., Any]]:
+    name = schema.function.__name__
+    gradient = GRADIENTS.get(name) or no_gradient(name)
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: dict[str, Any] | None = None) -> None:
+        ctx.others = len(inputs) - 1
+        gradient.keep(ctx, {**dict(zip(schema.arguments, inputs, strict=False)), **(keyword_only_inputs or {})}, output)
+
+    def back(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        return (gradient.back(ctx, *gradients), *[None] * ctx.others)
+
+    return keep, back
