@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from click.testing import Result as Outcome
 
 from tvmdml import operators, targets
-from tvmdml.bench import cases, checks, command, inputs, limits, measure, peers, plot, report, results, runner
+from tvmdml.bench import cases, checks, command, inputs, limits, measure, peers, plot, report, results, runner, tables
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace, Timing
 from tvmdml.bench.results import Entry, Result, Run
@@ -40,7 +40,7 @@ def call(*arguments: object) -> Outcome:
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever enters a race takes as long as its place in it."""
 
-    def race(contenders: list[Contender], pace: Pace) -> list[Timing]:
+    def race(contenders: list[Contender], pace: Pace, clock: measure.Clock) -> list[Timing]:
         for contender in contenders:
             contender.prepare()
             contender.run(2)
@@ -106,16 +106,16 @@ def test_every_case_is_well_formed(case: Case) -> None:
 
 
 def test_the_quick_set_is_a_part_of_the_full_one() -> None:
-    quick, full = cases.select(), cases.select(full=True)
+    quick, full = tables.select(), tables.select(full=True)
     assert 0 < len(quick) < len(full) == len(cases.CASES)
     assert {case.work.operator for case in quick} == {case.work.operator for case in full} == set(KINDS)
-    assert cases.select(full=True, operators=("TOP_K1",), text="SORT")
+    assert tables.select(full=True, operators=("TOP_K1",), text="SORT")
 
 
 def test_peers_belong_to_operators_and_to_libraries() -> None:
     for name in KINDS:
         assert name in operators.all_operators()
-        assert {peer.library for peer in peers.every(name)} <= set(peers.LIBRARIES)
+        assert {peer.library for peer in peers.every(name)} <= set(peers.LIBRARIES["cpu"])
 
 
 @pytest.mark.parametrize("door", ["bound", "operator", "function"])
@@ -205,7 +205,7 @@ def test_little_traffic_has_no_limit() -> None:
 def test_a_race_takes_turns_and_every_other_one_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     monkeypatch.setattr(measure, "settle", lambda: order.append("|"))
-    monkeypatch.setattr(measure, "_slow", lambda contenders, calls: [False] * len(contenders))
+    monkeypatch.setattr(measure, "_slow", lambda contenders, *_: [False] * len(contenders))
 
     def contender(name: str) -> Contender:
         return Contender("peer", "lib", name, 1, lambda: None, prepare=lambda: order.append(name), sample=1e-6)
@@ -405,11 +405,11 @@ def test_a_defect_is_a_failure_of_its_row(monkeypatch: pytest.MonkeyPatch, one_c
 
 
 def test_peers_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch, one_case: Case) -> None:
-    monkeypatch.setattr(peers, "missing", lambda library: [] if library == "numpy" else [library])
+    monkeypatch.setattr(peers, "missing", lambda library, where: [] if library == "numpy" else [library])
     outcome = call()
     assert outcome.exit_code == 0
     assert "not installed, so not compared with: torch, onnxruntime, tvm topi" in outcome.stdout
-    monkeypatch.setattr(peers, "missing", lambda library: [library])
+    monkeypatch.setattr(peers, "missing", lambda library, where: [library])
     outcome = call()
     assert outcome.exit_code == 0
     assert "no peer" in outcome.stdout

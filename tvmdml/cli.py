@@ -471,8 +471,9 @@ def bench(
     """Measure the operators beside NumPy, PyTorch, ONNX Runtime and TVM's own, and against their goals.
 
     A ratio is the best peer's time over tvmdml's. Outputs are checked first: the exit code is 1 if any is wrong. Ctrl-C keeps
-    what was measured. With a --device, tvmdml runs there, on arrays that lie there; the peers stay on the CPU, there are no
-    goals, and the limit is the device's own copy.
+    what was measured. With --device cuda, everybody runs on the device (PyTorch, CuPy; RAFT with --full), timed by its own
+    events, against goals of its own. On other devices the peers stay on the CPU, there are no goals, and the limit is the
+    device's own copy.
     """
     from tvmdml.bench import command
 

@@ -1,7 +1,7 @@
-"""What is measured: the table of performance goals, row by row.
+"""What is measured on a processor: the table of performance goals, row by row.
 
 A goal is how many times as fast as the best peer tvmdml is to be. Rows without a peer compare with a baseline of tvmdml's own:
-there 0.33 means "within three times".
+there 0.33 means "within three times". Another kind of goal is a share of what the machine allows; no row here has one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Case:
     """Which of the row's figures."""
     work: Work
     goal: float | None = None
+    """How many times as fast as the best peer, or as the baseline."""
     quick: bool = False
     """Whether it is part of the quick set."""
     rivals: tuple[str, ...] = ()
@@ -38,6 +39,8 @@ class Case:
     """What to compare with in place of peers."""
     threads: int | None = None
     """How many threads everyone may use at most; ``None`` for all."""
+    share: float | None = None
+    """Another goal: how much of what the machine allows."""
 
     @property
     def name(self) -> str:
@@ -176,7 +179,8 @@ def _top_k() -> Iterator[Case]:
 # -- What must not be slow ----------------------------------------------------------------------------------------
 
 
-def _adversaries() -> Iterator[Case]:
+def adversaries() -> Iterator[Case]:
+    """Inputs that a selection may find hard."""
     for point, random, quick in (
         ("(32, 32000), k 50", top_k(32, 32000, k=50), True),
         ("(1, 128256), k 256", top_k(1, 128256, k=256), False),
@@ -187,7 +191,8 @@ def _adversaries() -> Iterator[Case]:
             yield Case("top-k, adversarial input", f"{point}, {data}", work, WITHIN_3, quick, baseline=random)
 
 
-def _layouts() -> Iterator[Case]:
+def layouts() -> Iterator[Case]:
+    """Arrays with gaps, and in another order."""
     for point, packed, layout in (
         ("round f32, transposed", rounding(K, K), "transposed"),
         ("round f32, every second", rounding(K, K), "spread"),
@@ -208,7 +213,8 @@ def _layouts() -> Iterator[Case]:
 # -- For comparison, without a goal -------------------------------------------------------------------------------
 
 
-def _doors() -> Iterator[Case]:
+def doors() -> Iterator[Case]:
+    """Calls that do more than a bound one."""
     for door in ("operator", "function"):
         yield Case("doors: round f32", f"{door}, 64", rounding(64, door=door), quick=True)
     yield Case("doors: round f32", "function, 1M", rounding(M, door="function"))
@@ -229,17 +235,8 @@ CASES = (
     *_nonzero(),
     *_diagonal(),
     *_top_k(),
-    *_adversaries(),
-    *_layouts(),
-    *_doors(),
+    *adversaries(),
+    *layouts(),
+    *doors(),
     *_one_thread(),
 )
-
-
-def select(full: bool = False, operators: tuple[str, ...] = (), text: str = "") -> list[Case]:
-    """The cases of a set, of these operators (all, if none is named), with this text in their names."""
-    return [
-        case
-        for case in CASES
-        if (full or case.quick) and (not operators or case.work.operator in operators) and text.lower() in case.name.lower()
-    ]

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml.bench import cases, measure, peers, report, results, runner
+from tvmdml.bench import measure, peers, report, results, runner, tables, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Result, Run
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import threads as cpu_threads
 
@@ -34,6 +34,11 @@ class Request(NamedTuple):
     resume: bool = False
     target: Target | None = None
 
+    @property
+    def kind(self) -> str:
+        """Of the target: whose table of cases it is."""
+        return "cpu" if self.target is None else self.target.kind
+
 
 class Prepared(NamedTuple):
     """A request that makes sense."""
@@ -52,12 +57,14 @@ def prepare(request: Request) -> Prepared:
 
     Raises:
         InvalidArgument: it makes no sense; says why.
+        DeviceError: the device cannot be used.
     """
     chosen = "full" if request.full else "quick"
     json_path = None if request.json_path is None else Path(request.json_path)
     plot_path = None if request.plot_path is None else Path(request.plot_path)
     selected = _select(request)
     _check_plot(plot_path)
+    venues.of(request.target).open()
     run = Run(request.threads or cpu_threads.thread_count(), chosen, results.machine(request.target))
     if request.resume:
         run = _resumed(run, json_path)
@@ -72,13 +79,13 @@ def prepare(request: Request) -> Prepared:
 
 
 def _select(request: Request) -> list[Case]:
-    found = cases.select(request.full, request.operators, request.text)
+    found = tables.select(request.full, request.operators, request.text, request.kind)
     if found:
         return found
     advice = ""
-    if more := cases.select(True, request.operators, request.text):
+    if more := tables.select(True, request.operators, request.text, request.kind):
         advice = f"--full has {len(more)} of them."
-    rows = ", ".join(dict.fromkeys(case.row for case in cases.CASES))
+    rows = ", ".join(dict.fromkeys(case.row for case in tables.of(request.kind)))
     asked = f"no case of the {'full' if request.full else 'quick'} set with {request.text!r} in its name"
     of = f" of {', '.join(request.operators)}" if request.operators else ""
     raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({rows}) or case's", advice))
@@ -126,17 +133,19 @@ def run(prepared: Prepared, width: int | None) -> int:
     from rich.console import Console
 
     console = Console(width=width, highlight=False, emoji=False)
-    interrupted = False
+    stopped, code = "", 0
     try:
         _measure(prepared)
     except KeyboardInterrupt:
-        interrupted = True
+        stopped, code = "interrupted", INTERRUPTED
+    except DeviceError as error:  # it can do no more in this process
+        stopped, code = str(error), 1
     _show(prepared, console)
-    if interrupted:
+    if stopped:
         left = sum(case.name not in prepared.run.done() for case in prepared.cases)
         kept = "; the same command with --resume goes on" if prepared.json_path else ""
-        console.print(f"interrupted, with {left} cases left{kept}", markup=False)
-        return INTERRUPTED
+        console.print(f"{stopped}, with {left} cases left{kept}", markup=False)
+        return code
     return 1 if any(result.failures for result in prepared.run.results) else 0
 
 
@@ -144,8 +153,11 @@ def _measure(prepared: Prepared) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    target = prepared.options.target
+    names = [case.name for case in tables.of("cpu" if target is None else target.kind)]
+
     def keep(result: Result) -> None:
-        prepared.run.in_order([case.name for case in cases.CASES])
+        prepared.run.in_order(names)
         if prepared.json_path is not None:
             results.write(prepared.run, prepared.json_path)
 
@@ -165,7 +177,7 @@ def _show(prepared: Prepared, console: Console) -> None:
     found = prepared.run
     if found.results:
         show(report.table(found))
-        for line in report.summary(found, [name for name in peers.LIBRARIES if peers.missing(name)]):
+        for line in report.summary(found, peers.absent(venues.of(prepared.options.target).peers)):
             show(line, markup=False)
     if prepared.old is not None:
         table, lines = report.comparison(prepared.old, found)

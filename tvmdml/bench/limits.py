@@ -114,12 +114,16 @@ def contenders(traffic: Traffic, threads: int) -> list[Contender]:
     ]
 
 
-def seconds(timed: Sequence[tuple[Contender, Timing]]) -> float | None:
-    """The limit: the quickest loop of each kind, one after the other, at its best. ``None`` where nothing was timed."""
+def seconds(timed: Sequence[tuple[Contender, Timing]], of: str = "memory") -> float | None:
+    """The limit: the quickest loop of each kind, one after the other, at its best; of a launch, what it usually takes.
+
+    ``None`` where nothing was timed.
+    """
     best: dict[str, float] = {}
     for contender, timing in timed:
         kind = contender.name.split(",")[0]
-        best[kind] = min(best.get(kind, timing.low), timing.low)
+        found = timing.low if of == "memory" else timing.median
+        best[kind] = min(best.get(kind, found), found)
     return sum(best.values()) or None
 
 

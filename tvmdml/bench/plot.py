@@ -22,12 +22,16 @@ def draw(run: Run, path: Path) -> None:
     figure = figure_class(figsize=(17, max(5.0, 0.22 * len(compared) + 2)), layout="constrained")
     ratios, roofline = figure.subplots(1, 2, width_ratios=(1, 1))
     _draw_ratios(ratios, compared)
-    _draw_roofline(roofline, [result for result in run.results if result.ours and result.limit])
-    figure.suptitle(f"tvmdml on {run.machine.get('cpu', '?')}, {run.threads} threads, {run.updated}")
+    _draw_roofline(roofline, [result for result in run.results if result.ours and result.limit and result.limit_of == "memory"])
+    figure.suptitle(f"tvmdml on {_machine(run)}, {run.updated}")
     try:
         figure.savefig(path, format="png", dpi=120)
     except OSError as error:
         raise InvalidArgument(message("plot", path, f"a file that can be written ({error.strerror})")) from None
+
+
+def _machine(run: Run) -> str:
+    return str(run.machine.get("device") or f"{run.machine.get('cpu', '?')}, {run.threads} threads")
 
 
 def _draw_ratios(axes: Any, results: list[Result]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml.bench.results import Entry, Result, Run
 
@@ -37,6 +37,10 @@ def _shown_entry(entry: Entry | None, spread: bool = False) -> str:
     return f"{text} ±{entry.timing.spread * 100:.0f} %" if spread else text
 
 
+def _shown_host(entry: Entry | None) -> str:
+    return shown_seconds(entry.timing.host) if entry and entry.timing and entry.timing.host else ""
+
+
 def _who(entry: Entry | None) -> str:
     """``torch topk, 2 threads``."""
     if entry is None:
@@ -56,29 +60,58 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _shown_goal(result: Result) -> str:
+    """``1.5``, ``90 %``, ``1.2 x launch``; where there are two, ``2, 70 %``."""
+    return ", ".join(filter(None, (_shown_ratio(result.goal), _shown_share(result.share, result.limit_of))))
+
+
+def _shown_share(share: float | None, of: str) -> str:
+    if share is None:
+        return ""
+    return f"{share * 100:.0f} %" if of == "memory" else f"{1 / share:.3g} x {of}"
+
+
+class _Column(NamedTuple):
+    """A column of the table of results."""
+
+    name: str
+    cell: Callable[[Result], str]
+    always: bool = True
+    """Whether it is there if all cells are empty."""
+
+
+def _columns(results: Sequence[Result]) -> list[_Column]:
+    columns = [
+        _Column("tvmdml", lambda result: _shown_entry(result.ours, spread=True)),
+        _Column("host", lambda result: _shown_host(result.ours), always=False),
+        _Column("best peer", lambda result: _who(result.best)),
+        _Column("its time", lambda result: _shown_entry(result.best)),
+        _Column("ratio", lambda result: _shown_ratio(result.ratio)),
+        _Column("goal", _shown_goal),
+        _Column("of limit", lambda result: _shown_share(result.fraction, result.limit_of)),
+        _Column("verdict", lambda result: _styled(result.verdict)),
+        _Column(f"to {_asides(results)}", lambda result: _shown_ratio(result.aside_ratio), always=False),
+        _Column("note", lambda result: result.best.note if result.best else ""),
+    ]
+    return [column for column in columns if column.always or any(map(column.cell, results))]
+
+
 def table(run: Run) -> Table:
     """A line for each case."""
-    result_table = _table(
-        "row", "case", "tvmdml", "best peer", "its time", "ratio", "goal", "of limit", "verdict", "to topi", "note"
-    )
+    columns = _columns(run.results)
+    result_table = _table("row", "case", *(column.name for column in columns))
     row = ""
     for result in run.results:
-        best = result.best
-        result_table.add_row(
-            "" if result.row == row else result.row,
-            result.point,
-            _shown_entry(result.ours, spread=True),
-            _who(best),
-            _shown_entry(best),
-            _shown_ratio(result.ratio),
-            _shown_ratio(result.goal),
-            "" if result.fraction is None else f"{result.fraction * 100:.0f} %",
-            _styled(result.verdict),
-            _shown_ratio(result.aside_ratio),
-            best.note if best else "",
-        )
+        cells = (column.cell(result) for column in columns)
+        result_table.add_row("" if result.row == row else result.row, result.point, *cells)
         row = result.row
     return result_table
+
+
+def _asides(results: Sequence[Result]) -> str:
+    """Who stands beside the goals: ``topi``."""
+    names = (result.aside.library.split()[-1] for result in results if result.aside)
+    return ", ".join(dict.fromkeys(names))
 
 
 def _styled(word: str) -> str:
@@ -96,27 +129,59 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
     """Lines to end with."""
     goals = [result for result in run.results if result.goal is not None]
     ratios = [r.ratio for r in goals if r.ratio is not None and not r.against_base and not r.failures]
+    if device := run.machine.get("device"):
+        yield f"on {device}"
     if (mean := geometric_mean(ratios)) is not None:
         yield f"geometric mean: {mean:.2f} x the best peer, over {len(ratios)} cases with a goal"
-    reached = {against: [r.verdict == "reached" for r in goals if r.against_base is against] for against in (False, True)}
-    if goals:
-        yield f"goals reached: {sum(reached[False])} of {len(reached[False])} against peers, " + (
-            f"{sum(reached[True])} of {len(reached[True])} against tvmdml's own baselines"
-        )
-    else:
-        yield "no goals: they speak of processors"
-    asides = [result.aside_ratio for result in run.results if result.aside_ratio is not None]
+    yield _reached(run.results)
+    asides = [ratio for result in run.results if (ratio := result.aside_ratio) is not None]
     if (mean := geometric_mean(asides)) is not None:
         ahead = sum(ratio >= 1 for ratio in asides)
-        yield f"to topi: {mean:.2f} x TVM's own library, which no goal speaks of; ahead in {ahead} of {len(asides)} cases"
+        yield f"to {_asides(run.results)}: {mean:.2f} x as fast, which no goal speaks of; ahead in {ahead} of {len(asides)} cases"
     if line := compile_line(run.results):
         yield line
     if missing:
         yield f"not installed, so not compared with: {', '.join(missing)}"
     yield "ratio: the peer's time over tvmdml's. note: how the peer's output differs; tvmdml writes uint32 indices, and values."
+    if any(_shown_host(result.ours) for result in run.results):
+        yield "times are the device's own, between two events; host: until a call came back"
+        yield from _limits_of_device(run.results)
     for result in run.results:
         for failure in result.failures:
             yield f"failed: {result.name}: {failure}"
+
+
+def _limits_of_device(results: Sequence[Result]) -> Iterator[str]:
+    """How fast memory was, at its best, and what a launch takes. What is copied counts twice: it is read and written."""
+    rates: dict[str, float] = {}
+    launches = []
+    for result in results:
+        for entry in result.entries:
+            if entry.role != "limit" or entry.timing is None:
+                continue
+            kind = entry.name.split(",")[0]
+            if result.limit_of == "launch":
+                launches.append(entry.seconds)
+            elif kind in result.traffic:
+                size = result.traffic[kind] * (2 if kind in ("copied", "rewritten") else 1)
+                rates[kind] = max(rates.get(kind, 0.0), size / entry.timing.low)
+    shown = [f"{kind} at up to {rate / 1e9:.0f} GB/s" for kind, rate in rates.items()]
+    if launches:
+        shown.append(f"an empty launch in {shown_seconds(statistics.median(launches))}")
+    if shown:
+        yield f"limits: {', '.join(shown)}"
+
+
+def _reached(results: Sequence[Result]) -> str:
+    """How many goals of each kind were reached."""
+    kinds = {
+        "peers": [r.reaches(r.goal, r.ratio) for r in results if not r.against_base],
+        "limits": [r.reaches(r.share, r.fraction) for r in results],
+        "tvmdml's own baselines": [r.reaches(r.goal, r.ratio) for r in results if r.against_base],
+    }
+    found = {kind: list(filter(None, verdicts)) for kind, verdicts in kinds.items()}
+    parts = [f"{verdicts.count('reached')} of {len(verdicts)} against {kind}" for kind, verdicts in found.items() if verdicts]
+    return f"goals reached: {', '.join(parts)}" if parts else "no goals: they speak of processors, and of CUDA devices"
 
 
 def compile_line(results: Iterable[Result]) -> str:

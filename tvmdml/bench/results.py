@@ -25,7 +25,13 @@ SCHEMA = "tvmdml-bench"
 VERSION = 1
 """Raised when the meaning of a file changes; files of other versions are refused."""
 
-_LIBRARIES = ("tvmdml", "numpy", "apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "onnx")
+_LIBRARIES = (
+    *("tvmdml", "numpy", "apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "onnx"),
+    *("cupy", "cupy-cuda12x", "cupy-cuda13x", "pylibraft-cu12", "pylibraft-cu13"),
+)
+# What files lack that were written before there was such a thing.
+_LATER_RESULT: dict[str, Any] = {"share": None, "limit_of": "memory"}
+_LATER_TIMING = {"host": 0.0}
 
 
 @dataclasses.dataclass
@@ -64,10 +70,14 @@ class Result:
     traffic: dict[str, int]
     """Bytes that have to be moved, by kind."""
     limit: float | None = None
-    """Seconds in which the memory moves them."""
+    """Seconds in which the memory moves them; or what a launch takes, where that is more."""
     compile_seconds: float = 0.0
     compiled: int = 0
     """Kernels that had to be compiled."""
+    share: float | None = None
+    """Another goal: how much of the limit."""
+    limit_of: str = "memory"
+    """What sets the limit: ``memory``, or the ``launch`` that nothing can do without."""
 
     def _best(self, *roles: str) -> Entry | None:
         timed = [entry for entry in self.entries if entry.role in roles and entry.timing is not None]
@@ -103,19 +113,26 @@ class Result:
 
     @property
     def fraction(self) -> float | None:
-        """How much of what the memory allows."""
+        """How much of the limit."""
         return self.limit / self.ours.seconds if self.ours and self.limit else None
+
+    def reaches(self, goal: float | None, figure: float | None) -> str:
+        """What is to be said of one goal; empty where there is none."""
+        if goal is None:
+            return ""
+        if self.failures:
+            return "failed"
+        if figure is None:
+            return "no peer"
+        return "reached" if figure >= goal else "missed"
 
     @property
     def verdict(self) -> str:
-        """A word: ``failed``, ``no peer``, ``reached``, ``missed``; empty without a goal."""
+        """A word: ``failed``, ``missed`` (one of two goals is enough), ``no peer``, ``reached``; empty without a goal."""
         if self.failures:
             return "failed"
-        if self.goal is None:
-            return ""
-        if self.ratio is None:
-            return "no peer"
-        return "reached" if self.ratio >= self.goal else "missed"
+        verdicts = {self.reaches(self.goal, self.ratio), self.reaches(self.share, self.fraction)}
+        return next((verdict for verdict in ("missed", "no peer", "reached") if verdict in verdicts), "")
 
 
 @dataclasses.dataclass
@@ -204,7 +221,7 @@ def _run(content: dict[str, Any]) -> Run:
 
 
 def _result(row: dict[str, Any]) -> Result:
-    result = Result(**{**_fields(Result, row), "entries": [_entry(entry) for entry in row["entries"]]})
+    result = Result(**{**_fields(Result, {**_LATER_RESULT, **row}), "entries": [_entry(entry) for entry in row["entries"]]})
     if not all(isinstance(text, str) for text in (result.name, result.row, result.point)):
         raise TypeError("a result without a name")
     return result
@@ -213,7 +230,7 @@ def _result(row: dict[str, Any]) -> Result:
 def _entry(entry: dict[str, Any]) -> Entry:
     timing = entry["timing"]
     if timing is not None:
-        timing = Timing(**_fields(Timing, timing))
+        timing = Timing(**_fields(Timing, {**_LATER_TIMING, **timing}))
         if not all(isinstance(number, (int, float)) and number >= 0 for number in timing):
             raise TypeError("a timing that is not made of numbers")
     return Entry(**{**_fields(Entry, entry), "timing": timing})

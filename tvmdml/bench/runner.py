@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tvmdml import _imports, compiler, targets
-from tvmdml.bench import checks, inputs, limits, measure, peers
+from tvmdml.bench import checks, inputs, limits, measure, peers, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace
 from tvmdml.bench.peers import Attempt
 from tvmdml.bench.results import Entry, Result, Run
+from tvmdml.bench.venues import Venue
 from tvmdml.bench.work import KINDS, Task
 from tvmdml.device_arrays import DeviceArray
 from tvmdml.targets import Target
@@ -36,7 +37,7 @@ class Options(NamedTuple):
     size: int | None = None
     """Cut dimensions down to this."""
     target: Target | None = None
-    """Where tvmdml runs; ``None`` is the processor. Peers run where they always do, and no goal speaks of devices."""
+    """Where tvmdml runs; ``None`` is the processor."""
 
 
 def run(cases: Sequence[Case], into: Run, options: Options, done: Callable[[Result], None] = lambda result: None) -> None:
@@ -51,17 +52,21 @@ def measured(case: Case, options: Options) -> Result:
     """The result of one case."""
     if options.size is not None:
         case = case.at_most(options.size)
-    with _threads(case.threads or options.threads) as count:
-        return _Race(case, options, count).result()
+    venue = venues.of(options.target)
+    venue.open()
+    try:
+        with _threads(case.threads or options.threads) as count:
+            return _Race(case, options, venue, count).result()
+    finally:
+        venue.close()
 
 
 class _Race:
     """A case on its way to a result."""
 
-    def __init__(self, case: Case, options: Options, threads: int) -> None:
-        self._case, self._options, self._threads = case, options, threads
+    def __init__(self, case: Case, options: Options, venue: Venue, threads: int) -> None:
+        self._case, self._options, self._venue, self._threads = case, options, venue, threads
         self._task = Task(case.work)
-        self._device = options.target if isinstance(options.target, DeviceTarget) else None
         self._contenders: list[Contender] = []
         self._entries: list[Entry] = []
         self._failures: list[str] = []
@@ -82,7 +87,7 @@ class _Race:
             row=case.row,
             point=case.point,
             work=case.work.as_json(),
-            goal=None if self._device else case.goal,
+            goal=case.goal if self._venue.goals else None,
             against_base=case.baseline is not None,
             threads=self._threads,
             entries=self._entries,
@@ -91,19 +96,22 @@ class _Race:
             limit=limit,
             compile_seconds=self._compile_seconds,
             compiled=self._compiled,
+            share=case.share if self._venue.goals else None,
+            limit_of=self._venue.limit_of(self._task.traffic),
         )
 
     def _race(self) -> float | None:
         """Time all who entered, and the memory beside them; returns the limit."""
         traffic = self._task.traffic
-        bounds = limits.device_contenders(traffic, self._device) if self._device else limits.contenders(traffic, self._threads)
-        timings = measure.race([*self._contenders, *bounds], self._options.pace)
+        bounds = self._venue.limits(traffic, self._threads)
+        timings = measure.race([*self._contenders, *bounds], self._options.pace, self._venue.clock(traffic))
         entered = [entry for entry in self._entries if not entry.problem]
         entered += [Entry(bound.role, bound.library, bound.name, bound.threads) for bound in bounds]
         for entry, timing in zip(entered, timings, strict=True):
             entry.timing = timing
         self._entries += entered[len(self._contenders) :]
-        return limits.seconds(list(zip(bounds, timings[len(self._contenders) :], strict=True)))
+        timed = list(zip(bounds, timings[len(self._contenders) :], strict=True))
+        return limits.seconds(timed, self._venue.limit_of(traffic))
 
     def _enter_ours(self, role: str, task: Task) -> None:
         entry = Entry(role, OURS, task.work.door, self._threads)
@@ -120,8 +128,8 @@ class _Race:
 
     def _enter_peers(self) -> None:
         case, every = self._case, self._threads
-        for peer in peers.of(case.work, self._options.thorough, case.rivals):
-            library = peers.LIBRARIES[peer.library]
+        for peer in peers.of(case.work, self._options.thorough, case.rivals, self._venue.peers):
+            library = peers.LIBRARIES[peer.where][peer.library]
             counts = sorted({1, every}) if library.threaded else [1]
             for threads in counts:
                 entry = Entry("aside" if library.aside else "peer", peer.library, peer.name, threads, note=peer.note)
@@ -141,7 +149,7 @@ class _Race:
             return
         self._entries.append(entry)
         who = (entry.role, entry.library, entry.name, entry.threads)
-        self._contenders.append(Contender(*who, attempt.call, attempt.prepare, attempt.repeat))
+        self._contenders.append(Contender(*who, attempt.call, attempt.prepare, attempt.repeat, stream=attempt.stream))
 
     def _fail(self, entry: Entry, problem: str) -> None:
         entry.problem = problem
@@ -176,14 +184,15 @@ def _placed(task: Task, target: Target) -> tuple[Any, list[Any]]:
 
 
 def _function(task: Task, target: Target) -> Attempt:
-    call: Any = KINDS[task.work.operator].function(task)
-    if isinstance(target, DeviceTarget):  # the input is NumPy's: it is moved there and back
+    x = None if task.input is None else venues.of(target).placed(task.input)
+    call: Any = KINDS[task.work.operator].function(task, x)
+    if isinstance(target, DeviceTarget) and not isinstance(x, DeviceArray):  # what is NumPy's is moved there, and back
         call = partial(call, device=target.name)
     call()  # makes the plan, and compiles
 
     def results() -> tuple[inputs.Array, ...]:
         found = call()
-        return found if isinstance(found, tuple) else (found,)
+        return tuple(map(_array, found if isinstance(found, tuple) else (found,)))
 
     return Attempt(call, results)
 
@@ -194,7 +203,7 @@ _DOORS = {"bound": _bound, "operator": _operator, "function": _function}
 def _writing(call: Callable[[], object], outputs: Sequence[Any], target: Target) -> Attempt:
     def results() -> tuple[inputs.Array, ...]:
         call()
-        return tuple(array.numpy() if isinstance(array, DeviceArray) else array for array in outputs)
+        return tuple(map(_array, outputs))
 
     if not isinstance(target, DeviceTarget):
         return Attempt(call, results)
@@ -204,7 +213,12 @@ def _writing(call: Callable[[], object], outputs: Sequence[Any], target: Target)
             call()
         target.wait()
 
-    return Attempt(partial(repeat, 1), results, repeat=repeat)
+    return Attempt(call, results, repeat=repeat)
+
+
+def _array(array: Any) -> inputs.Array:
+    found: inputs.Array = array.numpy() if isinstance(array, DeviceArray) else array
+    return found
 
 
 # -- Around a run -------------------------------------------------------------------------------------------------

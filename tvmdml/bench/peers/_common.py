@@ -21,13 +21,15 @@ class Attempt(NamedTuple):
     """Runs before each sample, untimed."""
     repeat: Callable[[int], object] | None = None
     """Does what so many calls do, where that is not just to call so many times."""
+    stream: int = 0
+    """The stream of a device that it works on; 0 is the one that everybody uses unless told otherwise."""
 
 
 class Peer(NamedTuple):
     """One way to do an operator's work."""
 
     library: str
-    """One of ``LIBRARIES``."""
+    """One of ``LIBRARIES``, of those where it runs."""
     name: str
     make: Callable[[Task, int], Attempt]
     """``make(task, threads)``."""
@@ -35,6 +37,8 @@ class Peer(NamedTuple):
     """Whether it does this work."""
     note: str = ""
     """How what it does differs."""
+    where: str = "cpu"
+    """Where it runs: ``cpu``, or ``cuda`` for the device that libraries were told to ``use``."""
 
 
 class Library(NamedTuple):
@@ -42,10 +46,12 @@ class Library(NamedTuple):
 
     modules: tuple[str, ...]
     """What has to be installed."""
-    threaded: bool
+    threaded: bool = False
     """Whether it is asked to use one thread and all threads."""
     aside: bool = False
     """Whether it stands beside the goals: they do not speak of it, and only the full set compares with it."""
+    lacks: Callable[[], str] = lambda: ""
+    """What keeps an installed one from taking part; empty if nothing does."""
 
 
 def torch() -> Any:

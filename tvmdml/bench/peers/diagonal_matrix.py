@@ -14,16 +14,18 @@ from tvmdml.bench.sessions import onnx_session, topi_kernel
 from tvmdml.bench.work import Task, Work
 
 
-def _eye(work: Work) -> bool:
+def is_eye(work: Work) -> bool:
+    """The main diagonal, and no input."""
     return not work.data and (work["begin"], work["end"]) == (0, 1)
 
 
-def _upper(work: Work) -> bool:
+def is_upper(work: Work) -> bool:
     """The strict upper triangle of an input, and zeros."""
     return bool(work.data) and work["value"] == 0 and work["end"] == 1 and work["begin"] < -max(work.sizes)
 
 
-def _band(work: Work) -> bool:
+def is_band(work: Work) -> bool:
+    """An input with some diagonals overwritten."""
     return bool(work.data) and -max(work.sizes) <= work["begin"] <= work["end"]
 
 
@@ -95,7 +97,7 @@ def _upper_topi(task: Task, threads: int) -> Attempt:
     return Attempt(call, writes(call, out))
 
 
-def _inside(task: Task) -> Array:
+def inside(task: Task) -> Array:
     """Which elements the band has."""
     height, width = task.work.sizes
     diagonal = np.arange(width)[None, :] - np.arange(height)[:, None]
@@ -104,11 +106,11 @@ def _inside(task: Task) -> Array:
 
 def _band_numpy(task: Task, threads: int) -> Attempt:
     (out,) = task.outputs()
-    x, inside, value = task.x, _inside(task), task.x.dtype.type(task.work["value"])
+    x, within, value = task.x, inside(task), task.x.dtype.type(task.work["value"])
 
     def call() -> None:
         np.copyto(out, x)
-        np.copyto(out, value, where=inside)
+        np.copyto(out, value, where=within)
 
     return Attempt(call, writes(call, out))
 
@@ -131,21 +133,21 @@ def _where_torch(task: Task, threads: int) -> Attempt:
     (out,) = task.outputs()
     x = tensor(task.x)
     value = torch().tensor(task.work["value"], dtype=x.dtype)
-    call = partial(torch().where, tensor(_inside(task)), value, x, out=tensor(out))
+    call = partial(torch().where, tensor(inside(task)), value, x, out=tensor(out))
     return on_torch(call, writes(call, out), threads)
 
 
 PEERS = (
-    Peer("numpy", "eye", _eye_numpy, lambda work: _eye(work) and work["value"] == 1),
-    Peer("numpy", "fill + diagonal", _fill_numpy, _eye),
-    Peer("torch", "eye", _eye_torch, lambda work: _eye(work) and work["value"] == 1),
-    Peer("torch", "zero_ + diagonal", _fill_torch, _eye),
-    Peer("onnxruntime", "EyeLike", _eye_onnx, lambda work: _eye(work) and work["value"] == 1),
-    Peer("numpy", "triu", _upper_numpy, _upper),
-    Peer("torch", "triu", _upper_torch, _upper),
-    Peer("onnxruntime", "Trilu", _upper_onnx, _upper),
-    Peer("tvm topi", "trilu", _upper_topi, _upper),
-    Peer("numpy", "copyto + copyto where", _band_numpy, _band),
-    Peer("torch", "copy_ + diagonals", _band_torch, _band),
-    Peer("torch", "where", _where_torch, _band),
+    Peer("numpy", "eye", _eye_numpy, lambda work: is_eye(work) and work["value"] == 1),
+    Peer("numpy", "fill + diagonal", _fill_numpy, is_eye),
+    Peer("torch", "eye", _eye_torch, lambda work: is_eye(work) and work["value"] == 1),
+    Peer("torch", "zero_ + diagonal", _fill_torch, is_eye),
+    Peer("onnxruntime", "EyeLike", _eye_onnx, lambda work: is_eye(work) and work["value"] == 1),
+    Peer("numpy", "triu", _upper_numpy, is_upper),
+    Peer("torch", "triu", _upper_torch, is_upper),
+    Peer("onnxruntime", "Trilu", _upper_onnx, is_upper),
+    Peer("tvm topi", "trilu", _upper_topi, is_upper),
+    Peer("numpy", "copyto + copyto where", _band_numpy, is_band),
+    Peer("torch", "copy_ + diagonals", _band_torch, is_band),
+    Peer("torch", "where", _where_torch, is_band),
 )

@@ -12,14 +12,14 @@ from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, w
 from tvmdml.bench.sessions import onnx_session, topi_kernel
 from tvmdml.bench.work import Task, Work
 
-_EVEN, _ZERO, _AWAY = "halves_to_nearest_even", "toward_zero", "toward_infinity"
-_NEAREST = {_EVEN: "rint", _ZERO: "trunc"}
-_IN_TORCH = {_EVEN: "round", _ZERO: "trunc"}
+EVEN, ZERO, AWAY = "halves_to_nearest_even", "toward_zero", "toward_infinity"
+NEAREST = {EVEN: "rint", ZERO: "trunc"}
+IN_TORCH = {EVEN: "round", ZERO: "trunc"}
 # The largest number below one half: adding one half itself would take 0.49999997 to 1.
-_BELOW_HALF = {"float32": 0.49999997, "float16": 0.49975586}
+BELOW_HALF = {"float32": 0.49999997, "float16": 0.49975586}
 
 
-def _mode(*modes: str, new: bool = False, in_place: bool = False) -> Callable[[Work], bool]:
+def rounds(*modes: str, new: bool = False, in_place: bool = False) -> Callable[[Work], bool]:
     """For work of these modes; ``new`` where results are allocated, ``in_place`` where the input takes them."""
 
     def when(work: Work) -> bool:
@@ -35,42 +35,42 @@ def _mode(*modes: str, new: bool = False, in_place: bool = False) -> Callable[[W
 
 def _round_numpy(task: Task, threads: int) -> Attempt:
     out = inputs.empty(task.x.shape, task.x.dtype)
-    call = partial(getattr(np, _NEAREST[task.work["rounding_mode"]]), task.x, out)
+    call = partial(getattr(np, NEAREST[task.work["rounding_mode"]]), task.x, out)
     return Attempt(call, writes(call, out))
 
 
 def _round_numpy_new(task: Task, threads: int) -> Attempt:
-    call = partial(getattr(np, _NEAREST[task.work["rounding_mode"]]), task.x)
+    call = partial(getattr(np, NEAREST[task.work["rounding_mode"]]), task.x)
     return Attempt(call, lambda: (call(),))
 
 
 def _round_numpy_in_place(task: Task, threads: int) -> Attempt:
     x = inputs.like(task.x)
-    call = partial(getattr(np, _NEAREST[task.work["rounding_mode"]]), x, x)
+    call = partial(getattr(np, NEAREST[task.work["rounding_mode"]]), x, x)
     return Attempt(call, writes(call, x))
 
 
 def _round_torch(task: Task, threads: int) -> Attempt:
     out = inputs.empty(task.x.shape, task.x.dtype)
-    function = getattr(torch(), _IN_TORCH[task.work["rounding_mode"]])
+    function = getattr(torch(), IN_TORCH[task.work["rounding_mode"]])
     call = partial(function, tensor(task.x), out=tensor(out))
     return on_torch(call, writes(call, out), threads)
 
 
 def _round_torch_new(task: Task, threads: int) -> Attempt:
-    call = partial(getattr(torch(), _IN_TORCH[task.work["rounding_mode"]]), tensor(task.x))
+    call = partial(getattr(torch(), IN_TORCH[task.work["rounding_mode"]]), tensor(task.x))
     return on_torch(call, lambda: (call().numpy(),), threads)
 
 
 def _round_torch_in_place(task: Task, threads: int) -> Attempt:
     x = inputs.like(task.x)
-    call = getattr(tensor(x), _IN_TORCH[task.work["rounding_mode"]] + "_")
+    call = getattr(tensor(x), IN_TORCH[task.work["rounding_mode"]] + "_")
     return on_torch(call, writes(call, x), threads)
 
 
 def _away_numpy(task: Task, threads: int) -> Attempt:
     x, out = task.x, inputs.empty(task.x.shape, task.x.dtype)
-    half = x.dtype.type(_BELOW_HALF[x.dtype.name])
+    half = x.dtype.type(BELOW_HALF[x.dtype.name])
 
     def call() -> None:
         np.copysign(half, x, out)
@@ -83,7 +83,7 @@ def _away_numpy(task: Task, threads: int) -> Attempt:
 def _away_torch(task: Task, threads: int) -> Attempt:
     out = inputs.empty(task.x.shape, task.x.dtype)
     x, result = tensor(task.x), tensor(out)
-    half = torch().full((1,), _BELOW_HALF[task.x.dtype.name], dtype=x.dtype)
+    half = torch().full((1,), BELOW_HALF[task.x.dtype.name], dtype=x.dtype)
     copysign = torch().copysign
 
     def call() -> None:
@@ -101,20 +101,20 @@ def _round_onnx(task: Task, threads: int) -> Attempt:
 
 def _round_topi(task: Task, threads: int) -> Attempt:
     out = inputs.empty(task.x.shape, task.x.dtype)
-    name = {_EVEN: "round", _ZERO: "trunc"}[task.work["rounding_mode"]]
+    name = {EVEN: "round", ZERO: "trunc"}[task.work["rounding_mode"]]
     call = topi_kernel(lambda topi, x: [getattr(topi, name)(x)], [task.x], [out])
     return Attempt(call, writes(call, out))
 
 
 PEERS = (
-    Peer("numpy", "ufunc out=", _round_numpy, _mode(_EVEN, _ZERO)),
-    Peer("numpy", "ufunc", _round_numpy_new, _mode(_EVEN, _ZERO, new=True)),
-    Peer("numpy", "ufunc in place", _round_numpy_in_place, _mode(_EVEN, _ZERO, in_place=True)),
-    Peer("numpy", "copysign + add + trunc", _away_numpy, _mode(_AWAY)),
-    Peer("torch", "round out=", _round_torch, _mode(_EVEN, _ZERO)),
-    Peer("torch", "round", _round_torch_new, _mode(_EVEN, _ZERO, new=True)),
-    Peer("torch", "round in place", _round_torch_in_place, _mode(_EVEN, _ZERO, in_place=True)),
-    Peer("torch", "copysign + add_ + trunc_", _away_torch, _mode(_AWAY)),
-    Peer("onnxruntime", "Round", _round_onnx, _mode(_EVEN)),
-    Peer("tvm topi", "round", _round_topi, _mode(_EVEN, _ZERO)),
+    Peer("numpy", "ufunc out=", _round_numpy, rounds(EVEN, ZERO)),
+    Peer("numpy", "ufunc", _round_numpy_new, rounds(EVEN, ZERO, new=True)),
+    Peer("numpy", "ufunc in place", _round_numpy_in_place, rounds(EVEN, ZERO, in_place=True)),
+    Peer("numpy", "copysign + add + trunc", _away_numpy, rounds(AWAY)),
+    Peer("torch", "round out=", _round_torch, rounds(EVEN, ZERO)),
+    Peer("torch", "round", _round_torch_new, rounds(EVEN, ZERO, new=True)),
+    Peer("torch", "round in place", _round_torch_in_place, rounds(EVEN, ZERO, in_place=True)),
+    Peer("torch", "copysign + add_ + trunc_", _away_torch, rounds(AWAY)),
+    Peer("onnxruntime", "Round", _round_onnx, rounds(EVEN)),
+    Peer("tvm topi", "round", _round_topi, rounds(EVEN, ZERO)),
 )

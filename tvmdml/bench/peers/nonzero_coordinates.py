@@ -19,20 +19,20 @@ def _as_bool(x: Array) -> Array:
     return x.view(bool) if x.dtype == np.uint8 else x
 
 
-def _coordinates(found: Any) -> tuple[Array, ...]:
+def coordinates(found: Any) -> tuple[Array, ...]:
     """The reference's form of coordinates that come as (count, rank)."""
     return np.array([len(found)], np.uint32), np.asarray(found)
 
 
 def _nonzero_numpy(task: Task, threads: int) -> Attempt:
     call = partial(np.nonzero, _as_bool(task.x))
-    return Attempt(call, lambda: _coordinates(np.stack(call(), axis=-1)))
+    return Attempt(call, lambda: coordinates(np.stack(call(), axis=-1)))
 
 
 def _nonzero_torch(task: Task, threads: int) -> Attempt:
     out = inputs.empty((int(task.expected[0][0]), task.x.ndim), np.int64)
     call = partial(torch().nonzero, tensor(_as_bool(task.x)), out=tensor(out))
-    return on_torch(call, lambda: _coordinates(call().numpy()), threads)
+    return on_torch(call, lambda: coordinates(call().numpy()), threads)
 
 
 def _nonzero_onnx(task: Task, threads: int) -> Attempt:
@@ -41,7 +41,7 @@ def _nonzero_onnx(task: Task, threads: int) -> Attempt:
 
     def results() -> tuple[Array, ...]:
         call()
-        return _coordinates(out.T)
+        return coordinates(out.T)
 
     return Attempt(call, results)
 

@@ -15,24 +15,29 @@ from tvmdml.bench.sessions import onnx_session, topi_kernel
 from tvmdml.bench.work import Task, Work
 
 
-def _full(work: Work) -> bool:
+def is_full(work: Work) -> bool:
+    """Everything is wanted."""
     return bool(work["k"] == work.sizes[work["axis"]])
 
 
-def _rising(work: Work) -> bool:
+def is_rising(work: Work) -> bool:
+    """The smallest are wanted."""
     return bool(work["axis_direction"] == "increasing")
 
 
-def _sorts(work: Work) -> bool:
-    return _full(work) and _rising(work)
+def is_sort(work: Work) -> bool:
+    """It is what everybody calls a sort."""
+    return is_full(work) and is_rising(work)
 
 
-def _part(work: Work) -> bool:
-    return not _full(work) and not _rising(work)
+def is_part(work: Work) -> bool:
+    """Some of the largest are wanted."""
+    return not is_full(work) and not is_rising(work)
 
 
-def _one(work: Work) -> bool:
-    return _part(work) and bool(work["k"] == 1)
+def is_one(work: Work) -> bool:
+    """The largest alone is wanted."""
+    return is_part(work) and bool(work["k"] == 1)
 
 
 def _with_values(task: Task, call: Callable[[], Any]) -> Callable[[], tuple[Array, ...]]:
@@ -76,7 +81,7 @@ def _argsort_numpy(kind: Any, task: Task, threads: int) -> Attempt:
 def _topk_torch(task: Task, threads: int) -> Attempt:
     values, indices = _values_and_indices(task)
     out = (tensor(values), tensor(indices))
-    call = partial(torch().topk, tensor(task.x), task.work["k"], task.work["axis"], not _rising(task.work), True, out=out)
+    call = partial(torch().topk, tensor(task.x), task.work["k"], task.work["axis"], not is_rising(task.work), True, out=out)
     return on_torch(call, writes(call, values, indices), threads)
 
 
@@ -97,7 +102,7 @@ def _sort_torch(task: Task, threads: int) -> Attempt:
 def _topk_onnx(task: Task, threads: int) -> Attempt:
     values, indices = _values_and_indices(task)
     k = np.array([task.work["k"]], np.int64)
-    attributes = {"axis": task.work["axis"], "largest": int(not _rising(task.work)), "sorted": 1}
+    attributes = {"axis": task.work["axis"], "largest": int(not is_rising(task.work)), "sorted": 1}
     # Bytes came with version 24 of the operator set; the other types are as quick in the older one.
     opset = 24 if task.x.dtype == np.uint8 else 11
     outputs = {"values": values, "indices": indices}
@@ -107,7 +112,7 @@ def _topk_onnx(task: Task, threads: int) -> Attempt:
 
 def _topk_topi(task: Task, threads: int) -> Attempt:
     values, indices = _values_and_indices(task)
-    k, axis, rising = task.work["k"], task.work["axis"], _rising(task.work)
+    k, axis, rising = task.work["k"], task.work["axis"], is_rising(task.work)
     call = topi_kernel(lambda topi, x: topi.topk(x, k, axis, "both", rising, "int64"), [task.x], [values, indices])
     return Attempt(call, writes(call, values, indices))
 
@@ -116,13 +121,13 @@ _INT64 = "writes int64"
 _NO_VALUES = "writes int64 indices, no values"
 
 PEERS = (
-    Peer("numpy", "argpartition + argsort", _partition_numpy, _part, _INT64),
-    Peer("numpy", "argmax", _argmax_numpy, _one, _NO_VALUES),
-    Peer("numpy", "argsort", partial(_argsort_numpy, "quicksort"), _sorts, _NO_VALUES),
-    Peer("numpy", "argsort stable", partial(_argsort_numpy, "stable"), _sorts, _NO_VALUES),
+    Peer("numpy", "argpartition + argsort", _partition_numpy, is_part, _INT64),
+    Peer("numpy", "argmax", _argmax_numpy, is_one, _NO_VALUES),
+    Peer("numpy", "argsort", partial(_argsort_numpy, "quicksort"), is_sort, _NO_VALUES),
+    Peer("numpy", "argsort stable", partial(_argsort_numpy, "stable"), is_sort, _NO_VALUES),
     Peer("torch", "topk", _topk_torch, note=_INT64),
-    Peer("torch", "max", _max_torch, _one, _INT64),
-    Peer("torch", "sort stable", _sort_torch, _sorts, _INT64),
+    Peer("torch", "max", _max_torch, is_one, _INT64),
+    Peer("torch", "sort stable", _sort_torch, is_sort, _INT64),
     Peer("onnxruntime", "TopK", _topk_onnx, note=_INT64),
     Peer("tvm topi", "topk", _topk_topi, note=_INT64),
 )
