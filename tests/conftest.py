@@ -5,10 +5,12 @@ CUDA is the emulator's (``cuda_emulator``), unless there is a GPU, or ``TVMDML_C
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,18 +33,25 @@ def _emulate_cuda() -> None:
     """Have this process, and all that it starts, find the emulator, where there is no GPU. (Nothing is loaded that stays.)"""
     if "TVMDML_CUDA_LIBRARY" in os.environ or cuda_emulator.missing():
         return
-    look = "import ctypes; c = ctypes.CDLL('libcuda.so.1'); n = ctypes.c_int(); raise SystemExit(c.cuInit(0) or c.cuDeviceGetCount(ctypes.byref(n)) or not n.value)"
+    count = "c.cuInit(0) or c.cuDeviceGetCount(ctypes.byref(n)) or not n.value"
+    look = f"import ctypes; c = ctypes.CDLL('libcuda.so.1'); n = ctypes.c_int(); raise SystemExit({count})"
     if subprocess.run([sys.executable, "-c", look], capture_output=True, check=False).returncode:
         cuda_emulator.install()
 
 
 _emulate_cuda()
 
+
+def _is_emulated() -> bool:
+    return "cuda-emulator" in os.environ.get("TVMDML_CUDA_LIBRARY", "")
+
+
 # What takes too much for every run: the mark of such tests is also the switch to run them.
 _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-device", action="store_true", help="all cases on emulated CUDA and on Vulkan, not on one of them")
     for name, need in _SWITCHES.items():
         parser.addoption(f"--{name}", action="store_true", help=f"also run the tests that need {need}")
 
@@ -53,6 +62,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if name in item.keywords:
                     item.add_marker(pytest.mark.skip(reason=f"needs {need}: run with --{name}"))
+    if _is_emulated() and not config.getoption("--every-device"):
+        elsewhere = [item for item in items if _runs_elsewhere(item)]
+        config.hook.pytest_deselected(items=elsewhere)
+        items[:] = [item for item in items if item not in set(elsewhere)]
+
+
+def _runs_elsewhere(item: pytest.Item) -> bool:
+    """Whether a case that is for every target is another device's: their kernels are of the same schedules, and take their time.
+
+    What is about devices, and not about operators, runs on each.
+    """
+    kind = getattr(item, "callspec", None) and item.callspec.params.get("target")  # type: ignore[attr-defined]
+    if kind not in ("cuda", "vulkan") or not _has_vulkan():
+        return False
+    return zlib.crc32(item.nodeid.replace(kind, "", 1).encode()) % 2 == (kind == "cuda")
+
+
+@functools.cache
+def _has_vulkan() -> bool:
+    try:
+        targets.resolve("vulkan")
+    except errors.DeviceError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -70,6 +103,12 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session", params=targets.kinds())
 def target(request: pytest.FixtureRequest) -> targets.Target:
     """Every kind of target that this machine has."""
+    return _found(request.param)
+
+
+@pytest.fixture(scope="session", params=[kind for kind in targets.kinds() if targets.target_class(kind).schedules == "gpu"])
+def device(request: pytest.FixtureRequest) -> targets.Target:
+    """Every kind of device that this machine has."""
     return _found(request.param)
 
 

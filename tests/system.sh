@@ -1,8 +1,8 @@
 #!/bin/sh
-# What some tests need from the system: a Vulkan driver that works without a GPU, and tools that check shaders. Installs it where that
-# is possible without asking anybody; elsewhere those tests are skipped, and say so.
+# What some tests need from the system: a Vulkan driver that works without a GPU, tools that check shaders, and a C++ compiler, which
+# CUDA's emulator takes. Installs it where that is possible without asking anybody; elsewhere those tests are skipped, and say so.
 set -eu
-packages="libvulkan1 mesa-vulkan-drivers spirv-tools vulkan-validationlayers"
+packages="g++ libvulkan1 mesa-vulkan-drivers spirv-tools vulkan-validationlayers"
 
 missing=""
 if command -v dpkg-query >/dev/null; then

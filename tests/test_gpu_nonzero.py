@@ -45,10 +45,10 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def way(request: pytest.FixtureRequest, vulkan: Target) -> Iterator[Target]:
+def way(request: pytest.FixtureRequest, device: Target) -> Iterator[Target]:
     """The device, while the knobs of a way are in force."""
     with knobs.using(nonzero_coordinates=WAYS[request.param]):
-        yield vulkan
+        yield device
 
 
 def ways(*names: str) -> pytest.MarkDecorator:
@@ -189,31 +189,31 @@ def test_numbers_of_every_kind_agree_in_every_rank(way: Target, rank: int) -> No
     check(sparse(seeded(rank), TensorDataType.FLOAT16, SIZES[rank], 0.3), way, "shuffled")
 
 
-def test_zeros_of_both_signs_are_zero_and_everything_else_is_not(vulkan: Target) -> None:
+def test_zeros_of_both_signs_are_zero_and_everything_else_is_not(device: Target) -> None:
     for data_type in FLOATING:
         x = np.resize(special_values(data_type), 3000)
         unsigned = bits_of(x)
         nonzero = np.flatnonzero(unsigned << unsigned.dtype.type(1))
-        assert np.array_equal(tvmdml.nonzero_coordinates(x, device=vulkan.name)[:, 0], nonzero)
+        assert np.array_equal(tvmdml.nonzero_coordinates(x, device=device.name)[:, 0], nonzero)
 
 
 @pytest.mark.parametrize("index", ["uint32", "int64"])
-def test_the_function_agrees_with_numpy(vulkan: Target, index: str) -> None:
+def test_the_function_agrees_with_numpy(device: Target, index: str) -> None:
     rng = seeded("function", index)
     for dtype in (np.bool_, np.float32):
         x = (rng.random((270, 137)) < 0.3).astype(dtype)
         for view in (x, x.T, x[:, ::2], x[::3, 5:], x[:, :1]):
-            found = tvmdml.nonzero_coordinates(view, index_dtype=index, device=vulkan.name)
+            found = tvmdml.nonzero_coordinates(view, index_dtype=index, device=device.name)
             assert found.dtype == index
             assert np.array_equal(found, np.argwhere(view))
 
 
 @pytest.fixture
-def waiting(vulkan: Target, monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
+def waiting(device: Target, monkeypatch: pytest.MonkeyPatch) -> DeviceTarget:
     """A device whose groups may wait for one another."""
-    assert isinstance(vulkan, DeviceTarget)
-    monkeypatch.setattr(vulkan, "lookback", True)
-    return vulkan
+    assert isinstance(device, DeviceTarget)
+    monkeypatch.setattr(device, "lookback", True)
+    return device
 
 
 def kernel(elements: int, target: DeviceTarget) -> Kernel:

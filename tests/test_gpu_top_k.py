@@ -78,9 +78,9 @@ FLOAT32 = TensorDataType.FLOAT32
 
 
 @pytest.fixture(scope="module")
-def gpu(vulkan: targets.Target) -> VulkanTarget:
-    assert isinstance(vulkan, VulkanTarget)
-    return vulkan
+def gpu(device: targets.Target) -> DeviceTarget:
+    assert isinstance(device, DeviceTarget)
+    return device
 
 
 @pytest.fixture
@@ -116,20 +116,20 @@ def _agree(
 @pytest.mark.parametrize("way", ["short", "queue"], indirect=True)
 @directions
 @types
-def test_every_type_and_direction_agrees(gpu: VulkanTarget, data_type: TensorDataType, direction: AxisDirection, way: str) -> None:
+def test_every_type_and_direction_agrees(gpu: DeviceTarget, data_type: TensorDataType, direction: AxisDirection, way: str) -> None:
     length, *ks = {"short": (100, 1, 37, 100), "queue": (700, 1, 2, 50)}[way]
     _agree(gpu, way, rows_of(data_type, length), 1, *ks, direction=direction)
 
 
 @pytest.mark.parametrize("way", ["select", "sort"], indirect=True)
 @types
-def test_every_type_agrees_by_digits(gpu: VulkanTarget, data_type: TensorDataType, way: str) -> None:
+def test_every_type_agrees_by_digits(gpu: DeviceTarget, data_type: TensorDataType, way: str) -> None:
     length, *ks = {"select": (700, 3, 200), "sort": (500, 7, 500)}[way]
     _agree(gpu, way, rows_of(data_type, length), 1, *ks, direction=_either(data_type))
 
 
 @pytest.mark.parametrize(("way", "data_type"), [(way, SOME[i % 4]) for i, way in enumerate(VARIANTS)], indirect=["way"], ids=str)
-def test_every_variant_agrees(gpu: VulkanTarget, way: str, data_type: TensorDataType) -> None:
+def test_every_variant_agrees(gpu: DeviceTarget, way: str, data_type: TensorDataType) -> None:
     _agree(gpu, way, rows_of(data_type, 1301), 1, 1, 37, 60, direction=_either(data_type))
 
 
@@ -142,7 +142,7 @@ def _either(data_type: TensorDataType) -> AxisDirection:
 
 
 @pytest.mark.parametrize("way", [*WAYS, "queue, parts", "select, 4 bits", "select, 11 bits"], indirect=True)
-def test_sizes_about_powers_of_two_agree(gpu: VulkanTarget, way: str) -> None:
+def test_sizes_about_powers_of_two_agree(gpu: DeviceTarget, way: str) -> None:
     lengths = (1, 2, 3, 4, 5, 8, 9, 16, 31, 32, 33) if way == "short" else (1, 2, 3, 31, 33, 63, 64, 65, 127, 128, 129, 257, 513)
     for length in lengths:
         x = ties(seeded(length), FLOAT32, (2, length))
@@ -151,20 +151,20 @@ def test_sizes_about_powers_of_two_agree(gpu: VulkanTarget, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["short"], indirect=True)
-def test_rows_that_share_a_group_agree(gpu: VulkanTarget, way: str) -> None:
+def test_rows_that_share_a_group_agree(gpu: DeviceTarget, way: str) -> None:
     for length in (3, 7, 16, 100):
         for rows in (1, 2, 5, 31, 33, 200):
             _agree(gpu, way, mixture(seeded(rows, length), FLOAT32, (rows, length)), 1, 1, length)
 
 
 @pytest.mark.parametrize("way", FEW_GROUPS.values(), ids=FEW_GROUPS, indirect=True)
-def test_groups_go_on_to_what_is_left(gpu: VulkanTarget, way: str) -> None:
+def test_groups_go_on_to_what_is_left(gpu: DeviceTarget, way: str) -> None:
     rows = np.concatenate([rows_of(FLOAT32, 300 if way != "short" else 30)] * 3)
     _agree(gpu, way, rows, 1, 5, 20)
 
 
 @pytest.mark.parametrize("way", ["queue, parts", "queue, joined twice", "select, parts", "select, joined twice"], indirect=True)
-def test_a_row_split_among_groups_agrees(gpu: VulkanTarget, way: str) -> None:
+def test_a_row_split_among_groups_agrees(gpu: DeviceTarget, way: str) -> None:
     for length, k in ((64, 1), (129, 30), (1301, 1), (2601, 64)):
         for row in rows_of(FLOAT32, length):
             desc = top_k_desc(TensorDesc(FLOAT32, (length,)), 0, k, "decreasing")
@@ -173,14 +173,14 @@ def test_a_row_split_among_groups_agrees(gpu: VulkanTarget, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["queue, as it is", "queue, 32 threads", "select, 4 bits"], indirect=True)
-def test_rows_that_get_better_and_better_agree(gpu: VulkanTarget, way: str) -> None:
+def test_rows_that_get_better_and_better_agree(gpu: DeviceTarget, way: str) -> None:
     # Each look finds elements that are better than all before: the bound is wrong again and again, and the room full.
     x = np.stack([np.arange(20000), np.arange(20000)[::-1], np.arange(20000) // 700, np.arange(20000) % 3]).astype(np.int32)
     for direction in AxisDirection:
         _agree(gpu, way, x, 1, 3, 32, direction=direction)
 
 
-def test_what_no_shared_memory_holds_agrees(gpu: VulkanTarget) -> None:
+def test_what_no_shared_memory_holds_agrees(gpu: DeviceTarget) -> None:
     x = mixture(seeded("large"), FLOAT32, (2, 40000))
     _agree(gpu, "sort", mixture(seeded("large"), TensorDataType.UINT16, (2, 40000)), 1, 40000, 5000)
     _agree(gpu, "select", x, 1, 1000)
@@ -193,7 +193,7 @@ def test_what_no_shared_memory_holds_agrees(gpu: VulkanTarget) -> None:
 
 @pytest.mark.parametrize(("given", "made"), LAYOUT_PAIRS, ids=[" to ".join(pair) for pair in LAYOUT_PAIRS])
 @pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
-def test_layouts_agree(gpu: VulkanTarget, way: str, given: str, made: str) -> None:
+def test_layouts_agree(gpu: DeviceTarget, way: str, given: str, made: str) -> None:
     data_type = TensorDataType.UINT8 if way == "sort" else FLOAT32
     placed = Placed.holding(mixture(seeded(given, made), data_type, (12, 70, 5)), given)
     for axis, k in ((0, 5), (1, 30), (2, 3)):
@@ -202,7 +202,7 @@ def test_layouts_agree(gpu: VulkanTarget, way: str, given: str, made: str) -> No
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=str)
-def test_ranks_and_axes_agree(gpu: VulkanTarget, sizes: tuple[int, ...]) -> None:
+def test_ranks_and_axes_agree(gpu: DeviceTarget, sizes: tuple[int, ...]) -> None:
     x = mixture(seeded(sizes), FLOAT32, sizes)
     for axis, length in enumerate(sizes):
         assert_agrees(top_k_desc(TensorDesc(FLOAT32, sizes), axis, (length + 1) // 2, "decreasing"), gpu, x)
@@ -219,7 +219,7 @@ def test_ranks_and_axes_agree(gpu: VulkanTarget, sizes: tuple[int, ...]) -> None
     indirect=["way"],
     ids=str,
 )
-def test_rows_side_by_side_are_copied_first(gpu: VulkanTarget, way: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> None:
+def test_rows_side_by_side_are_copied_first(gpu: DeviceTarget, way: str, data_type: TensorDataType, sizes: tuple[int, ...]) -> None:
     x = random_bits(seeded(sizes), data_type, sizes)
     desc = top_k_desc(TensorDesc(data_type, sizes), len(sizes) - 2, 6, "decreasing")
     assert (gpu.kernel(desc).name, dict(gpu.kernel(desc).parameters)["gathered"]) == (way, True)
@@ -227,12 +227,12 @@ def test_rows_side_by_side_are_copied_first(gpu: VulkanTarget, way: str, data_ty
 
 
 @pytest.mark.parametrize("way", ["short", "queue"], indirect=True)
-def test_positions_of_64_bits_agree(gpu: VulkanTarget, way: str) -> None:
+def test_positions_of_64_bits_agree(gpu: DeviceTarget, way: str) -> None:
     _agree(gpu, way, mixture(seeded("index"), FLOAT32, (5, 130)), 1, 9, index="uint64")
 
 
 @pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
-def test_numbers_of_every_kind_agree(gpu: VulkanTarget, way: str, numbers: dict[str, int]) -> None:
+def test_numbers_of_every_kind_agree(gpu: DeviceTarget, way: str, numbers: dict[str, int]) -> None:
     data_type = TensorDataType.UINT8 if way == "sort" else FLOAT32
     x = mixture(seeded("wide"), data_type, (3, 300))
     desc = top_k_desc(TensorDesc(data_type, x.shape), 1, 20, "decreasing")
@@ -244,7 +244,7 @@ def test_numbers_of_every_kind_agree(gpu: VulkanTarget, way: str, numbers: dict[
 
 
 @pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
-def test_a_step_that_is_never_taken_may_have_any_size(gpu: VulkanTarget, way: str) -> None:
+def test_a_step_that_is_never_taken_may_have_any_size(gpu: DeviceTarget, way: str) -> None:
     for sizes, axis in (((70, 1), 1), ((1, 70), 0), ((300, 1, 3), 0), ((1, 1), 1)):
         x = mixture(seeded(sizes), FLOAT32, sizes)
         steps = tuple((1 << 32) - 1 if size == 1 else step for size, step in zip(sizes, packed_strides(sizes), strict=True))
@@ -256,15 +256,17 @@ def test_a_step_that_is_never_taken_may_have_any_size(gpu: VulkanTarget, way: st
 # -- What a device says -------------------------------------------------------------------------------------------------
 
 
-def _least(gpu: VulkanTarget, **lacking: Any) -> VulkanTarget:
+def _least(gpu: targets.Target, **lacking: Any) -> VulkanTarget:
     """The same device, but with the limits that every device keeps to."""
+    assert isinstance(gpu, VulkanTarget)
     found = gpu.capabilities._replace(max_shared_bytes=16384, max_threads=128, subgroup_size=1, **lacking)
     return VulkanTarget(dataclasses.replace(gpu.info, capabilities=found))
 
 
 @pytest.mark.parametrize("way", EVERY, indirect=True)
-def test_groups_share_no_more_than_they_may(gpu: VulkanTarget, way: str) -> None:
-    for target, data_type in itertools.product((gpu, _least(gpu)), (FLOAT32, TensorDataType.INT64)):
+def test_groups_share_no_more_than_they_may(gpu: DeviceTarget, way: str) -> None:
+    devices = (gpu, _least(gpu)) if isinstance(gpu, VulkanTarget) else (gpu,)
+    for target, data_type in itertools.product(devices, (FLOAT32, TensorDataType.INT64)):
         for k in (1, 900):
             kernel = target.kernel(top_k_desc(TensorDesc(data_type, (3, 900)), 1, k, "decreasing"))
             assert dict(kernel.parameters)["threads"] in range(target.max_threads + 1)
@@ -274,17 +276,17 @@ def test_groups_share_no_more_than_they_may(gpu: VulkanTarget, way: str) -> None
 
 
 @pytest.mark.parametrize("way", WAYS, indirect=True)
-def test_the_least_device_agrees(gpu: VulkanTarget, way: str) -> None:
-    _agree(_least(gpu, int64=False), way, rows_of(FLOAT32, 700), 1, 3, 40, index="uint64")
+def test_the_least_device_agrees(vulkan: targets.Target, way: str) -> None:
+    _agree(_least(vulkan, int64=False), way, rows_of(FLOAT32, 700), 1, 3, 40, index="uint64")
 
 
-def test_a_device_without_64_bit_integers_refuses_what_takes_them(gpu: VulkanTarget) -> None:
+def test_a_device_without_64_bit_integers_refuses_what_takes_them(vulkan: targets.Target) -> None:
     desc = top_k_desc(TensorDesc("int64", (3, 900)), 1, 5, "decreasing")
     with pytest.raises(errors.Unsupported, match=r"input_tensor: given int64 on vulkan:\d+; allowed: .* lacks shaderInt64"):
-        _least(gpu, int64=False).kernel(desc)
+        _least(vulkan, int64=False).kernel(desc)
 
 
-def test_the_way_goes_by_length_and_k(gpu: VulkanTarget) -> None:
+def test_the_way_goes_by_length_and_k(gpu: DeviceTarget) -> None:
     expected = {
         (1, 1): "short",
         (128, 8): "short",

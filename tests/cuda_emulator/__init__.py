@@ -1,8 +1,9 @@
 """A stand-in for an NVIDIA GPU: a driver that runs kernels on the CPU, and an nvcc that compiles them for it.
 
-``python -m tests.cuda_emulator`` builds it and prints the environment variables that make tvmdml use it, as a shell reads them. Kernels
-that a GPU may run wrong do not run here: the emulator stops at barriers that not all threads come to, at reads and writes beyond an
-array, at addresses that are not aligned, at a missing lane of a warp, at arithmetic that C++ leaves undefined; and says so on stderr.
+``python -m tests.cuda_emulator`` builds it and prints the environment variables that make tvmdml use it, as a shell reads them.
+Kernels that a GPU may run wrong do not run here: the emulator stops at barriers that not all threads come to, at reads and writes
+beyond an array, at addresses that are not aligned, at a missing lane of a warp, at arithmetic that C++ leaves undefined; and says
+so on stderr.
 
     TVMDML_EMULATED_DEVICES   how many devices there are (1)
     TVMDML_EMULATED_ARCH      their compute capability (90)
@@ -15,7 +16,9 @@ array, at addresses that are not aligned, at a missing lane of a warp, at arithm
     TVMDML_EMULATED_CXXFLAGS  more options for it, when it compiles kernels
     TVMDML_EMULATED_TOOLKIT   the folder of NVIDIA's headers; "none": do without (cuda_fp16.h is looked for in the usual places)
 
-A group that waits for another one has to be ordered behind it by more than its number, as on a GPU: by a ticket from an atomic counter.
+A group that waits for another one has to be ordered behind it by more than its number, as on a GPU: by a ticket from an atomic
+counter. What is not emulated: memory's order between groups is this computer's, so that a missing fence rarely shows; a float that
+is too large for an integer becomes what this computer makes of it; clocks, textures, dynamic shared memory.
 """
 
 from __future__ import annotations
@@ -74,8 +77,10 @@ def _toolkit() -> Path | None:
     asked = os.environ.get("TVMDML_EMULATED_TOOLKIT", "")
     if asked == "none":
         return None
-    candidates = [Path(asked)] if asked else [*_usual_places()]
-    return next((folder.resolve() for folder in candidates if (folder / "cuda_fp16.h").is_file() and (folder / "nv/target").exists()), None)
+    for folder in [Path(asked)] if asked else _usual_places():
+        if (folder / "cuda_fp16.h").is_file() and (folder / "nv/target").exists():
+            return folder.resolve()
+    return None
 
 
 def _usual_places() -> Iterator[Path]:

@@ -19,6 +19,7 @@ struct Services {
   unsigned long long (*warp)(Operation, unsigned mask, unsigned long long value, unsigned argument, int line);
   int (*barrier)(Operation, int value, int line);
   unsigned (*converged)(int line);
+  void (*fence)();  // a place to let others go on: loops that wait for another group come by
   void (*pause)();
   [[noreturn]] void (*fault)(int code, const char *what, int line);
 };
@@ -30,8 +31,8 @@ struct Here {
   void *worker;
 };
 
-// The stacks of a worker's fibers are slots of one region, whose size is its alignment, and which begins with what each fiber's thread
-// knows. So a kernel finds that from the address of its own frame: no thread-local storage, and nothing to pass from function to function.
+// The stacks of a worker's fibers are slots of one region, whose size is its alignment, and which begins with what each fiber's
+// thread knows. So a kernel finds that from the address of its own frame: no thread-local storage, and nothing to pass on.
 constexpr unsigned long stack_bits = 16, region_bits = 27, stack_bytes = 1ul << stack_bits, region_bytes = 1ul << region_bits;
 constexpr unsigned long first_stack = (region_bytes / stack_bytes * sizeof(Here) + stack_bytes - 1) / stack_bytes;
 

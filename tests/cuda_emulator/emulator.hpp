@@ -1,5 +1,5 @@
-// CUDA C++ for a C++ compiler: what a kernel's source finds declared, as nvcc would have it. Put before the source by `nvcc`, which adds a
-// TVMDML_ENTRY for every kernel behind it.
+// CUDA C++ for a C++ compiler: what a kernel's source finds declared, as nvcc would have it. Put before the source by `nvcc`, which
+// adds a TVMDML_ENTRY for every kernel behind it.
 #pragma once
 
 #include <cstdint>
@@ -113,8 +113,9 @@ struct Place {
 [[noreturn]] inline void fault(int code, const char *what, const Place *place) { here().services->fault(code, what, place->line); }
 }  // namespace tvmdml_emulator
 
-#define TVMDML_MISTAKE(name, code, what)                                                                                    \
-  extern "C" __attribute__((visibility("hidden"), noinline, used)) inline void __ubsan_handle_##name##_abort(const tvmdml_emulator::Place *place) { \
+#define TVMDML_MISTAKE(name, code, what)                                                                                \
+  extern "C" __attribute__((visibility("hidden"), noinline, used)) inline void __ubsan_handle_##name##_abort(               \
+      const tvmdml_emulator::Place *place) {                                                                                \
     tvmdml_emulator::fault(code, what, place);                                                                              \
   }
 TVMDML_MISTAKE(type_mismatch_v1, 716, "used an address that is not aligned as its type is,")
@@ -145,6 +146,12 @@ inline T value(unsigned long long bits) {
 inline unsigned long long warp(Operation operation, unsigned mask, unsigned long long value, unsigned argument, int line) {
   return here().services->warp(operation, mask, value, argument, line);
 }
+inline unsigned matching(Operation operation, unsigned mask, unsigned long long value, int line) {
+  return static_cast<unsigned>(warp(operation, mask, value, 0, line));
+}
+inline unsigned reduced(Operation operation, unsigned mask, unsigned value, int line) {
+  return static_cast<unsigned>(warp(operation, mask, value, 0, line));
+}
 }  // namespace tvmdml_emulator
 
 #define TVMDML_LINE int line = __builtin_LINE()
@@ -158,7 +165,9 @@ inline int __syncthreads_and(int value, TVMDML_LINE) {
 inline int __syncthreads_or(int value, TVMDML_LINE) {
   return tvmdml_emulator::here().services->barrier(tvmdml_emulator::Operation::barrier_or, value != 0, line);
 }
-inline void __syncwarp(unsigned mask = ~0u, TVMDML_LINE) { tvmdml_emulator::warp(tvmdml_emulator::Operation::sync, mask, 0, 0, line); }
+inline void __syncwarp(unsigned mask = ~0u, TVMDML_LINE) {
+  tvmdml_emulator::warp(tvmdml_emulator::Operation::sync, mask, 0, 0, line);
+}
 inline unsigned __activemask(TVMDML_LINE) { return tvmdml_emulator::here().services->converged(line); }
 inline unsigned __ballot_sync(unsigned mask, int value, TVMDML_LINE) {
   return static_cast<unsigned>(tvmdml_emulator::warp(tvmdml_emulator::Operation::ballot, mask, value != 0, 0, line));
@@ -177,13 +186,14 @@ inline int __all_sync(unsigned mask, int value, TVMDML_LINE) { return __ballot_s
   TVMDML_SHUFFLE(__shfl_up_sync, shuffle_up, unsigned, T)      \
   TVMDML_SHUFFLE(__shfl_down_sync, shuffle_down, unsigned, T)  \
   TVMDML_SHUFFLE(__shfl_xor_sync, shuffle_xor, int, T)         \
-  inline unsigned __match_any_sync(unsigned mask, T value, TVMDML_LINE) { \
-    return static_cast<unsigned>(tvmdml_emulator::warp(tvmdml_emulator::Operation::match_any, mask, tvmdml_emulator::bits(value), 0, line)); \
-  }                                                            \
-  inline unsigned __match_all_sync(unsigned mask, T value, int *all, TVMDML_LINE) { \
-    const auto found = static_cast<unsigned>(tvmdml_emulator::warp(tvmdml_emulator::Operation::match_all, mask, tvmdml_emulator::bits(value), 0, line)); \
-    *all = found != 0;                                         \
-    return found;                                              \
+  inline unsigned __match_any_sync(unsigned mask, T value, TVMDML_LINE) {                                                       \
+    return tvmdml_emulator::matching(tvmdml_emulator::Operation::match_any, mask, tvmdml_emulator::bits(value), line);          \
+  }                                                                                                                             \
+  inline unsigned __match_all_sync(unsigned mask, T value, int *all, TVMDML_LINE) {                                             \
+    const unsigned found =                                                                                                      \
+        tvmdml_emulator::matching(tvmdml_emulator::Operation::match_all, mask, tvmdml_emulator::bits(value), line);             \
+    *all = found != 0;                                                                                                          \
+    return found;                                                                                                               \
   }
 TVMDML_OF_TYPE(int)
 TVMDML_OF_TYPE(unsigned)
@@ -195,9 +205,10 @@ TVMDML_OF_TYPE(float)
 TVMDML_OF_TYPE(double)
 #undef TVMDML_OF_TYPE
 
-#define TVMDML_REDUCE(name, operation, T)                          \
-  inline T name(unsigned mask, T value, TVMDML_LINE) {             \
-    return static_cast<T>(tvmdml_emulator::warp(tvmdml_emulator::Operation::operation, mask, static_cast<unsigned>(value), 0, line)); \
+#define TVMDML_REDUCE(name, operation, T)                                                                                   \
+  inline T name(unsigned mask, T value, TVMDML_LINE) {                                                                      \
+    const auto bits = static_cast<unsigned>(value);                                                                         \
+    return static_cast<T>(tvmdml_emulator::reduced(tvmdml_emulator::Operation::operation, mask, bits, line));               \
   }
 TVMDML_REDUCE(__reduce_add_sync, add, unsigned)
 TVMDML_REDUCE(__reduce_add_sync, add, int)
@@ -210,7 +221,10 @@ TVMDML_REDUCE(__reduce_or_sync, any_bits, unsigned)
 TVMDML_REDUCE(__reduce_xor_sync, odd_bits, unsigned)
 #undef TVMDML_REDUCE
 
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  tvmdml_emulator::here().services->fence();
+}
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __nanosleep(unsigned) { tvmdml_emulator::here().services->pause(); }
@@ -274,9 +288,7 @@ inline unsigned short atomicCAS(unsigned short *at, unsigned short expected, uns
 #include "half_more.hpp"
 #endif
 
-// The source is told that this is CUDA. NVIDIA's own headers, above, were not.
-#define __CUDACC__
-#define __NVCC__
+// The source is told whose CUDA this is. That nvcc compiles it is not said: NVIDIA's headers would take it for a device's.
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
 #define __CUDACC_VER_BUILD__ 88

@@ -8,13 +8,15 @@
 
 #include "abi.hpp"
 
-#ifndef __x86_64__
+#if defined(__x86_64__) && !defined(TVMDML_EMULATOR_UCONTEXT)
+#define TVMDML_EMULATOR_SWITCH 1
+#else
 #include <ucontext.h>
 #endif
 
 namespace tvmdml_emulator {
 
-#ifdef __x86_64__
+#ifdef TVMDML_EMULATOR_SWITCH
 // Saves what a call preserves, keeps the stack pointer in *from, and goes on where `to` was kept.
 extern "C" void tvmdml_emulator_switch(void **from, void *to);
 __asm__(
@@ -62,7 +64,7 @@ class Fiber {
   // Where a call may put its frame, aligned as at a function's entry.
   uintptr_t top() const { return reinterpret_cast<uintptr_t>(stack_) + top_ - 8; }
 
-#ifdef __x86_64__
+#ifdef TVMDML_EMULATOR_SWITCH
   void restart() {  // forgets what ran on it
     auto **top = reinterpret_cast<void **>(this->top());
     *top = nullptr;

@@ -1,6 +1,6 @@
-// Runs the groups of a launch. Each group is run by one OS thread, each thread of the group by a fiber. A fiber runs until its thread
-// waits for others (a barrier, a warp's operation), and runs thread after thread when none waits. A few groups run at once, on as many OS
-// threads, so that kernels whose groups wait for one another do wait, and atomics are put to the test.
+// Runs the groups of a launch. Each group is run by one OS thread, each thread of the group by a fiber. A fiber runs until its
+// thread waits for others (a barrier, a warp's operation), and runs thread after thread when none waits. A few groups run at once,
+// on as many OS threads, so that kernels whose groups wait for one another do wait, and atomics are put to the test.
 //
 // TVMDML_EMULATED_WORKERS  how many groups run at once (2)
 // TVMDML_EMULATED_ORDER    a seed: groups and threads run in an order made from it, not by their numbers
@@ -49,9 +49,10 @@ constexpr unsigned warp_size = 32, most_threads = 1024;
 constexpr unsigned long long undefined = 0xdeadbeefdeadbeef;  // what a shuffle reads from a lane that takes no part
 
 const char *const operation_names[] = {
-    "__syncwarp",        "__ballot_sync",     "__shfl_sync",       "__shfl_up_sync",    "__shfl_down_sync",  "__shfl_xor_sync",     "__match_any_sync",
-    "__match_all_sync",  "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",   "__reduce_and_sync",
-    "__reduce_or_sync",  "__reduce_xor_sync", "__syncthreads",     "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
+    "__syncwarp",        "__ballot_sync",     "__shfl_sync",         "__shfl_up_sync",    "__shfl_down_sync",
+    "__shfl_xor_sync",   "__match_any_sync",  "__match_all_sync",    "__reduce_add_sync", "__reduce_min_sync",
+    "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",   "__reduce_and_sync", "__reduce_or_sync",
+    "__reduce_xor_sync", "__syncthreads",     "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
 };
 
 struct Random {
@@ -158,7 +159,8 @@ class Worker {
     const unsigned lane = running_ % warp_size;
     thread = {Thread::in_warp, operation, line, mask, argument, value, 0, fiber_};
     if (!(mask >> lane & 1)) give_up(launch_failed, "does not name itself in its mask");
-    if (const unsigned width = argument >> 8; width > warp_size || (width & (width - 1))) give_up(launch_failed, "names a width that is no power of two");
+    const unsigned width = argument >> 8;
+    if (width > warp_size || (width & (width - 1))) give_up(launch_failed, "names a width that is no power of two");
     warps_[running_ / warp_size].waiting |= 1u << lane;
     if (complete(running_)) {
       ready_.pop_back();  // this one goes on at once
@@ -196,6 +198,10 @@ class Worker {
     wait();
     in_kernel = true;
     return static_cast<unsigned>(thread.result);
+  }
+
+  void fence() {
+    if (++fences_ % 64 == 0) pause();
   }
 
   void pause() {
@@ -254,7 +260,7 @@ class Worker {
   size_t ready_from_ = 0;
   Random random_{0};
   Dim group_{};
-  unsigned ticks_ = 0;
+  unsigned ticks_ = 0, fences_ = 0;
   int signal_ = 0, signal_code_ = 0;
   void *signal_address_ = nullptr;
 
@@ -302,7 +308,9 @@ class Worker {
     threads_[thread].state = Thread::ready;
     ready_.push_back(static_cast<uint16_t>(thread));
   }
-  void remove_from_ready(unsigned thread) { ready_.erase(std::find(ready_.begin() + static_cast<long>(ready_from_), ready_.end(), thread)); }
+  void remove_from_ready(unsigned thread) {
+    ready_.erase(std::find(ready_.begin() + static_cast<long>(ready_from_), ready_.end(), thread));
+  }
 
   bool open_barrier() {
     if (!at_barrier_ || at_barrier_ != alive_) return false;
@@ -322,8 +330,8 @@ class Worker {
     return true;
   }
 
-  // Whether every lane that the thread waits for has come, to the same operation. If so they all have their results and may go on, the
-  // thread itself last.
+  // Whether every lane that the thread waits for has come, to the same operation. If so they all have their results and may go on,
+  // the thread itself last.
   bool complete(unsigned index) {
     Warp &warp = warps_[index / warp_size];
     const Thread &thread = threads_[index];
@@ -352,13 +360,15 @@ class Worker {
     const unsigned width = self.argument >> 8, argument = self.argument & 31, segment = width ? lane & ~(width - 1) : 0;
     const auto of = [&](unsigned source) { return mask >> source & 1 ? lanes[source].value : undefined; };
     const auto fold = [&](auto start, auto combine) {
-      for (unsigned left = mask; left; left &= left - 1) start = combine(start, static_cast<decltype(start)>(lanes[__builtin_ctz(left)].value));
+      for (unsigned left = mask; left; left &= left - 1)
+        start = combine(start, static_cast<decltype(start)>(lanes[__builtin_ctz(left)].value));
       return static_cast<unsigned long long>(start);
     };
     switch (self.operation) {
       case Operation::ballot: {
         unsigned votes = 0;
-        for (unsigned left = mask; left; left &= left - 1) votes |= lanes[__builtin_ctz(left)].value ? left & -left : 0;
+        for (unsigned left = mask; left; left &= left - 1)
+          if (lanes[__builtin_ctz(left)].value) votes |= left & -left;
         return votes;
       }
       case Operation::shuffle: return of(segment | (argument & (width - 1)));
@@ -368,7 +378,8 @@ class Worker {
       case Operation::match_any:
       case Operation::match_all: {
         unsigned same = 0;
-        for (unsigned left = mask; left; left &= left - 1) same |= lanes[__builtin_ctz(left)].value == self.value ? left & -left : 0;
+        for (unsigned left = mask; left; left &= left - 1)
+          if (lanes[__builtin_ctz(left)].value == self.value) same |= left & -left;
         return self.operation == Operation::match_any || same == mask ? same : 0;
       }
       case Operation::add: return fold(0u, [](unsigned a, unsigned b) { return a + b; });
@@ -474,7 +485,10 @@ void Worker::schedule() {
   while (alive_) {
     if (launch_->error.load(std::memory_order_relaxed) || (++ticks_ % 4096 == 0 && late())) break;
     if (ready_from_ < ready_.size()) {
-      if (launch_->shuffled) std::swap(ready_[ready_from_], ready_[ready_from_ + random_.below(static_cast<unsigned>(ready_.size() - ready_from_))]);
+      if (launch_->shuffled) {
+        const auto choice = static_cast<unsigned>(ready_.size() - ready_from_);
+        std::swap(ready_[ready_from_], ready_[ready_from_ + random_.below(choice)]);
+      }
       running_ = ready_[ready_from_++];
       if (ready_from_ + 8 < ready_.size()) {  // the stacks are more than the caches hold
         __builtin_prefetch(threads_[ready_[ready_from_ + 8]].fiber);
@@ -497,6 +511,7 @@ void Worker::schedule() {
           [](Operation o, unsigned m, unsigned long long v, unsigned a, int l) { return Worker::here().warp(o, m, v, a, l); },
           [](Operation o, int v, int l) { return Worker::here().barrier(o, v, l); },
           [](int l) { return Worker::here().converged(l); },
+          [] { Worker::here().fence(); },
           [] { Worker::here().pause(); },
           [](int code, const char *what, int l) { Worker::here().give_up(code, what + (" at line " + std::to_string(l))); },
       };

@@ -10,7 +10,7 @@ namespace tvmdml_emulator {
 
 // The errors of CUDA's that a kernel can end with.
 enum KernelError : int {
-  none = 0, illegal_address = 700, timeout = 702, stack_error = 714, illegal_instruction = 715, misaligned_address = 716, launch_failed = 719,
+  none = 0, illegal_address = 700, timeout = 702, stack_error = 714, illegal_instruction = 715, launch_failed = 719,
 };
 
 struct Grid {

@@ -23,7 +23,8 @@ TVMDML_HALF1(htrunc, truncf)
 
 #define TVMDML_SHUFFLE_HALF(name, Argument) \
   inline __half name(unsigned mask, __half value, Argument argument, int width = 32, TVMDML_LINE) { \
-    return __ushort_as_half(static_cast<unsigned short>(name(mask, static_cast<unsigned>(__half_as_ushort(value)), argument, width, line))); \
+    const unsigned bits = name(mask, static_cast<unsigned>(__half_as_ushort(value)), argument, width, line); \
+    return __ushort_as_half(static_cast<unsigned short>(bits)); \
   }
 TVMDML_SHUFFLE_HALF(__shfl_sync, int)
 TVMDML_SHUFFLE_HALF(__shfl_up_sync, unsigned)

@@ -52,6 +52,9 @@ Driver &driver() {
   return one;
 }
 
+Context &context_of(int device) { return driver().contexts[static_cast<size_t>(device)]; }
+Pool &pool_of(int device) { return driver().pools[static_cast<size_t>(device)]; }
+
 std::vector<Context *> &stack() {  // the thread's contexts
   static thread_local std::vector<Context *> contexts;
   return contexts;
@@ -93,7 +96,9 @@ CUresult in_context(F body) {
   }
 }
 
-void require_device(CUdevice device) { require(device >= 0 && device < static_cast<int>(driver().contexts.size()), CUDA_ERROR_INVALID_DEVICE); }
+void require_device(CUdevice device) {
+  require(device >= 0 && device < static_cast<int>(driver().contexts.size()), CUDA_ERROR_INVALID_DEVICE);
+}
 
 template <class T>
 void require_pointer(T *pointer) {
@@ -175,7 +180,8 @@ void allocate_in_turn(Context &context, CUdeviceptr *address, size_t bytes, Pool
   require(*address != 0, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-void launch_kernel(Context &context, Function *function, Dim groups, Dim threads, unsigned dynamic_bytes, Stream *handle, void **each, void **extra) {
+void launch_kernel(Context &context, Function *function, Dim groups, Dim threads, unsigned dynamic_bytes, Stream *handle,
+                   void **each, void **extra) {
   require_pointer(function);
   require(driver().modules.count(function->module) != 0 && function->module->context == &context, CUDA_ERROR_INVALID_HANDLE);
   Stream &stream = find(context, handle);
@@ -251,7 +257,7 @@ API cuInit(unsigned flags) {
   if (devices < 1) return CUDA_ERROR_NO_DEVICE;
   driver().contexts = std::vector<Context>(static_cast<size_t>(devices));
   driver().pools = std::vector<Pool>(static_cast<size_t>(devices));
-  for (size_t k = 0; k < driver().contexts.size(); k++) driver().contexts[k].device = driver().pools[k].device = static_cast<int>(k);
+  for (int k = 0; k < devices; k++) context_of(k).device = pool_of(k).device = k;
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
   atexit([] { ended = true; });
   started = true;
@@ -329,7 +335,7 @@ API cuDevicePrimaryCtxRetain(Context **context, CUdevice device) {
   return quick([&] {
     require_pointer(context);
     require_device(device);
-    Context &found = driver().contexts[static_cast<size_t>(device)];
+    Context &found = context_of(device);
     if (!found.retained++) {
       found.legacy = std::make_shared<Stream>(&found, true, true);
       found.fault = CUDA_SUCCESS;
@@ -344,14 +350,15 @@ API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   const std::lock_guard<std::recursive_mutex> hold(driver().lock);
   return quick([&] {
     require_device(device);
-    Context &found = driver().contexts[static_cast<size_t>(device)];
+    Context &found = context_of(device);
     require(found.retained > 0, CUDA_ERROR_INVALID_CONTEXT);
     if (--found.retained) return;
-    finish(found);
+    end(found);
     found.alive = false;
-    found.streams.clear();
-    found.per_thread.clear();
     memory().release_all(device);
+    Pool &pool = pool_of(device);
+    memory().trim(pool, 0);
+    pool = {device};
   });
 }
 
@@ -427,8 +434,8 @@ API cuStreamSynchronize(Stream *handle) {
       fail(stream.capture ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
     refuse_in_capture();
-    if (stream.legacy) finish(context);
-    else reach(stream.end());
+    if (stream.legacy) submit(stream, [] { return 0; });  // it waits for the blocking ones
+    reach(stream.end());
     settle(context);
   });
 }
@@ -590,7 +597,7 @@ API cuMemFree_v2(CUdeviceptr address) {
 }
 
 API cuMemAllocAsync(CUdeviceptr *address, size_t bytes, Stream *stream) {
-  return in_context([&](Context &context) { allocate_in_turn(context, address, bytes, driver().pools[static_cast<size_t>(context.device)], stream); });
+  return in_context([&](Context &context) { allocate_in_turn(context, address, bytes, pool_of(context.device), stream); });
 }
 
 API cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, Pool *pool, Stream *stream) {
@@ -622,7 +629,7 @@ API cuDeviceGetDefaultMemPool(Pool **pool, CUdevice device) {
   return quick([&] {
     require_pointer(pool);
     require_device(device);
-    *pool = &driver().pools[static_cast<size_t>(device)];
+    *pool = &pool_of(device);
   });
 }
 
@@ -687,7 +694,7 @@ API cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address) {
     const Allocation *const at = memory().find(address);
     require(at && at->holds(address, 1), CUDA_ERROR_INVALID_VALUE);
     switch (attribute) {
-      case 1: *static_cast<Context **>(value) = at->pool ? nullptr : &driver().contexts[static_cast<size_t>(at->device)]; break;  // CONTEXT
+      case 1: *static_cast<Context **>(value) = at->pool ? nullptr : &context_of(at->device); break;  // CONTEXT
       case 2: *static_cast<unsigned *>(value) = 2; break;               // MEMORY_TYPE: the device's
       case 3: *static_cast<CUdeviceptr *>(value) = address; break;      // DEVICE_POINTER
       case 8: *static_cast<unsigned *>(value) = 0; break;               // IS_MANAGED
@@ -775,16 +782,18 @@ API cuFuncGetAttribute(int *value, int number, Function *function) {
   });
 }
 
-API cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned dynamic_bytes,
-                   Stream *stream, void **each, void **extra) {
-  return in_context([&](Context &context) { launch_kernel(context, function, {gx, gy, gz}, {bx, by, bz}, dynamic_bytes, stream, each, extra); });
+API cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned dynamic_bytes, Stream *stream, void **each, void **extra) {
+  return in_context([&](Context &context) {
+    launch_kernel(context, function, {gx, gy, gz}, {bx, by, bz}, dynamic_bytes, stream, each, extra);
+  });
 }
 
 API cuLaunchKernelEx(const CUlaunchConfig *c, Function *function, void **each, void **extra) {
   return in_context([&](Context &context) {
     require(c && !c->numAttrs, CUDA_ERROR_INVALID_VALUE);
-    launch_kernel(context, function, {c->gridDimX, c->gridDimY, c->gridDimZ}, {c->blockDimX, c->blockDimY, c->blockDimZ}, c->sharedMemBytes, c->hStream,
-                  each, extra);
+    const Dim groups = {c->gridDimX, c->gridDimY, c->gridDimZ}, threads = {c->blockDimX, c->blockDimY, c->blockDimZ};
+    launch_kernel(context, function, groups, threads, c->sharedMemBytes, c->hStream, each, extra);
   });
 }
 

@@ -1,5 +1,5 @@
-// The pretended devices' memory: the process's own. An allocation ends where a page without access begins (or at the multiple of 256 bytes
-// before it, as CUDA's do), the bytes left over hold a pattern, and new memory holds junk.
+// The pretended devices' memory: the process's own. An allocation begins at a multiple of 256 bytes, as CUDA's do, and ends where
+// a page without access begins; the few bytes left over hold a pattern, and new memory holds junk.
 //
 // TVMDML_EMULATED_MEMORY  bytes a device has: a number, with K, M or G behind it (4G)
 #include "memory.hpp"
@@ -97,7 +97,8 @@ const Allocation *Memory::find(uintptr_t address) const {
 }
 
 std::string Allocation::damage() const {
-  const auto *const first = reinterpret_cast<const unsigned char *>(map) + page, *const start = reinterpret_cast<const unsigned char *>(address);
+  const auto *const first = reinterpret_cast<const unsigned char *>(map) + page;
+  const auto *const start = reinterpret_cast<const unsigned char *>(address);
   const auto *const from = std::max(first, start - alignment), *const end = start + round_up(bytes, alignment);
   const auto say = [&](const unsigned char *byte) {
     char text[128];

@@ -7,6 +7,7 @@
 #include <link.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,13 +33,15 @@ using Segment = ElfW(Phdr);
 
 void say(const std::string &text) { fprintf(stderr, "tvmdml's CUDA emulator: %s\n", text.c_str()); }
 
-// A file that was never there, under a name that no other had: dlopen takes equal names for the same library.
+// A file that was never there, under a name that no other had, as dlopen takes equal names for the same library: the file's number
+// is spelt in the name, in ways to write a slash.
 void *load(const char *image, size_t bytes) {
-  static unsigned loads = 0;
   const int file = memfd_create("kernel", MFD_CLOEXEC);
   require(file >= 0 && write(file, image, bytes) == static_cast<ssize_t>(bytes), CUDA_ERROR_OUT_OF_MEMORY);
+  struct stat about = {};
+  fstat(file, &about);
   std::string path = "/proc/self/fd/";
-  for (unsigned left = loads++; left; left >>= 1) path += left & 1 ? "./" : "/";
+  for (auto left = about.st_ino; left; left >>= 1) path += left & 1 ? "./" : "/";
   void *const library = dlopen((path + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
   close(file);
   if (!library) say(dlerror());
@@ -64,7 +67,8 @@ std::string compile(const char *ptx) {
   const char *const arguments[] = {compiler.c_str(), "-cubin", arch.c_str(), "-o", to.c_str(), from.c_str(), nullptr};
   pid_t child = 0;
   int status = -1;
-  if (posix_spawnp(&child, compiler.c_str(), nullptr, nullptr, const_cast<char **>(arguments), environ) == 0) waitpid(child, &status, 0);
+  if (posix_spawnp(&child, compiler.c_str(), nullptr, nullptr, const_cast<char **>(arguments), environ) == 0)
+    waitpid(child, &status, 0);
   std::ifstream made(to, std::ios::binary);
   std::string image{std::istreambuf_iterator<char>(made), {}};
   unlink(from.c_str()), unlink(to.c_str()), rmdir(folder);
@@ -83,7 +87,7 @@ Module::Module(Context *owner, const char *image) : context(owner) {
   Header header;
   memcpy(&header, image, sizeof header);
   require(header.e_type == ET_DYN, CUDA_ERROR_INVALID_IMAGE);
-  const std::string bytes(image, header.e_shoff + size_t{header.e_shnum} * header.e_shentsize);  // a linker puts the sections' table last
+  const std::string bytes(image, header.e_shoff + size_t{header.e_shnum} * header.e_shentsize);  // the sections' table is its last
   library = load(bytes.data(), bytes.size());
   const auto *const made_for = static_cast<const int *>(dlsym(library, "tvmdml_arch"));
   if (!made_for || *made_for / 10 != device_arch() / 10 || *made_for > device_arch()) {
@@ -151,11 +155,10 @@ Run launch(const Function &function, Dim groups, Dim threads, std::string parame
       }
       return true;
     };
-    const bool valid = pointers([&](const Allocation *at) { return at && at->device == device ? "" : "it points to no memory of the device"; });
-    if (!valid) return int{illegal_address};
+    const auto whose = [&](const Allocation *at) { return at && at->device == device ? "" : "it is no memory of the device's"; };
+    if (!pointers(whose)) return int{illegal_address};
     if (const int code = run(grid)) return code;
-    const bool whole = pointers([&](const Allocation *at) { return at ? at->damage() : ""; });
-    return whole ? int{none} : int{illegal_address};
+    return pointers([&](const Allocation *at) { return at ? at->damage() : ""; }) ? int{none} : int{illegal_address};
   };
 }
 

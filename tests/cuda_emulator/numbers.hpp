@@ -6,13 +6,13 @@
   inline float name(float a) { return name##f(a); }
 #define TVMDML_C2(name) extern "C" double name(double, double) noexcept; extern "C" float name##f(float, float) noexcept; \
   inline float name(float a, float b) { return name##f(a, b); }
-TVMDML_C1(acos) TVMDML_C1(acosh) TVMDML_C1(asin) TVMDML_C1(asinh) TVMDML_C1(atan) TVMDML_C1(atanh) TVMDML_C1(cbrt) TVMDML_C1(ceil)
-TVMDML_C1(cos) TVMDML_C1(cosh) TVMDML_C1(erf) TVMDML_C1(erfc) TVMDML_C1(exp) TVMDML_C1(exp2) TVMDML_C1(expm1) TVMDML_C1(fabs)
-TVMDML_C1(floor) TVMDML_C1(lgamma) TVMDML_C1(log) TVMDML_C1(log10) TVMDML_C1(log1p) TVMDML_C1(log2) TVMDML_C1(logb) TVMDML_C1(nearbyint)
-TVMDML_C1(rint) TVMDML_C1(round) TVMDML_C1(sin) TVMDML_C1(sinh) TVMDML_C1(sqrt) TVMDML_C1(tan) TVMDML_C1(tanh) TVMDML_C1(tgamma)
-TVMDML_C1(trunc) TVMDML_C1(exp10)
-TVMDML_C2(atan2) TVMDML_C2(copysign) TVMDML_C2(fdim) TVMDML_C2(fmax) TVMDML_C2(fmin) TVMDML_C2(fmod) TVMDML_C2(hypot) TVMDML_C2(nextafter)
-TVMDML_C2(pow) TVMDML_C2(remainder)
+TVMDML_C1(acos) TVMDML_C1(acosh) TVMDML_C1(asin) TVMDML_C1(asinh) TVMDML_C1(atan) TVMDML_C1(atanh) TVMDML_C1(cbrt)
+TVMDML_C1(ceil) TVMDML_C1(cos) TVMDML_C1(cosh) TVMDML_C1(erf) TVMDML_C1(erfc) TVMDML_C1(exp) TVMDML_C1(exp10)
+TVMDML_C1(exp2) TVMDML_C1(expm1) TVMDML_C1(fabs) TVMDML_C1(floor) TVMDML_C1(lgamma) TVMDML_C1(log) TVMDML_C1(log10)
+TVMDML_C1(log1p) TVMDML_C1(log2) TVMDML_C1(logb) TVMDML_C1(nearbyint) TVMDML_C1(rint) TVMDML_C1(round) TVMDML_C1(sin)
+TVMDML_C1(sinh) TVMDML_C1(sqrt) TVMDML_C1(tan) TVMDML_C1(tanh) TVMDML_C1(tgamma) TVMDML_C1(trunc)
+TVMDML_C2(atan2) TVMDML_C2(copysign) TVMDML_C2(fdim) TVMDML_C2(fmax) TVMDML_C2(fmin) TVMDML_C2(fmod) TVMDML_C2(hypot)
+TVMDML_C2(nextafter) TVMDML_C2(pow) TVMDML_C2(remainder)
 #undef TVMDML_C1
 #undef TVMDML_C2
 extern "C" double fma(double, double, double) noexcept;
@@ -116,7 +116,7 @@ TVMDML_AS(__longlong_as_double, long long, double)
 TVMDML_AS(__double_as_longlong, double, long long)
 #undef TVMDML_AS
 inline int __double2hiint(double a) { return static_cast<int>(static_cast<unsigned long long>(__double_as_longlong(a)) >> 32); }
-inline int __double2loint(double a) { return static_cast<int>(static_cast<unsigned long long>(__double_as_longlong(a)) & 0xffffffff); }
+inline int __double2loint(double a) { return static_cast<int>(static_cast<unsigned>(__double_as_longlong(a))); }
 
 template <class T>
 inline T __ldg(const T *at) {
@@ -179,6 +179,7 @@ inline float __double2float_rn(double a) { return static_cast<float>(a); }
 TVMDML_ROUNDED(f, float, f)
 TVMDML_ROUNDED(d, double, )
 #undef TVMDML_ROUNDED
+inline float __fmaf_ieee_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 inline float __frcp_rn(float a) { return 1 / a; }

@@ -1,5 +1,5 @@
-// Contexts, streams, events and graphs: when what was asked for is done. A stream does its work at once, or, with TVMDML_EMULATED_LAZY=1,
-// when something waits for it, and then only what was waited for: so that a wait which is missing shows.
+// Contexts, streams, events and graphs: when what was asked for is done. A stream does its work at once; with
+// TVMDML_EMULATED_LAZY=1, when something waits for it, and then only what was waited for, so that a wait which is missing shows.
 #include "streams.hpp"
 
 #include <algorithm>
@@ -98,6 +98,13 @@ void refuse_in_capture() {
     capture->invalid = refused = true;
   }
   if (refused) fail(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+void end(Context &context) {
+  finish(context);
+  for (const auto &stream : context.others()) captures.erase(stream->capture);
+  context.streams.clear();
+  context.per_thread.clear();
 }
 
 void begin_capture(Stream &stream, int mode) {

@@ -96,6 +96,9 @@ void finish(Context &context);
 // Whether it is reached; does one piece of work towards it where it is not.
 bool poll(const Point &point);
 
+// Ends a context's streams and what they do.
+void end(Context &context);
+
 void begin_capture(Stream &stream, int mode);
 std::vector<Run> end_capture(Stream &stream);
 // What is done when a call comes that no capture allows in the mode the thread is in.

@@ -16,7 +16,11 @@ struct __half {
   inline __half(unsigned long long a);
   inline operator float() const;
 };
+struct alignas(4) __half2 {
+  __half x, y;
+};
 using half = __half;
+using half2 = __half2;
 
 namespace tvmdml_emulator {
 
@@ -33,7 +37,7 @@ inline unsigned short half_bits(double a) {
   const unsigned long long half_way = 1ull << (drop - 1), rest = whole & ((half_way << 1) - 1);
   unsigned long long kept = whole >> drop;
   kept += rest > half_way || (rest == half_way && (kept & 1));
-  if (exponent >= -14) kept += static_cast<unsigned long long>(exponent + 14) << 10;  // the leading one is the exponent's lowest bit
+  if (exponent >= -14) kept += static_cast<unsigned long long>(exponent + 14) << 10;  // the leading one is of the exponent
   return static_cast<unsigned short>(sign | kept);
 }
 

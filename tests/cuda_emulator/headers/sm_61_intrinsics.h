@@ -1,0 +1,1 @@
+// What it declares, the sources that include it define.
