@@ -4,13 +4,13 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <link.h>
 #include <spawn.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -33,18 +33,21 @@ using Segment = ElfW(Phdr);
 
 void say(const std::string &text) { fprintf(stderr, "tvmdml's CUDA emulator: %s\n", text.c_str()); }
 
-// A file that was never there, under a name that no other had, as dlopen takes equal names for the same library: the file's number
-// is spelt in the name, in ways to write a slash.
+// By a file of a name that no other had, as dlopen takes equal names for the same library; it is gone when it is loaded. (One that never
+// had a name would be known as a number of a descriptor, and whoever looks for symbols there would find another file.)
 void *load(const char *image, size_t bytes) {
-  const int file = memfd_create("kernel", MFD_CLOEXEC);
-  require(file >= 0 && write(file, image, bytes) == static_cast<ssize_t>(bytes), CUDA_ERROR_OUT_OF_MEMORY);
-  struct stat about = {};
-  fstat(file, &about);
-  std::string path = "/proc/self/fd/";
-  for (auto left = about.st_ino; left; left >>= 1) path += left & 1 ? "./" : "/";
-  void *const library = dlopen((path + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  static std::atomic<unsigned> count{0};
+  const char *const folder = getenv("TMPDIR");
+  const std::string place = std::string(folder && *folder ? folder : "/tmp") + "/tvmdml-emulated-" + std::to_string(getpid());
+  const std::string path = place + "-" + std::to_string(count++) + ".so";
+  const int file = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  require(file >= 0, CUDA_ERROR_OUT_OF_MEMORY);
+  const bool whole = write(file, image, bytes) == static_cast<ssize_t>(bytes);
   close(file);
-  if (!library) say(dlerror());
+  void *const library = whole ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (whole && !library) say(dlerror());
+  unlink(path.c_str());
+  require(whole, CUDA_ERROR_OUT_OF_MEMORY);
   require(library != nullptr, CUDA_ERROR_INVALID_IMAGE);
   return library;
 }

@@ -41,7 +41,7 @@ class Buffers:
 
     def __init__(self, text: Text, refuse: Callable[[str], NoReturn], of_data: set[int]) -> None:
         self.parameters: list[Memory] = []
-        self.shared_bytes = 0
+        self.shared_bytes = self.thread_bytes = 0
         self.of_data = of_data
         self.trusted: set[int] = set()
         """What was read as if no data had ever been written to it."""
@@ -80,6 +80,7 @@ class Buffers:
         elif count == 1:
             self._text.declare(stored(dtype), name)
         else:
+            self.thread_bytes += count * SIZES[dtype]
             self._text.line(f"{stored(dtype)} {name}[{count}];", defines=name)
         memory = Memory(key, name, dtype, "shared" if place else "thread")
         self._arrays[key] = Array(name, dtype, memory, is_variable=not place and count == 1)

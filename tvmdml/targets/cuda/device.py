@@ -97,7 +97,7 @@ class Device:
             waits = self._reads_host or self._is_pinned(address)
             try:
                 code = self.cuda.cuMemcpyHtoDAsync_v2(memory.address + offset, address, source.size, stream)
-                self.context.check(code, f"uploading {source.size} bytes")
+                self.context.check(code, "uploading")
             finally:
                 if waits:
                     self._synchronize(stream)
@@ -123,7 +123,7 @@ class Device:
             # host's memory itself, only waiting says so. An interrupt that comes in between must not leave the copy to run on.
             try:
                 code = self.cuda.cuMemcpyDtoHAsync_v2(_address(target), memory.address + offset, target.size, stream)
-                self.context.check(code, f"downloading {target.size} bytes")
+                self.context.check(code, "downloading")
             finally:
                 self._synchronize(stream)
             self._used(memory, stream)
@@ -230,7 +230,7 @@ class Device:
 
     def leave(self, stream: int) -> None:
         """Use a stream no more, which may be destroyed from now on: ``using_stream`` ended."""
-        if not self.context.fault:
+        if self.streams.visited(stream) and not self.context.fault:
             with self.context.entered():
                 self._pool.collect()
                 self.streams.left(stream)
@@ -241,7 +241,7 @@ class Device:
             self.streams.follow(memory.stream(), stream)
 
     def _copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        self.context.check(self.cuda.cuMemcpyDtoDAsync_v2(target, source, nbytes, stream), f"copying {nbytes} bytes")
+        self.context.check(self.cuda.cuMemcpyDtoDAsync_v2(target, source, nbytes, stream), "copying on the device")
 
     def _synchronize(self, stream: int) -> None:
         self.context.check(self.cuda.cuStreamSynchronize(stream), "waiting for a stream")

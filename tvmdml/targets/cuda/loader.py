@@ -82,11 +82,10 @@ def cuda() -> Any:
     with _lock:
         if _loaded is None:
             found = _load()
-            _started = True
             code = found.cuInit(0)
             if code:
                 raise _not_started(found, code)
-            _loaded = found
+            _loaded, _started = found, True
         return _loaded
 
 

@@ -88,16 +88,18 @@ class Pool:
         """
         if self._dropped:
             self.collect()
-        self._streams.refuse_capture(stream, f"allocating {nbytes} bytes")
+        self._streams.refuse_capture(stream, "allocating memory")
         address = ctypes.c_uint64()
         code = self._ask(address, nbytes, stream)
-        if code == c.CUDA_ERROR_OUT_OF_MEMORY and nbytes <= self.use().capacity:
-            gc.collect()  # arrays may be part of cycles
-            self.trim()
-            code = self._ask(address, nbytes, stream)
-        if code == c.CUDA_ERROR_OUT_OF_MEMORY:
-            raise self._exhausted(nbytes)
-        self._context.check(code, f"allocating {nbytes} bytes")
+        if code:
+            possible = nbytes <= self.use().capacity
+            if code == c.CUDA_ERROR_OUT_OF_MEMORY and possible:
+                gc.collect()  # arrays may be part of cycles
+                self.trim()
+                code = self._ask(address, nbytes, stream)
+            if code == c.CUDA_ERROR_OUT_OF_MEMORY or not possible:
+                raise self._exhausted(nbytes)
+            self._context.check(code, "allocating memory")
         memory = Memory(device, address.value, nbytes, stream)
         memory.loan = loan = Loan(memory, self._dropped.append)
         loan.address, loan.nbytes, loan.stream, loan.after = address.value, nbytes, stream, None

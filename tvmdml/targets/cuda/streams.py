@@ -30,7 +30,7 @@ current: ContextVar[int] = ContextVar("tvmdml_cuda_stream", default=0)
 leavers: list[Callable[[int], None]] = []
 """What is called with a stream that nobody uses through ``using_stream`` any more."""
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _inside: dict[int, int] = {}
 """How often each stream is being used through ``using_stream``."""
 
@@ -62,13 +62,13 @@ class _Using:
             self._leave()
 
     def _leave(self) -> None:
-        with _lock:
+        with _lock:  # to the end: nobody begins to use it while it is being left
             _inside[self._stream] -= 1
             if _inside[self._stream]:
                 return
             del _inside[self._stream]
-        for leave in leavers:
-            leave(self._stream)
+            for leave in leavers:
+                leave(self._stream)
 
 
 def using_stream(handle: int) -> AbstractContextManager[None]:
@@ -163,7 +163,7 @@ class Streams:
 
     def note(self, loan: Loan) -> None:
         """Remember what was used on a stream that may be gone when ``using_stream`` ends."""
-        if loan.stream in _inside:
+        if loan.stream and loan.stream == current.get():
             self._visiting.setdefault(loan.stream, {})[loan] = None
 
     def forget(self, loan: Loan) -> None:
@@ -171,6 +171,13 @@ class Streams:
         visiting = self._visiting.get(loan.stream)
         if visiting is not None:
             visiting.pop(loan, None)
+
+    def visited(self, stream: int) -> bool:
+        """Whether something was last used on a stream that is being left."""
+        if self._visiting.get(stream):
+            return True
+        self._visiting.pop(stream, None)
+        return False
 
     def left(self, stream: int) -> None:
         """Remember an event for what was last used on a stream: it may be gone from now on. The context is current."""
@@ -234,7 +241,7 @@ class Streams:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
