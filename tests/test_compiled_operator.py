@@ -154,12 +154,12 @@ WRONG: dict[str, tuple[Callable[[], Any], str, str]] = {
     "a list": (
         lambda: [[0.0] * 3] * 2,
         "list",
-        "a NumPy array, a PyTorch tensor, or any array on the CPU that speaks DLPack",
+        "a NumPy array, a PyTorch tensor, or any array that speaks DLPack, on the CPU or on a CUDA device",
     ),
     "a number": (
         lambda: 1.5,
         "float",
-        "a NumPy array, a PyTorch tensor, or any array on the CPU that speaks DLPack",
+        "a NumPy array, a PyTorch tensor, or any array that speaks DLPack, on the CPU or on a CUDA device",
     ),
 }
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml.device_arrays import DeviceArray, overlap
+from tvmdml.device_arrays import ROOMS, DeviceArray, overlap, room
 from tvmdml.errors import InvalidArgument, message
 
 if TYPE_CHECKING:
@@ -21,13 +22,19 @@ NumpyArray = np.ndarray[Any, np.dtype[Any]]
 Restore = Callable[[NumpyArray], Any]
 """Turns a NumPy result into the caller's kind, without a copy."""
 
-ACCEPTED = "a NumPy array, a PyTorch tensor, or any array on the CPU that speaks DLPack"
+_CUDA = ROOMS[2]
+"""The kind of target for what other libraries call CUDA."""
+ROOM_OF_TYPE: dict[type, str] = {}
+"""Types whose arrays all lie on devices of one kind of target, which need not be asked each time; the target's room writes here."""
+
+ACCEPTED = "a NumPy array, a PyTorch tensor, or any array that speaks DLPack, on the CPU or on a CUDA device"
 
 
 def view(array: Any, where: str, write: bool = False) -> NumpyArray:
     """A NumPy view of an array's memory; read-only if the array is. ``write`` asks for a view that writes through.
 
-    A ``DeviceArray`` is its own view: it has what the checks of an array ask for.
+    A ``DeviceArray`` is its own view: it has what the checks of an array ask for. So has the view of another library's array on a
+    device whose target takes such.
 
     Raises:
         InvalidArgument: it is no array, or its memory cannot be seen from here.
@@ -36,15 +43,20 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
         return array
     if type(array) is DeviceArray:
         return array  # type: ignore[return-value]
+    if is_torch(array):
+        return _view_torch(array, where, write)
     if isinstance(array, np.ma.MaskedArray):
         raise InvalidArgument(message(where, "a masked array", ACCEPTED, "Masks have no meaning here: pass x.filled(…)."))
     if isinstance(array, np.ndarray) or (isinstance(array, np.generic) and not write):
         return np.asarray(array)
-    if is_torch(array):
-        return _view_torch(array, where, write)
-    if hasattr(array, "__dlpack__"):
+    if type(array) in ROOM_OF_TYPE:
+        return room(ROOM_OF_TYPE[type(array)]).view(array, where, write)  # type: ignore[no-any-return]
+    if hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__"):
         try:
-            return np.from_dlpack(array)
+            kind = _room_of(array)
+            return np.from_dlpack(array) if kind is None else room(kind).view(array, where, write)
+        except InvalidArgument:
+            raise
         except Exception as error:  # what an exporter raises is its own affair
             given = f"{type(array).__name__} that NumPy cannot see ({type(error).__name__}: {error})"
             raise InvalidArgument(message(where, given, ACCEPTED, "Copy it to the CPU first.")) from error
@@ -58,15 +70,21 @@ def restorer(array: Any) -> Restore | None:
     if is_torch(array):
         restore: Restore = sys.modules["torch"].from_numpy
         return restore
+    from_dlpack = importer(array, "from_dlpack")
+    return None if from_dlpack is None else lambda result: _adopt(from_dlpack, result)
+
+
+def importer(array: Any, name: str) -> Restore | None:
+    """The function by which the library of an array takes in others' arrays, such as ``from_dlpack``; ``None`` if none is found."""
     if hasattr(array, "__array_namespace__"):
         library = array.__array_namespace__()
     else:  # the nearest module around the array's class that has the function
         module = type(array).__module__
-        while module and not hasattr(sys.modules.get(module), "from_dlpack"):
+        while module and not hasattr(sys.modules.get(module), name):
             module = module.rpartition(".")[0]
         library = sys.modules.get(module)
-    from_dlpack = getattr(library, "from_dlpack", None)
-    return None if from_dlpack is None else lambda result: _adopt(from_dlpack, result)
+    found: Restore | None = getattr(library, name, None)
+    return found
 
 
 def _adopt(from_dlpack: Restore, result: NumpyArray) -> Any:
@@ -84,6 +102,28 @@ def is_torch(array: Any) -> bool:
     """Whether this is a PyTorch tensor; never imports PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, getattr(torch, "Tensor", ()))
+
+
+def device_of(array: Any) -> str | None:
+    """The name of the device that an array lies on, if it is one whose target makes or takes device arrays."""
+    if type(array) is np.ndarray:
+        return None
+    if type(array) is DeviceArray:
+        return array.device
+    found: Any = None
+    with suppress(Exception):  # what is wrong with it is said when it is looked at
+        if array.is_cuda if is_torch(array) else _room_of(array) is not None:
+            found = view(array, "out", write=True)
+    return None if found is None else str(found.device)
+
+
+def _room_of(array: Any) -> str | None:
+    """The kind of target that takes an array of another library, by what that says of itself."""
+    if type(array) in ROOM_OF_TYPE:
+        return ROOM_OF_TYPE[type(array)]
+    if hasattr(array, "__dlpack_device__"):
+        return ROOMS.get(array.__dlpack_device__()[0])
+    return _CUDA if hasattr(array, "__cuda_array_interface__") else None
 
 
 def writable_alias(array: NumpyArray) -> NumpyArray:
@@ -145,17 +185,20 @@ def require_on(array: NumpyArray, target: Target, where: str) -> None:
     if type(array) is DeviceArray and array.target != target and array.target != target.home:
         given, allowed = f"an array on {array.target}", f"one on {target}"
         move = "x.numpy()" if target.kind == "cpu" else f"tvmdml.asarray(x, device={target.name!r})"
+        if array.library is not None:
+            move = f"{move.replace('x.numpy()', 'tvmdml.asarray(x)')}, or what {array.library.name} has for it,"
         raise InvalidArgument(message(where, given, allowed, f"{move} moves it there."))
 
 
 def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
-    torch = sys.modules["torch"]
-    if tensor.requires_grad and torch.is_grad_enabled():
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         given = "a PyTorch tensor that requires a gradient"
         raise InvalidArgument(message(where, given, "one that does not", "No gradient flows through here: pass x.detach()."))
     if write and (tensor.is_conj() or tensor.is_neg()):
         given = "a PyTorch tensor that is another's conjugate or negative, not yet carried out"
         raise InvalidArgument(message(where, given, "a tensor of its own memory", "Pass x.resolve_neg() and keep that."))
+    if tensor.is_cuda:
+        return room(_CUDA).view(tensor, where, write)  # type: ignore[no-any-return]
     try:
         found: NumpyArray = tensor.detach().resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError) as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
@@ -45,6 +48,8 @@ class DeviceArray:
 
     It has NumPy's ``shape``, ``dtype`` and ``strides``; ``numpy()`` copies it back. Slices share its memory, which is given back
     when the array and all its slices are dropped. Work is done in the order it was asked for, and reading waits for it.
+
+    On CUDA, other libraries take it without a copy (``torch.from_dlpack(x)``, ``cupy.asarray(x)``), and ``asarray`` takes theirs.
 
     A slice that does not begin on a multiple of the device's alignment is copied, on the device, for each call. Slices with gaps
     between their elements are moved whole: threads must not write to interleaved ones at the same time. ``==`` is identity.
@@ -116,10 +121,9 @@ class DeviceArray:
 
     @property
     def span(self) -> int:
-        """Bytes from the first element to the end of the last, with the gaps between them."""
-        if not self.size:
-            return 0
-        return sum((n - 1) * step for n, step in zip(self.shape, self.strides, strict=True)) + self.itemsize
+        """Bytes from the beginning of the lowest element to the end of the highest, with the gaps between them."""
+        low, high = extent(self.shape, self.strides, self.itemsize)
+        return high - low
 
     @property
     def start(self) -> tuple[object, int]:
@@ -133,13 +137,31 @@ class DeviceArray:
         return hasattr(self.memory, "owner")
 
     @property
+    def library(self) -> Any:
+        """How to talk to the library whose memory it is; ``None`` for tvmdml's own."""
+        return getattr(self.memory, "library", None)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether it begins on a multiple of its elements' size. Memory of tvmdml's own does; others' has an address."""
+        memory = self.memory
+        return not hasattr(memory, "owner") or (memory.address + self.offset) % self.dtype.itemsize == 0
+
+    @property
+    def writeable(self) -> bool:
+        """Whether it may be written to: another library may say no."""
+        return bool(getattr(self.memory, "writeable", True))
+
+    @property
     def flags(self) -> Flags:
         """As NumPy has them."""
-        return Flags(c_contiguous=self._packed)
+        return Flags(self.aligned, self.writeable, self._packed)
 
     @property
     def _packed(self) -> bool:
         own = packed(self.shape, self.itemsize)
+        if own == self.strides:
+            return True
         return not self.size or all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, own, strict=True))
 
     def __len__(self) -> int:
@@ -160,13 +182,21 @@ class DeviceArray:
         Raises:
             DeviceError: that work failed, or the device is lost.
         """
-        held = np.empty(self.span, np.uint8)
-        if held.size:
-            _device(self.target).download(self.memory, self.offset, held)
         if self._packed:
-            elements: NumpyArray = held.view(self.dtype)
-            return elements.reshape(self.shape)
-        return np.array(np.ndarray(self.shape, self.dtype, buffer=held, strides=self.strides))
+            whole: NumpyArray = np.empty(self.shape, self.dtype)
+            if whole.size:
+                with _working(self.memory):
+                    _device(self.target).download(self.memory, self.offset, whole.reshape(-1).view(np.uint8))
+            return whole
+        return np.array(self._held()[1])
+
+    def _held(self) -> tuple[NumpyArray, NumpyArray]:
+        """A copy of its memory from the lowest element to the highest, and the array in that."""
+        low, high = extent(self.shape, self.strides, self.itemsize)
+        held = np.empty(high - low, np.uint8)
+        with _working(self.memory):
+            _device(self.target).download(self.memory, self.offset + low, held)
+        return held, np.ndarray(self.shape, self.dtype, buffer=held, offset=-low, strides=self.strides)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
         """``numpy.asarray(x)`` is ``x.numpy()``."""
@@ -229,22 +259,23 @@ class DeviceArray:
         return DeviceArray(self.target, self.memory, self.offset, self.shape, kind, self.strides)
 
     def copy(self) -> DeviceArray:
-        """A packed copy on the same device."""
-        found = DeviceArray.empty(self.target, self.shape, self.dtype)
+        """A packed copy on the same device, in memory of the same library."""
+        make = DeviceArray.empty if self.library is None else self.library.empty
+        found: DeviceArray = make(self.target, self.shape, self.dtype)
         found.write(self)
         return found
 
     def write(self, source: Any) -> None:
         """Take over the elements of an array of the same shape, cast to this array's type within its kind (int64 to int32).
 
-        Between packed arrays of one device, of one type, nothing leaves the device. An array with gaps is read, changed and written
-        back: what others write into the gaps meanwhile is lost.
+        Between packed arrays of one device, of one type, nothing leaves the device, nor where one of two there is PyTorch's or
+        CuPy's. Else an array with gaps is read, changed and written back: what others write into the gaps meanwhile is lost.
 
         Args:
-            source: a DeviceArray, NumPy's, PyTorch's, or any that speaks DLPack.
+            source: a DeviceArray, NumPy's, PyTorch's, CuPy's, or any that speaks DLPack.
 
         Raises:
-            InvalidArgument: it is no array, or of another shape or kind of type.
+            InvalidArgument: it is no array, or of another shape or kind of type; or this one is read-only.
         """
         from tvmdml import arrays
 
@@ -256,22 +287,56 @@ class DeviceArray:
             )
         if tuple(source.shape) != self.shape:
             raise InvalidArgument(message("DeviceArray.write", f"shape {tuple(source.shape)}", str(self.shape)))
+        if not self.writeable:
+            raise InvalidArgument(message("DeviceArray.write", "a read-only array to write to", "a writable one"))
         if not self.size:
             return
         device = _device(self.target)
         if isinstance(source, DeviceArray):
-            if source.target == self.target and source.dtype == self.dtype and source._packed and self._packed:
-                device.copy(source.memory, source.offset, self.memory, self.offset, self.nbytes)
-                return
+            if source.target == self.target:
+                if source.dtype == self.dtype and source._packed and self._packed:
+                    with _working(self.memory, source.memory):
+                        device.copy(source.memory, source.offset, self.memory, self.offset, self.nbytes)
+                    return
+                library = self.library or source.library
+                if library is not None:
+                    library.assign(self, source)
+                    return
             source = source.numpy()
         if self._packed:
             ready = np.ascontiguousarray(source.astype(self.dtype, copy=False))
-            device.upload(self.memory, self.offset, ready.reshape(-1).view(np.uint8))
+            with _working(self.memory):
+                device.upload(self.memory, self.offset, ready.reshape(-1).view(np.uint8))
             return
-        held = np.empty(self.span, np.uint8)  # what lies between the elements stays as it is
-        device.download(self.memory, self.offset, held)
-        np.ndarray(self.shape, self.dtype, buffer=held, strides=self.strides)[...] = source
-        device.upload(self.memory, self.offset, held)
+        held, elements = self._held()  # what lies between the elements stays as it is
+        elements[...] = source
+        with _working(self.memory):
+            device.upload(self.memory, self.offset + extent(self.shape, self.strides, self.itemsize)[0], held)
+
+    # -- Other libraries ------------------------------------------------------------------------------------------
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+        """What ``from_dlpack`` of any library asks for: this memory, once the work on it is done, in the order of ``stream``.
+
+        Raises:
+            BufferError: it is on no CUDA device.
+        """
+        return _exchange(self, "__dlpack__").to_dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where it lies, as DLPack says it."""
+        device: tuple[int, int] = _exchange(self, "__dlpack_device__").dlpack_device(self)
+        return device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The same for libraries that have no DLPack; only arrays on a CUDA device have it."""
+        try:
+            room = _exchange(self, "__cuda_array_interface__")
+        except BufferError as error:
+            raise AttributeError(str(error)) from None
+        found: dict[str, Any] = room.interface(self)
+        return found
 
     # -- Slices ---------------------------------------------------------------------------------------------------
 
@@ -332,7 +397,78 @@ class DeviceArray:
         return found
 
 
-def packed(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+ROOMS = {2: "cuda", 13: "cuda"}
+"""The kinds of target that take other libraries' arrays, and give them theirs, by DLPack's types of device."""
+
+
+@functools.cache
+def room(kind: str) -> Any:
+    """What such a kind of target knows of other libraries."""
+    return importlib.import_module(f"tvmdml.targets.{kind}.foreign")
+
+
+def _exchange(array: DeviceArray, name: str) -> Any:
+    if array.target.kind not in ROOMS.values():
+        allowed = f"one on {', '.join(sorted(set(ROOMS.values())))}"
+        raise BufferError(message(f"DeviceArray.{name}", f"an array on {array.target}", allowed, "x.numpy() is a copy for all."))
+    return room(array.target.kind)
+
+
+def launched(launch: Callable[..., object], arrays: Sequence[Any]) -> None:
+    """Launch on arrays; where they are of several libraries, whose streams may differ, these wait for each other."""
+    several = _of_several(arrays)
+    if several:
+        with several[0].together(several[1:]):
+            launch(*arrays)
+    else:
+        launch(*arrays)
+
+
+def bound(run: Callable[[], None], arrays: Sequence[Any]) -> Callable[[], None]:
+    """The same for a launch that was bound to arrays."""
+    several = _of_several(arrays)
+    if not several:
+        return run
+
+    def together() -> None:
+        with several[0].together(several[1:]):
+            run()
+
+    return together
+
+
+def _of_several(arrays: Sequence[Any]) -> list[Any]:
+    """The memory that is other libraries', if they may have several streams there."""
+    found = [array.memory for array in arrays if type(array) is DeviceArray and array.is_foreign]
+    library = found[0].library if found else None
+    return found if any(memory.library is not library or not library.one_stream for memory in found[1:]) else []
+
+
+def _working(*memories: Any) -> AbstractContextManager[None]:
+    """Within it, work is asked for on the stream of a library whose memory is among these."""
+    for memory in memories:
+        if hasattr(memory, "owner"):
+            found: AbstractContextManager[None] = memory.working()
+            return found
+    return nullcontext()
+
+
+@functools.lru_cache(maxsize=8192)
+def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Where an array's lowest element begins and its highest one ends, in bytes from the beginning of its first."""
+    low, high = 0, itemsize
+    for n, step in zip(shape, strides, strict=True):
+        if not n:
+            return 0, 0
+        if step < 0:
+            low += (n - 1) * step
+        else:
+            high += (n - 1) * step
+    return low, high
+
+
+@functools.lru_cache(maxsize=8192)
+def packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """The strides, in bytes, of an array without gaps."""
     steps = [itemsize]
     for size in reversed(shape[1:]):
@@ -342,10 +478,14 @@ def packed(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 def overlap(one: Any, other: Any) -> bool:
     """Whether two arrays, of which one at least is a device's, may share memory: whether their ranges do."""
-    if not (isinstance(one, DeviceArray) and isinstance(other, DeviceArray)):
+    if type(one) is not DeviceArray or type(other) is not DeviceArray:
         return False
     (space, begin), (other_space, other_begin) = one.start, other.start
-    return space is other_space and begin < other_begin + other.span and other_begin < begin + one.span
+    if space is not other_space:
+        return False
+    low, high = extent(one.shape, one.strides, one.dtype.itemsize)
+    other_low, other_high = extent(other.shape, other.strides, other.dtype.itemsize)
+    return begin + low < other_begin + other_high and other_begin + other_low < begin + high
 
 
 def _device(target: Target) -> Device:
@@ -361,11 +501,12 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
     """An array on a device: a ``DeviceArray``, or on the CPU a NumPy array.
 
     Args:
-        array: NumPy's, PyTorch's, any that speaks DLPack, a DeviceArray, or nested lists of numbers.
+        array: NumPy's, PyTorch's, CuPy's, any that speaks DLPack, a DeviceArray, or nested lists of numbers.
         device: where to: ``"cpu"``, ``"cuda:0"``, ``"vulkan"``, ``"vulkan:0"``.
 
     Returns:
-        A packed copy of the array, or the array itself where it already is there.
+        A packed copy of the array, or the array itself where it already is there. Of another library's array that is there, a
+        DeviceArray that shares its memory and keeps it.
 
     Raises:
         InvalidArgument: it is no array, its data type is none of DirectML's, or no device has that name.
@@ -375,8 +516,6 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
     from tvmdml.tensors import TensorDataType
 
     target = targets.resolve(device)
-    if isinstance(array, DeviceArray):
-        return array if array.target == target else target.asarray(array.numpy())
     if isinstance(array, (list, tuple, int, float, bool)):
         try:
             array = np.asarray(array)
@@ -384,6 +523,8 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
             given = f"a {type(array).__name__} that is no array ({error})"
             raise InvalidArgument(message("asarray array", given, "lists of the same length, nested to one depth")) from None
     view = arrays.view(array, "asarray array")
+    if type(view) is DeviceArray:
+        return view if view.target == target or view.target == target.home else target.asarray(view.numpy())
     if view.dtype != np.bool_:
         TensorDataType.from_numpy(view.dtype, "asarray array")
     return target.asarray(view)

@@ -7,6 +7,7 @@ arguments of some form checks them and makes a plan; calls of the same form go s
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 
 from tvmdml import arrays, targets
 from tvmdml.arrays import NumpyArray
-from tvmdml.device_arrays import DeviceArray
+from tvmdml.device_arrays import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator, Role
@@ -75,25 +76,29 @@ def call(
     quick = _quick_plans
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
-    if out is not None and device is None:  # what the quick way knows lies on the CPU
-        device = _home(out)
     # Values that are equal but of another type, such as 1 and True, must not meet each other's plan.
     types = tuple(map(type, attributes))
     views: list[NumpyArray | None] = []
-    forms: list[Any] = [describe, device, attributes, types]
-    restore = None
+    forms: list[Any] = [describe, attributes, types]
+    restore, on_device = None, False
     for array in inputs:
         if type(array) is not np.ndarray:
             if array is None and optional:
                 views.append(None)
                 forms.append(None)
                 continue
-            given, array = array, arrays.view(array, f"{_name(describe)} input")
+            given, array = array, arrays.view(array, _input(describe))
+            if type(array) is DeviceArray:
+                on_device = True
+                views.append(array)
+                forms += (array.dtype, array.shape, array.strides, array.aligned, array.target.name, array.library)
+                continue
             restore = restore or arrays.restorer(given)
         views.append(array)
         forms += (array.dtype, array.shape, array.strides, array.flags.aligned)
-        if type(array) is DeviceArray:
-            forms.append(array.target)
+    if out is not None and device is None and not on_device:  # what the quick way knows lies on the CPU
+        device = _home(out)
+    forms.append(device)
     if quick is not None and restore is not None and out is None:
         results = quick(describe, device, attributes, tuple(views), out)
         if results is not None:
@@ -106,12 +111,14 @@ def call(
     if plan is None:
         plan = _make_plan(key, describe, views, attributes, device, boolean)
     results = plan.run(views) if out is None else plan.run_into(views, out)
-    if quick is not None and (launch := plan.launch_on(out)) is not None:
+    if quick is not None and not on_device and (launch := plan.launch_on(out)) is not None:
         _quick.remember(quick, describe, device, attributes, views, out, launch, plan.results)
     if out is not None:
         return results
     if finish is not None:
         results = finish(views, results)
+    if on_device:
+        restore = plan.restore
     return results if restore is None else tuple(map(restore, results))
 
 
@@ -128,15 +135,15 @@ def _make_plan(
     device: str | None,
     boolean: bool,
 ) -> _Plan:
-    target, on_device = _where(views, device, f"{_name(describe)} input")
+    target, home = _where(views, device, _input(describe))
     ready = [None if view is None else _kernel_form(view, target) for view in views]
-    descs = [None if view is None else _describe_array(view, f"{_name(describe)} input", boolean) for view in ready]
+    descs = [None if view is None else _describe_array(view, _input(describe), boolean) for view in ready]
     described = describe(*descs, *attributes)
     if isinstance(described, Operator):
         described = Described(described)
     described.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
-    plan = _Plan(described, target, copies, absent=any(view is None for view in views), on_device=on_device)
+    plan = _Plan(described, target, copies, absent=any(view is None for view in views), home=home)
     if len(_plans) >= MAX_PLANS:
         _plans.clear()
     with suppress(TypeError):  # the attribute that cannot be hashed
@@ -147,29 +154,34 @@ def _make_plan(
 def _home(out: Any) -> str | None:
     """The device that the arrays for outputs lie on, if any does."""
     given = out if isinstance(out, (tuple, list)) else (out,)
-    return next((array.device for array in given if type(array) is DeviceArray), None)
+    return next((device for device in map(arrays.device_of, given) if device is not None), None)
 
 
-def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[targets.Target, bool]:
-    """The target of a call, and whether its results stay there: they do where an input lies there."""
-    homes = [view.target for view in views if isinstance(view, DeviceArray)]
-    target = targets.resolve(device) if device else homes[0] if homes else targets.resolve("cpu")
+def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[targets.Target, DeviceArray | None]:
+    """The target of a call, and an input that lies there, for results to be like it: another library's, if one is."""
+    homes = [view for view in views if isinstance(view, DeviceArray)]
+    target = targets.resolve(device) if device else homes[0].target if homes else targets.resolve("cpu")
     for view in views:
         if view is not None:
             arrays.require_on(view, target, where)
-    return target, bool(homes)
+    return target, next((home for home in homes if home.is_foreign), homes[0] if homes else None)
 
 
 class _Plan:
     """Everything about a form of call that does not change from call to call."""
 
-    def __init__(self, described: Described, target: targets.Target, copies: bool, absent: bool, on_device: bool) -> None:
+    def __init__(self, described: Described, target: targets.Target, copies: bool, absent: bool, home: DeviceArray | None) -> None:
         desc, dtypes, shapes = described
+        library = None if home is None else home.library
         self._desc = desc
         self._target = target
         self._copies = copies
         self._absent = absent
-        self._new = target.empty if on_device else np.empty
+        self._new: Callable[..., Any] = np.empty if home is None else target.empty
+        self.restore: arrays.Restore | None = None
+        """How results become the caller's, where an input lies on a device."""
+        if home is not None and library is not None:
+            self._new, self.restore = functools.partial(library.empty, home.target), library.restore
         outputs = desc.outputs()
         self._names = [name for name, out in desc.tensors(Role.OUTPUT) if out is not None]
         own: tuple[None, ...] = (None,) * len(outputs)
@@ -199,7 +211,11 @@ class _Plan:
         if self._launch is None:
             self._answer_empty(views, results)
         else:
-            self._launch(*([v for v in views if v is not None] if self._absent else views), *results)
+            given = [v for v in views if v is not None] if self._absent else views
+            if self._target.moves:
+                launched(self._launch, [*given, *results])
+            else:
+                self._launch(*given, *results)
         return results
 
     def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
@@ -220,7 +236,7 @@ class _Plan:
         """Run into arrays that have been checked, unless a kernel cannot write to them as they lie."""
         if self._empty or any(not _takes(array) for array in out):
             return False
-        sources = [_kernel_form(view, self._target) for view in views if view is not None]
+        sources = [_kernel_form(view, self._target) if self._copies else view for view in views if view is not None]
         shared = [(source, array) for source in sources for array in out if arrays.overlaps(source, array)]
         in_place = len(out) == len(shared) == 1 and arrays.are_one(*shared[0]) and self._desc.IN_PLACE
         if shared and not in_place:
@@ -233,7 +249,10 @@ class _Plan:
             if len(self._into) >= MAX_FORMS:
                 self._into.clear()
             launch = self._into[form] = _launch(desc, self._target, in_place)
-        launch(*([] if in_place else sources), *out)
+        if self._target.moves:
+            launched(launch, [*([] if in_place else sources), *out])
+        else:
+            launch(*([] if in_place else sources), *out)
         return True
 
     def _with_layouts(self, out: list[NumpyArray]) -> Operator:
@@ -259,7 +278,7 @@ class _Plan:
                         f"{self._desc.NAME} out ({name})", f"{view.dtype} of shape {view.shape}", f"{dtype} of shape {tuple(shape)}"
                     )
                 )
-            if not view.flags.writeable:
+            if not (view.writeable if type(view) is DeviceArray else view.flags.writeable):
                 raise InvalidArgument(message(f"{self._desc.NAME} out ({name})", "a read-only array", "a writable one"))
             views.append(view)
         return views
@@ -280,7 +299,7 @@ def _takes(array: NumpyArray) -> bool:
     """Whether kernels can read and write this array as it lies."""
     return (
         array.dtype.isnative
-        and array.flags.aligned
+        and (array.aligned if type(array) is DeviceArray else array.flags.aligned)
         and all(s >= 0 and s % array.itemsize == 0 and s <= MAX_STRIDE * array.itemsize for s in array.strides)
     )
 
@@ -289,6 +308,9 @@ def _kernel_form(array: NumpyArray, target: targets.Target) -> NumpyArray:
     """The array itself where the target's kernels can read it, else a packed copy."""
     if _takes(array) and not (target.moves and _is_sparse(array)):
         return array
+    if type(array) is DeviceArray and array.library is not None:
+        packed: NumpyArray = array.library.packed(array)
+        return packed
     return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
@@ -313,6 +335,11 @@ def _describe_array(array: NumpyArray, where: str, boolean: bool) -> ArrayTensor
     if not array.size or array.flags.c_contiguous:
         return ArrayTensorDesc(data_type, array.shape)
     return ArrayTensorDesc(data_type, array.shape, tuple(s // array.itemsize for s in array.strides))
+
+
+@functools.cache
+def _input(describe: Describe) -> str:
+    return f"{_name(describe)} input"
 
 
 def _name(describe: Describe) -> str:

@@ -58,7 +58,7 @@ class DeviceLaunch(abc.ABC):
             places.append(place)
             if finish is not None:
                 after.append(finish)
-        self._dispatch(device, places + self._scratch(device))
+        self._dispatch(device, places + self._scratch(device, places))
         for finish in after:
             finish()
 
@@ -67,7 +67,8 @@ class DeviceLaunch(abc.ABC):
         device: Any = self._target.device
         if not all(isinstance(array, DeviceArray) and self._begins_well(device, array) for array in arrays):
             return lambda: self(*arrays)
-        places = [self._place(device, array, read=True, written=True)[0] for array in arrays] + self._scratch(device)
+        places = [self._place(device, array, read=True, written=True)[0] for array in arrays]
+        places += self._scratch(device, places)
         run = self._prepare(device, places)
         run.held = places  # type: ignore[attr-defined] # what it works on is kept alive
         return run
@@ -99,7 +100,8 @@ class DeviceLaunch(abc.ABC):
 
         return launch
 
-    def _scratch(self, device: Any) -> list[Placed]:
+    def _scratch(self, device: Any, places: Sequence[Placed]) -> list[Placed]:
+        """The temporaries of one run on these tensors."""
         return [Placed(device.allocate(size), 0, size) for size in self._temporaries]
 
     def _place(

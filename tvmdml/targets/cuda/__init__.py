@@ -65,7 +65,8 @@ class CudaTarget(DeviceTarget):
     def device(self) -> driver.Device:
         """The opened device."""
         home = self.home
-        assert isinstance(home, CudaTarget) and home.info is not None
+        assert isinstance(home, CudaTarget)
+        assert home.info is not None
         return driver.open_device(home.info.index)
 
     def tasks(self) -> int:

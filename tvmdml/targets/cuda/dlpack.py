@@ -1,9 +1,9 @@
 """DLPack's capsules: reading those of others, and making them.
 
 Whoever takes a capsule gives its memory back by a call of the deleter in it: from any thread, with Python's interpreter lock or
-without, while an exception is on its way, or when there is no Python any more. A function of Python's can be called in none of these.
-So the deleter is C's ``time``, which is quick, always safe, and writes the time to where its argument points: to the first word of
-what was lent. That word is looked at now and then, and when it changed, the memory is no longer lent.
+without, while an exception is on its way, or when there is no Python any more. A function of Python's would do in none of these. So
+the deleter is C's ``time``, which is quick, always safe, and writes the time to where its argument points: to the first word
+of what was lent. That word is looked at now and then, and when it has changed, the memory is no longer lent.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ class _Slot:
 
     def fill(self, versioned: bool, flags: int, tensor: _Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         sizes = (ctypes.c_int64 * (2 * _MAX_RANK)).from_address(self.address + ctypes.sizeof(_Versioned))
-        sizes[: len(shape)] = shape
-        sizes[_MAX_RANK : _MAX_RANK + len(shape)] = strides
+        sizes[: len(shape)] = list(shape)
+        sizes[_MAX_RANK : _MAX_RANK + len(shape)] = list(strides)
         tensor.shape = ctypes.cast(ctypes.addressof(sizes), ctypes.POINTER(ctypes.c_int64))
         tensor.strides = ctypes.cast(ctypes.addressof(sizes) + _MAX_RANK * 8, ctypes.POINTER(ctypes.c_int64))
         if versioned:

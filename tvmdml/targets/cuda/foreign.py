@@ -1,13 +1,14 @@
 """Arrays of other libraries on CUDA devices: PyTorch's, CuPy's, and all that speak DLPack or have a ``__cuda_array_interface__``.
 
-They are worked on where they lie, on the stream that is current in their library. For PyTorch and CuPy, memory for results comes from
-the library itself, and for others it is tvmdml's own, which they take over by DLPack.
+They are worked on where they lie, on the stream that is current in their library. For PyTorch and CuPy, memory for results comes
+from the library itself, and for others it is tvmdml's own, which they take over by DLPack.
 """
 
 from __future__ import annotations
 
 import abc
-import math
+import ctypes
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,15 +17,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tvmdml import arrays, targets
-from tvmdml.device_arrays import DeviceArray, extent
+from tvmdml.device_arrays import DeviceArray, extent, packed
 from tvmdml.errors import InvalidArgument, Unsupported, message
-from tvmdml.targets.cuda import CudaTarget, dlpack, driver, loader
+from tvmdml.targets.cuda import CudaTarget, dlpack, driver, header, loader
 from tvmdml.tensors import TYPE_NAMES, TensorDataType
 
 _Dtype: TypeAlias = "np.dtype[Any]"
 _DEVICE_ORDINAL = 9
 """``CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL``."""
-_PER_THREAD, _LEGACY = 2, 1
 
 
 class Foreign:
@@ -72,6 +72,11 @@ class Foreign:
     def working(self) -> AbstractContextManager[None]:
         """Within it, work is asked for on that stream."""
         return driver.using_stream(self.stream())
+
+    def room(self, nbytes: int) -> Any:
+        """More memory of the library's, for a while."""
+        target = _HOMES[self.device.info.index][0]
+        return self.library.empty(target, (nbytes,), np.dtype(np.uint8)).memory
 
     @contextmanager
     def together(self, others: Sequence[Foreign]) -> Iterator[None]:
@@ -152,7 +157,7 @@ def view(array: Any, where: str, write: bool) -> DeviceArray:
 
 def dlpack_device(array: DeviceArray) -> tuple[int, int]:
     """``__dlpack_device__`` of an array."""
-    return dlpack.CUDA, _target(array).info.index
+    return dlpack.CUDA, _number(array.target)
 
 
 def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
@@ -168,7 +173,7 @@ def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any,
         if tuple(dl_device) != (1, 0) or copy is False:
             given, allowed = f"device {tuple(dl_device)}", f"{here}, or (1, 0) where a copy may be made"
             raise BufferError(message("DeviceArray.__dlpack__", given, allowed))
-        return array.numpy().__dlpack__(**({"max_version": max_version} if versioned else {}))  # type: ignore[arg-type]
+        return array.numpy().__dlpack__(**({"max_version": max_version} if versioned else {}))
     if copy:
         array = array.copy()
     elif not array.writeable and not versioned:
@@ -190,7 +195,7 @@ def interface(array: DeviceArray) -> dict[str, Any]:
         "typestr": array.dtype.str,
         "data": (array.memory.address + array.offset if array.size else 0, not array.writeable),
         "strides": None if array.flags.c_contiguous else array.strides,
-        "stream": stream or _LEGACY,
+        "stream": stream or header.CU_STREAM_LEGACY,
         "version": 3,
     }
 
@@ -199,10 +204,14 @@ def _consumer(stream: Any) -> int | None:
     """The stream that DLPack's argument means; ``None`` where the receiver sees to the order itself."""
     if stream is None:
         return 0
-    if not isinstance(stream, int) or stream == 0 or stream < -1:
+    try:
+        handle = operator.index(stream)
+    except TypeError:
+        handle = 0
+    if handle == 0 or handle < -1:
         allowed = "None, -1, 1 (the legacy default stream), 2 (the per-thread one), or a stream's handle"
         raise InvalidArgument(message("DeviceArray.__dlpack__ stream", repr(stream), allowed))
-    return None if stream == -1 else _handle(stream)
+    return None if handle == -1 else _handle(handle)
 
 
 def _hand_over(array: DeviceArray, stream: int | None) -> int:
@@ -221,7 +230,7 @@ def _hand_over(array: DeviceArray, stream: int | None) -> int:
 
 def _handle(stream: int) -> int:
     """One handle for the legacy default stream, which stands for the per-thread ones too: they wait for it, and it for them."""
-    return 0 if stream in (_LEGACY, _PER_THREAD) else stream
+    return 0 if stream in (header.CU_STREAM_LEGACY, header.CU_STREAM_PER_THREAD) else stream
 
 
 # -- PyTorch ------------------------------------------------------------------------------------------------------
@@ -231,7 +240,7 @@ class _Torch(Library):
     name = "PyTorch"
 
     def __init__(self, torch: Any) -> None:
-        self._torch, self._empty = torch, torch.empty
+        self._torch, self._empty, self._devices = torch, torch.empty, _Devices(torch)
         names = [*(kind.tvm for kind in TensorDataType), "bool"]  # unsigned ones came with PyTorch 2.3
         pairs = [(getattr(torch, name), np.dtype(name)) for name in names if hasattr(torch, name)]
         self._numpy = {kind: (dtype, dtype.itemsize) for kind, dtype in pairs}
@@ -242,9 +251,9 @@ class _Torch(Library):
 
     def view(self, tensor: Any, where: str, write: bool) -> DeviceArray:
         try:
-            if tensor.is_neg() or tensor.is_conj():  # which nobody writes to
-                tensor = tensor.resolve_conj().resolve_neg()
             dtype, itemsize = self._numpy[tensor.dtype]
+            if tensor.is_neg():  # it is not to be written to
+                tensor = tensor.resolve_neg()
             shape, strides = tuple(tensor.shape), tuple([step * itemsize for step in tensor.stride()])
             address, index = tensor.data_ptr(), tensor.get_device()
         except KeyError:
@@ -265,11 +274,10 @@ class _Torch(Library):
         if kind is None:
             advice = "Ask for results of a signed type where that can be chosen, or update PyTorch."
             raise Unsupported(message("a result", f"data type {dtype}", "PyTorch's own types", advice))
-        _, device = _HOMES[target.info.index]  # type: ignore[union-attr] # a target with a device
-        tensor = self._empty(shape, dtype=kind, device=self._device(target))
-        found = DeviceArray(target, None, 0, shape, dtype)
-        found.memory = Foreign(self, tensor, tensor.data_ptr(), device, shape, found.strides, dtype)
-        return found
+        index = _number(target)
+        tensor, strides = self._empty(shape, dtype=kind, device=self._devices[index]), packed(shape, dtype.itemsize)
+        memory = Foreign(self, tensor, tensor.data_ptr(), _HOMES[index][1], shape, strides, dtype)
+        return DeviceArray(target, memory, 0, shape, dtype, strides)
 
     def restore(self, array: DeviceArray) -> Any:
         memory, tensor = array.memory, array.memory.owner
@@ -289,12 +297,20 @@ class _Torch(Library):
         take = self._torch.from_dlpack
         self._foreign(into, take).copy_(self._foreign(source, take))
 
-    def _device(self, target: CudaTarget) -> Any:
-        return self._torch.device("cuda", target.info.index)  # type: ignore[union-attr]
-
     def _hidden(self, tensor: Any, where: str, why: object) -> InvalidArgument:
         given = f"a {type(tensor).__name__} {tensor.dtype} on {tensor.device} whose memory cannot be seen ({why})"
         return InvalidArgument(message(where, given, "a tensor of strided elements in memory"))
+
+
+class _Devices(dict[int, Any]):
+    """PyTorch's own name of a device, by its number."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    def __missing__(self, index: int) -> Any:
+        self[index] = found = self._torch.device("cuda", index)
+        return found
 
 
 # -- CuPy ---------------------------------------------------------------------------------------------------------
@@ -336,7 +352,7 @@ class _Cupy(Library):
             self._foreign(into, take)[...] = self._foreign(source, take)
 
     def _on(self, target: Any) -> Any:
-        return self._cupy.cuda.Device(target.info.index)
+        return self._cupy.cuda.Device(_number(target))
 
 
 # -- All others ---------------------------------------------------------------------------------------------------
@@ -349,14 +365,14 @@ class _Other(Library):
 
     def __init__(self, array: Any) -> None:
         self.name = type(array).__module__.partition(".")[0]
-        self._take = arrays.importer(array)
+        self._take = arrays.importer(array, "from_dlpack") or arrays.importer(array, "as_cuda_array")
 
     def view(self, array: Any, where: str, write: bool) -> DeviceArray:
         # DLPack says more about order, the interface more about whether an array may be written to.
-        ways = [self._by_dlpack, self._by_interface] if hasattr(array, "__dlpack__") else [self._by_interface]
-        if write and hasattr(array, "__cuda_array_interface__"):
-            ways.reverse()
-        return ways[0](array, where)
+        shows = hasattr(array, "__cuda_array_interface__")
+        if shows and (write or not hasattr(array, "__dlpack_device__")):
+            return self._by_interface(array, where)
+        return self._by_dlpack(array, where)
 
     def stream(self, index: int) -> int:
         return driver.open_device(index).stream()
@@ -365,7 +381,7 @@ class _Other(Library):
         return target.empty(shape, dtype)
 
     def restore(self, array: DeviceArray) -> Any:
-        return array if self._take is None else self._take(array)
+        return array if self._take is None else self._take(array)  # type: ignore[arg-type] # it speaks DLPack
 
     def packed(self, array: DeviceArray) -> DeviceArray:
         given = (
@@ -383,13 +399,13 @@ class _Other(Library):
         target, device = _HOMES[index]
         stream = device.stream()
         try:
-            capsule = array.__dlpack__(stream=stream or _LEGACY, max_version=(1, 0))
+            capsule = array.__dlpack__(stream=stream or header.CU_STREAM_LEGACY, max_version=(1, 0))
         except TypeError:
-            capsule = array.__dlpack__(stream=stream or _LEGACY)
+            capsule = array.__dlpack__(stream=stream or header.CU_STREAM_LEGACY)
         found = dlpack.read(capsule)
         if found.device[0] == dlpack.CUDA_MANAGED:  # which may be said to lie on any
             target, device = _HOMES[_index(found.address, index)]
-        strides = _packed(found.shape, found.dtype) if found.strides is None else found.strides
+        strides = packed(found.shape, found.dtype.itemsize) if found.strides is None else found.strides
         held = (array, capsule)
         memory = Foreign(self, held, found.address, device, found.shape, strides, found.dtype, found.writeable, stream)
         return _placed(memory, target)
@@ -403,7 +419,7 @@ class _Other(Library):
         if not dtype.isnative:
             raise InvalidArgument(message(where, f"elements {dtype.str}", "the machine's byte order", "Convert it first."))
         strides = said.get("strides")
-        strides = _packed(shape, dtype) if strides is None else tuple(strides)
+        strides = packed(shape, dtype.itemsize) if strides is None else tuple(strides)
         address = address or 0
         target, device = _HOMES[_index(address, 0)]
         stream = said.get("stream")
@@ -438,6 +454,8 @@ def _library(array: Any) -> Library:
             found = _known.get(module)
             if found is None:
                 found = _known[module] = make(module)
+            if name == "cupy":
+                arrays.ROOM_OF_TYPE[type(array)] = "cuda"
             break
     else:
         found = _Other(array)
@@ -457,23 +475,20 @@ def _moved(array: DeviceArray) -> bool:
     return bool(array.memory.address + array.offset != array.memory.owner.data.ptr)
 
 
-def _packed(shape: tuple[int, ...], dtype: _Dtype) -> tuple[int, ...]:
-    from tvmdml.device_arrays import packed
-
-    return packed(shape, dtype.itemsize)
-
-
 def _index(address: int, otherwise: int) -> int:
     """The device that an address is on."""
-    import ctypes
-
     if not address:
         return otherwise
-    found = ctypes.c_int()
-    code = loader.cuda().cuPointerGetAttribute(ctypes.byref(found), _DEVICE_ORDINAL, address)
+    found, ask = ctypes.c_int(), loader.cuda().cuPointerGetAttribute
+    code = ask(ctypes.byref(found), _DEVICE_ORDINAL, address)
+    if code == header.CUDA_ERROR_INVALID_CONTEXT:  # any context will do
+        with driver.open_device(otherwise).context.entered():
+            code = ask(ctypes.byref(found), _DEVICE_ORDINAL, address)
     loader.check(code, f"asking which device has address {address:#x}")
     return found.value
 
 
-def _target(array: DeviceArray) -> Any:
-    return array.target
+def _number(target: Any) -> int:
+    """A device's number."""
+    number: int = target.info.index
+    return number

@@ -93,6 +93,13 @@ class CudaLaunch(DeviceLaunch):
             parameters = struct.pack(f"<{len(buffers)}Q", *(addresses[buffer] for buffer in buffers)) + scalars
             yield functions[number], groups, function.threads, parameters
 
+    def _scratch(self, device: Device, places: Sequence[Placed]) -> list[Placed]:
+        """Of the library whose arrays these are: its allocator orders their end, and has room for them in a graph."""
+        foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
+        if foreign is None:
+            return super()._scratch(device, places)
+        return [Placed(foreign.room(size), 0, size) for size in self._temporaries]
+
     def _begins_well(self, device: Any, array: DeviceArray) -> bool:
         """Whether it begins where vectors lie in one piece."""
         return (array.memory.address + array.offset) % VECTOR_BYTES == 0
