@@ -96,7 +96,7 @@ def main() -> None:
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _device = click.option(
-    "--device", metavar="TARGET", callback=_parsed(_target), help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]"
+    "--device", metavar="TARGET", callback=_parsed(_target), help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [cpu]"
 )
 _feature_level = click.option(
     "--feature_level", metavar="LEVEL", callback=_parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
@@ -362,7 +362,7 @@ def _attribute(text: str) -> tuple[str, Any]:
 )
 @click.option("--model", help="Take the operator from a model file instead.")
 @click.option("--dispatchable", help="Which one of the model's.")
-@click.option("--kind", default="tir", show_default=True, help="tir; on the CPU llvm or asm; on CUDA cuda, ptx or sass; on Vulkan spirv.")
+@click.option("--kind", default="tir", show_default=True, help="tir; CPU: llvm, asm; CUDA: cuda, ptx, sass; Vulkan: spirv.")
 @_device
 @_feature_level
 def source(

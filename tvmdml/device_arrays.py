@@ -31,6 +31,9 @@ class Device(Protocol):
     def download(self, memory: Any, offset: int, into: Any) -> None:
         """Read bytes, when all that was asked for before has been done."""
 
+    def wait(self) -> None:
+        """Return when all that was asked for has been done."""
+
     def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, nbytes: int) -> None:
         """Copy bytes from one piece of memory to another."""
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tvmdml.device_arrays import DeviceArray
-from tvmdml.targets import Target
+from tvmdml.errors import CompileError, DeviceError, message
+from tvmdml.targets import Build, Launcher, Target
 
 if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
     from tvmdml.arrays import NumpyArray
     from tvmdml.device_arrays import Device
+    from tvmdml.stores import Artifact
+    from tvmdml.targets._program import Program
 
 
 VECTOR_BYTES = 16
@@ -47,6 +53,41 @@ class DeviceTarget(Target):
     @abc.abstractmethod
     def has(self, feature: str) -> bool:
         """Whether the device has an optional feature: ``int64``, ``atomic64``, ``float64``, ``subgroup_ballot`` …"""
+
+    @abc.abstractmethod
+    def program(self, function: PrimFunc) -> Program:
+        """Compile a kernel.
+
+        Raises:
+            CompileError: it does not compile.
+        """
+
+    @abc.abstractmethod
+    def loaded(self, program: Program) -> Launcher:
+        """A program, for ``launch``."""
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        self.device.wait()
+
+    def build(self, function: PrimFunc) -> Build:
+        """Compile a kernel to a program."""
+        return _ProgramBuild(self, self.program(function))
+
+    def load(self, artifact: Artifact) -> Launcher:
+        """Read a program, and have the device take it.
+
+        Raises:
+            CompileError: it is none.
+        """
+        from tvmdml.targets._program import Program
+
+        try:
+            return self.loaded(Program.from_bytes(artifact.content))
+        except ValueError as error:
+            raise CompileError(
+                f"{self.name}: a stored kernel cannot be loaded: {error}. `tvmdml cache clear` removes it."
+            ) from error
 
     def tasks(self) -> int:
         """Groups that keep a large device busy."""
@@ -84,6 +125,33 @@ class DeviceTarget(Target):
         yield there
         for _, buffer, copy in held:
             buffer[...] = copy.numpy()
+
+
+class _ProgramBuild(Build):
+    def __init__(self, target: DeviceTarget, program: Program) -> None:
+        self._target, self._program = target, program
+
+    def write(self, folder: Path) -> Path | None:
+        path = folder / f"kernel{self._target.suffixes[0]}"
+        path.write_bytes(self._program.to_bytes())
+        return path
+
+    def launcher(self) -> Launcher:
+        return self._target.loaded(self._program)
+
+
+def bytes_of(data: Any) -> NumpyArray:
+    """The bytes of a C-contiguous buffer, where they lie.
+
+    Raises:
+        DeviceError: there are gaps between them.
+    """
+    if not isinstance(data, np.ndarray):
+        data = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+    if not data.flags.c_contiguous:
+        raise DeviceError(message("bytes to copy", "an array with gaps", "C-contiguous ones"))
+    flat: NumpyArray = data.reshape(-1).view(np.uint8)
+    return flat
 
 
 def _start(array: NumpyArray) -> int:

@@ -118,7 +118,7 @@ def _passes(blocks: bool) -> Any:
 
 
 def tvm_target() -> Any:
-    """What TVM's passes are told, whatever the device: the code generators take TensorIR's functions by their own names, as for Vulkan."""
+    """What TVM's passes are told, whatever the device: for Vulkan they leave TensorIR's functions their own names."""
     tvm = _imports.tvm()
     features = {f"supports_{name}": True for name in ("int8", "int16", "int64", "float16", "float64")}
     return tvm.target.Target({"kind": "vulkan", "max_num_threads": 1024, "max_threads_per_block": 1024, **features}, host="llvm")

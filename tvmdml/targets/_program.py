@@ -1,4 +1,4 @@
-"""``Program``: a device's compiled kernel as data. Its functions, and the launches that they make up; written to a file and read again."""
+"""``Program``: a device's compiled kernel as data: its functions, and the launches they make up. Written to a file, and read."""
 
 from __future__ import annotations
 

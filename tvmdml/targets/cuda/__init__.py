@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
 from tvmdml.errors import CompileError, DeviceError, InvalidArgument, message
-from tvmdml.targets import Build, Launch, Launcher, Target
+from tvmdml.targets import Launch, Launcher, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Program
 from tvmdml.targets.cuda import architectures, driver
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
-
-    from tvmdml.stores import Artifact
 
 
 class CudaTarget(DeviceTarget):
@@ -126,22 +123,15 @@ class CudaTarget(DeviceTarget):
             for info in found
         ]
 
-    def wait(self) -> None:
-        """Wait for the device."""
-        self.device.wait()
-
-    def build(self, function: PrimFunc) -> Build:
+    def program(self, function: PrimFunc) -> Program:
         """Compile for all architectures."""
-        return _CudaBuild(self, compile_function(function, self.architectures))
+        return compile_function(function, self.architectures)
 
-    def load(self, artifact: Artifact) -> Launcher:
+    def loaded(self, program: Program) -> Launcher:
         """Take a program as it is; a device sees it when it is first launched there."""
-        try:
-            return self._loaded(Program.from_bytes(artifact.content))
-        except ValueError as error:
-            raise CompileError(
-                f"{self.name}: a stored kernel cannot be loaded: {error}. `tvmdml cache clear` removes it."
-            ) from error
+        from tvmdml.targets.cuda.launch import Loaded
+
+        return Loaded(program)
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
         """With its integers worked out."""
@@ -163,11 +153,6 @@ class CudaTarget(DeviceTarget):
         if kind == "ptx":
             return images[self.architectures[-1].replace("sm", "compute")].rstrip(b"\0").decode()
         return compilers.sass(images[self.architectures[-1]])
-
-    def _loaded(self, program: Program) -> Launcher:
-        from tvmdml.targets.cuda.launch import Loaded
-
-        return Loaded(program)
 
 
 @functools.cache
@@ -203,19 +188,6 @@ def compile_function(function: PrimFunc, names: Sequence[str], blocks: bool = Fa
 
     text, program = translate(function, blocks)
     return program._replace(images=compilers.compile_text(text, names))
-
-
-class _CudaBuild(Build):
-    def __init__(self, target: CudaTarget, program: Program) -> None:
-        self._target, self._program = target, program
-
-    def write(self, folder: Path) -> Path | None:
-        path = folder / "kernel.cuda"
-        path.write_bytes(self._program.to_bytes())
-        return path
-
-    def launcher(self) -> Launcher:
-        return self._target._loaded(self._program)
 
 
 TARGET = CudaTarget

@@ -22,7 +22,7 @@ from tvmdml.targets.cuda.architectures import number
 EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 """Both compilers take these."""
 _COMMON = ("--std=c++17", *EXACT)
-_INSTALL = "Install CUDA's toolkit, or `pip install 'tvmdml[cuda]'`, which brings NVRTC."
+_INSTALL = "Install CUDA's toolkit, or `pip install 'tvmdml[cuda]'` (from a clone: '.[cuda]'), which brings NVRTC."
 _TIMEOUT = 600
 """Seconds that one run of nvcc may take."""
 
@@ -176,7 +176,8 @@ def _tool(name: str) -> str | None:
     with suppress(Exception):  # it is not installed, or does not know the program
         from cuda import pathfinder
 
-        return pathfinder.find_nvidia_binary_utility(name)
+        found = pathfinder.find_nvidia_binary_utility(name)
+        return str(found) if found else None
     return None
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tvmdml.errors import DeviceError, message
+from tvmdml.targets._device import bytes_of
 from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda import streams, survey, timer
 from tvmdml.targets.cuda.context import Context
@@ -84,7 +85,7 @@ class Device:
         Raises:
             DeviceError: they do not fit, the stream is being captured, or earlier work failed.
         """
-        source = _bytes(data)
+        source = bytes_of(data)
         self._check_range(memory, offset, source.size)
         if not source.size:
             return
@@ -109,7 +110,7 @@ class Device:
         Raises:
             DeviceError: there are not so many, the stream is being captured, or earlier work failed.
         """
-        target = _bytes(into)
+        target = bytes_of(into)
         if not target.flags.writeable:
             raise self._refusal("buffer to download into", "a read-only one", "one that can be written")
         self._check_range(memory, offset, target.size)
@@ -267,13 +268,3 @@ class Device:
 def _address(data: Bytes) -> int:
     found: int = data.__array_interface__["data"][0]
     return found
-
-
-def _bytes(data: Any) -> Bytes:
-    """The bytes of a C-contiguous buffer, where they lie."""
-    if not isinstance(data, np.ndarray):
-        data = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
-    if not data.flags.c_contiguous:
-        raise DeviceError(message("bytes to copy", "an array with gaps", "C-contiguous ones"))
-    flat: Bytes = data.reshape(-1).view(np.uint8)
-    return flat

@@ -56,6 +56,10 @@ class CudaLaunch(DeviceLaunch):
     def __init__(self, target: CudaTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> None:
         super().__init__(target, loaded.program, scalars, temporaries)
         self._loaded = loaded
+        self._ready = tuple(
+            (number, groups, loaded.program.functions[number].threads, struct.Struct(f"<{len(buffers)}Q").pack, buffers, scalars)
+            for number, buffers, scalars, groups in self._launches
+        )
 
     def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
         """Run, on the stream of the library whose arrays these are."""
@@ -88,10 +92,8 @@ class CudaLaunch(DeviceLaunch):
     def _steps(self, device: Device, places: Sequence[Placed]) -> Iterator[tuple[int, _Dims, _Dims, bytes]]:
         functions = self._loaded.functions(device)
         addresses = [place.memory.address + place.offset for place in places]
-        for number, buffers, scalars, groups in self._launches:
-            function = self._loaded.program.functions[number]
-            parameters = struct.pack(f"<{len(buffers)}Q", *(addresses[buffer] for buffer in buffers)) + scalars
-            yield functions[number], groups, function.threads, parameters
+        for number, groups, threads, pack, buffers, scalars in self._ready:
+            yield functions[number], groups, threads, pack(*[addresses[buffer] for buffer in buffers]) + scalars
 
     def _scratch(self, device: Device, places: Sequence[Placed]) -> list[Placed]:
         """Of the library whose arrays these are: its allocator orders their end, and has room for them in a graph."""
@@ -102,7 +104,7 @@ class CudaLaunch(DeviceLaunch):
 
     def _begins_well(self, device: Any, array: DeviceArray) -> bool:
         """Whether it begins where vectors lie in one piece."""
-        return (array.memory.address + array.offset) % VECTOR_BYTES == 0
+        return bool((array.memory.address + array.offset) % VECTOR_BYTES == 0)
 
 
 def _stream_of(arrays: Sequence[Any]) -> int | None:

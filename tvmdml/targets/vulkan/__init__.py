@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
-from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message
-from tvmdml.targets import Build, Launch, Launcher
+from tvmdml.errors import DeviceError, InvalidArgument, Unsupported, message
+from tvmdml.targets import Launch, Launcher
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.targets.vulkan import driver
 from tvmdml.targets._program import Function, Image, Program
+from tvmdml.targets.vulkan import driver
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
     from tvmdml.kernel import Kernel
     from tvmdml.operators import Operator
-    from tvmdml.stores import Artifact
     from tvmdml.targets.vulkan.capabilities import Capabilities
     from tvmdml.targets.vulkan.spirv import Shader
 
@@ -93,10 +91,6 @@ class VulkanTarget(DeviceTarget):
             for info in found
         ]
 
-    def wait(self) -> None:
-        """Wait for the device."""
-        self.device.wait()
-
     def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
         """As the schedules decide.
 
@@ -112,18 +106,15 @@ class VulkanTarget(DeviceTarget):
                 raise Unsupported(message(f"{desc.NAME} {name}", given, allowed, "Work in smaller parts, or on another device."))
         return super().kernel(desc, in_place)
 
-    def build(self, function: PrimFunc) -> Build:
+    def program(self, function: PrimFunc) -> Program:
         """Compile to SPIR-V."""
-        return _VulkanBuild(self, compile_function(function, self.capabilities))
+        return compile_function(function, self.capabilities)
 
-    def load(self, artifact: Artifact) -> Launcher:
+    def loaded(self, program: Program) -> Launcher:
         """Make pipelines of a program's shaders."""
-        try:
-            return self._loaded(Program.from_bytes(artifact.content))
-        except ValueError as error:
-            raise CompileError(
-                f"{self.name}: a stored kernel cannot be loaded: {error}. `tvmdml cache clear` removes it."
-            ) from error
+        from tvmdml.targets.vulkan.launch import Loaded
+
+        return Loaded(self, program)
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
         """With its integers worked out."""
@@ -140,11 +131,6 @@ class VulkanTarget(DeviceTarget):
 
         program = compile_function(function, self.capabilities)
         return "\n".join(f"; {one.name}\n{disassemble(program.images[one.image].content)}" for one in program.functions)
-
-    def _loaded(self, program: Program) -> Launcher:
-        from tvmdml.targets.vulkan.launch import Loaded
-
-        return Loaded(self, program)
 
 
 @functools.cache
@@ -179,19 +165,6 @@ def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: boo
     )
     steps, reads, writes = launches(lowered, emitted, numbers)
     return Program(images, functions, steps, len(lowered.parameters), reads, writes)
-
-
-class _VulkanBuild(Build):
-    def __init__(self, target: VulkanTarget, program: Program) -> None:
-        self._target, self._program = target, program
-
-    def write(self, folder: Path) -> Path | None:
-        path = folder / "kernel.spirv"
-        path.write_bytes(self._program.to_bytes())
-        return path
-
-    def launcher(self) -> Launcher:
-        return self._target._loaded(self._program)
 
 
 TARGET = VulkanTarget

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tvmdml.errors import DeviceError, message
+from tvmdml.targets._device import bytes_of
 from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.commands import Queue
 from tvmdml.targets.vulkan.connection import Connection
@@ -112,7 +113,7 @@ class Device:
         Raises:
             DeviceError: they do not fit, or the device is lost.
         """
-        source = _bytes(data)
+        source = bytes_of(data)
         self._check_range(memory, offset, source.size)
         part = memory.slice
         if part.block.content is not None:
@@ -142,7 +143,7 @@ class Device:
         Raises:
             DeviceError: there are not so many, or the device is lost.
         """
-        target = _bytes(into)
+        target = bytes_of(into)
         if not target.flags.writeable:
             raise self._refusal("buffer to download into", "a read-only one", "one that can be written")
         self._check_range(memory, offset, target.size)
@@ -453,13 +454,3 @@ def _content(part: Slice, offset: int, nbytes: int) -> Bytes:
     begin = part.offset + offset
     found: Bytes = part.block.content[begin : begin + nbytes]
     return found
-
-
-def _bytes(data: Any) -> Bytes:
-    """The bytes of a C-contiguous buffer, where they lie."""
-    if not isinstance(data, np.ndarray):
-        data = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
-    if not data.flags.c_contiguous:
-        raise DeviceError(message("bytes to copy", "an array with gaps", "C-contiguous ones"))
-    flat: Bytes = data.reshape(-1).view(np.uint8)
-    return flat
