@@ -28,8 +28,8 @@ from support import (
 
 from tvmdml import AxisDirection, TensorDataType, TensorDesc, errors, knobs, targets
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.targets.vulkan import VulkanTarget
 from tvmdml.targets._lower import lower
+from tvmdml.targets.vulkan import VulkanTarget
 from tvmdml.tensors import packed_strides
 
 # Small rooms and short loops: edges come up in short rows, and a driver compiles less.

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tvmdml import CompileError
 from tvmdml import tensorir as T
-from tvmdml.targets.vulkan import compile_function
-from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets._lower import lower
 from tvmdml.targets._program import Function, Image, Program, Step, evaluate
+from tvmdml.targets.vulkan import compile_function
+from tvmdml.targets.vulkan.capabilities import Capabilities
 
 _REFERENCE = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,

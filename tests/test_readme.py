@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -19,9 +21,10 @@ def test_the_sessions_run_as_shown() -> None:
     runner = doctest.DocTestRunner()
     names: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     for i, block in enumerate(blocks):
-        if "vulkan" in block and not _has_vulkan():
+        if lacking := next((why for word, missing in _NEEDS.items() if word in block and (why := missing())), ""):
+            print(f"README block {i} was not run: {lacking}")  # noqa: T201 - what was skipped, and why
             continue
         test = doctest.DocTestParser().get_doctest(block, names, f"README block {i}", "README.md", 0)
         runner.run(test, clear_globs=False)
@@ -30,14 +33,21 @@ def test_the_sessions_run_as_shown() -> None:
     assert runner.summarize().attempted > 12
 
 
-def _has_vulkan() -> bool:
+def _no_vulkan() -> str:
     try:
-        return bool(targets.resolve("vulkan"))
+        targets.resolve("vulkan")
     except DeviceError as error:
         if os.environ.get("TVMDML_EXPECT_VULKAN") == "1":
             raise
-        print(f"the sessions on Vulkan were not run: {error}")  # noqa: T201 - what was skipped, and why
-        return False
+        return str(error)
+    return ""
+
+
+# What sessions take that a machine may lack, by a word that they have.
+_NEEDS: dict[str, Callable[[], str]] = {
+    "vulkan": _no_vulkan,
+    "torch": lambda: "" if importlib.util.find_spec("torch") else "there is no PyTorch",
+}
 
 
 def test_the_model_prints_what_is_shown() -> None:

@@ -12,25 +12,47 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+import expressions
 import hypothesis
 import hypothesis.strategies as st
+import kernels
 import numpy as np
 import pytest
-from support import Array, assert_same_bits, bits_of, seeded, special_values
+from expressions import (
+    ARGUMENTS,
+    ARITHMETIC,
+    BITWISE,
+    COMPARISONS,
+    DIVISION,
+    EXACT,
+    FLOATS,
+    FUZZED,
+    INTEGERS,
+    NEAR,
+    TYPES,
+    Body,
+    Rule,
+    Tree,
+    built,
+    castable,
+    const,
+    fuzz_input,
+    pairs_of,
+    settled,
+    trees,
+    values_of,
+)
+from support import Array, assert_same_bits, bits_of
 
-from tvmdml import TensorDataType, _imports, errors, targets
+from tvmdml import errors, targets
 from tvmdml import tensorir as T
 from tvmdml.targets.vulkan import spirv
 from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.disassemble import disassemble
-from tvmdml.targets._lower import lower
 from tvmdml.targets.vulkan.spirv_tables import CAPABILITY, DECORATION, INSTRUCTIONS, OPCODES, STORAGE_CLASS
 
-INTEGERS = tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind in ("int", "uint"))
-FLOATS = ("float16", "float32", "float64")
-TYPES = ("bool", *INTEGERS, *FLOATS)
 RICH = Capabilities(
     int8=True,
     int16=True,
@@ -54,14 +76,9 @@ RICH = Capabilities(
 # Narrow numbers in memory alone: arithmetic on them takes a detour.
 POOR = {"int8": False, "int16": False, "float16": False, "subgroup_extended_types": False}
 
-Body = Callable[..., None]
 
-
-class Written(NamedTuple):
+class Written(expressions.Written):
     """A device function, and the names of its parameters."""
-
-    function: Any
-    parameters: tuple[str, ...]
 
     def emit(self, capabilities: Capabilities = RICH) -> spirv.Shader:
         return spirv.emit(self.function, capabilities)
@@ -69,18 +86,7 @@ class Written(NamedTuple):
 
 def written(parameters: Mapping[str, str], body: Body, threads: Any = 64, groups: Any = 1) -> Written:
     """The device function whose threads each run ``body(index, *parameters)``; ``name*`` is a buffer, ``name`` a scalar."""
-    with T.function() as f:
-        arguments = [
-            f.buffer(key.removesuffix("*"), dtype) if key.endswith("*") else T.arg(key, getattr(T, dtype)())
-            for key, dtype in parameters.items()
-        ]
-        blocks = groups(*arguments) if callable(groups) else groups
-        with T.launch_thread("blockIdx.x", blocks) as block, T.launch_thread("threadIdx.x", threads) as thread:
-            body(block * threads + thread, *arguments)
-    lowered = lower(f.result())
-    ((function,), (step,)) = lowered.functions.values(), lowered.steps
-    names = [name.removesuffix("*") for name in parameters]
-    return Written(function, tuple(names[place if isinstance(place, int) else place[1]] for place in step.arguments))
+    return Written(*expressions.written(parameters, body, threads, groups))
 
 
 class Machine:
@@ -89,9 +95,15 @@ class Machine:
     def __init__(self, device: Any, capabilities: Capabilities) -> None:
         self.device, self.capabilities = device, capabilities
 
-    def run(self, kernel: Written, arguments: Mapping[str, Any], groups: int | None = None) -> spirv.Shader:
+    def give(self, example: kernels.Example) -> spirv.Shader:
+        """Run an example, and look at what comes of it."""
+        shader = self.run(example.kernel, example.arguments)
+        example.check()
+        return shader
+
+    def run(self, kernel: expressions.Written, arguments: Mapping[str, Any], groups: int | None = None) -> spirv.Shader:
         """Run a device function; arrays are changed in place. Parameters go by name."""
-        shader = kernel.emit(self.capabilities)
+        shader = spirv.emit(kernel.function, self.capabilities)
         given = [arguments[name] for name in kernel.parameters]
         device = self.device
         bindings = []
@@ -152,39 +164,7 @@ def decorations(code: bytes, name: str) -> list[int]:
     return [operands[0] for operands in found if operands[1] == DECORATION[name]]
 
 
-# -- Values ---------------------------------------------------------------------------------------------------------
-
-
-def values_of(dtype: str) -> Array:
-    """Awkward values of a type, without denormals: devices may take these for zero."""
-    if dtype == "bool":
-        return np.array([False, True])
-    values = special_values(TensorDataType.parse(dtype, "dtype"))
-    if dtype in FLOATS:
-        more = np.array([-2.5, -0.75, -0.25, 0.1, 0.25, 0.75, 3.5, 7.0, 100.3, 1000.0], dtype)
-        values = np.concatenate([values, more])
-        with np.errstate(all="ignore"):
-            return values[~((values != 0) & (abs(values) < np.finfo(dtype).tiny))]
-    small = np.array([3, 5, 7, 11, 100, 77], dtype)
-    signed = [-small[:4]] if dtype.startswith("int") else []
-    return np.unique(np.concatenate([values, small, *signed]))
-
-
-def pairs_of(dtype: str) -> tuple[Array, Array]:
-    """Every value beside every other."""
-    a, b = np.meshgrid(values_of(dtype), values_of(dtype))
-    return a.reshape(-1), b.reshape(-1)
-
-
-def settled(values: Array) -> Array:
-    """Denormals as zeros, and one NaN: what devices are free to choose."""
-    if values.dtype.kind != "f":
-        return values
-    values = values.copy()
-    with np.errstate(all="ignore"):
-        values[abs(values) < np.finfo(values.dtype).tiny] = 0
-    values[np.isnan(values)] = np.nan
-    return values
+# -- Operators ------------------------------------------------------------------------------------------------------
 
 
 def on_all(
@@ -204,47 +184,6 @@ def on_all(
     arrays = {**inputs, **{name: np.zeros(count, dtype) for name, (dtype, _) in outputs.items()}}
     machine.run(written({f"{name}*": dtype for name, dtype in types.items()}, body, groups=-(-count // 64)), arrays)
     return {name: arrays[name] for name in outputs}
-
-
-# -- Operators ------------------------------------------------------------------------------------------------------
-
-Rule = tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Array]]
-
-
-def _quotients(a: Array, b: Array) -> Array:
-    """Of exact integers, towards zero."""
-    found = [abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    return np.array(found, object)
-
-
-ARITHMETIC: dict[str, Rule] = {
-    "add": (lambda a, b: a + b, np.add),
-    "sub": (lambda a, b: a - b, np.subtract),
-    "mul": (lambda a, b: a * b, np.multiply),
-    "max": (lambda a, b: T.max(a, b), lambda a, b: np.where(a > b, a, b)),
-    "min": (lambda a, b: T.min(a, b), lambda a, b: np.where(a < b, a, b)),
-}
-DIVISION: dict[str, Rule] = {
-    "div": (lambda a, b: T.truncdiv(a, b), _quotients),
-    "mod": (lambda a, b: T.truncmod(a, b), lambda a, b: a.astype(object) - _quotients(a, b) * b.astype(object)),
-    "floordiv": (lambda a, b: T.floordiv(a, b), np.floor_divide),
-    "floormod": (lambda a, b: T.floormod(a, b), np.mod),
-}
-BITWISE: dict[str, Rule] = {
-    "and_": (lambda a, b: a & b, np.bitwise_and),
-    "or_": (lambda a, b: a | b, np.bitwise_or),
-    "xor": (lambda a, b: a ^ b, np.bitwise_xor),
-    "not_": (lambda a, b: ~a, lambda a, b: ~a),
-}
-COMPARISONS: dict[str, Rule] = {
-    "lt": (lambda a, b: a < b, np.less),
-    "le": (lambda a, b: a <= b, np.less_equal),
-    "gt": (lambda a, b: a > b, np.greater),
-    "ge": (lambda a, b: a >= b, np.greater_equal),
-    "eq": (lambda a, b: a == b, np.equal),
-    # As TVM's CPU code has it: nothing is true of NaN.
-    "ne": (lambda a, b: T.NE(a, b), lambda a, b: (a < b) | (a > b)),
-}
 
 
 def agree(machine: Machine, rules: Mapping[str, Rule], a: Array, b: Array, result: str | None = None) -> None:
@@ -352,29 +291,11 @@ def test_select_takes_one_of_two_constants(machine: Machine, dtype: str) -> None
             continue
         expected = np.where(condition, np.array(one, dtype), np.array(other, dtype))
         ways = {
-            "select": (dtype, lambda c: T.Select(c, _const(dtype, one), _const(dtype, other))),  # noqa: B023
-            "if_then_else": (dtype, lambda c: T.if_then_else(c, _const(dtype, one), _const(dtype, other))),  # noqa: B023
+            "select": (dtype, lambda c: T.Select(c, const(dtype, one), const(dtype, other))),  # noqa: B023
+            "if_then_else": (dtype, lambda c: T.if_then_else(c, const(dtype, one), const(dtype, other))),  # noqa: B023
         }
         for result in on_all(machine, {"c": condition}, ways).values():
             assert_same_bits(settled(result), settled(expected))
-
-
-def castable(source: str, target: str) -> Array:
-    """Values that have a meaning in the target type, and those at its edges."""
-    values = values_of(source)
-    if source in FLOATS:
-        with np.errstate(over="ignore"):
-            more = np.array([2049, 2051, 65519, 65520, 0.30078125, 16777217, 1e-3, 255.9, -0.9]).astype(source)
-        values = np.concatenate([values, more])
-        if target in INTEGERS:
-            info = np.iinfo(target)
-            with np.errstate(invalid="ignore"):
-                whole = np.trunc(values.astype(np.float64))
-            values = values[(whole >= float(info.min)) & (whole < float(info.max))]
-    elif target in FLOATS and source != "bool":
-        many = seeded(source).integers(np.iinfo(source).min, np.iinfo(source).max, 100, source, endpoint=True)
-        values = np.concatenate([values, many])
-    return values
 
 
 @pytest.mark.parametrize("source", TYPES)
@@ -430,16 +351,6 @@ def test_reinterpret_keeps_the_bits(machine: Machine, one: str, other: str) -> N
 
 # -- Functions --------------------------------------------------------------------------------------------------------
 
-EXACT: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
-    "nearbyint": (lambda x: T.nearbyint(x), np.rint),
-    "round": (lambda x: T.round(x), np.rint),
-    "floor": (lambda x: T.floor(x), np.floor),
-    "ceil": (lambda x: T.ceil(x), np.ceil),
-    "trunc": (lambda x: T.trunc(x), np.trunc),
-    "fabs": (lambda x: T.fabs(x), np.abs),
-    "sqrt": (lambda x: T.sqrt(x), np.sqrt),
-}
-
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_exact_functions_are_numpys(machine: Machine, dtype: str) -> None:
@@ -470,21 +381,10 @@ def test_copysign_and_fmod_are_exact(machine: Machine, dtype: str) -> None:
     agree(machine, rules, a, b)
 
 
-NEAR: dict[str, Callable[..., Array]] = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log10": np.log10, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "atan": np.arctan, "asin": lambda x: np.arcsin(x / 4),
-    "acos": lambda x: np.arccos(x / 4), "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "exp10": lambda x: 10**x, "acosh": lambda x: np.arccosh(x + 1), "asinh": np.arcsinh, "atanh": lambda x: np.arctanh(x / 4),
-}  # fmt: skip
-_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
-    "asin": lambda x: x / 4, "acos": lambda x: x / 4, "atanh": lambda x: x / 4, "acosh": lambda x: x + 1,
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_transcendental_functions_come_near(machine: Machine, dtype: str) -> None:
     x = np.linspace(0.05, 3, 300).astype(dtype)
-    outputs = {name: (dtype, lambda v, name=name: getattr(T, name)(_ARGUMENTS.get(name, lambda v: v)(v))) for name in NEAR}
+    outputs = {name: (dtype, lambda v, name=name: getattr(T, name)(ARGUMENTS.get(name, lambda v: v)(v))) for name in NEAR}
     actual = on_all(machine, {"x": x}, outputs)
     for name, values in actual.items():
         expected = NEAR[name](x.astype(np.float64))
@@ -511,92 +411,23 @@ def test_functions_of_several_numbers_come_near(machine: Machine, dtype: str) ->
 
 
 def test_what_is_not_asked_for_is_not_read(machine: Machine) -> None:
-    def body(i: Any, source: Any, result: Any, limit: Any) -> None:
-        far = T.if_then_else(i < limit, source[i], T.const(-1, "int32"))
-        nested = T.if_then_else(T.if_then_else(i < limit, source[i] > 5, T.const(False, "bool")), source[i] * 2, far)
-        T.store(result, i, nested)
-
-    source, result = np.arange(10, dtype=np.int32), np.zeros(64, np.int32)
-    kernel = written({"source*": "int32", "result*": "int32", "limit": "int32"}, body)
-    shader = machine.run(kernel, {"source": source, "result": result, "limit": 10})
-    assert_same_bits(result, np.array([i if i <= 5 else i * 2 if i < 10 else -1 for i in range(64)], np.int32))
+    shader = machine.give(kernels.lazy_reads())
     opened = 0  # every read of the source stands behind a branch
     for name, _ in instructions(shader.code):
         opened += name == "BranchConditional"
         assert name != "AccessChain" or opened or shader.scalars
 
 
-def test_loops_end_where_they_are_told(machine: Machine) -> None:
-    def body(i: Any, result: Any) -> None:
-        total, step = T.Variable("int32", T.const(0, "int32")), T.Variable("int32", T.const(0, "int32"))
-        with T.loop_while(T.if_then_else(step.value < 100, total.value < 1000, T.const(False, "bool"))):
-            step.set(step.value + 1)
-            with T.when(step.value % 3 == 0):
-                T.evaluate(T.continue_loop())
-            with T.serial(T.const(2, "int32"), i + 2) as j:
-                with T.when(j > 7):
-                    T.evaluate(T.break_loop())
-                with T.when((j & 1) == 0):
-                    T.evaluate(T.continue_loop())
-                total.set(total.value + j * step.value)
-            with T.when(step.value > 40):
-                T.evaluate(T.break_loop())
-        T.store(result, i, total.value * 1000 + step.value)
-
-    def expected(i: int) -> int:
-        total = step = 0
-        while step < 100 and total < 1000:
-            step += 1
-            if step % 3 == 0:
-                continue
-            for j in range(2, 2 + i):
-                if j > 7:
-                    break
-                if j % 2:
-                    total += j * step
-            if step > 40:
-                break
-        return total * 1000 + step
-
-    result = np.zeros(64, np.int32)
-    machine.run(written({"result*": "int32"}, body), {"result": result})
-    assert_same_bits(result, np.array([expected(i) for i in range(64)], np.int32))
-
-
-def test_both_ways_may_leave(machine: Machine) -> None:
-    def body(i: Any, result: Any) -> None:
-        T.store(result, i, T.const(1, "int32"))
-        with T.when(i > 50):
-            T.evaluate(T.thread_return())
-        with T.serial(T.const(0, "int32"), T.const(9, "int32")) as j:
-            T.either(
-                i == j,
-                lambda: (T.store(result, i, T.const(2, "int32")), T.evaluate(T.break_loop())),
-                lambda: T.evaluate(T.continue_loop()),
-            )
-        with T.when(i > 30):
-            T.either(
-                i > 40,
-                lambda: (T.store(result, i, T.const(3, "int32")), T.evaluate(T.thread_return())),
-                lambda: T.evaluate(T.thread_return()),
-            )
-        T.store(result, i, result[i] + 10)
-
-    result = np.zeros(64, np.int32)
-    machine.run(written({"result*": "int32"}, body), {"result": result})
-    expected = [(12 if i < 9 else 11) if i <= 30 else 3 if 40 < i <= 50 else 1 for i in range(64)]
-    assert_same_bits(result, np.array(expected, np.int32))
+@pytest.mark.parametrize(
+    "example", [kernels.loops, kernels.leaving, kernels.own_memory, kernels.group_scan, kernels.mixed_access, kernels.ramps]
+)
+def test_kernels_do_what_they_say(machine: Machine, example: Callable[[], kernels.Example]) -> None:
+    machine.give(example())
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64"])
 def test_a_loop_counts_in_its_own_type(machine: Machine, dtype: str) -> None:
-    def body(i: Any, result: Any) -> None:
-        with T.serial(T.const(3, dtype), T.const(90, dtype)) as j:
-            T.store(result, i, result[i] + T.Cast("int32", j))
-
-    result = np.zeros(64, np.int32)
-    machine.run(written({"result*": "int32"}, body), {"result": result})
-    assert_same_bits(result, np.full(64, sum(range(3, 90)), np.int32))
+    machine.give(kernels.counting(dtype, 3, 90))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
@@ -616,75 +447,16 @@ def test_loops_of_few_turns_take_them_all(machine: Machine, dtype: str) -> None:
         assert (result == turns * (turns + 1) // 2 + 1000 * (turns * (turns - 1) // 2)).all(), turns
 
 
-def test_variables_and_arrays_are_the_threads_own(machine: Machine) -> None:
-    def body(i: Any, result: Any) -> None:
-        for dtype in TYPES:
-            cells = T.local(dtype, 5)
-            with T.serial(T.const(0, "int32"), T.const(5, "int32")) as j:
-                T.store(cells, j, T.Cast(dtype, (i + j) % 2))
-            T.store(result, i, result[i] * 2 + T.Cast("int32", cells[i % 5]))
-
-    result = np.zeros(64, np.int32)
-    machine.run(written({"result*": "int32"}, body), {"result": result})
-    expected = [sum(((i + i % 5) % 2) << k for k in range(len(TYPES))) for i in range(64)]
-    assert_same_bits(result, np.array(expected, np.int32))
-
-
 # -- Groups ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_group_shares_memory(machine: Machine, dtype: str) -> None:
-    def body(i: Any, source: Any, result: Any) -> None:
-        shared = T.alloc_buffer((64,), dtype, scope="shared")
-        T.store(shared, i % 64, source[i])
-        T.evaluate(T.tvm_storage_sync("shared"))
-        T.store(result, i, shared[63 - i % 64])
-
-    source = np.resize(values_of(dtype), 128)
-    result = np.zeros_like(source)
-    machine.run(written({"source*": dtype, "result*": dtype}, body, groups=2), {"source": source, "result": result})
-    assert_same_bits(settled(result), settled(source.reshape(2, 64)[:, ::-1].reshape(-1).copy()))
-
-
-def test_a_group_adds_up(machine: Machine) -> None:
-    def body(i: Any, source: Any, result: Any) -> None:
-        cells, here = T.alloc_buffer((256,), "int32", scope="shared"), i % 256
-        T.store(cells, here, source[i])
-        stride = T.Variable("int32", T.const(1, "int32"))
-        with T.loop_while(stride.value < 256):
-            T.evaluate(T.tvm_storage_sync("shared"))
-            held = T.Variable("int32", cells[here])
-            with T.when(here >= stride.value):
-                held.set(held.value + cells[here - stride.value])
-            T.evaluate(T.tvm_storage_sync("shared"))
-            T.store(cells, here, held.value)
-            stride.set(stride.value * 2)
-        T.store(result, i, cells[here])
-
-    source = seeded("scan").integers(-100, 100, 1024, np.int32)
-    result = np.zeros_like(source)
-    machine.run(written({"source*": "int32", "result*": "int32"}, body, 256, 4), {"source": source, "result": result})
-    assert_same_bits(result, source.reshape(4, 256).cumsum(1, np.int32).reshape(-1))
+    machine.give(kernels.shared_memory(dtype))
 
 
 def test_scalars_come_as_push_constants(machine: Machine) -> None:
-    values: dict[str, Any] = {
-        "bool": True, "int8": -100, "uint8": 200, "int16": -30000, "uint16": 60000, "int32": -(2**31), "uint32": 2**32 - 1,
-        "int64": -(2**63), "uint64": 2**63 + 5, "float16": 0.25, "float32": -1.5, "float64": math.pi,
-    }  # fmt: skip
-
-    def body(i: Any, *parameters: Any) -> None:
-        results, scalars = parameters[: len(TYPES)], parameters[len(TYPES) :]
-        with T.when(i < 1):
-            for result, scalar in zip(results, scalars, strict=True):
-                T.store(result, i, scalar)
-
-    kernel = written({**{f"r{dtype}*": dtype for dtype in TYPES}, **{dtype: dtype for dtype in TYPES}}, body)
-    results = {f"r{dtype}": np.zeros(1, dtype) for dtype in TYPES}
-    shader = machine.run(kernel, {**results, **values})
-    for dtype in TYPES:
-        assert_same_bits(results[f"r{dtype}"], np.array([values[dtype]], dtype))
+    shader = machine.give(kernels.scalars())
     sizes = [struct.calcsize(form) for _, form in shader.push]
     assert sizes == sorted(sizes, reverse=True)
     assert [offset for offset, _ in shader.push] == [sum(sizes[:i]) for i in range(len(sizes))]
@@ -707,160 +479,42 @@ def test_the_grid_may_depend_on_a_scalar(machine: Machine) -> None:
 
 # -- Atomics ----------------------------------------------------------------------------------------------------------------
 
-ATOMIC: dict[str, Callable[[Array], Any]] = {
-    "add": lambda x: x.sum(dtype=x.dtype),
-    "sub": lambda x: np.negative(x).sum(dtype=x.dtype),
-    "min": lambda x: min(0, x.min()),
-    "max": lambda x: max(0, x.max()),
-    "and": lambda x: x.dtype.type(0),
-    "or": np.bitwise_or.reduce,
-    "xor": np.bitwise_xor.reduce,
-}
-
 
 @pytest.mark.parametrize("scope", ["buffer", "shared"])
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
 def test_atomics_lose_nothing(machine: Machine, dtype: str, scope: str) -> None:
-    names = list(ATOMIC)
-
-    def body(i: Any, source: Any, result: Any) -> None:
-        cells = result
-        if scope == "shared":
-            cells = T.alloc_buffer((len(names) + 1,), dtype, scope="shared")
-            with T.when(i < len(names) + 1):
-                T.store(cells, i, T.const(0, dtype))
-            T.evaluate(T.tvm_storage_sync("shared"))
-        for place, name in enumerate(names):
-            T.evaluate(T.call_extern(dtype, f"atomic_{name}", T.address_of(cells[place]), source[i]))
-        # Each thread finds another number before its own: all together they add up to those of 0 to 255.
-        before = T.call_extern(dtype, "atomic_add", T.address_of(cells[len(names)]), T.const(1, dtype))
-        T.evaluate(T.call_extern(dtype, "atomic_add", T.address_of(result[len(names) + 1]), before))
-        T.evaluate(T.tvm_storage_sync("shared"))
-        if scope == "shared":
-            with T.when(i < len(names) + 1):
-                T.store(result, i, cells[i])
-
-    signed = dtype.startswith("int")
-    source = seeded(dtype).integers(-1000 if signed else 0, 1000, 256).astype(dtype)
-    result = np.zeros(len(names) + 2, dtype)
-    machine.run(written({"source*": dtype, "result*": dtype}, body, 256), {"source": source, "result": result})
-    expected = [*(compute(source) for compute in ATOMIC.values()), 256, sum(range(256))]
-    assert_same_bits(result, np.array([np.array(value).astype(dtype) for value in expected], dtype))
+    machine.give(kernels.atomics(dtype, scope))
 
 
 def test_an_exchange_hands_one_token_on(machine: Machine) -> None:
-    def body(i: Any, cell: Any, won: Any, seen: Any) -> None:
-        call = T.call_extern
-        before = call("uint32", "atomic_compare_exchange", T.address_of(cell[0]), T.const(7, "uint32"), T.Cast("uint32", i) + 100)
-        T.store(won, i, T.Cast("int32", before == T.const(7, "uint32")))
-        T.evaluate(call("uint32", "atomic_store", T.address_of(cell[1]), T.const(3, "uint32")))
-        T.evaluate(call("uint32", "memory_fence"))
-        T.store(seen, i, call("uint32", "atomic_load", T.address_of(cell[1])))
-        T.evaluate(call("uint32", "atomic_exchange", T.address_of(cell[2]), T.Cast("uint32", i)))
-
-    cell, won, seen = np.array([7, 0, 999], np.uint32), np.zeros(256, np.int32), np.zeros(256, np.uint32)
-    kernel = written({"cell*": "uint32", "won*": "int32", "seen*": "uint32"}, body, groups=4)
-    shader = machine.run(kernel, {"cell": cell, "won": won, "seen": seen})
-    assert won.sum() == 1
-    assert cell[0] == 100 + int(won.argmax())
-    assert cell[2] < 256
-    assert (seen == 3).all()
+    example = kernels.token()
+    shader = machine.run(example.kernel, example.arguments)
+    kernels.check_token(example)
     assert len(decorations(shader.code, "Coherent")) == 3
 
 
 # -- Subgroups ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["bool", *INTEGERS, *FLOATS])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_subgroups_exchange_values(machine: Machine, dtype: str) -> None:
     size, extended = machine.capabilities.subgroup_size, machine.capabilities.subgroup_extended_types
     if size < 2 or 64 % size:
         pytest.skip("no subgroups to speak of")
-    names = ["shuffle", "shuffle_xor", "shuffle_up", "shuffle_down", "broadcast", "warp", "warp_up", "warp_down"]
-    if dtype != "bool":
-        names += ["add", "exclusive_add", "inclusive_add", "min", "max"]
-
-    def body(i: Any, source: Any, *results: Any) -> None:
-        lane = T.let(T.subgroup("lane", "int32"))
-        x = T.let(source[i])
-        warp = (T.word(-1, 32), x)
-        width = T.const(size // 2, "int32")
-        values = {
-            "shuffle": lambda: T.subgroup("shuffle", dtype, x, size - 1 - lane),
-            "shuffle_xor": lambda: T.subgroup("shuffle_xor", dtype, x, T.const(1, "int32")),
-            "shuffle_up": lambda: T.subgroup("shuffle_up", dtype, x, T.const(1, "int32")),
-            "shuffle_down": lambda: T.subgroup("shuffle_down", dtype, x, T.const(1, "int32")),
-            "broadcast": lambda: T.subgroup("broadcast", dtype, x, T.const(1, "int32")),
-            "warp": lambda: T.tvm_warp_shuffle(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
-            "warp_up": lambda: T.tvm_warp_shuffle_up(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
-            "warp_down": lambda: T.tvm_warp_shuffle_down(*warp, T.const(1, "int32"), width, T.const(size, "int32")),
-        }
-        for name, result in zip(names, results, strict=True):
-            value = values.get(name, lambda name=name: T.subgroup(name, dtype, x))()
-            T.store(result, i, T.let(value))
-
-    source = np.resize(np.array([3, 1, 2, 7, 5, 0, 6, 4, 9, 8], np.int32) % (2 if dtype == "bool" else 99), 64).astype(dtype)
-    arrays = {"x": source, **{name: np.zeros_like(source) for name in names}}
-    kernel = written({f"{name}*": dtype for name in arrays}, body)
+    example = kernels.exchanges(dtype, size)
     if dtype in ("int64", "uint64") and not extended:
         with pytest.raises(errors.CompileError, match="shaderSubgroupExtendedTypes"):
-            kernel.emit(machine.capabilities)
+            spirv.emit(example.kernel.function, machine.capabilities)
         return
-    machine.run(kernel, arrays)
-    rows = source.reshape(-1, size)
-    halves = source.reshape(-1, size // 2)
-    expected = {
-        "shuffle": rows[:, ::-1],
-        "shuffle_xor": rows[:, np.arange(size) ^ 1],
-        "shuffle_up": np.roll(rows, 1, 1),
-        "shuffle_down": np.roll(rows, -1, 1),
-        "broadcast": np.repeat(rows[:, 1:2], size, 1),
-        "warp": np.repeat(halves[:, 1:2], size // 2, 1),
-        "warp_up": np.concatenate([halves[:, :1], halves[:, :-1]], 1),
-        "warp_down": np.concatenate([halves[:, 1:], halves[:, -1:]], 1),
-    }
-    if dtype != "bool":
-        sums = rows.cumsum(1, dtype)
-        expected["inclusive_add"], expected["exclusive_add"] = sums, sums - rows
-        for name, reduce in {"add": np.add, "min": np.minimum, "max": np.maximum}.items():
-            expected[name] = np.repeat(reduce.reduce(rows, 1, dtype=dtype, keepdims=True), size, 1)
-    for name in names:
-        defined = np.ones(64, bool).reshape(-1, size)
-        defined[:, 0 if name == "shuffle_up" else -1] = name not in ("shuffle_up", "shuffle_down")
-        actual = arrays[name][defined.reshape(-1)]
-        assert_same_bits(actual, expected[name].reshape(-1)[defined.reshape(-1)].astype(dtype))
+    machine.run(example.kernel, example.arguments)
+    for name, beyond in (("shuffle_up", 0), ("shuffle_down", -1)):  # there it is any value
+        rows, expected = (values[name].reshape(-1, size) for values in (example.arguments, example.expected))
+        rows[:, beyond] = expected[:, beyond]
+    example.check(dtype)
 
 
 def test_subgroups_vote(machine: Machine) -> None:
-    size = machine.capabilities.subgroup_size
-
-    def body(i: Any, *results: Any) -> None:
-        odd = T.let((i & 1) == 1)
-        values = [
-            T.subgroup("size", "uint32"),
-            T.subgroup("lane", "int32"),
-            T.subgroup("index", "int32"),
-            T.subgroup("elect", "bool"),
-            T.subgroup("any", "bool", i == 0),
-            T.subgroup("all", "bool", T.Cast("int32", i >= 0)),
-            T.subgroup("ballot", "uint32", odd),
-            T.subgroup("ballot_high", "uint32", odd),
-            T.tvm_warp_activemask(),
-        ]
-        for result, value in zip(results, values, strict=True):
-            T.store(result, i, T.Cast("uint32", value))
-
-    names = ["size", "lane", "index", "elect", "any", "all", "ballot", "high", "active"]
-    arrays = {name: np.zeros(64, np.uint32) for name in names}
-    machine.run(written({f"{name}*": "uint32" for name in names}, body), arrays)
-    i = np.arange(64)
-    lanes = (1 << min(size, 32)) - 1
-    expected = {
-        "size": 0 * i + size, "lane": i % size, "index": i // size, "elect": i % size == 0, "any": i < size, "all": 0 * i + 1,
-        "ballot": 0 * i + (0xAAAAAAAA & lanes), "high": 0 * i + (0xAAAAAAAA if size == 64 else 0), "active": 0 * i + lanes,
-    }  # fmt: skip
-    for name in names:
-        assert_same_bits(arrays[name], expected[name].astype(np.uint32))
+    machine.give(kernels.votes(machine.capabilities.subgroup_size))
 
 
 # -- Several lanes ------------------------------------------------------------------------------------------------------------
@@ -869,33 +523,7 @@ def test_subgroups_vote(machine: Machine) -> None:
 @pytest.mark.parametrize("lanes", [2, 3, 4, 8, 16])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_lanes_are_computed_each_for_itself(machine: Machine, dtype: str, lanes: int) -> None:
-    """Neighbours are loaded and stored at once, also where they do not begin at a multiple of their number."""
-
-    def body(i: Any, source: Any, result: Any, mixed: Any) -> None:
-        x, y = source[T.run(i * lanes, lanes)], source[T.run(i * lanes + 1, lanes)]
-        if dtype == "bool":
-            T.store(
-                result, T.run(i * lanes, lanes), T.Cast(f"boolx{lanes}", T.Cast(f"int32x{lanes}", x) != T.Cast(f"int32x{lanes}", y))
-            )
-        else:
-            T.store(result, T.run(i * lanes, lanes), T.Select(x < y, x + y, T.splat(T.const(3, dtype), lanes)))
-        spread = source[T.ramp(i, T.int32(3), lanes)]
-        T.store(
-            mixed, T.run(i * lanes, lanes), T.Shuffle([x, spread], [lanes + k if k % 2 else lanes - 1 - k for k in range(lanes)])
-        )
-
-    count = 64 * lanes
-    source = np.resize(values_of(dtype), max(count + 1, 64 + 3 * lanes))
-    result, mixed = np.zeros(count, dtype), np.zeros(count, dtype)
-    kernel = written({"source*": dtype, "result*": dtype, "mixed*": dtype}, body)
-    machine.run(kernel, {"source": source, "result": result, "mixed": mixed})
-    x, y = source[:count], source[1 : count + 1]
-    with np.errstate(all="ignore"):
-        expected = x != y if dtype == "bool" else np.where(x < y, x + y, np.array(3, dtype))
-    assert_same_bits(settled(result), settled(expected))
-    i, k = np.divmod(np.arange(count), lanes)
-    expected = np.where(k % 2, source[i + 3 * k], source[i * lanes + lanes - 1 - k])
-    assert_same_bits(settled(mixed), settled(expected))
+    machine.give(kernels.lanes(dtype, lanes))
 
 
 def widths(code: bytes) -> list[int]:
@@ -964,20 +592,9 @@ def test_neighbours_are_moved_together_only_where_they_lie_so(start: Any, expect
     assert_same_bits(result.reshape(64, 4), starts[:, None] + np.arange(4, dtype=np.int32))
 
 
-def test_elements_and_vectors_of_one_buffer_are_the_same_memory(machine: Machine) -> None:
-    def body(i: Any, cells: Any, result: Any) -> None:
-        T.store(cells, i * 4 + 1, T.int32(7))
-        T.store(result, T.run(i * 4, 4), cells[T.run(i * 4, 4)] * T.splat(T.int32(2), 4))
-        T.store(cells, i * 4 + 2, cells[i * 4 + 2] + 1)
-
-    cells, result = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
-    shader = machine.run(written({"cells*": "int32", "result*": "int32"}, body), {"cells": cells, "result": result})
-    rows = np.arange(256, dtype=np.int32).reshape(64, 4)
-    rows[:, 1] = 7
-    assert_same_bits(result, (rows * 2).reshape(-1))
-    rows[:, 2] += 1
-    assert_same_bits(cells, rows.reshape(-1))
-    assert len(decorations(shader.code, "Aliased")) == 2
+def test_elements_and_vectors_of_one_buffer_are_said_to_be_the_same_memory() -> None:
+    code = spirv.emit(kernels.mixed_access().kernel.function, RICH).code
+    assert len(decorations(code, "Aliased")) == 2
 
 
 def test_a_parameter_may_be_seen_as_another_type(machine: Machine) -> None:
@@ -993,42 +610,9 @@ def test_a_parameter_may_be_seen_as_another_type(machine: Machine) -> None:
     assert_same_bits(source, before + np.float32(1))
 
 
-def test_ramps_are_values_too(machine: Machine) -> None:
-    def body(i: Any, result: Any) -> None:
-        ramp = T.ramp(i, i + 1, 4) * T.ramp(T.int32(1), T.int32(2), 4)
-        T.store(result, T.run(i * 4, 4), T.if_then_else(i < 10, ramp, T.splat(i, 4)))
-
-    result = np.zeros(256, np.int32)
-    machine.run(written({"result*": "int32"}, body), {"result": result})
-    i, k = np.divmod(np.arange(256), 4)
-    assert_same_bits(result, np.where(i < 10, (i + k * (i + 1)) * (1 + 2 * k), i).astype(np.int32))
-
-
-CUTS = [
-    ("uint8x4", "uint32"),
-    ("int16x2", "float32"),
-    ("uint8x8", "uint64"),
-    ("float32x4", "uint32x4"),
-    ("uint16x4", "uint32x2"),
-    ("int32x2", "float64"),
-]
-
-
-@pytest.mark.parametrize(("one", "other"), CUTS)
+@pytest.mark.parametrize(("one", "other"), kernels.CUTS)
 def test_lanes_may_be_cut_and_joined(machine: Machine, one: str, other: str) -> None:
-    (few, _, n), (many, _, m) = one.partition("x"), other.partition("x")
-    n, m = int(n), int(m or 1)
-
-    def body(i: Any, source: Any, joined: Any, cut: Any) -> None:
-        value = T.let(T.reinterpret(other, source[T.run(i * n, n)]))
-        T.store(joined, T.run(i * m, m) if m > 1 else i, value)
-        T.store(cut, T.run(i * n, n), T.reinterpret(one, value))
-
-    source = seeded(one).integers(0, 2**31, 64 * n).astype(few)
-    joined, cut = np.zeros(64 * m, many), np.zeros_like(source)
-    machine.run(written({"source*": few, "joined*": many, "cut*": few}, body), {"source": source, "joined": joined, "cut": cut})
-    assert_same_bits(bits_of(joined), bits_of(source.view(many)))
-    assert_same_bits(cut, source)
+    machine.give(kernels.cut(one, other))
 
 
 # -- What is declared, and what is refused ------------------------------------------------------------------------------------
@@ -1180,145 +764,12 @@ def test_memory_past_the_limits_is_refused() -> None:
 
 def test_the_function_is_named_in_what_goes_wrong() -> None:
     kernel = store_of("int32", lambda i, x: x[i])
-    named = Written(kernel.function.with_attr("global_symbol", "here"), kernel.parameters)
+    named = kernel._replace(function=kernel.function.with_attr("global_symbol", "here"))
     with pytest.raises(errors.CompileError, match=r"^here: "):
         named.emit(RICH._replace(max_threads=1))
 
 
 # -- Any expression -------------------------------------------------------------------------------------------------------------
-
-# What an expression is made of, by its type: the operands' types, with "=" for its own and "?" for any; and how TensorIR says it.
-# Guards keep to what has a meaning: no division by zero, shifts by less than the width, and no overflow, which TVM's LLVM code
-# takes for impossible also where integers have no sign. Nothing here is zero whatever its inputs are: of such a zero TVM and Mesa
-# make a constant, and what they then make of dividing by it, or of dividing it by NaN, is their own.
-Maker = Callable[..., Any]
-_GUARDED: dict[str, tuple[str, Maker]] = {
-    "add": ("==", lambda t, a, b: _shrunk(t, a, 1) + _shrunk(t, b, 1)),
-    "sub": ("==", lambda t, a, b: _less(t, _shrunk(t, a, 1), _shrunk(t, b, 2))),
-    "mul": ("==", lambda t, a, b: _shrunk(t, a, _bits(t) // 2 + 1) * _shrunk(t, b, _bits(t) // 2 + 1)),
-    "div": ("==", lambda t, a, b: _te().truncdiv(a, _positive(t, b))),
-    "mod": ("==", lambda t, a, b: _te().truncmod(a, _positive(t, b))),
-    "floordiv": ("==", lambda t, a, b: _te().floordiv(a, _positive(t, b))),
-    "floormod": ("==", lambda t, a, b: _te().floormod(a, _positive(t, b))),
-    "and": ("==", lambda t, a, b: a & b),
-    "or": ("==", lambda t, a, b: a | b),
-    "xor": ("==", lambda t, a, b: a ^ _shrunk(t, b, 1)),
-    "not": ("=", lambda t, a: ~a),
-    "left": ("==", lambda t, a, b: a << (b & _const(t, _bits(t) - 1))),
-    "right": ("==", lambda t, a, b: a >> (b & _const(t, _bits(t) - 1))),
-}
-_FLOATING: dict[str, tuple[str, Maker]] = {
-    "add": ("==", lambda t, a, b: a + b),
-    "sub": ("==", lambda t, a, b: a - _te().trunc(b)),
-    "mul": ("==", lambda t, a, b: a * b),
-    # Neither TVM nor Mesa divides by what it can tell to be zero.
-    "div": ("==", lambda t, a, b: _te().div(a, _te().Select(_te().EQ(b, _const(t, 0.0)), _const(t, 0.5), b))),
-    "fabs": ("=", lambda t, a: _te().abs(a)),
-    "floor": ("=", lambda t, a: _te().floor(a)),
-    "ceil": ("=", lambda t, a: _te().ceil(a)),
-    "trunc": ("=", lambda t, a: _te().trunc(a)),
-    "nearbyint": ("=", lambda t, a: _te().nearbyint(a)),
-    "sqrt": ("=", lambda t, a: _te().sqrt(a)),
-}
-_TRUTHS: dict[str, tuple[str, Maker]] = {
-    "lt": ("??", lambda t, a, b: a < b),
-    "le": ("??", lambda t, a, b: a <= b),
-    "eq": ("??", lambda t, a, b: _te().EQ(a, b)),
-    "ne": ("??", lambda t, a, b: _te().NE(a, b)),
-    "and": ("==", lambda t, a, b: _te().all(a, b)),
-    "or": ("==", lambda t, a, b: _te().any(a, b)),
-    "not": ("=", lambda t, a: _te().Not(a)),
-}
-_ANY: dict[str, tuple[str, Maker]] = {
-    "select": ("b==", lambda t, c, a, b: _te().Select(c, a, b)),
-    "lazy": ("b==", lambda t, c, a, b: _te().if_then_else(c, a, b)),
-}
-_ORDERED: dict[str, tuple[str, Maker]] = {
-    "max": ("==", lambda t, a, b: _te().max(a, b)),
-    "min": ("==", lambda t, a, b: _te().min(a, b)),
-}
-
-
-def _te() -> Any:
-    _imports.tvm()
-    from tvm import tirx
-
-    return tirx
-
-
-def _bits(dtype: str) -> int:
-    return 8 * np.dtype(dtype).itemsize
-
-
-def _const(dtype: str, value: Any) -> Any:
-    return _te().const(value, dtype)
-
-
-def _shrunk(dtype: str, value: Any, bits: int) -> Any:
-    return value >> _const(dtype, bits)
-
-
-def _less(dtype: str, a: Any, b: Any) -> Any:
-    return (a if dtype.startswith("int") else a | b) - b
-
-
-def _positive(dtype: str, value: Any) -> Any:
-    return (value & _const(dtype, 63)) + _const(dtype, 1)
-
-
-def _converted(source: str, target: str, value: Any) -> Any:
-    if source in FLOATS and target in INTEGERS:
-        low = -100.0 if target.startswith("int") else 0.0
-        inside = _te().all(value > _const(source, low), value < _const(source, 100.0))
-        value = _te().Select(inside, value, _const(source, 1.5))
-    return value.astype(target)
-
-
-Tree = tuple[Any, ...]
-
-
-@st.composite
-def trees(draw: Any, dtype: str, depth: int = 4) -> Tree:
-    """An expression of a type, as nested tuples."""
-    kind = draw(st.sampled_from(["input", *(["operator"] * 6 + ["cast"] * 2 if depth else [])]))
-    if kind == "input":  # no constants: TVM's folding of these is not what is tested
-        return ("input", dtype)
-    if kind == "cast":
-        source = draw(st.sampled_from(TYPES))
-        return ("cast", source, dtype, draw(trees(source, depth - 1)))
-    operators = {**_ANY, **(_TRUTHS if dtype == "bool" else {**_ORDERED, **(_FLOATING if dtype in FLOATS else _GUARDED)})}
-    name = draw(st.sampled_from(sorted(operators)))
-    operands, compute = operators[name]
-    other = draw(st.sampled_from(TYPES[1:])) if "?" in operands else dtype
-    types = [{"=": dtype, "b": "bool", "?": other}[letter] for letter in operands]
-    return ("operator", compute, dtype, *(draw(trees(one, depth - 1)) for one in types))
-
-
-def _built(tree: Tree, inputs: Mapping[str, Any]) -> Any:
-    kind, *rest = tree
-    if kind == "input":
-        return inputs[rest[0]]
-    if kind == "cast":
-        source, target, operand = rest
-        return _converted(source, target, _built(operand, inputs))
-    compute, dtype, *operands = rest
-    return compute(dtype, *(_built(operand, inputs) for operand in operands))
-
-
-_COUNT = 96
-
-
-def _fuzz_input(dtype: str) -> Array:
-    random = seeded("fuzz", dtype)
-    if dtype == "bool":
-        return random.integers(0, 2, _COUNT).astype(bool)
-    if dtype in FLOATS:
-        values = [0, -0.0, 0.5, -0.5, 1, 1.5, -2.5, 3, -7, 100.25, 1000, 0.1, np.inf, -np.inf, np.nan]
-        return random.choice(np.array(values, dtype), _COUNT)
-    info = np.iinfo(dtype)
-    whole = random.integers(info.min, info.max, _COUNT, dtype, endpoint=True)
-    small = random.integers(0, 9, _COUNT).astype(dtype)
-    return np.where(random.integers(0, 3, _COUNT) == 0, small, whole)
 
 
 @pytest.fixture(scope="module")
@@ -1331,20 +782,20 @@ def cpu() -> targets.Target:
 @hypothesis.given(typed=st.sampled_from(TYPES).flatmap(lambda dtype: st.tuples(st.just(dtype), trees(dtype))))
 def test_any_expression_is_what_the_cpu_makes_of_it(machine: Machine, cpu: targets.Target, typed: tuple[str, Tree]) -> None:
     made, tree = typed
-    arrays = {**{dtype: _fuzz_input(dtype) for dtype in TYPES}, "result": np.zeros(_COUNT, made)}
+    arrays = {**{dtype: fuzz_input(dtype) for dtype in TYPES}, "result": np.zeros(FUZZED, made)}
     types = {name: str(array.dtype) for name, array in arrays.items()}
 
     def body(i: Any, *buffers: Any) -> None:
         inputs = {dtype: buffer[i] for dtype, buffer in zip(TYPES, buffers, strict=False)}
-        T.store(buffers[-1], i, _built(tree, inputs))
+        T.store(buffers[-1], i, built(tree, inputs))
 
     with T.function() as f:
         buffers = [f.buffer(name, dtype) for name, dtype in types.items()]
-        with T.serial(T.const(0, "int32"), T.const(_COUNT, "int32")) as index:
+        with T.serial(T.const(0, "int32"), T.const(FUZZED, "int32")) as index:
             body(index, *buffers)
-    expected, actual = np.zeros(_COUNT, made), arrays["result"]
+    expected, actual = np.zeros(FUZZED, made), arrays["result"]
     cpu.build(f.result()).launcher()(*(arrays[dtype] for dtype in TYPES), expected)
-    machine.run(written({f"{name}*": dtype for name, dtype in types.items()}, body, 32, _COUNT // 32), arrays)
+    machine.run(written({f"{name}*": dtype for name, dtype in types.items()}, body, 32, FUZZED // 32), arrays)
     assert_same_bits(settled(actual), settled(expected))
 
 

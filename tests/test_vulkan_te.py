@@ -10,9 +10,9 @@ import pytest
 from support import Array, seeded
 
 from tvmdml import _imports, targets
+from tvmdml.targets._lower import tvm_target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
 from tvmdml.targets.vulkan.launch import Loaded, VulkanLaunch
-from tvmdml.targets._lower import tvm_target
 
 
 @pytest.fixture(scope="module")

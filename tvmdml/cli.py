@@ -96,7 +96,7 @@ def main() -> None:
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _device = click.option(
-    "--device", metavar="TARGET", callback=_parsed(_target), help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [cpu]"
+    "--device", metavar="TARGET", callback=_parsed(_target), help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]"
 )
 _feature_level = click.option(
     "--feature_level", metavar="LEVEL", callback=_parsed(_level), help="Whose rules apply to operators.  [default: the newest]"

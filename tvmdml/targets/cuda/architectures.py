@@ -33,6 +33,8 @@ _KNOWN = {
     120: Architecture(188, 1536),  # Blackwell: RTX 50
     121: Architecture(48, 1536),  # Spark
 }
+_EMBEDDED = {87, 88}
+"""Members of a generation that share no machine code with the rest of it."""
 
 
 def number(architecture: str) -> int:
@@ -48,7 +50,7 @@ def parse(text: str) -> tuple[str, ...]:
     """
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if not re.fullmatch(r"sm_\d{2,3}", name) or number(name) < OLDEST:
+        if not re.fullmatch(r"sm_[1-9][0-9]{1,2}", name) or number(name) < OLDEST:
             allowed = f"sm_{OLDEST} and newer, such as {', '.join(f'sm_{n}' for n in _KNOWN)}"
             raise InvalidArgument(message("target architecture", repr(name), allowed, "`cuda:sm_80,sm_90` is a list of two."))
     return tuple(sorted(set(names), key=number))
@@ -57,16 +59,21 @@ def parse(text: str) -> tuple[str, ...]:
 def of(names: Iterable[str]) -> Architecture:
     """The newest of them; one that is newer than this package is taken for the newest it knows."""
     newest = max(map(number, names))
-    return _KNOWN[max(known for known in _KNOWN if known <= newest)]
+    return _KNOWN[max((known for known in _KNOWN if known <= newest), default=OLDEST)]
 
 
 def best(forms: Iterable[str], device: str) -> str | None:
     """Of the forms that a kernel was compiled to, the one that runs best on a device; ``None`` where none does.
 
-    Machine code runs on its own generation, on later members too; PTX on everything that is not older.
+    Machine code runs on its own generation, on later members too, but that embedded ones keep to themselves; PTX on everything
+    that is not older.
     """
     own = number(device)
-    known = list(forms)
-    machine = [form for form in known if form.startswith("sm_") and number(form) // 10 == own // 10 and number(form) <= own]
-    portable = [form for form in known if form.startswith("compute_") and number(form) <= own]
+    known = [form for form in forms if number(form) <= own]
+    machine = [form for form in known if form.startswith("sm_") and _share(number(form), own)]
+    portable = [form for form in known if form.startswith("compute_")]
     return max(machine or portable, key=number, default=None)
+
+
+def _share(one: int, other: int) -> bool:
+    return one == other or (one // 10 == other // 10 and not {one, other} & _EMBEDDED)

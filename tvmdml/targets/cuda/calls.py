@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.targets.cuda import terms
-from tvmdml.targets.cuda.terms import SIZES, TYPES, Term
+from tvmdml.targets.cuda.terms import EVERYTHING, HALF, SIZES, TYPES, Term, call, cast, is_float, narrowed, typed, wide
 
 if TYPE_CHECKING:
     from tvmdml.targets.cuda.source import Writer
@@ -18,17 +18,31 @@ _BARRIERS = {
     "global": "__threadfence(), __syncthreads()",
     "warp": "__syncwarp()",
 }
-_ATOMICS = tuple(
-    f"atomic_{name}" for name in ("add", "sub", "min", "max", "and", "or", "xor", "exchange", "compare_exchange", "load", "store")
-)
-_SUBGROUP = tuple(
-    f"subgroup_{name}"
-    for name in (
-        "size", "lane", "index", "elect", "any", "all", "ballot", "add", "inclusive_add", "exclusive_add", "min", "max",
-        "broadcast", "shuffle", "shuffle_xor", "shuffle_up", "shuffle_down",
-    )
-)  # fmt: skip
-_WARP = ("tvm_warp_shuffle", "tvm_warp_shuffle_xor", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down")
+_WHOLE = ("int32", "uint32", "int64", "uint64")
+_ATOMICS = {
+    "atomic_add": (*_WHOLE, "float16", "float32", "float64"),
+    "atomic_sub": (*_WHOLE, "float16", "float32", "float64"),
+    "atomic_exchange": (*_WHOLE, "float32"),
+    "atomic_load": (*_WHOLE, "float32", "float64"),
+    "atomic_store": (*_WHOLE, "float32", "float64"),
+    **dict.fromkeys(("atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor", "atomic_compare_exchange"), _WHOLE),
+}
+"""The types that CUDA has each of them for."""
+_SHUFFLES = {
+    "subgroup_broadcast": "__shfl_sync", "subgroup_shuffle": "__shfl_sync", "subgroup_shuffle_xor": "__shfl_xor_sync",
+    "subgroup_shuffle_up": "__shfl_up_sync", "subgroup_shuffle_down": "__shfl_down_sync", "tvm_warp_shuffle": "__shfl_sync",
+    "tvm_warp_shuffle_xor": "__shfl_xor_sync", "tvm_warp_shuffle_up": "__shfl_up_sync",
+    "tvm_warp_shuffle_down": "__shfl_down_sync",
+}  # fmt: skip
+_VOTES = {"subgroup_any": "__any_sync", "subgroup_all": "__all_sync", "subgroup_ballot": "__ballot_sync"}
+_REDUCED = ("subgroup_add", "subgroup_inclusive_add", "subgroup_exclusive_add", "subgroup_min", "subgroup_max")
+_NUMBERS = ("subgroup_size", "subgroup_lane", "subgroup_index", "subgroup_elect")
+_OPERATORS = {
+    "shift_right": "RShift", "shift_left": "LShift", "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr",
+    "bitwise_xor": "BitwiseXor",
+}  # fmt: skip
+_WARP = Term("uint32", "0xffffffffu")
+_ONCE = frozenset({EVERYTHING})
 
 
 class Calls:
@@ -46,11 +60,10 @@ class Calls:
             if name not in _CALLS and name not in terms.MATH and name.endswith("f") and name[:-1] in terms.MATH:
                 name = name[:-1]  # C's name of the function of float32
         else:
-            name = full.rpartition(".")[2] if full.startswith(("tirx.", "prim.")) else full  # there is prim.clz
+            name = full.removeprefix("tirx.").removeprefix("prim.")  # there is prim.clz
             name = {"round": "nearbyint"}.get(name, name)  # TVM rounds halves to even
         if name in terms.MATH:
-            values = [self._writer.value(argument) for argument in arguments]
-            return terms.math_call(name, values[0].dtype, *values)
+            return terms.math_call(name, *map(self._writer.value, arguments))
         found = _CALLS.get(name)
         if found is None:
             self._writer.refuse(f"cannot translate Call {full}{f' of {name}' if full in _EXTERN else ''}")
@@ -69,10 +82,9 @@ class Calls:
 
     def _rsqrt(self, node: Any, name: str, arguments: list[Any]) -> Term:
         """By a square root and a division, both rounded right: CUDA's own is not."""
-        value = self._writer.value(arguments[0])
-        one = terms.constant("float32" if value.dtype == terms.HALF else value.dtype, 1)
-        root = f"sqrt{'' if value.dtype == 'float64' else 'f'}({terms.wide(value)})"
-        return Term(value.dtype, terms.narrowed(value.dtype, f"({one.code} / {root})"), value.lanes)
+        value = wide(self._writer.value(arguments[0]))
+        root = terms.math_call("sqrt", value)
+        return narrowed(self._writer.type_of(node)[0], terms.binary("Div", terms.constant(value.dtype, 1), root))
 
     def _operator(self, node: Any, name: str, arguments: list[Any]) -> Term:
         a, b = map(self._writer.value, arguments)
@@ -81,34 +93,30 @@ class Calls:
     def _bitwise_not(self, node: Any, name: str, arguments: list[Any]) -> Term:
         return terms.inverse(self._writer.value(arguments[0]))
 
+    def _large(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        low, high = (int(argument.value) for argument in arguments)
+        return terms.constant(self._writer.type_of(node)[0], (high << 32) | (low & 0xFFFFFFFF))
+
     def _reinterpret(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        writer = self._writer
-        value, (dtype, lanes) = writer.value(arguments[0]), writer.type_of(node)
-        writer.uses.add("bits")
-        if lanes == value.lanes:
-            return Term(dtype, f"bits_as<{TYPES[dtype]}>({value.code})", lanes)
-        writer.hoisted("a change of lanes")
-        code = value.code
-        if value.lanes > 1:
-            code = writer.materialised(value).code.partition(".at[")[0]
-        target = writer.lanes_type(dtype, lanes) if lanes > 1 else TYPES[dtype]
-        whole = f"bits_as<{target}>({code})"
-        if lanes == 1:
-            return Term(dtype, whole)
-        name = writer.named(f"const {target}", "bits", whole)
-        return Term(dtype, f"{name}.at[lane]", lanes)
+        value, (dtype, lanes) = self._writer.value(arguments[0]), self._writer.type_of(node)
+        if lanes != value.lanes:
+            return self._writer.vectors.cut(value, dtype, lanes)
+        if is_float(value.dtype) or is_float(dtype):
+            return call(dtype, f"bits_as<{TYPES[dtype]}>", value if value.held else typed(value))._replace(data=True)
+        return cast(value, dtype)
 
     def _classify(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        value = self._writer.value(arguments[0])
-        return Term("bool", f"bool({name}({terms.wide(value)}))", value.lanes)
+        return call("bool", name, wide(self._writer.value(arguments[0])))._replace(held="int32")
 
     def _bits(self, node: Any, name: str, arguments: list[Any]) -> Term:
         value, (dtype, _) = self._writer.value(arguments[0]), self._writer.type_of(node)
-        size = SIZES[value.dtype]
-        function = {"popcount": "__popc", "clz": "__clz"}[name] + ("ll" if size == 8 else "")
-        unsigned = f"uint{8 * size}_t({value.code})"
-        spare = f" - {32 - 8 * size}" if name == "clz" and size < 4 else ""
-        return Term(dtype, f"{TYPES[dtype]}({function}({unsigned}){spare})", value.lanes)
+        bits = 8 * SIZES[value.dtype]
+        # As a number without a sign, which widens with zeros.
+        function = {"popcount": "__popc", "clz": "__clz"}[name] + ("ll" if bits == 64 else "")
+        found = call("int32", function, cast(value, f"uint{bits}"))
+        if name == "clz" and bits < 32:
+            found = terms.binary("Sub", found._replace(data=False), terms.constant("int32", 32 - bits))
+        return cast(found, dtype)
 
     # -- Barriers and atomics
 
@@ -126,43 +134,76 @@ class Calls:
         if type(place).__name__ != "Call" or str(place.op.name) != "tirx.address_of":
             writer.refuse(f"{name} takes address_of(buffer[index])")
         array, address = writer.address(place.args[0])
-        if array.dtype not in ("int32", "uint32", "int64", "uint64"):
-            writer.refuse(f"{name} on {array.dtype}: there are atomics on integers of 32 and 64 bits")
+        dtype, memory = array.dtype, array.memory
+        if memory.place == "thread":
+            writer.refuse(f"{name} on {memory.name}: there are atomics on memory that threads share")
+        if dtype not in _ATOMICS[name]:
+            writer.refuse(f"{name} on {dtype}: CUDA has it for {', '.join(_ATOMICS[name])}")
         values = [writer.value(argument) for argument in arguments[1:]]
         for value in values:
-            if value.dtype != array.dtype:
-                writer.refuse(f"{name} on {array.dtype} is given a {value.dtype}")
-        writer.uses.add("atomics")
-        array.memory.written = True
-        return Term(array.dtype, f"{name}({', '.join([address, *(value.code for value in values)])})")
+            if value.dtype != dtype:
+                writer.refuse(f"{name} on {dtype} is given a {value.dtype}")
+        memory.written |= name != "atomic_load"
+        if name == "atomic_sub":
+            zero = terms.constant(dtype, -0.0 if is_float(dtype) else 0)
+            name, values = "atomic_add", [terms.binary("Sub", zero, values[0]._replace(data=True))]
+        return call(dtype, name, address, *values)._replace(data=True, reads=_ONCE)
 
     # -- Warps
 
-    def _subgroup(self, node: Any, name: str, arguments: list[Any]) -> Term:
+    def _number(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        """What a thread is in its warp: threads are counted along x first."""
         dtype, _ = self._writer.type_of(node)
-        self._writer.uses.add("subgroups")
-        values = [self._writer.value(argument) for argument in arguments]
-        if name == "subgroup_ballot" and not values:
-            values = [terms.constant("bool", 1)]
-        found = f"{name}({', '.join(value.code for value in values)})"
-        return Term(dtype, found if name not in _NUMBERS else f"{TYPES[dtype]}({found})")
+        x, y, z = self._writer.threads()
+        if name == "subgroup_size":
+            return terms.constant(dtype, 32)
+        place = Term("uint32", "threadIdx.x")
+        if y * z > 1:
+            place = Term("uint32", f"(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))")
+        if name == "subgroup_index":
+            return cast(terms.binary("RShift", place, terms.constant("int32", 5)), dtype)
+        lane = terms.binary("BitwiseAnd", place, terms.constant("uint32", 31))
+        return cast(lane, dtype) if name == "subgroup_lane" else terms.binary("EQ", lane, terms.constant("uint32", 0))
 
-    def _warp(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        """TVM's own shuffles: of a mask, a value, a lane or a distance, the width, and the warp's size."""
-        mask, value, other, width = (self._writer.value(argument) for argument in arguments[:4])
-        function = f"__shfl_{name.removeprefix('tvm_warp_shuffle').lstrip('_')}_sync".replace("__sync", "_sync")
-        code = f"{function}({mask.code}, {value.code}, {other.code}, {width.code})"
-        return Term(value.dtype, code)
+    def _vote(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        truth = cast(self._writer.value(arguments[0]), "bool") if arguments else terms.constant("bool", 1)
+        found = call("uint32" if name == "subgroup_ballot" else "bool", _VOTES[name], _WARP, truth)
+        return found._replace(held="" if name == "subgroup_ballot" else "int32", data=True, reads=_ONCE)
+
+    def _ballot_high(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        return terms.constant("uint32", 0)  # of 32 lanes, none are past the first 32
+
+    def _reduced(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        value = self._writer.value(arguments[0])
+        dtype = value.dtype
+        if dtype == "bool":
+            self._writer.refuse(f"there is no {name} of {dtype}")
+        if is_float(dtype):
+            sent = wide(value)
+        elif name.endswith("add"):  # without a sign it wraps
+            sent = cast(value, f"uint{8 * max(SIZES[dtype], 4)}")
+        else:
+            sent = cast(value, "int32") if SIZES[dtype] < 4 else typed(value)
+        values = [sent] if "clusive" not in name else [sent, cast(self._number(node, "subgroup_lane", []), "int32")]
+        found = call(sent.dtype, name, *values)._replace(data=True, reads=_ONCE)
+        return narrowed(dtype, found) if dtype == HALF else cast(found, dtype)
+
+    def _shuffle(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        """CUDA's, and TVM's of the same form: of a mask, a value, a lane or a distance, the width, and the warp's size."""
+        values = [self._writer.value(argument) for argument in arguments]
+        mask, value, *rest = values[:4] if name.startswith("tvm") else [_WARP, *values]
+        dtype = value.dtype
+        # Of narrow numbers there are none: they go as int, and a float16 as its bits.
+        if dtype == HALF:
+            value = call("uint16", "__half_as_ushort", value)
+        sent = cast(value, "int32") if SIZES[value.dtype] < 4 else typed(value)
+        found = call(sent.dtype, _SHUFFLES[name], mask, sent, *rest)._replace(data=True, reads=_ONCE)
+        return call(dtype, "__ushort_as_half", found) if dtype == HALF else cast(found, dtype)
 
     def _active(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        return Term("uint32", "__activemask()")
+        return Term("uint32", "__activemask()", data=True, reads=_ONCE, depth=1)
 
 
-_NUMBERS = ("subgroup_size", "subgroup_lane", "subgroup_index")
-_OPERATORS = {
-    "shift_right": "RShift", "shift_left": "LShift", "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr",
-    "bitwise_xor": "BitwiseXor",
-}  # fmt: skip
 _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
     "assume": Calls._skip,
     "bitwise_not": Calls._bitwise_not,
@@ -171,15 +212,19 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
     "isfinite": Calls._classify,
     "isinf": Calls._classify,
     "isnan": Calls._classify,
+    "large_uint_imm": Calls._large,
     "likely": Calls._same,
     "memory_fence": Calls._fence,
     "popcount": Calls._bits,
     "reinterpret": Calls._reinterpret,
     "rsqrt": Calls._rsqrt,
+    "subgroup_ballot_high": Calls._ballot_high,
     "tvm_storage_sync": Calls._barrier,
     "tvm_warp_activemask": Calls._active,
+    **dict.fromkeys(_NUMBERS, Calls._number),
+    **dict.fromkeys(_VOTES, Calls._vote),
+    **dict.fromkeys(_REDUCED, Calls._reduced),
+    **dict.fromkeys(_SHUFFLES, Calls._shuffle),
     **dict.fromkeys(_OPERATORS, Calls._operator),
     **dict.fromkeys(_ATOMICS, Calls._atomic),
-    **dict.fromkeys(_SUBGROUP, Calls._subgroup),
-    **dict.fromkeys(_WARP, Calls._warp),
 }

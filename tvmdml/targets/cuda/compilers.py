@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,7 +22,8 @@ from tvmdml.targets.cuda.architectures import number
 
 EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 """Both compilers take these."""
-_COMMON = ("--std=c++17", *EXACT)
+_COMMON = ("--std=c++17", *EXACT, "-diag-suppress=177")
+"""177: something is declared and never used."""
 _INSTALL = "Install CUDA's toolkit, or `pip install 'tvmdml[cuda]'` (from a clone: '.[cuda]'), which brings NVRTC."
 _TIMEOUT = 600
 """Seconds that one run of nvcc may take."""
@@ -96,22 +98,43 @@ def _by_nvcc(text: str, form: str) -> bytes:
     assert found is not None
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
         source, result = Path(folder) / "kernel.cu", Path(folder) / "kernel.out"
-        source.write_text(text)
+        source.write_text(text, encoding="utf-8")
         kind = "-ptx" if form.startswith("compute_") else "-cubin"
-        _run([found, kind, f"-arch={form}", *_COMMON, "-diag-suppress=177", "-o", str(result), str(source)])
+        said = _run([found, kind, f"-arch={form}", *_COMMON, "-o", str(result), str(source)])
+        if not result.is_file():
+            raise CompileError(f"cuda: {found} wrote nothing, and said: {_shown(said) or 'nothing'}")
         return result.read_bytes()
 
 
 def _run(command: list[str]) -> bytes:
-    name = Path(command[0]).name
+    """What a program prints. Those that it starts end with it, whatever happens here."""
+    name, pipe = Path(command[0]).name, subprocess.PIPE
     try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=_TIMEOUT, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)
+    except OSError as error:
         raise CompileError(f"cuda: {name} could not be run: {error}") from error
-    if done.returncode:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise CompileError(f"cuda: {name} failed: {said[:4000]}")
-    return done.stdout
+    try:
+        printed, complained = process.communicate(timeout=_TIMEOUT)
+    except BaseException as error:
+        _kill(process)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise CompileError(f"cuda: {name} was stopped: it ran for more than {_TIMEOUT} seconds") from error
+        raise
+    if process.returncode:
+        raise CompileError(f"cuda: {name} failed: {_shown(complained or printed) or f'exit status {process.returncode}'}")
+    return printed
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg"):
+        with suppress(OSError):  # they have ended by themselves
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def _shown(said: bytes) -> str:
+    return said.decode(errors="replace").strip(" \t\r\n\0")[:4000]
 
 
 # -- NVRTC
@@ -130,14 +153,14 @@ def _has_nvrtc() -> bool:
 def _by_nvrtc(text: str, form: str) -> bytes:
     import cuda.bindings.nvrtc as nvrtc
 
-    options = [f"--gpu-architecture={form}", *_COMMON, "-diag-suppress=177", *(f"-I{folder}" for folder in _headers())]
+    options = [f"--gpu-architecture={form}", *_COMMON, *(f"-I{folder}" for folder in _headers())]
     program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
     try:
         (result,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             said = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))  # filled in by the call
             nvrtc.nvrtcGetProgramLog(program, said)
-            raise CompileError(f"cuda: NVRTC failed: {said.decode(errors='replace').strip(chr(0))[:4000]}")
+            raise CompileError(f"cuda: NVRTC failed: {_shown(said) or result}")
         portable = form.startswith("compute_")
         size = _checked((nvrtc.nvrtcGetPTXSize if portable else nvrtc.nvrtcGetCUBINSize)(program))
         content = bytes(size)  # filled in by the call

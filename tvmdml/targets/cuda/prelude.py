@@ -35,12 +35,17 @@ typedef unsigned long long uint64_t;
 _HALF = """\
 #include <cuda_fp16.h>
 """
+_HALF_SIGNS = """\
+// By their bits: what becomes of a NaN's sign in float is the processor's own affair.
+__device__ __forceinline__ __half fabs_half(__half a) { return __ushort_as_half(__half_as_ushort(a) & 0x7fff); }
+__device__ __forceinline__ __half copysign_half(__half a, __half b) {
+  return __ushort_as_half((__half_as_ushort(a) & 0x7fff) | (__half_as_ushort(b) & 0x8000));
+}
+"""
 _LANES = """\
 // Neighbours that move at once, as a type that may lie over any other.
 template <class T, int N, int Align>
-struct alignas(Align) __attribute__((__may_alias__)) Lanes {
-  T at[N];
-};
+struct __attribute__((__may_alias__, __aligned__(Align))) Lanes { T at[N]; };
 """
 _BITS = """\
 // The same bits as another type.
@@ -114,13 +119,14 @@ template <class T> __device__ __forceinline__ T subgroup_exclusive_add(T a, int3
   return lane ? sum : T(0);
 }
 """
+_OF_BITS = ("__ushort_as_half", "__half_as_ushort")
+_SIGNS = ("fabs_half", "copysign_half")
 _ATOMIC = ("add", "and", "compare_exchange", "exchange", "load", "max", "min", "or", "store", "xor")
 _SUBGROUP = ("add", "exclusive_add", "inclusive_add", "max", "min")
 PIECES = {
     "integers": Piece(frozenset(), _INTEGERS),
-    "half": Piece(
-        frozenset({"__half", "__half2float", "__float2half_rn", "__double2half", "__ushort_as_half", "__half_as_ushort"}), _HALF
-    ),
+    "half": Piece(frozenset({"__half", "__half2float", "__float2half_rn", "__double2half", *_OF_BITS, *_SIGNS}), _HALF),
+    "half signs": Piece(frozenset(_SIGNS), _HALF_SIGNS),
     "lanes": Piece(frozenset({"Lanes"}), _LANES),
     "bits": Piece(frozenset({"bits_as"}), _BITS),
     "order": Piece(frozenset({"least", "greatest", "differ"}), _ORDER),

@@ -11,6 +11,7 @@ compiler may know it.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import operator
 import struct
@@ -21,6 +22,8 @@ HALF = "float16"
 # How weakly a piece of C++ holds together: one that is weaker than its place allows goes into parentheses.
 PRIMARY, UNARY, PRODUCT, QUOTIENT, SUM, SHIFT, ORDER, EQUALITY, AND, XOR, OR, BOTH, EITHER, CHOICE = range(14)
 _NOTHING: frozenset[str] = frozenset()
+EVERYTHING = "*"
+"""Instead of the memory that code reads: it is to run just once, and where it stands."""
 
 
 class Refusal(Exception):
@@ -60,7 +63,8 @@ _OPERATORS = {
     "Add": ("+", SUM), "Sub": ("-", SUM), "Mul": ("*", PRODUCT), "Div": ("/", QUOTIENT), "Mod": ("%", QUOTIENT),
     "LShift": ("<<", SHIFT), "RShift": (">>", SHIFT), "And": ("&&", BOTH), "Or": ("||", EITHER),
     "BitwiseAnd": ("&", AND), "BitwiseXor": ("^", XOR), "BitwiseOr": ("|", OR),
-    "EQ": ("==", EQUALITY), "NE": ("!=", EQUALITY), "LT": ("<", ORDER), "LE": ("<=", ORDER), "GT": (">", ORDER), "GE": (">=", ORDER),
+    "EQ": ("==", EQUALITY), "NE": ("!=", EQUALITY),
+    "LT": ("<", ORDER), "LE": ("<=", ORDER), "GT": (">", ORDER), "GE": (">=", ORDER),
 }  # fmt: skip
 BINARY = {*_OPERATORS, "Min", "Max"}
 """The nodes that ``binary`` knows."""
@@ -96,42 +100,47 @@ def is_float(dtype: str) -> bool:
 # -- Pieces of C++ ----------------------------------------------------------------------------------------------------
 
 
-def call(dtype: str, function: str, *arguments: Term) -> Term:
-    """A function's result; or what a type's name makes of a value."""
-    return _made(dtype, f"{function}({', '.join([argument.code for argument in arguments])})", PRIMARY, *arguments)
+def call(dtype: str, function: str, *arguments: Term, zeros: int = 0) -> Term:
+    """A function's result."""
+    return _made(dtype, f"{function}({', '.join([argument.code for argument in arguments])})", PRIMARY, arguments, zeros)
 
 
-def _made(dtype: str, code: str, rank: int, *operands: Term) -> Term:
-    first = operands[0]
-    lanes, data, reads, depth = first.lanes, first.data, first.reads, first.depth
+def as_type(dtype: str, term: Term, zeros: int = 0) -> Term:
+    """What C++ makes of a value in another type. (Written as in C: what looks like a call may be taken for a declaration.)"""
+    code = term.code if term.rank <= UNARY else f"({term.code})"
+    return _made(dtype, f"({TYPES[dtype]}){code}", UNARY, (term,), zeros)
+
+
+def _made(dtype: str, code: str, rank: int, operands: tuple[Term, ...], zeros: int = 0, held: str = "") -> Term:
+    _, _, lanes, _, _, _, data, reads, _, depth = operands[0]
     for other in operands[1:]:
         lanes, data, depth = max(lanes, other.lanes), data or other.data, max(depth, other.depth)
         if other.reads:
             reads |= other.reads
-    return Term(dtype, code, lanes, rank, data=data, reads=reads, depth=depth + 1)
+    return Term(dtype, code, lanes, rank, zeros, None, data, reads, held, depth + 1)
 
 
-def _infix(dtype: str, node: str, a: Term, b: Term) -> Term:
+def _infix(dtype: str, node: str, a: Term, b: Term, zeros: int = 0, held: str = "") -> Term:
     symbol, rank = _OPERATORS[node]
     left = a.code if a.rank <= _LOOSEST[rank] or (a.rank == rank and rank in _CHAINED) else f"({a.code})"
     right = b.code if b.rank <= _LOOSEST[rank] and b.code[0] != "-" else f"({b.code})"
-    return _made(dtype, f"{left} {symbol} {right}", rank, a, b)
+    return _made(dtype, f"{left} {symbol} {right}", rank, (a, b), zeros, held)
 
 
 def _prefix(dtype: str, symbol: str, term: Term) -> Term:
-    return _made(dtype, f"{symbol}{term.code}" if term.rank == PRIMARY else f"{symbol}({term.code})", UNARY, term)
+    return _made(dtype, f"{symbol}{term.code}" if term.rank == PRIMARY else f"{symbol}({term.code})", UNARY, (term,))
 
 
 def typed(term: Term) -> Term:
     """The value with the very type that it should have in C++, for where that makes a difference."""
     dtype = term.dtype
     if term.held:
-        return call(dtype, TYPES[dtype], term)._replace(zeros=term.zeros)
+        return as_type(dtype, term, term.zeros)
     if term.number is None or dtype in ("int32", "uint32", "uint64"):
         return term
     if dtype == "int64":
         return term if term.rank == PRIMARY and not term.code.isdecimal() else term._replace(code=f"{term.code}ll")
-    return term._replace(code=f"{TYPES[dtype]}({term.code})", rank=PRIMARY)
+    return term._replace(code=f"({TYPES[dtype]}){term.code}", rank=UNARY)
 
 
 def signed(term: Term) -> Term:
@@ -148,7 +157,7 @@ def narrowed(dtype: str, term: Term) -> Term:
     """What was computed, as the type itself: C++ computes narrow integers as int, and a float16 is a float32 meanwhile."""
     if dtype == HALF:
         return call(dtype, "__float2half_rn", term)
-    return call(dtype, TYPES[dtype], term) if SIZES[dtype] < 4 else term
+    return as_type(dtype, term, term.zeros) if SIZES[dtype] < 4 else term
 
 
 # -- Constants --------------------------------------------------------------------------------------------------------
@@ -161,8 +170,13 @@ def constant(dtype: str, value: float | int) -> Term:
     if is_float(dtype):
         code = _float(dtype, float(value))
         return Term(dtype, code, rank=UNARY if code[0] == "-" else PRIMARY)
+    return _integer(dtype, int(value))
+
+
+@functools.lru_cache(1 << 12)
+def _integer(dtype: str, number: int) -> Term:
     bits = 8 * SIZES[dtype]
-    number = int(value) & (1 << bits) - 1
+    number &= (1 << bits) - 1
     if dtype[0] == "i" and number >> bits - 1:
         number -= 1 << bits
     zeros = (number & -number).bit_length() - 1 if number else _ALL_ZEROS
@@ -210,8 +224,8 @@ def binary(node: str, a: Term, b: Term) -> Term:
     if node in _COMPARISONS:
         a, b = wide(a), wide(b)
         if node == "NE" and is_float(dtype):  # ordered, as in TVM's code for processors: false with NaN
-            return call("bool", "differ", a, b)._replace(data=False)
-        return _infix("bool", node, a, b)._replace(data=False)
+            return call("bool", "differ", a, b)
+        return _infix("bool", node, a, b)
     if node in ("Min", "Max"):
         return _extreme("least" if node == "Min" else "greatest", a, b)
     if is_float(dtype):
@@ -227,19 +241,19 @@ def binary(node: str, a: Term, b: Term) -> Term:
 
 def _extreme(function: str, a: Term, b: Term) -> Term:
     dtype = a.dtype
-    # Constants have the type that they should only where that is C++'s int.
-    if any(one.held or (one.number is not None and dtype not in ("int32", "uint32")) for one in (a, b)):
+    # C++ takes constants for int or long long, and what they are added to with them; a float16 is a float meanwhile.
+    exact = is_float(dtype) or dtype in ("bool", "int32", "uint32")
+    if not exact or a.held or b.held:
         function = f"{function}<{TYPES[dtype]}>"
-        return call(dtype, function, a, b)._replace(zeros=min(a.zeros, b.zeros))
-    found = call(dtype, function, wide(a), wide(b))
-    return found._replace(zeros=min(a.zeros, b.zeros)) if dtype != HALF else narrowed(dtype, found)
+        return call(dtype, function, a, b, zeros=min(a.zeros, b.zeros))
+    found = call(dtype, function, wide(a), wide(b), zeros=min(a.zeros, b.zeros))
+    return narrowed(dtype, found) if dtype == HALF else found
 
 
 def _of_truths(node: str, a: Term, b: Term) -> Term:
     if node == "BitwiseXor":
         return _infix("bool", "NE", a, b)
-    found = _infix("bool", node, a, b)
-    return found._replace(held="" if node in ("And", "Or") else "int32")
+    return _infix("bool", node, a, b, held="" if node in ("And", "Or") else "int32")
 
 
 def _of_integers(node: str, a: Term, b: Term) -> Term:
@@ -250,15 +264,14 @@ def _of_integers(node: str, a: Term, b: Term) -> Term:
     if node in ("LShift", "RShift"):
         b = signed(b)
     if node not in _MODULAR:
-        return narrowed(dtype, _infix(dtype, node, signed(a), signed(b)))._replace(zeros=known)
+        return narrowed(dtype, _infix(dtype, node, signed(a), signed(b), known))
     if node in _OVERFLOWING and not (a.held or (b.held and node != "LShift")):
         # A product of two uint16 overflows the int that it is computed in.
         if dtype[0] == "i" and size >= 4 and (a.data or b.data):
             a, b = _without_sign(node, a, b)
         elif (dtype[0] == "i" and node == "LShift" and a.data) or (dtype == "uint16" and node == "Mul"):
-            a = call("uint32", "uint32_t", a)._replace(held="uint32")
-    found = _infix(dtype, node, a, b)._replace(zeros=known, held=(a.held or (b.held if node != "LShift" else "")))
-    return found if size >= 4 else narrowed(dtype, found)._replace(zeros=known)
+            a = as_type("uint32", a)._replace(held="uint32")
+    return narrowed(dtype, _infix(dtype, node, a, b, known, a.held or (b.held if node != "LShift" else "")))
 
 
 def _without_sign(node: str, a: Term, b: Term) -> tuple[Term, Term]:
@@ -268,7 +281,7 @@ def _without_sign(node: str, a: Term, b: Term) -> tuple[Term, Term]:
         return a, constant(dtype, b.number)._replace(held=dtype)
     if a.number is not None:
         return constant(dtype, a.number)._replace(held=dtype), b
-    return call(a.dtype, TYPES[dtype], a)._replace(held=dtype), b
+    return as_type(dtype, a)._replace(dtype=a.dtype, held=dtype), b
 
 
 def _known_zeros(node: str, a: Term, b: Term) -> int:
@@ -287,6 +300,8 @@ def math_call(name: str, *arguments: Term) -> Term:
     dtype = arguments[0].dtype
     if not is_float(dtype) or (name == "nextafter" and dtype == HALF):
         raise Refusal(f"there is no {name} of {dtype}")
+    if dtype == HALF and name in ("fabs", "copysign"):
+        return call(dtype, f"{name}_half", *arguments)
     return narrowed(dtype, call(dtype, name if dtype == "float64" else f"{name}f", *map(wide, arguments)))
 
 
@@ -296,20 +311,21 @@ def cast(term: Term, dtype: str) -> Term:
     if source == dtype:
         return term
     if dtype == "bool":
-        return _infix(dtype, "NE", wide(term), Term(dtype, "0"))._replace(data=False)  # NaN is a truth
+        return _infix(dtype, "NE", wide(term), Term(dtype, "0"))  # NaN is a truth
     if is_float(dtype):
         return _cast_to_float(term, dtype)
     if term.number is not None:
         return constant(dtype, term.number)
     if is_float(source):
         # What is too large for a narrow integer is too large for int as well, or wraps: never undefined by itself.
-        whole = call("int32" if SIZES[dtype] < 4 else dtype, TYPES["int32" if SIZES[dtype] < 4 else dtype], wide(term))
+        whole = as_type("int32" if SIZES[dtype] < 4 else dtype, wide(term))
         return narrowed(dtype, whole)._replace(data=True)
     if term.held == dtype:
         return term._replace(dtype=dtype, held="")
     if SIZES[dtype] > SIZES[source]:
         term = signed(term)
-    return call(dtype, TYPES[dtype], term)._replace(zeros=min(term.zeros, _ALL_ZEROS), data=term.data and source != "bool")
+    found = as_type(dtype, term, term.zeros)
+    return found._replace(data=False) if source == "bool" else found
 
 
 def _cast_to_float(term: Term, dtype: str) -> Term:
@@ -318,10 +334,10 @@ def _cast_to_float(term: Term, dtype: str) -> Term:
         if source == "float64":
             return call(dtype, "__double2half", term)
         # Integers that float32 has to round are past the largest float16 anyway.
-        return call(dtype, "__float2half_rn", term if source == "float32" else call("float32", "float", signed(term)))
+        return call(dtype, "__float2half_rn", term if source == "float32" else as_type("float32", signed(term)))
     if (source, dtype) == (HALF, "float32"):
         return wide(term)
-    return call(dtype, TYPES[dtype], wide(term))
+    return as_type(dtype, wide(term))
 
 
 def inverse(term: Term) -> Term:
@@ -338,5 +354,5 @@ def select(condition: Term, a: Term, b: Term) -> Term:
     if not held:
         a, b = typed(a), typed(b)
     pieces = [one.code if one.rank <= loosest else f"({one.code})" for one, loosest in ((condition, EQUALITY), (a, SUM), (b, SUM))]
-    found = _made(a.dtype, "{} ? {} : {}".format(*pieces), CHOICE, condition, a, b)
-    return found._replace(zeros=min(a.zeros, b.zeros), data=a.data or b.data, held=held)
+    found = _made(a.dtype, "{} ? {} : {}".format(*pieces), CHOICE, (condition, a, b), min(a.zeros, b.zeros), held)
+    return found._replace(data=a.data or b.data) if condition.data else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,23 +17,32 @@ _KEYWORDS = """
     nullptr operator or or_eq private protected public register reinterpret_cast requires return short signed sizeof static
     static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
     unsigned using virtual void volatile wchar_t while xor xor_eq
-""".split()
+"""
 # What headers make macros of in lower case, and what generated code calls.
 _TAKEN = """
     assert blockDim blockIdx errno gridDim half i386 isfinite isinf isnan lane linux main memcpy rsqrt stderr stdin stdout
     threadIdx unix warpSize
-""".split()
+"""
 RESERVED = frozenset(
-    {*_KEYWORDS, *_TAKEN, *terms.TYPES.values(), *terms.MATH, *(f"{name}f" for name in terms.MATH), *prelude.NAMES}
+    {
+        *re.findall(r"\w+", _KEYWORDS + _TAKEN),
+        *terms.TYPES.values(),
+        *terms.MATH,
+        *(f"{name}f" for name in terms.MATH),
+        *prelude.NAMES,
+    }
 )
 """What must not be the name of anything in a kernel."""
 _WORD = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
 
 
+@functools.lru_cache(1 << 12)
 def identifier(name: str) -> str:
     """A name that C++ takes, and that means nothing else there. Headers' macros are in capitals."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
-    return f"{base}_" if base in RESERVED or base[0].isdigit() or base.isupper() else base
+    if base[0].isdigit():
+        return f"value_{base}"
+    return f"{base}_" if base in RESERVED or base.isupper() else base
 
 
 class Line:
@@ -48,7 +58,8 @@ class Text:
     """Statements, one after the other, in blocks."""
 
     def __init__(self, *taken: str) -> None:
-        self._names = {"lane", *taken}
+        self._names = dict.fromkeys(("lane", *taken), 0)
+        """What is taken, and the last number that was put behind it."""
         self._lines: list[Line] = []
         self._depth = 1
         self._block = self._blocks = 0
@@ -71,7 +82,7 @@ class Text:
 
     @contextmanager
     def aside(self) -> Iterator[list[Line]]:
-        """The lines that are written meanwhile: what ``add`` is given, inside of another block."""
+        """The lines that are written meanwhile, which ``add`` puts somewhere."""
         lines, self._lines = self._lines, []
         with self._inside():
             yield self._lines
@@ -79,6 +90,9 @@ class Text:
 
     def add(self, lines: list[Line]) -> None:
         """Write lines that were written aside."""
+        moved = self._depth - lines[0].depth if lines else 0
+        for line in lines:
+            line.depth += moved
         self._lines += lines
 
     @contextmanager
@@ -95,17 +109,19 @@ class Text:
 
     def fresh(self, name: str) -> str:
         """A name that nothing else has."""
-        base = identifier(name)
-        found, number = base, 1
+        found = base = identifier(name)
+        number = self._names.get(base, 0)
         while found in self._names:
-            found, number = f"{base}_{number}", number + 1
-        self._names.add(found)
+            number += 1
+            found = f"{base}_{number}"
+        self._names[base] = number
+        self._names.setdefault(found, 0)
         return found
 
-    def named(self, kind: str, name: str, code: str) -> str:
+    def named(self, kind: str, name: str, code: str, is_pure: bool = True) -> str:
         """Define a constant; gives the name that it has."""
         found = self.fresh(name)
-        self.line(f"{kind} {found} = {code};", defines=found)
+        self.line(f"{kind} {found} = {code};", defines=found if is_pure else "")
         return found
 
     def declare(self, kind: str, name: str) -> None:
