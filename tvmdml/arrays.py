@@ -51,15 +51,15 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
         return np.asarray(array)
     if type(array) in ROOM_OF_TYPE:
         return room(ROOM_OF_TYPE[type(array)]).view(array, where, write)  # type: ignore[no-any-return]
-    if hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__"):
-        try:
+    try:
+        if hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__"):
             kind = _room_of(array)
             return np.from_dlpack(array) if kind is None else room(kind).view(array, where, write)
-        except InvalidArgument:
-            raise
-        except Exception as error:  # what an exporter raises is its own affair
-            given = f"{type(array).__name__} that NumPy cannot see ({type(error).__name__}: {error})"
-            raise InvalidArgument(message(where, given, ACCEPTED, "Copy it to the CPU first.")) from error
+    except InvalidArgument:
+        raise
+    except Exception as error:  # what an exporter raises is its own affair
+        given = f"{type(array).__name__} that NumPy cannot see ({type(error).__name__}: {error})"
+        raise InvalidArgument(message(where, given, ACCEPTED, "Copy it to the CPU first.")) from error
     raise InvalidArgument(message(where, type(array).__name__, ACCEPTED, "numpy.asarray(x, dtype=…) makes one."))
 
 

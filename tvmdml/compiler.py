@@ -151,7 +151,8 @@ class CompiledOperator:
         """The descriptor."""
         self.target = target
         """The target, written out."""
-        self._launch = launch(target.kernel(desc.canonical()), target)
+        self._kernel = target.kernel(desc.canonical())
+        self._launch = launch(self._kernel, target)
         self._in_place: Launch | None = None
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
         self._expected = tuple(_Expected(desc, name, tensor, name in outputs, target) for name, tensor in desc.tensors())
@@ -199,7 +200,7 @@ class CompiledOperator:
         """The kernel's code, built anew: ``"tir"``; on the CPU ``"llvm"``, ``"asm"``; on CUDA ``"cuda"``, ``"ptx"``, ``"sass"``; on
         Vulkan ``"spirv"``.
         """
-        function = self.target.kernel(self.desc.canonical()).build()
+        function = self._kernel.build()
         return str(function.script()) if kind == "tir" else self.target.source(function, kind)
 
     def __repr__(self) -> str:

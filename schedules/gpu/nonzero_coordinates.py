@@ -262,11 +262,31 @@ class _Writer:
 
     def _read(self, tile: Any) -> Any:
         """This thread's word of a tile."""
-        threads, pieces = self.threads, self.pieces
-        with T.loop(_i32(pieces)) as turn:
-            number = T.let(turn * threads + self.thread)
-            mask = self._mask(T.let(tile * (threads * pieces) + self._wide(number)))
-            T.store(self.masks, (number & (pieces - 1)) * self.pitch + (number >> (pieces.bit_length() - 1)), mask)
+        n, threads, pieces = self.n, self.threads, self.pieces
+
+        def number(turn: Any) -> tuple[Any, Any]:
+            within = T.let(turn * threads + self.thread)
+            return within, T.let(tile * (threads * pieces) + self._wide(within))
+
+        def keep(within: Any, mask: Any) -> None:
+            T.store(self.masks, (within & (pieces - 1)) * self.pitch + (within >> (pieces.bit_length() - 1)), mask)
+
+        def piece_by_piece() -> None:
+            with T.loop(_i32(pieces)) as turn:
+                within, piece = number(turn)
+                keep(within, self._mask(piece))
+
+        def together() -> None:
+            """All loads before the first is looked at."""
+            numbers = [number(_i32(turn)) for turn in range(pieces)]
+            held = [self._load(T.let(self._offset(piece))) for _, piece in numbers]
+            for (within, _), found in zip(numbers, held, strict=True):
+                keep(within, self._mask_of(found))
+
+        if self.vector and self.lockstep > 1:
+            T.either(tile * (threads * WORD) + threads * WORD <= n.elements, together, piece_by_piece)
+        else:
+            piece_by_piece()
         T.barrier()
         word = T.Variable("uint32", _u32(0))
         with T.loop(_i32(pieces)) as k:
@@ -290,17 +310,27 @@ class _Writer:
                 mask.set(mask.value | (bit << T.cast(j, "uint32")))
 
         def at_once() -> None:
-            count = piece * self.bits // 32
-            at = start * 2 if self.wide else T.truncdiv(start, self.numbers.const(32 // self.bits))
-            held = load(self.input_words, T.let(T.multiple(at, count)), count)
-            bits = self._bits_of_pairs(held) if self.wide else [self._bits(word) for word in held]
-            for k, found in enumerate(bits):
-                mask.set(mask.value | (found << _u32(k * (piece // len(bits)))))
+            mask.set(self._mask_of(self._load(start)))
 
         if self.vector:
             T.either(first + piece <= n.elements, at_once, one_by_one)
         else:
             one_by_one()
+        return mask.value
+
+    def _load(self, start: Any) -> list[Any]:
+        """The words of a piece that begins there."""
+        count = self.piece * self.bits // 32
+        at = start * 2 if self.wide else T.truncdiv(start, self.numbers.const(32 // self.bits))
+        held: list[Any] = load(self.input_words, T.let(T.multiple(at, count)), count)
+        return held
+
+    def _mask_of(self, held: list[Any]) -> Any:
+        """The bits of a whole piece, by its words."""
+        mask = T.Variable("uint32", _u32(0))
+        bits = self._bits_of_pairs(held) if self.wide else [self._bits(word) for word in held]
+        for k, found in enumerate(bits):
+            mask.set(mask.value | (found << _u32(k * (self.piece // len(bits)))))
         return mask.value
 
     def _gather(self, number: Any) -> None:

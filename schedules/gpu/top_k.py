@@ -48,14 +48,17 @@ KNOBS = Knobs(
     queue_length=Knob(256, _POWERS[:12], "the shortest row that is not sorted whole, whatever its K"),
     queue_per_k=Knob(8, (1, 2, 4, 8, 16), "least elements of a row, for each of the K, that is not sorted whole"),
     queue_k=Knob(256, _POWERS[:11], "the largest K for a queue"),
-    queue_entries=Knob(2048, _POWERS[6:12], "elements that a queue has room for, shared memory permitting"),
+    queue_entries=Knob(
+        2048, _POWERS[6:13], "most elements that a queue has room for, shared memory permitting",
+        {"sm_80": 4096, "sm_90": 4096, "sm_100": 4096},
+    ),
     bests_per_k=Knob(2, (1, 2, 4), "elements that the bound of a queue is chosen from, for each of the K"),
     select_k=Knob(2048, _POWERS[:12], "the largest K to be selected; rows of more are sorted"),
     select_entries=Knob(2048, _POWERS[6:12], "elements that a selection may be left with, shared memory permitting"),
     batch=Knob(4, (1, 2, 4, 8, 16), "elements that a thread loads at once", {"cuda": 8}),
     digit_bits=Knob(8, (4, 8, 11), "bits of a key that a pass of a selection looks at"),
     copies=Knob(1, (1, 2, 4, 8, 16), "counters of each digit", {"cuda": 8}),
-    part_elements=Knob(4096, _POWERS[:17], "least elements of a row for each of the groups that share it"),
+    part_elements=Knob(4096, _POWERS[:17], "least elements of a row for each of the groups that share it", {"cuda": 2048}),
     part_most=Knob(1 << 16, _POWERS[10:], "elements of a row past which it is split, however many rows there are"),
     part_per_k=Knob(4, (1, 2, 4, 8), "least elements of a row for each of the groups that share it, for each of the K"),
     join_elements=Knob(8192, _POWERS[:17], "most elements that are joined in one launch; more take two"),
@@ -199,8 +202,6 @@ class _Partwise(Way):  # type: ignore[misc] # checked where it stands
         batch, knobs, k = self.batch, self.knobs, self.batch.k
         self.keep = above(k)
         queue = self.way == "queue"
-        wanted = max(knobs.queue_entries, 2 * self.keep) if queue else max(knobs.select_entries, self.keep)
-        self.room = min(self.most, wanted)
         least = max(knobs.part_elements, knobs.part_per_k * k)
         # Enough parts for as many groups as there may be; and none is too long: Mesa's software device silently leaves a thread's
         # loops once it has gone round 65535 times.
@@ -212,6 +213,10 @@ class _Partwise(Way):  # type: ignore[misc] # checked where it stands
             parts.append(1)
         self.threads = max(_LEAST_THREADS, min(self.threads, below(batch.length // parts[0] // knobs.per_thread + 1)))
         self.loads = knobs.batch
+        # A queue has room for the K, and for two batches, if that is not too much.
+        batches = above(max(2 * self.keep, k + 2 * self.loads * self.threads))
+        wanted = min(batches, max(knobs.queue_entries, 2 * self.keep)) if queue else max(knobs.select_entries, self.keep)
+        self.room = min(self.most, wanted)
         if queue:  # a batch has to find room beside the K
             self.threads = min(self.threads, below(self.room - k))
             self.loads = min(self.loads, below((self.room - k) // self.threads))

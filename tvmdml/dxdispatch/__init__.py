@@ -77,7 +77,7 @@ class Model:
         """
         machine = targets.resolve(target)
         timing, write = timing or Timing(), write or sys.stdout.write
-        write(f"Running on '{targets.shown(machine)}'\n")
+        write(f"Running on '{targets.shown(machine.home)}'\n")
         buffers = resources.allocate(self.resources)
         compiled = {}
         for name, dispatchable in self.dispatchables.items():

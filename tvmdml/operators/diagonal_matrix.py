@@ -195,7 +195,7 @@ def diagonal_matrix(
         diagonal_fill_begin: the first diagonal to fill.
         diagonal_fill_end: the one after the last.
         out: where to write the result; may be ``input`` itself.
-        device: where to run; by default where ``input`` is, or the CPU.
+        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is, or the CPU.
 
     Returns:
         An array of the input's kind, type and sizes; a NumPy array where there is no input.

@@ -108,7 +108,7 @@ def round(  # noqa: A001 - DirectMLX's name
         input: float16, float32 or float64; any shape of up to eight dimensions.
         rounding_mode: ``"halves_to_nearest_even"``, ``"toward_zero"``, or ``"toward_infinity"``, which is halves away from zero.
         out: where to write the result; may be ``input`` itself.
-        device: where to run; by default where ``input`` is.
+        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
 
     Returns:
         An array of the input's kind, type and shape.

@@ -151,7 +151,7 @@ def nonzero_coordinates(
         input: any of the eleven data types, or bool; any shape of up to eight dimensions.
         trim: return only the rows that are meant. Without it nothing is cut, copied or waited for.
         index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``.
-        device: where to run; by default where ``input`` is.
+        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
 
     Returns:
         The coordinates, of shape (count, rank); with ``trim=False`` a ``NonzeroCoordinatesResult``.

@@ -209,7 +209,7 @@ def top_k(
         axis_direction: ``"decreasing"`` for the largest first, ``"increasing"`` for the smallest first.
         index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``.
         out: a pair of arrays to write values and indices to.
-        device: where to run; by default where ``input`` is.
+        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
 
     Returns:
         ``(values, indices)``, arrays of the input's kind and shape, but k along the axis.

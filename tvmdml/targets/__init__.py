@@ -209,6 +209,8 @@ def resolve(text: str | Target) -> Target:
     """
     if isinstance(text, Target):
         return text
+    if type(text).__name__ == "device":  # PyTorch's, which is written as a target is
+        text = str(text)
     if not isinstance(text, str):
         raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
     return _resolved(text)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
-from tvmdml.errors import CompileError, DeviceError, InvalidArgument, message
+from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
 from tvmdml.targets import Launch, Launcher, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Program
@@ -77,9 +77,12 @@ class CudaTarget(DeviceTarget):
     @classmethod
     def parse(cls, text: str) -> CudaTarget:
         """``""`` is the first GPU; else its number, a part of its name, or architectures (``sm_80,sm_90``)."""
-        if text.startswith("sm_"):
+        if text.startswith(("sm", "compute")):
             return cls(architectures.parse(text))
-        found = driver.devices()
+        try:
+            found = driver.devices()
+        except DeviceError as error:
+            raise DeviceError(f"{error} To compile without a GPU, name architectures: 'cuda:sm_90'.") from None
         usable = [info for info in found if not info.problem]
         matching = [info for info in found if text == str(info.index)] or [info for info in usable if text in info.name.lower()]
         if not usable or (matching and matching[0].problem):
@@ -104,16 +107,10 @@ class CudaTarget(DeviceTarget):
             state = "the driver is here, and no GPU"
         try:
             compiler = f"compiles with {compilers.describe()}"
-        except CompileError as error:
-            compiler = str(error)
+        except TvmdmlError as error:
+            compiler = str(error).removeprefix("cuda: ")
         if not found:
-            return [
-                {
-                    "target": "cuda",
-                    "device": "none",
-                    "state": f"{state} {compiler}" if state.endswith(".") else f"{state}; {compiler}",
-                }
-            ]
+            return [{"target": "cuda", "device": "none", "state": f"{compiler}; {state.removeprefix('cuda: ')}"}]
         return [
             {
                 "target": f"cuda:{info.index}",

@@ -22,7 +22,8 @@ CUDA, CUDA_MANAGED = 2, 13
 """Types of device."""
 _VERSION = (1, 0)
 _NAMES = (b"dltensor", b"dltensor_versioned")
-_MAX_RANK = 64  # NumPy's
+MAX_RANK = 64
+"""NumPy's."""
 
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _TYPES = {
@@ -114,6 +115,10 @@ def read(capsule: Any) -> Read:
     if dtype is None:
         raise BufferError(f"elements of DLPack's type {tensor.code} with {tensor.bits} bits in {tensor.lanes} lanes")
     rank = tensor.ndim
+    if not 0 <= rank <= MAX_RANK:
+        raise BufferError(f"{rank} dimensions; known are 0 to {MAX_RANK}")
+    if rank and not tensor.shape:
+        raise BufferError("dimensions without sizes")
     strides = tuple(step * dtype.itemsize for step in tensor.strides[:rank]) if rank and tensor.strides else None
     return Read(
         (tensor.data or 0) + tensor.byte_offset,
@@ -132,7 +137,7 @@ class _Slot:
     """Room for what one capsule stands for. It is used again, and never given up: who took a capsule may outlive Python."""
 
     def __init__(self) -> None:
-        self.room = ctypes.create_string_buffer(ctypes.sizeof(_Versioned) + 2 * _MAX_RANK * 8)
+        self.room = ctypes.create_string_buffer(ctypes.sizeof(_Versioned) + 2 * MAX_RANK * 8)
         _keep_for_ever(self.room)
         self.address = ctypes.addressof(self.room)
         self.first = ctypes.c_uint64.from_address(self.address)
@@ -142,11 +147,11 @@ class _Slot:
         self.capsule: Any = None
 
     def fill(self, versioned: bool, flags: int, tensor: _Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        sizes = (ctypes.c_int64 * (2 * _MAX_RANK)).from_address(self.address + ctypes.sizeof(_Versioned))
+        sizes = (ctypes.c_int64 * (2 * MAX_RANK)).from_address(self.address + ctypes.sizeof(_Versioned))
         sizes[: len(shape)] = list(shape)
-        sizes[_MAX_RANK : _MAX_RANK + len(shape)] = list(strides)
+        sizes[MAX_RANK : MAX_RANK + len(shape)] = list(strides)
         tensor.shape = ctypes.cast(ctypes.addressof(sizes), ctypes.POINTER(ctypes.c_int64))
-        tensor.strides = ctypes.cast(ctypes.addressof(sizes) + _MAX_RANK * 8, ctypes.POINTER(ctypes.c_int64))
+        tensor.strides = ctypes.cast(ctypes.addressof(sizes) + MAX_RANK * 8, ctypes.POINTER(ctypes.c_int64))
         if versioned:
             held = _Versioned.from_address(self.address)
             held.major, held.minor = _VERSION

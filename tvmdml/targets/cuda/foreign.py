@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import abc
 import ctypes
+import math
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +27,9 @@ from tvmdml.tensors import TYPE_NAMES, TensorDataType
 _Dtype: TypeAlias = "np.dtype[Any]"
 _DEVICE_ORDINAL = 9
 """``CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL``."""
+_MAX_RANK = dlpack.MAX_RANK
+_MAX_BYTES = 2**63 - 1
+_ADDRESSES = 2**64
 
 
 class Foreign:
@@ -148,7 +153,7 @@ def view(array: Any, where: str, write: bool) -> DeviceArray:
     """
     library = _libraries.get(type(array))
     if library is None:
-        library = _library(array)
+        library = _others.get(type(array)) or _library(array)
     return library.view(array, where, write)
 
 
@@ -395,7 +400,7 @@ class _Other(Library):
         raise InvalidArgument(message(f"{self.name} array", f"a copy between {kinds}", "packed arrays of one type"))
 
     def _by_dlpack(self, array: Any, where: str) -> DeviceArray:
-        index = array.__dlpack_device__()[1]
+        kind, index = (operator.index(number) for number in array.__dlpack_device__())
         target, device = _HOMES[index]
         stream = device.stream()
         try:
@@ -403,28 +408,84 @@ class _Other(Library):
         except TypeError:
             capsule = array.__dlpack__(stream=stream or header.CU_STREAM_LEGACY)
         found = dlpack.read(capsule)
-        if found.device[0] == dlpack.CUDA_MANAGED:  # which may be said to lie on any
-            target, device = _HOMES[_index(found.address, index)]
-        strides = packed(found.shape, found.dtype.itemsize) if found.strides is None else found.strides
+        if found.device != (kind, index):
+            given = f"a capsule of device {found.device} from an array of device {(kind, index)}"
+            raise InvalidArgument(message(where, given, "one device, said by both", _ITS_LIBRARY))
+        shape, strides = _layout(where, found.address, found.shape, found.strides, found.dtype)
+        there = _index(where, found.address, shape, index)
+        if there != index:
+            if kind != dlpack.CUDA_MANAGED:  # which may be said to lie on any
+                given = f"an array of device {index} with memory of device {there}"
+                raise InvalidArgument(message(where, given, "memory of the array's device", _ITS_LIBRARY))
+            target, device = _HOMES[there]
         held = (array, capsule)
-        memory = Foreign(self, held, found.address, device, found.shape, strides, found.dtype, found.writeable, stream)
+        memory = Foreign(self, held, found.address, device, shape, strides, found.dtype, found.writeable, stream)
         return _placed(memory, target)
 
     def _by_interface(self, array: Any, where: str) -> DeviceArray:
         said = array.__cuda_array_interface__
         if said.get("mask") is not None:
             raise InvalidArgument(message(where, "a masked array", "one without a mask"))
-        (address, read_only), shape = said["data"], tuple(said["shape"])
-        dtype = np.dtype(said["typestr"])
-        if not dtype.isnative:
-            raise InvalidArgument(message(where, f"elements {dtype.str}", "the machine's byte order", "Convert it first."))
-        strides = said.get("strides")
-        strides = packed(shape, dtype.itemsize) if strides is None else tuple(strides)
-        address = address or 0
-        target, device = _HOMES[_index(address, 0)]
+        dtype = _typestr(where, said["typestr"])
+        address, read_only = said["data"]
+        try:
+            address = 0 if address is None else operator.index(address)
+        except TypeError:
+            given = f"memory at {address!r}"
+            raise InvalidArgument(message(where, given, "an address, which is an integer", _ITS_LIBRARY)) from None
+        shape, strides = _layout(where, address, said["shape"], said.get("strides"), dtype)
+        target, device = _HOMES[_index(where, address, shape, 0)]
         stream = said.get("stream")
-        stream = device.stream() if stream is None else _handle(stream)
+        try:
+            stream = device.stream() if stream is None else _handle(operator.index(stream))
+            if not 0 <= stream < _ADDRESSES:
+                raise TypeError
+        except TypeError:
+            allowed = "None, 1 (the legacy default stream), 2 (the per-thread one), or a stream's handle"
+            raise InvalidArgument(message(where, f"stream {said['stream']!r}", allowed, _ITS_LIBRARY)) from None
         return _placed(Foreign(self, array, address, device, shape, strides, dtype, not read_only, stream), target)
+
+
+_ITS_LIBRARY = "Ask its library for another array, or copy it to the CPU first."
+"""What to do about an array that says of itself what cannot be."""
+
+
+def _typestr(where: str, typestr: Any) -> _Dtype:
+    """The type of elements that the interface says."""
+    dtype = None
+    if isinstance(typestr, str):  # NumPy makes a type of None too
+        with suppress(TypeError, ValueError, SyntaxError):
+            dtype = np.dtype(typestr)
+    if dtype is None or dtype.kind not in "iufcb":
+        raise InvalidArgument(message(where, f"elements {typestr!r}", TYPE_NAMES, "Convert it first."))
+    if not dtype.isnative:
+        raise InvalidArgument(message(where, f"elements {dtype.str}", "the machine's byte order", "Convert it first."))
+    return dtype
+
+
+def _layout(where: str, address: int, shape: Any, strides: Any, dtype: _Dtype) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes, and strides in bytes, as they are said."""
+    itemsize = dtype.itemsize
+    try:
+        sizes = tuple([operator.index(size) for size in shape])
+        steps = packed(sizes, itemsize) if strides is None else tuple([operator.index(step) for step in strides])
+    except TypeError:
+        good = False
+    else:
+        good = (
+            len(sizes) == len(steps) <= _MAX_RANK
+            and min(sizes, default=0) >= 0
+            and itemsize * math.prod([size or 1 for size in sizes]) <= _MAX_BYTES
+            and all(abs(step) <= _MAX_BYTES for step in steps)
+        )
+    if good:
+        low, high = extent(sizes, steps, itemsize)
+        good = high - low <= _MAX_BYTES and 0 <= address + low <= address + high <= _ADDRESSES
+    if not good:
+        given = f"shape {shape!r} with strides {strides!r} in bytes at address {address:#x}"
+        allowed = f"up to {_MAX_RANK} sizes from 0 up, and as many strides, all integers, within the memory of a device"
+        raise InvalidArgument(message(where, given, allowed, _ITS_LIBRARY))
+    return sizes, steps
 
 
 # -- What they share ----------------------------------------------------------------------------------------------
@@ -442,11 +503,15 @@ class _Homes(dict[int, "tuple[CudaTarget, driver.Device]"]):
 
 _HOMES = _Homes()
 _libraries: dict[type, Library] = {}
+"""PyTorch's and CuPy's, by their own types of arrays."""
+_others: weakref.WeakKeyDictionary[type, Library] = weakref.WeakKeyDictionary()
+"""Those of all other types, which may be made at any time, and be given up."""
 _known: dict[Any, Library] = {}
 """The same, by module."""
 
 
 def _library(array: Any) -> Library:
+    own = False
     for name, attribute, make in (("torch", "Tensor", _Torch), ("cupy", "ndarray", _Cupy)):
         module = sys.modules.get(name)
         kind = getattr(module, attribute, None)
@@ -454,12 +519,13 @@ def _library(array: Any) -> Library:
             found = _known.get(module)
             if found is None:
                 found = _known[module] = make(module)
-            if name == "cupy":
+            own = type(array) is kind or type(array).__module__.partition(".")[0] == name
+            if own and name == "cupy":
                 arrays.ROOM_OF_TYPE[type(array)] = "cuda"
             break
     else:
         found = _Other(array)
-    _libraries[type(array)] = found
+    (_libraries if own else _others)[type(array)] = found
     return found
 
 
@@ -475,15 +541,23 @@ def _moved(array: DeviceArray) -> bool:
     return bool(array.memory.address + array.offset != array.memory.owner.data.ptr)
 
 
-def _index(address: int, otherwise: int) -> int:
-    """The device that an address is on."""
+def _index(where: str, address: int, shape: tuple[int, ...], otherwise: int) -> int:
+    """The device that an address is on. An array without elements may have any address."""
     if not address:
+        if 0 not in shape:
+            given = "an array whose memory cannot be seen (it has no memory of its own)"
+            raise InvalidArgument(message(where, given, "an array of elements in memory", _ITS_LIBRARY))
         return otherwise
     found, ask = ctypes.c_int(), loader.cuda().cuPointerGetAttribute
     code = ask(ctypes.byref(found), _DEVICE_ORDINAL, address)
     if code == header.CUDA_ERROR_INVALID_CONTEXT:  # any context will do
         with driver.open_device(otherwise).context.entered():
             code = ask(ctypes.byref(found), _DEVICE_ORDINAL, address)
+    if code == header.CUDA_ERROR_INVALID_VALUE or (not code and found.value < 0):
+        if 0 in shape:
+            return otherwise
+        given = f"address {address:#x}, which is no CUDA device's"
+        raise InvalidArgument(message(where, given, "memory of a CUDA device", _ITS_LIBRARY))
     loader.check(code, f"asking which device has address {address:#x}")
     return found.value
 

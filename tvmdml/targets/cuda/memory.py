@@ -2,6 +2,9 @@
 
 Memory is dropped in any thread at any time: while the driver is at work, while a stream is being captured, as the interpreter ends.
 So that is only noted then, by a function that is no Python, and it is given back when the driver is next asked for something.
+
+An interrupt may come after any call. So what was dropped stays noted until all is done with it, and the driver writes an address where
+it is found again.
 """
 
 from __future__ import annotations
@@ -55,10 +58,10 @@ class Memory:
 
 
 class Loan(weakref.ref[Memory]):
-    """What is left of memory when that is dropped; ``address`` is 0 once it was given back."""
+    """What is left of memory when that is dropped; ``address`` is 0 before it was taken, and once it was given back."""
 
     __slots__ = ("address", "after", "nbytes", "stream")
-    address: int
+    address: ctypes.c_uint64
     nbytes: int
     stream: int
     after: Mark | None
@@ -89,7 +92,11 @@ class Pool:
         if self._dropped:
             self.collect()
         self._streams.refuse_capture(stream, "allocating memory")
-        address = ctypes.c_uint64()
+        memory = Memory(device, 0, nbytes, stream)
+        memory.loan = loan = Loan(memory, self._dropped.append)
+        loan.address = address = ctypes.c_uint64()
+        loan.nbytes, loan.stream, loan.after = 0, stream, None
+        self._loans.add(loan)
         code = self._ask(address, nbytes, stream)
         if code:
             possible = nbytes <= self.use().capacity
@@ -100,26 +107,20 @@ class Pool:
             if code == c.CUDA_ERROR_OUT_OF_MEMORY or not possible:
                 raise self._exhausted(nbytes)
             self._context.check(code, "allocating memory")
-        memory = Memory(device, address.value, nbytes, stream)
-        memory.loan = loan = Loan(memory, self._dropped.append)
-        loan.address, loan.nbytes, loan.stream, loan.after = address.value, nbytes, stream, None
-        self._loans.add(loan)
+        memory.address, loan.nbytes = address.value, nbytes
         self._streams.note(loan)
         return memory
 
     def collect(self) -> None:
         """Give back what was dropped; what a capture holds up is left for later. The context is current."""
-        for _ in range(len(self._dropped)):
-            try:
-                loan = self._dropped.popleft()
-            except IndexError:  # another thread is at it as well
-                return
+        for loan in self._dropped.copy():
             if self._give_back(loan):
                 self._streams.forget(loan)
                 self._loans.discard(loan)
-                loan.address = 0
-            else:
-                self._dropped.append(loan)
+                try:
+                    self._dropped.remove(loan)
+                except ValueError:  # another thread is at it as well
+                    pass
 
     def trim(self) -> None:
         """Give the driver what no array uses, after all pending work. The context is current."""
@@ -165,20 +166,26 @@ class Pool:
 
     def _give_back(self, loan: Loan) -> bool:
         """Give memory back after its last use; says whether that could be tried."""
-        if self._context.fault:
-            return True  # it ends with the process
+        if not loan.address or self._context.fault:
+            return True  # it was given back, or ends with the process
         streams = self._streams
         try:
             stream = streams.last(loan)
             # A capture would take the free for a part of itself.
             if streams.capturing(stream) or (not self._handle and streams.capturing(0)):
                 return False
-            if self._handle:
-                code = self._cuda.cuMemFreeAsync(loan.address, stream)
-            else:
+            if not self._handle:
                 streams.wait_done(loan)
-                code = self._cuda.cuMemFree_v2(loan.address)
+            # No interrupt and no other thread comes between this and the driver's call: nothing is freed twice.
+            address, loan.address.value = loan.address.value, 0
+            if not address:
+                return True
+            code = self._cuda.cuMemFreeAsync(address, stream) if self._handle else self._cuda.cuMemFree_v2(address)
             if code in CAPTURE:
+                loan.address.value = address
+                self._loans.add(loan)  # another thread may have taken it for done
+                if loan not in self._dropped:
+                    self._dropped.append(loan)
                 return False
             self._context.check(code, "cuMemFree")
         except DeviceError:  # whoever drops an array did nothing that failed: the next call that does will say so

@@ -83,15 +83,9 @@ template <class T>
 __device__ __forceinline__ T atomic_compare_exchange(T *at, typename Word<T>::type expected, typename Word<T>::type desired) {
   return (T)atomicCAS((typename Word<T>::type *)at, expected, desired);
 }
-template <class T> __device__ __forceinline__ T atomic_load(T *at) {
-  T value = *(volatile T *)at;
-  __threadfence();
-  return value;
-}
-template <class T> __device__ __forceinline__ void atomic_store(T *at, typename Word<T>::type value) {
-  __threadfence();
-  *(volatile T *)at = value;
-}
+// They put nothing else in order: what waits for something else says so by memory_fence.
+template <class T> __device__ __forceinline__ T atomic_load(T *at) { return *(volatile T *)at; }
+template <class T> __device__ __forceinline__ void atomic_store(T *at, typename Word<T>::type value) { *(volatile T *)at = value; }
 """
 _SUBGROUPS = """\
 // What the 32 threads of a warp work out together. All of them have to come.

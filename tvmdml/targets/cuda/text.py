@@ -20,8 +20,8 @@ _KEYWORDS = """
 """
 # What headers make macros of in lower case, and what generated code calls.
 _TAKEN = """
-    assert blockDim blockIdx errno gridDim half i386 isfinite isinf isnan lane linux main memcpy rsqrt stderr stdin stdout
-    threadIdx unix warpSize
+    assert blockDim blockIdx errno gridDim half i386 isfinite isinf isnan lane linux main math_errhandling memcpy rsqrt stderr
+    stdin stdout threadIdx unix warpSize
 """
 RESERVED = frozenset(
     {
@@ -33,16 +33,17 @@ RESERVED = frozenset(
     }
 )
 """What must not be the name of anything in a kernel."""
+_MACRO = re.compile(r"[A-Z](?![a-z])|cuda")
 _WORD = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
 
 
 @functools.lru_cache(1 << 12)
 def identifier(name: str) -> str:
-    """A name that C++ takes, and that means nothing else there. Headers' macros are in capitals."""
+    """A name that C++ takes, and that means nothing else there: macros begin with two capitals, or are CUDA's own."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
     if base[0].isdigit():
         return f"value_{base}"
-    return f"{base}_" if base in RESERVED or base.isupper() else base
+    return f"{base}_" if base in RESERVED or _MACRO.match(base) else base
 
 
 class Line:
