@@ -578,6 +578,8 @@ def test_arrays_of_two_devices_do_not_mix() -> None:
             tvmdml.compile(round_desc(TensorDesc("float32", VALUES.shape)), one)(x, out)
         assert np.array_equal(tvmdml.round(out).numpy(), np.rint(VALUES)) and tvmdml.round(out).device == "cuda:1"
         assert tvmdml.round(Speaks(on(one, VALUES))).device == "cuda:1"
+        said = Says(lambda: capsule(out.array, True, {}))
+        assert_refused(x.array, said, "given an array of device 0 with memory of device 1")
         tvmdml.round(VALUES, out=out)
         assert np.array_equal(out.array.numpy(), np.rint(VALUES))
         assert tvmdml.asarray(x, "cuda:1").device == "cuda:1" and np.array_equal(tvmdml.asarray(x, "cuda:1").numpy(), VALUES)
@@ -747,6 +749,160 @@ def test_arrays_are_written_to_each_other_on_the_device(
     assert np.array_equal(shown.numpy(), VALUES)
     with pytest.raises(InvalidArgument, match="test_cuda_arrays array: given a copy between float64"):
         shown.write(on(device, wide))
+
+
+# -- What arrays say of themselves that cannot be ---------------------------------------------------------------------
+
+
+class Says:
+    """An array that gives what it is told to, as DLPack."""
+
+    def __init__(self, capsule: Callable[[], Any], device: Any = (2, 0)) -> None:
+        self.capsule, self.device = capsule, device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule()
+
+    def __dlpack_device__(self) -> Any:
+        return self.device
+
+
+def capsule(array: DeviceArray, versioned: bool, changes: dict[str, Any]) -> Any:
+    """A capsule for an array that has other fields."""
+    changes = dict(changes)
+    shape, strides = changes.pop("sizes", array.shape), changes.pop("steps", array.strides)
+    made = dlpack.make(array, array.memory.address, 0, shape, strides, array.dtype, versioned)
+    held = (dlpack._Versioned if versioned else dlpack._Managed).from_address(dlpack._pointer(made, dlpack._NAMES[versioned]))
+    for name, value in changes.items():
+        setattr(held.tensor, name, value)
+    return made
+
+
+HOST = np.zeros(64, np.float32)
+NOWHERE, NO_MEMORY, NO_LAYOUT, NO_TYPE = (
+    "which is no CUDA device's",
+    "no memory of its own",
+    "allowed: up to 64 sizes",
+    "given elements",
+)
+SHOWN = {
+    "null": ({"data": (0, False)}, NO_MEMORY),
+    "no address": ({"data": (None, False)}, NO_MEMORY),
+    "null, one element": ({"data": (0, False), "shape": ()}, NO_MEMORY),
+    "the host's": ({"data": (HOST.ctypes.data, False)}, NOWHERE),
+    "garbage": ({"data": (0xDEAD0000, False)}, NOWHERE),
+    "negative address": ({"data": (-1, False)}, NO_LAYOUT),
+    "address beyond 64 bits": ({"data": (2**70, False)}, NO_LAYOUT),
+    "address that wraps": ({"data": (2**64 - 8, False)}, NO_LAYOUT),
+    "address as text": ({"data": ("1", False)}, "given memory at '1'"),
+    "address as a fraction": ({"data": (4096.0, False)}, "given memory at 4096.0"),
+    "type None": ({"typestr": None}, NO_TYPE),
+    "type of Python's": ({"typestr": float}, NO_TYPE),
+    "objects": ({"typestr": "|O"}, NO_TYPE),
+    "structured": ({"typestr": "f4,f4"}, NO_TYPE),
+    "bytes without a type": ({"typestr": "|V4"}, NO_TYPE),
+    "text": ({"typestr": "|S4"}, NO_TYPE),
+    "times": ({"typestr": "<M8[ns]"}, NO_TYPE),
+    "junk": ({"typestr": "junk"}, NO_TYPE),
+    "size as text": ({"shape": ("8", 8)}, NO_LAYOUT),
+    "size as a fraction": ({"shape": (8.0, 8)}, NO_LAYOUT),
+    "negative size": ({"shape": (-1, 8)}, NO_LAYOUT),
+    "sizes no tuple": ({"shape": 8}, NO_LAYOUT),
+    "size of 64 bits": ({"shape": (2**63,)}, NO_LAYOUT),
+    "sizes of more than 64 bits": ({"shape": (2**62, 2**62)}, NO_LAYOUT),
+    "a repeated element": ({"shape": (2**40, 2**40), "strides": (0, 0)}, NO_LAYOUT),
+    "rank 65": ({"shape": (1,) * 65}, NO_LAYOUT),
+    "too few strides": ({"strides": (4,)}, NO_LAYOUT),
+    "strides as text": ({"strides": "ab"}, NO_LAYOUT),
+    "strides as fractions": ({"strides": (16.0, 4.0)}, NO_LAYOUT),
+    "strides that overflow": ({"strides": (2**62, 4)}, NO_LAYOUT),
+    "strides of more than 64 bits": ({"strides": (2**70, 4)}, NO_LAYOUT),
+    "strides to below 0": ({"strides": (-(2**60), 4)}, NO_LAYOUT),
+    "a stream's name": ({"stream": "main"}, "given stream 'main'"),
+    "a negative stream": ({"stream": -1}, "given stream -1"),
+}
+SAID = {
+    "null": ({"data": None}, NO_MEMORY),
+    "the host's": ({"data": HOST.ctypes.data}, NOWHERE),
+    "garbage": ({"data": 0xDEAD0000}, NOWHERE),
+    "huge offset": ({"byte_offset": 2**62}, NOWHERE),
+    "offset that wraps": ({"byte_offset": 2**64 - 4}, NO_LAYOUT),
+    "another device": ({"device_id": 1}, r"given a capsule of device \(2, 1\) from an array of device \(2, 0\)"),
+    "the CPU": ({"device_type": 1}, r"given a capsule of device \(1, 0\)"),
+    "rank -1": ({"ndim": -1}, "-1 dimensions"),
+    "rank 65": ({"ndim": 65}, "65 dimensions"),
+    "no sizes": ({"shape": None}, "dimensions without sizes"),
+    "negative size": ({"sizes": (-3, 4)}, NO_LAYOUT),
+    "sizes of more than 64 bits": ({"sizes": (2**62, 8)}, NO_LAYOUT),
+    "strides that overflow": ({"steps": (2**62, 4)}, NO_LAYOUT),
+}
+
+
+def assert_refused(x: DeviceArray, array: Any, match: str) -> None:
+    """An array is refused wherever one is taken, in the house form, and the device works on."""
+    for take in (
+        lambda: tvmdml.round(array),
+        lambda: tvmdml.round(x, out=array),
+        lambda: tvmdml.top_k(array, 1),
+        lambda: tvmdml.asarray(array, x.device),
+    ):
+        with pytest.raises(InvalidArgument, match=match) as caught:
+            take()
+        assert "; allowed: " in str(caught.value)
+    assert np.array_equal(tvmdml.round(x).numpy(), np.rint(VALUES))
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_an_interface_that_cannot_be_is_refused(device: CudaTarget, case: str) -> None:
+    changes, match = SHOWN[case]
+    x = on(device, VALUES)
+    assert_refused(x, Shows(on(device, VALUES), **changes), match)
+
+
+@pytest.mark.parametrize("versioned", [False, True], ids=["old", "new"])
+@pytest.mark.parametrize("case", SAID)
+def test_a_capsule_that_cannot_be_is_refused(device: CudaTarget, case: str, versioned: bool) -> None:
+    changes, match = SAID[case]
+    x, held = on(device, VALUES), on(device, VALUES)
+    assert_refused(x, Says(lambda: capsule(held, versioned, changes)), match)
+
+
+@pytest.mark.parametrize("said", [None, (), (2,), (2, None), (2, 0.5), ("x", "y"), (2, -1), (2, 99)], ids=str)
+def test_a_device_that_cannot_be_is_refused(device: CudaTarget, said: Any) -> None:
+    x = on(device, VALUES)
+    assert_refused(x, Says(lambda: capsule(x, True, {}), said), "cannot see|target: given 'cuda:")
+
+
+@pytest.mark.parametrize("name", ["__cuda_array_interface__", "__dlpack__", "__dlpack_device__"])
+def test_a_property_that_fails_is_an_invalid_argument(device: CudaTarget, name: str) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("it is gone")
+
+    members = {"__dlpack__": None, "__dlpack_device__": lambda _: (2, 0)} if "dlpack" in name else {}
+    kind = type("Gone", (), {**members, name: property(fail)})
+    assert_refused(on(device, VALUES), kind(), "given Gone that NumPy cannot see .RuntimeError: it is gone")
+
+
+def test_empty_arrays_need_no_memory(device: CudaTarget) -> None:
+    for address in (0, None, 0xDEAD0000):
+        x = Shows(on(device, VALUES), data=(address, False), shape=(0, 4))
+        assert tvmdml.round(x).shape == (0, 4)
+        assert tvmdml.asarray(x, device).numpy().shape == (0, 4)
+    held = on(device, VALUES[:0])
+    assert tvmdml.round(Says(lambda: capsule(held, True, {"data": None}))).shape == (0, 4)
+
+
+def test_types_are_not_kept_for_ever(device: CudaTarget) -> None:
+    x = on(device, VALUES)
+    shown = x.__cuda_array_interface__
+    kinds = []
+    for _ in range(5):
+        kind = type("Short", (), {"__cuda_array_interface__": shown})
+        assert np.array_equal(tvmdml.round(kind()).numpy(), np.rint(VALUES))
+        kinds.append(weakref.ref(kind))
+        del kind
+    gc.collect()
+    assert sum(kind() is not None for kind in kinds) <= 1
 
 
 # -- Giving arrays away -------------------------------------------------------------------------------------------

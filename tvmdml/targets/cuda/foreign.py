@@ -27,6 +27,8 @@ from tvmdml.tensors import TYPE_NAMES, TensorDataType
 _Dtype: TypeAlias = "np.dtype[Any]"
 _DEVICE_ORDINAL = 9
 """``CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL``."""
+_NO_ADDRESS = 1
+"""``CUDA_ERROR_INVALID_VALUE``."""
 _MAX_RANK = dlpack.MAX_RANK
 _MAX_BYTES = 2**63 - 1
 _ADDRESSES = 2**64
@@ -553,7 +555,7 @@ def _index(where: str, address: int, shape: tuple[int, ...], otherwise: int) -> 
     if code == header.CUDA_ERROR_INVALID_CONTEXT:  # any context will do
         with driver.open_device(otherwise).context.entered():
             code = ask(ctypes.byref(found), _DEVICE_ORDINAL, address)
-    if code == header.CUDA_ERROR_INVALID_VALUE or (not code and found.value < 0):
+    if code == _NO_ADDRESS or (not code and found.value < 0):
         if 0 in shape:
             return otherwise
         given = f"address {address:#x}, which is no CUDA device's"
