@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tvmdml.targets.cuda import compilers
+
 Array = NDArray[Any]
 pytestmark = pytest.mark.skipif(bool(cuda_emulator.missing()), reason=cuda_emulator.missing())
 
@@ -953,6 +955,25 @@ with t._driver(Path(sys.argv[2])).used() as cuda:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -11
     assert "Fatal Python error: Segmentation fault" in done.stderr
+
+
+def test_nvrtc_compiles_beside_it() -> None:
+    """It looks for a driver in its process, finds this one, and asks it for what only NVIDIA's has."""
+    if not compilers._has_nvrtc():
+        pytest.skip("NVRTC is not installed")
+    script = """
+import ctypes, sys
+from tvmdml.targets.cuda import compilers
+cuda = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+table = ctypes.c_void_p(1)
+assert cuda.cuInit(0) == 0
+assert cuda.cuGetExportTable(ctypes.byref(table), bytes(16)) == int(sys.argv[2]) and not table
+(code, text) = compilers.compile_text('extern "C" __global__ void kernel(int *x) { *x = 5; }', ["sm_90"])
+assert code.content.startswith(b"\\x7fELF") and b".entry kernel" in text.content
+"""
+    command = [sys.executable, "-c", script, str(cuda_emulator.build()), str(NOT_FOUND)]
+    done = subprocess.run(command, env={**os.environ, "TVMDML_CUDA_COMPILER": "nvrtc"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_environment_names_what_was_built() -> None:

@@ -797,6 +797,13 @@ API cuLaunchKernelEx(const CUlaunchConfig *c, Function *function, void **each, v
   });
 }
 
+// NVRTC asks for it in a process where it finds a driver, and does without where this has none.
+API cuGetExportTable(const void **table, const void *) {
+  if (!table) return CUDA_ERROR_INVALID_VALUE;
+  *table = nullptr;
+  return CUDA_ERROR_NOT_FOUND;
+}
+
 // -- The names without their versions, which only the header maps to these ------------------------------------------------
 
 #define SAME(name, versioned, ...) extern "C" __attribute__((visibility("default"), alias(#versioned))) CUresult name(__VA_ARGS__);

@@ -3,8 +3,8 @@
 Memory is dropped in any thread at any time: while the driver is at work, while a stream is being captured, as the interpreter ends.
 So that is only noted then, by a function that is no Python, and it is given back when the driver is next asked for something.
 
-An interrupt may come after any call. So what was dropped stays noted until all is done with it, and the driver writes an address where
-it is found again.
+An interrupt may come after any call. So what was dropped stays noted until all is done with it, and the driver writes an address
+where it is found again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ctypes
 import gc
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml.errors import DeviceError, message
@@ -92,10 +93,9 @@ class Pool:
         if self._dropped:
             self.collect()
         self._streams.refuse_capture(stream, "allocating memory")
-        memory = Memory(device, 0, nbytes, stream)
+        memory, address = Memory(device, 0, nbytes, stream), ctypes.c_uint64()
         memory.loan = loan = Loan(memory, self._dropped.append)
-        loan.address = address = ctypes.c_uint64()
-        loan.nbytes, loan.stream, loan.after = 0, stream, None
+        loan.address, loan.nbytes, loan.stream, loan.after = address, 0, stream, None
         self._loans.add(loan)
         code = self._ask(address, nbytes, stream)
         if code:
@@ -117,10 +117,8 @@ class Pool:
             if self._give_back(loan):
                 self._streams.forget(loan)
                 self._loans.discard(loan)
-                try:
+                with suppress(ValueError):  # another thread is at it as well
                     self._dropped.remove(loan)
-                except ValueError:  # another thread is at it as well
-                    pass
 
     def trim(self) -> None:
         """Give the driver what no array uses, after all pending work. The context is current."""
