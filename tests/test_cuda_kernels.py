@@ -881,6 +881,30 @@ def test_memory_may_be_seen_as_another_type(machine: Machine) -> None:
         assert_same_bits(run.arguments["back"], after)
 
 
+def test_narrow_memory_may_be_seen_as_wider_words(machine: Machine) -> None:
+    """It lies as wide words have to, whatever else there is."""
+
+    def body(place: str, i: Any, x: Any, words: Any) -> None:
+        first = T.alloc_buffer((3,), "uint8", scope="shared")
+        own = {"shared": lambda: T.alloc_buffer((256,), "uint8", scope="shared"), "thread": lambda: T.local("uint8", 256)}[place]()
+        T.store(first, i % 3, x[i])
+        with T.serial(T.const(0, "int32"), T.const(4, "int32")) as k:
+            T.store(own, i * 4 + k, x[i * 4 + k])
+        T.barrier()
+        seen = T.decl_buffer((64,), "uint32", data=own.data)
+        wide = T.decl_buffer((32,), "uint64", data=own.data)
+        T.store(words, i, seen[i] + T.Cast("uint32", first[0]) * T.const(0, "uint32"))
+        with T.when(i % 2 == 1):
+            T.store(words, i, T.Cast("uint32", T.shift_right(wide[i // 2], T.const(32, "uint64"))))
+
+    x = np.frombuffer(seeded("wide").bytes(256), np.uint8).copy()
+    names = {"x*": "uint8", "words*": "uint32"}
+    runs = [Run(written(names, partial(body, place)), {"x": x, "words": np.zeros(64, np.uint32)}) for place in ("shared", "thread")]
+    machine.run(*runs)
+    assert_same_bits(runs[0].arguments["words"], x.view(np.uint32))
+    assert_same_bits(runs[1].arguments["words"][::2], x.view(np.uint32)[::2])
+
+
 def test_whole_words_are_moved_of_what_is_narrow(machine: Machine) -> None:
     def body(i: Any, x: Any, y: Any) -> None:
         source, target = (T.decl_buffer((1 << 20,), "uint32", data=memory.data) for memory in (x, y))

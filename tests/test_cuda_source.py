@@ -207,7 +207,7 @@ def test_buffers_say_how_they_are_used() -> None:
 
 @pytest.mark.parametrize(
     ("threads", "cells", "bounds"),
-    [(64, 0, "64, 16"), (256, 0, "256, 4"), (1024, 0, "1024, 1"), (32, 8, "32, 16"), (256, 64, "256")],
+    [(64, 0, "64, 16"), (256, 0, "256, 4"), (1024, 0, "1024, 1"), (32, 8, "32, 16"), (256, 64, "256, 2"), (64, 999, "64, 4")],
 )
 def test_registers_are_left_for_other_threads(threads: int, cells: int, bounds: str) -> None:
     def body(i: Any, result: Any) -> None:
@@ -306,6 +306,13 @@ def test_memory_past_the_limits_is_refused() -> None:
     source.emit(written({"x*": "int32"}, partial(body, most)).function)
     with pytest.raises(errors.CompileError, match="shared memory: given 49160 bytes; allowed: up to 49152"):
         source.emit(written({"x*": "int32"}, partial(body, most + 1)).function)
+
+
+def test_what_is_too_deep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = store_of("int32", lambda i, x: x[i])
+    monkeypatch.setattr(source.Writer, "value", lambda writer, node: writer.value(node))
+    with pytest.raises(errors.CompileError, match=r"^cuda: main_kernel: expressions are nested too deeply: name parts of them$"):
+        source.emit(kernel.function)
 
 
 def test_parameters_past_the_limits_are_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets.cuda.terms import PRIMARY, SIZES, TYPES, Term, binary, typed
-from tvmdml.targets.cuda.text import Text
+from tvmdml.targets.cuda.text import Line, Text
 
 _PLACES = {"shared": "__shared__ ", "shared.dyn": "__shared__ ", "local": "", "global": "", "": ""}
 
@@ -20,6 +20,8 @@ class Memory:
         self.key, self.name, self.dtype = key, name, dtype
         self.place = place
         """``parameter``, ``shared`` or ``thread``."""
+        self.line: Line | None = None
+        """Where an array is declared."""
         self.read = self.written = self.aliased = False
 
 
@@ -73,16 +75,16 @@ class Buffers:
             self._refuse(f"{node.name}: memory of a size that is not constant")
         count = max(math.prod(int(size.value) for size in sizes), 1)
         key, name = node.__chandle__(), self._text.fresh(str(node.name))
-        if place := _PLACES[scope]:
-            size = SIZES[dtype]
-            self.shared_bytes = -(-self.shared_bytes // size) * size + count * size
-            self._text.line(f"{place}{stored(dtype)} {name}[{count}];", defines=name)
-        elif count == 1:
-            self._text.declare(stored(dtype), name)
-        else:
-            self.thread_bytes += count * SIZES[dtype]
-            self._text.line(f"{stored(dtype)} {name}[{count}];", defines=name)
+        place, size = _PLACES[scope], SIZES[dtype]
         memory = Memory(key, name, dtype, "shared" if place else "thread")
+        if place:
+            self.shared_bytes = -(-self.shared_bytes // size) * size + count * size
+        elif count > 1:
+            self.thread_bytes += count * size
+        if place or count > 1:
+            memory.line = self._text.line(f"{place}{stored(dtype)} {name}[{count}];", defines=name)
+        else:
+            self._text.declare(stored(dtype), name)
         self._arrays[key] = Array(name, dtype, memory, is_variable=not place and count == 1)
 
     def declare(self, node: Any, data: Any) -> None:
@@ -103,6 +105,10 @@ class Buffers:
             return
         found.memory.aliased = True
         self._text.used(found.name)
+        line = found.memory.line
+        if line is not None and SIZES[found.memory.dtype] < SIZES[dtype] and "__align__" not in line.text:
+            line.text = f"__align__(16) {line.text}"  # as parameters are
+            self.shared_bytes += 16 if found.memory.place == "shared" else 0
         element, name = self._text.fresh(f"{found.name}_{dtype}"), self._text.fresh(f"{found.name}_as_{dtype}")
         self._text.line(f"typedef {stored(dtype)} {element} __attribute__((__may_alias__));", defines=element)
         self._text.line(f"{element} *{name} = ({element} *){'&' if found.is_variable else ''}{found.name};", defines=name)

@@ -21,13 +21,13 @@ MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 << 10
 """What a group has without asking for more."""
 MAX_PARAMETER_BYTES = 4096
-_RESIDENT_THREADS = 1024
-"""What a processor of any architecture holds at once, if each thread has no more than 64 registers: few kernels need as many, and
-without a limit the compilers take more, and hide less of memory's latency, or write some to memory for no reason."""
+_REGISTERS = 1 << 16
+"""What a processor of any architecture has."""
+_OWN_REGISTERS = 64
+"""A thread's. Few kernels need as many; without a limit compilers take more than help, or write some to memory for no reason."""
+_MOST_REGISTERS = 255
 _MOST_GROUPS = 16
 """What a processor of any architecture holds at once."""
-_MOST_IN_REGISTERS = 128
-"""Bytes of a thread's own arrays for which 64 registers are enough."""
 _AXES = "xyz"
 # How a scalar parameter is passed, and how Python's struct writes it: in 32 bits at least.
 _PASSED = {"bool": "uint32", "int8": "int32", "uint8": "uint32", "int16": "int32", "uint16": "uint32", "float16": "float32"}
@@ -70,6 +70,8 @@ def emit(function: Any) -> Emitted:
             emitted = writer.emitted()
         except terms.Refusal as error:
             writer.refuse(str(error))
+        except RecursionError:
+            writer.refuse("expressions are nested too deeply: name parts of them")
         # What turned out to hold data after it was read: it is read once more, as such.
         if not writer.buffers.trusted & of_data:
             return emitted
@@ -166,10 +168,10 @@ class Writer:
         return x, y, z
 
     def _bounds(self, threads: int) -> str:
-        """What tells the compiler how many registers a thread may have."""
-        if self.buffers.thread_bytes > _MOST_IN_REGISTERS:
-            return f"__launch_bounds__({threads})"
-        return f"__launch_bounds__({threads}, {max(1, min(_RESIDENT_THREADS // threads, _MOST_GROUPS))})"
+        """What tells the compiler how many registers a thread may have: how many groups are to find room in a processor."""
+        for_arrays = _OWN_REGISTERS // 2 + self.buffers.thread_bytes // 4
+        registers = min(max(_OWN_REGISTERS, for_arrays), _MOST_REGISTERS)
+        return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
 
     def _thread(self, node: Any) -> None:
         tag, variable, extent = str(node.node.thread_tag), node.node.var, node.value
