@@ -379,7 +379,7 @@ def test_what_nvrtc_answers_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No compiler is here: not on the path, nor where the environment says, nor among pip's packages. Gives a folder on the path."""
+    """No compiler is here: on no path, nor where the environment says, nor among pip's packages. Gives a folder that is on it."""
     for name in ("TVMDML_NVCC", "TVMDML_CUDA_COMPILER", "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "bin"
