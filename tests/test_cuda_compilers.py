@@ -26,6 +26,7 @@ import test_gpu_nonzero
 import test_gpu_top_k
 from expressions import AWKWARD, FLOATS, TYPES, Written, written
 from support import ALL
+from test_cuda_kernels import extremes, number_of
 from tvmdml.schedules import gpu
 
 from tvmdml import DiagonalMatrix1, ElementWiseRound, NonzeroCoordinates, Operator, TensorDataType, TensorDesc, TopK1, knobs
@@ -120,6 +121,12 @@ def _every_feature() -> dict[str, Written]:
             T.store(words, i % 4, y[i])
             T.store(y, i, words[i % 4 + 1] ^ T.Cast("uint32", memory[i % 16]))
 
+    def constants(i: Any, *buffers: Any) -> None:
+        for dtype, buffer in zip(TYPES, buffers, strict=True):
+            for place, number in enumerate(extremes(dtype)):
+                T.store(buffer, i + 64 * place, number_of(dtype, number))
+                T.store(buffer, i, T.Select(i < place, buffer[i + place], number_of(dtype, number)))
+
     def casts(i: Any, *buffers: Any) -> None:
         for one, other in itertools.product(range(len(TYPES)), repeat=2):
             T.store(buffers[other], i + one * 64, T.Cast(TYPES[other], buffers[one][i]))
@@ -137,6 +144,7 @@ def _every_feature() -> dict[str, Written]:
         "order": written({f"{dtype}*": dtype for dtype in TYPES}, order),
         "functions": written({f"{dtype}*": dtype for dtype in FLOATS}, functions),
         "float_atomics": written({f"{dtype}*": dtype for dtype in FLOATS}, float_atomics),
+        "constants": written({f"{dtype}*": dtype for dtype in TYPES}, constants),
         "casts": written({f"{dtype}*": dtype for dtype in TYPES}, casts),
         **{make.__name__: make().kernel for make in (kernels.loops, kernels.leaving, kernels.own_memory, kernels.group_scan)},
         **{make.__name__: make().kernel for make in (kernels.scalars, kernels.token, kernels.mixed_access, kernels.ramps)},
