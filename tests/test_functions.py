@@ -303,7 +303,7 @@ def test_what_is_no_array_is_refused_with_advice(name: str, thing: object) -> No
     with pytest.raises(InvalidArgument) as caught:
         CALLS[name](thing)
     text = str(caught.value)
-    assert f"input: given {type(thing).__name__}; allowed: a NumPy array, a PyTorch tensor, or any array on the CPU" in text
+    assert f"input: given {type(thing).__name__}; allowed: a NumPy array, a PyTorch tensor, or any array that speaks DLPack" in text
     assert text.endswith("numpy.asarray(x, dtype=…) makes one.")
 
 
@@ -647,7 +647,7 @@ WRONG_OUTS: dict[str, tuple[Callable[[], Any], str]] = {
     "read-only": (lambda: tvmdml.round(X, out=_read_only(X)), "a read-only array; allowed: a writable one"),
     "list": (
         lambda: tvmdml.round(X, out=[[0.0] * 3] * 2),
-        "list; allowed: a NumPy array, a PyTorch tensor, or any array on the CPU",
+        "list; allowed: a NumPy array, a PyTorch tensor, or any array that speaks DLPack",
     ),
     "repeated elements": (
         lambda: tvmdml.round(X, out=np.lib.stride_tricks.as_strided(np.zeros(5, "f4"), (2, 3), (4, 4))),
@@ -657,7 +657,7 @@ WRONG_OUTS: dict[str, tuple[Callable[[], Any], str]] = {
     "one of two": (lambda: tvmdml.top_k(X, 1, out=X), "1 arrays; allowed: 2: output_value_tensor, output_index_tensor"),  # type: ignore[arg-type]
     "values and none": (
         lambda: tvmdml.top_k(X, 1, out=(np.empty((2, 1), "f4"), None)),
-        "NoneType; allowed: a NumPy array, a PyTorch tensor, or any array on the CPU",
+        "NoneType; allowed: a NumPy array, a PyTorch tensor, or any array that speaks DLPack",
     ),
     "values swapped with indices": (
         lambda: tvmdml.top_k(X, 1, out=(np.empty((2, 1), "u4"), np.empty((2, 1), "f4"))),

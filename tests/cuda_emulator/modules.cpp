@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -39,7 +40,8 @@ void *load(const char *image, size_t bytes) {
   static std::atomic<unsigned> count{0};
   const char *const folder = getenv("TMPDIR");
   const std::string place = std::string(folder && *folder ? folder : "/tmp") + "/tvmdml-emulated-" + std::to_string(getpid());
-  const std::string path = place + "-" + std::to_string(count++) + ".so";
+  const auto ours = reinterpret_cast<uintptr_t>(&count);  // there may be several emulators in a process
+  const std::string path = place + "-" + std::to_string(ours) + "-" + std::to_string(count++) + ".so";
   const int file = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   require(file >= 0, CUDA_ERROR_OUT_OF_MEMORY);
   const bool whole = write(file, image, bytes) == static_cast<ssize_t>(bytes);
