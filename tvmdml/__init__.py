@@ -15,8 +15,9 @@ _MODULES = {
     "compiler": ("CompiledOperator", "compile"),
     "device_arrays": ("DeviceArray", "asarray", "empty"),
     "enums": ("AxisDirection", "FeatureLevel", "RoundingMode", "TensorFlags"),
-    "errors": ("CompileError", "DeviceError", "InvalidArgument", "ModelError", "TvmdmlError", "Unsupported"),
+    "errors": ("CompileError", "DeviceError", "InvalidArgument", "ModelError", "PackError", "TvmdmlError", "Unsupported"),
     "operators": ("Operator",),
+    "packs": ("load_pack",),
     "tensors": ("TensorDataType", "TensorDesc"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

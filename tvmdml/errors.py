@@ -26,6 +26,10 @@ class DeviceError(TvmdmlError, RuntimeError):
     """A device is missing, lost or out of memory."""
 
 
+class PackError(TvmdmlError, ValueError):
+    """A pack cannot be read, is damaged, is not trusted, or was built for something else."""
+
+
 class ModelError(TvmdmlError, ValueError):
     """A DxDispatch model file cannot be read or does not describe something that can run."""
 

@@ -1,0 +1,1 @@
+"""Packs: compiled kernels in one file, built ahead of time, run where no compiler is."""

@@ -1,0 +1,116 @@
+"""A descriptor as one line of a spec: ``{ operator = "TOP_K1", InputTensor = "float32[2, 3]", …, Axis = 1 }``.
+
+The names are DirectML's. A tensor is a string: data type, sizes, and ``strides`` where it is not packed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tvmdml import operators
+from tvmdml.dxdispatch import descriptors
+from tvmdml.dxdispatch.nodes import Node
+from tvmdml.enums import NEWEST_FEATURE_LEVEL, DmlEnum
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Field, Role
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+Line = dict[str, Any]
+"""JSON values by name: ``operator``, then the fields."""
+
+_TENSOR = re.compile(r"\s*(\w+)\s*\[([\d\s,]*)\]\s*(?:strides\s*\[([\d\s,]*)\]\s*)?")
+_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def of(desc: Operator) -> Line:
+    """The line of a descriptor; fields that are absent are left out."""
+    line: Line = {"operator": desc.NAME}
+    for field in desc.fields():
+        value = getattr(desc, field.name)
+        if value is not None:
+            line[field.dml_name] = _json(value)
+    return line
+
+
+def read(line: Mapping[str, Any], where: str) -> Operator:
+    """The descriptor of a line, checked against the operator's contract, extensions and all.
+
+    Raises:
+        InvalidArgument, ModelError, Unsupported: there is no such operator or field, or the contract is broken.
+    """
+    name = line.get("operator")
+    if not isinstance(name, str):
+        raise InvalidArgument(message(f"{where}: operator", repr(name), "a name, such as TOP_K1"))
+    cls = operators.by_name(name)
+    fields = {field.dml_name: field for field in cls.fields()}
+    values = {key: _field(fields.get(key), value, f"{where}: {key}") for key, value in line.items() if key != "operator"}
+    desc = descriptors.read(cls, Node(values, where))
+    desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return desc
+
+
+def toml(line: Mapping[str, Any], in_place: bool = False) -> str:
+    """The line in TOML, without what separates it from others."""
+    members = [f"{key} = {_toml(value)}" for key, value in line.items()]
+    return f"{{ {', '.join([*members, 'in_place = true'] if in_place else members)} }}"
+
+
+def parse_tensor(text: str, where: str) -> TensorDesc:
+    """The tensor that ``"float32[2, 3] strides [4, 1]"`` means.
+
+    Raises:
+        InvalidArgument: it is not written so, or there is no such tensor.
+    """
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise InvalidArgument(message(where, repr(text), 'a type and sizes, such as "float32[2, 3]" or "int8[2, 3] strides [4, 1]"'))
+    strides = None if match[3] is None else _integers(match[3])
+    return TensorDesc(TensorDataType.parse(match[1], where), _integers(match[2]), strides)
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number.strip())
+
+
+def _field(field: Field | None, value: Any, where: str) -> Any:
+    """A value as DirectML's JSON has it."""
+    if field is not None and field.role in (Role.INPUT, Role.OUTPUT):
+        return [_tensor(one, where) for one in value] if isinstance(value, list) else _tensor(value, where)
+    if isinstance(value, str) and value in _FLOATS and (field is None or field.enum is None):
+        return _FLOATS[value]
+    return value
+
+
+def _tensor(value: Any, where: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    desc = parse_tensor(value, where)
+    strides = {} if desc.strides is None else {"Strides": list(desc.strides)}
+    return {"DataType": desc.data_type.name, "Sizes": list(desc.sizes), **strides}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, TensorDesc):
+        return str(value)
+    if isinstance(value, DmlEnum):
+        return value.name
+    if isinstance(value, Operator):
+        return {"Type": value.NAME, **{key: one for key, one in of(value).items() if key != "operator"}}
+    if isinstance(value, tuple):
+        return [_json(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return next(name for name, number in _FLOATS.items() if repr(number) == repr(value))
+    return value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(one)}' for key, one in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)  # strings, numbers, true and false are the same in both
