@@ -384,7 +384,7 @@ def test_a_wrong_output_fails_its_row_and_the_command(monkeypatch: pytest.Monkey
     monkeypatch.setattr(runner, "ours", wrong)
     outcome = call()
     assert outcome.exit_code == 1
-    assert f"failed: {one_case.name}: tvmdml bound: 1 of 8 elements differ, first at (3,)" in outcome.stdout
+    assert f"failed: {one_case.name}: tvmdml bound: output_tensor: 1 of 8 elements differ, first at (3,)" in outcome.stdout
 
 
 def test_a_wrong_peer_fails_the_row_too(monkeypatch: pytest.MonkeyPatch, one_case: Case) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +34,7 @@ VULKAN_NAMES = {
 def without(vulkan: Target, **lacking: Any) -> VulkanTarget:
     """The same device, but without some of its features."""
     assert isinstance(vulkan, VulkanTarget)
-    return VulkanTarget(dataclasses.replace(vulkan.info, capabilities=vulkan.capabilities._replace(**lacking)))
+    return VulkanTarget(str(vulkan.info.index), vulkan.capabilities._replace(**lacking), vulkan.info)
 
 
 def rounds(data_type: TensorDataType) -> Iterator[Operator]:

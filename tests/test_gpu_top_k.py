@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
@@ -260,7 +259,7 @@ def _least(gpu: targets.Target, **lacking: Any) -> VulkanTarget:
     """The same device, but with the limits that every device keeps to."""
     assert isinstance(gpu, VulkanTarget)
     found = gpu.capabilities._replace(max_shared_bytes=16384, max_threads=128, subgroup_size=1, **lacking)
-    return VulkanTarget(dataclasses.replace(gpu.info, capabilities=found))
+    return VulkanTarget(str(gpu.info.index), found, gpu.info)
 
 
 @pytest.mark.parametrize("way", EVERY, indirect=True)

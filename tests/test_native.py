@@ -102,7 +102,8 @@ def _launches(desc: Any) -> tuple[targets.Launch, RuntimeLaunch]:
     cpu = targets.resolve("cpu")
     kernel = cpu.kernel(desc.canonical())
     loaded = compiler.find(kernel, cpu)
-    return compiler.launch(kernel, cpu), RuntimeLaunch(loaded, kernel.scalars, kernel.temporaries)
+    integers_and_room = kernel.scalars, kernel.temporaries
+    return cpu.launch(compiler.find(kernel, cpu), *integers_and_room), RuntimeLaunch(loaded, *integers_and_room)
 
 
 @only_native

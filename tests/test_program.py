@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import operator
+import struct
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 
 from tvmdml import CompileError
 from tvmdml import tensorir as T
+from tvmdml.targets._device_launch import DeviceLaunch
 from tvmdml.targets._lower import lower
 from tvmdml.targets._program import Function, Image, Program, Step, evaluate
 from tvmdml.targets.vulkan import compile_function
@@ -60,8 +65,157 @@ def test_a_program_survives_its_file() -> None:
 def test_what_is_no_program_is_refused() -> None:
     content = program().to_bytes()
     for wrong in (b"", b"no program", content[:20], content[:-1], content + b"x", content.replace(b'"steps"', b'"stops"')):
-        with pytest.raises(ValueError, match=r"program|Expecting|Unterminated|char|delimiter"):
+        with pytest.raises(ValueError, match=r"this (is no program|program is damaged)"):
             Program.from_bytes(wrong)
+
+
+def written(header: Any, images: bytes | None = None) -> bytes:
+    """The file of a program with another header."""
+    encoded = header if isinstance(header, bytes) else json.dumps(header).encode()
+    code = b"".join(image.content for image in program().images) if images is None else images
+    return b"TVMDML-PROGRAM-1\n" + struct.pack("<I", len(encoded)) + encoded + code
+
+
+def header() -> Any:
+    content = program().to_bytes()
+    (size,) = struct.unpack_from("<I", content, 17)
+    return json.loads(content[21 : 21 + size])
+
+
+def test_the_helper_changes_nothing_by_itself() -> None:
+    assert Program.from_bytes(written(header())) == program()
+
+
+DEEP: Any = 1
+for _ in range(101):
+    DEEP = ["+", DEEP, 1]
+
+
+SENSELESS: dict[str, list[Any]] = {
+    "parameters": [-1, 5.0, True, 1 << 20, 3],
+    "reads": [[5], [-1], None],
+    "writes": [[[]], 3, ["0"]],
+    "images": [{}, None],
+    "images 0 bytes": [-4, 0, 2, 1 << 60, 4.0],
+    "images 0 form": ["sm_90a", "../sm_90", "sm_90\n", "sm_0", 3],
+    "functions": [[], [1], None],
+    "functions 0 image": [2, -2, None],
+    "functions 0 name": ["", "a b", "x\0", "é", "x" * 300, 3],
+    "functions 0 buffers": [-1, 3, 1 << 40],
+    "functions 0 threads": [[8, 1], [8, 0, 1], [8, 1, 1.5], [1 << 20, 1, 1], [True, 1, 1]],
+    "functions 0 scalar_bytes": [15, -1, 1 << 50],
+    "functions 0 scalars": [[], [[0, "i"]], 3],
+    "functions 0 scalars 0": [[0, "s"], [0, "1000s"], [13, "i"], [-1, "i"], [0], [0, "i", 1]],
+    "steps": [[1], None, {"a": 1}],
+    "steps 0 function": [2, -1, True],
+    "steps 0 buffers": [[5], [-1], [0, 1]],
+    "steps 0 groups": [[1, 1], 1],
+    "steps 0 groups 0": [1.5, "1", None, True, 1 << 64, [], {"+": 1}, [[], 1, 1], DEEP],
+    "steps 1 groups 1": [["scalar"], ["scalar", 5], ["scalar", -1], ["scalar", 1, 2], ["scalar", ["scalar", 3]]],
+    "steps 1 groups 2": [["**", 9, 9], ["+"], ["+", 1], ["+", 1, 1, 1], ["+", 1, "1"]],
+    "steps 1 scalars": [[1], [1, 1, 1]],
+}
+
+
+@pytest.mark.parametrize(("place", "value"), [(place, value) for place, values in SENSELESS.items() for value in values], ids=str)
+def test_a_program_that_makes_no_sense_is_refused(place: str, value: Any) -> None:
+    changed = header()
+    holder = changed
+    *way, last = (int(key) if key.isdigit() else key for key in place.split())
+    for key in way:
+        holder = holder[key]
+    holder[last] = value
+    with pytest.raises(ValueError, match=r"this program is damaged: .+"):
+        Program.from_bytes(written(changed))
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"null", b"[" * 100_000, b"\xff\xfe", b"{}" + b" " * (1 << 20), b'{"images":' + b"9" * 5000 + b"}"]
+)
+def test_a_header_that_is_none_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"this program is damaged: .+"):
+        Program.from_bytes(written(content))
+
+
+def test_a_program_has_code() -> None:
+    with pytest.raises(ValueError, match="it has no code"):
+        Program.from_bytes(written({**header(), "images": []}, b""))
+
+
+def test_a_header_is_not_too_long() -> None:
+    with pytest.raises(ValueError, match="bytes are said to be its header"):
+        Program.from_bytes(written({**header(), "more": "x" * (1 << 20)}))
+
+
+def test_a_header_is_not_longer_than_the_file() -> None:
+    content = program().to_bytes()
+    with pytest.raises(ValueError, match="4294967295 bytes are said to be its header"):
+        Program.from_bytes(content[:17] + b"\xff" * 4 + content[21:])
+
+
+@pytest.mark.parametrize(
+    "code", [b"\x03\x02\x23\x07" * 3 + b"\x07\x23\x02\x03", b"\x03\x02\x23\x07" + bytes(3) + b"\x03\x02\x23\x07"]
+)
+def test_what_is_no_spirv_is_refused(code: bytes) -> None:
+    changed = header()
+    changed["images"] = [{"form": "spirv", "bytes": len(code) - 4}, {"form": "spirv", "bytes": 4}]
+    with pytest.raises(ValueError, match="no SPIR-V"):
+        Program.from_bytes(written(changed, code))
+
+
+def power(bits: int) -> Any:
+    expression: Any = ("scalar", 3)
+    for _ in range(bits):
+        expression = ("*", expression, expression)
+    return expression
+
+
+@pytest.mark.parametrize(
+    ("expression", "scalars", "why"),
+    [
+        (("<<", 1, ("scalar", 4)), (1, 1 << 40), "a shift by 1099511627776 bits"),
+        (("<<", 1, ("scalar", 4)), (1, -1), "a shift by -1 bits"),
+        ((">>", 1, ("scalar", 4)), (1, 64), "a shift by 64 bits"),
+        (("<<", ("scalar", 3), 63), (4, 1), "does not fit in 64 bits"),
+        (power(12), (2, 1), "does not fit in 64 bits"),
+        (("//", 1, ("scalar", 4)), (1, 0), "zero"),
+        (("truncmod", 1, ("scalar", 4)), (1, 0), "zero"),
+        (("-", 0, ("scalar", 4)), (1, 1), "groups"),
+        (("+", 1 << 31, 1 << 31), (1, 1), "groups"),
+    ],
+)  # fmt: skip
+def test_numbers_that_cannot_be_are_an_error(expression: Any, scalars: tuple[int, int], why: str) -> None:
+    changed = program()._replace(steps=(Step(1, (2,), (), (expression, 1, 1)),))
+    with pytest.raises(ValueError, match=why):
+        Program.from_bytes(changed.to_bytes()).launches(scalars)
+
+
+def test_integers_that_a_kernel_does_not_take_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"launching one with \(9, 2147483648\): "):
+        program().launches((9, 1 << 31))
+    with pytest.raises(ValueError, match="one of 3 integers is taken for a buffer"):
+        program().launches((1, 2, 3))
+    with pytest.raises(ValueError, match="taken for a buffer"):
+        program().launches(range(20))
+    with pytest.raises(ValueError, match="launching one with"):
+        program()._replace(parameters=6, steps=(Step(0, (0, 2), (("scalar", 9), 1), (1, 1, 1)),)).launches((1, 2))
+
+
+class _Nowhere(DeviceLaunch):
+    _dispatch = _prepare = _begins_well = None  # type: ignore[assignment]
+
+
+def test_a_kernel_that_does_not_fit_its_operator_is_an_error() -> None:
+    target: Any = SimpleNamespace(name="vulkan:0", home=None)
+    launch = _Nowhere(target, program(), (9, 7), (("int32", 4),))
+    form: Any = (np.dtype("float32"), (2,), (4,), False)
+    assert callable(launch.fit((form, None, form)))
+    with pytest.raises(CompileError, match="vulkan:0: a stored kernel takes 2 arrays, and is given 1"):
+        launch.fit((form, None))
+    with pytest.raises(CompileError, match="vulkan:0: a stored kernel cannot be launched: one of 3 integers is taken"):
+        _Nowhere(target, program(), (9, 7, 1), ())
+    with pytest.raises(CompileError, match="cannot be launched: launching one with"):
+        _Nowhere(target, program(), (9, 1 << 40), ())
 
 
 @given(st.integers(0, len(program().to_bytes()) - 1), st.integers(1, 255))
@@ -73,6 +227,8 @@ def test_a_damaged_file_is_an_error_or_another_program(at: int, change: int) -> 
     except ValueError:
         return
     assert isinstance(found, Program)
+    with suppress(ValueError):
+        found.launches((9, 7))
 
 
 def several(between: Any = lambda: None) -> Any:

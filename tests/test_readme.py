@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from tvmdml import DeviceError, operators, targets
@@ -17,11 +18,12 @@ from tvmdml.cli import main
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def test_the_sessions_run_as_shown() -> None:
-    runner = doctest.DocTestRunner()
+def test_the_sessions_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     names: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     for i, block in enumerate(blocks):
         if lacking := next((why for word, missing in _NEEDS.items() if word in block and (why := missing())), ""):
             print(f"README block {i} was not run: {lacking}")  # noqa: T201 - what was skipped, and why

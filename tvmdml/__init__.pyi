@@ -13,6 +13,7 @@ from tvmdml.errors import CompileError as CompileError
 from tvmdml.errors import DeviceError as DeviceError
 from tvmdml.errors import InvalidArgument as InvalidArgument
 from tvmdml.errors import ModelError as ModelError
+from tvmdml.errors import PackError as PackError
 from tvmdml.errors import TvmdmlError as TvmdmlError
 from tvmdml.errors import Unsupported as Unsupported
 from tvmdml.operators import Operator as Operator
@@ -29,6 +30,7 @@ from tvmdml.operators.top_k import TopK as TopK
 from tvmdml.operators.top_k import TopK1 as TopK1
 from tvmdml.operators.top_k import TopKResult as TopKResult
 from tvmdml.operators.top_k import top_k as top_k
+from tvmdml.packs import load_pack as load_pack
 from tvmdml.tensors import TensorDataType as TensorDataType
 from tvmdml.tensors import TensorDesc as TensorDesc
 

@@ -71,7 +71,8 @@ def tvm() -> ModuleType:
         try:
             return importlib.import_module("tvm")
         except ModuleNotFoundError as error:
-            raise CompileError(f"tvm: {error}. A kernel has to be built: `pip install apache-tvm`.") from error
+            advice = "A kernel has to be compiled: `pip install 'tvmdml[compiler]'`, or load a pack that has it."
+            raise CompileError(f"tvm: {error}. {advice}") from error
 
 
 @functools.cache

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 import tvmdml
+from tvmdml.console import Row, as_json_option, parsed, print_json, shown_bytes, table, width
 from tvmdml.errors import DeviceError, InvalidArgument, ModelError, TvmdmlError, Unsupported, message
+from tvmdml.packs.cli import pack
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from tvmdml.tensors import TensorDataType
 
 T = TypeVar("T")
-Row = Mapping[str, Any]
-
-_PIPE_WIDTH = 1000
-"""Columns of a table that goes to a file or another program."""
 
 
 class _Main(click.Group):
@@ -35,20 +32,6 @@ class _Main(click.Group):
             text = " ".join(str(error).split()) or "out of memory"
             click.secho(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)
-
-
-def _parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """A callback for an option whose values ``parse`` reads; what it refuses is wrong usage."""
-
-    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        try:
-            if isinstance(value, tuple):
-                return tuple(parse(one) for one in value)
-            return None if value is None else parse(value)
-        except InvalidArgument as error:
-            raise click.BadParameter(str(error)) from None
-
-    return callback
 
 
 def _target(text: str) -> Target:
@@ -94,12 +77,11 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # a name in a model need not exist in the terminal's encoding
 
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _device = click.option(
-    "--device", metavar="TARGET", callback=_parsed(_target), help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]"
+    "--device", metavar="TARGET", callback=parsed(_target), help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]"
 )
 _feature_level = click.option(
-    "--feature_level", metavar="LEVEL", callback=_parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
+    "--feature_level", metavar="LEVEL", callback=parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
 )
 
 
@@ -146,7 +128,7 @@ def run(
     if adapter is not None and device is not None:
         raise click.UsageError("--adapter and --device name the same thing: give one of them.")
     if show_adapters:
-        _table(("target", "device", "state"), _device_rows())
+        table(("target", "device", "state"), _device_rows())
     if model is None:
         if show_adapters:
             return
@@ -172,7 +154,7 @@ def _find_adapter(part: str) -> str:
 
 
 @main.command()
-@_as_json
+@as_json_option
 def operators(as_json: bool) -> None:
     """List the operators, and what their first tensor may be at the newest feature level; extensions stand after a plus."""
     from tvmdml import targets
@@ -180,11 +162,11 @@ def operators(as_json: bool) -> None:
 
     known = all_operators()
     if as_json:
-        _print_json([_support(name, cls) for name, cls in known.items()])
+        print_json([_support(name, cls) for name, cls in known.items()])
         return
     where = ", ".join(targets.kinds())
     rows = [{"name": name, **_summary(cls), "targets": where} for name, cls in known.items()]
-    _table(("name", "feature level", "types", "ranks", "targets"), rows)
+    table(("name", "feature level", "types", "ranks", "targets"), rows)
 
 
 def _support(name: str, cls: type[Operator]) -> Row:
@@ -226,14 +208,14 @@ def _summary(cls: type[Operator]) -> Row:
 
 
 @main.command()
-@_as_json
+@as_json_option
 def devices(as_json: bool) -> None:
     """List the devices of this machine, and how ready they are."""
     rows = _device_rows()
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     else:
-        _table(("target", "device", "state"), rows)
+        table(("target", "device", "state"), rows)
 
 
 def _device_rows() -> list[Row]:
@@ -245,13 +227,16 @@ def _device_rows() -> list[Row]:
 # -- cache --------------------------------------------------------------------------------------------------------
 
 
+main.add_command(pack)
+
+
 @main.group()
 def cache() -> None:
     """Show and tidy the compiled kernels on disk."""
 
 
 @cache.command()
-@_as_json
+@as_json_option
 def info(as_json: bool) -> None:
     """Show where the cache is and what is in it."""
     from datetime import datetime
@@ -271,12 +256,12 @@ def info(as_json: bool) -> None:
         for entry in reversed(entries)
     ]
     if as_json:
-        _print_json({"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries), "kernels": rows})
+        print_json({"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries), "kernels": rows})
         return
     if rows:
-        shown = [{**row, "size": _shown_bytes(row["size"]), "target": _shown_target(row["target"])} for row in rows]
-        _table(("kernel", "target", "size", "last used"), shown)
-    click.echo(f"{len(rows)} kernels, {_shown_bytes(total)} of at most {_shown_bytes(store.limit)}, in {store.root}")
+        shown = [{**row, "size": shown_bytes(row["size"]), "target": _shown_target(row["target"])} for row in rows]
+        table(("kernel", "target", "size", "last used"), shown)
+    click.echo(f"{len(rows)} kernels, {shown_bytes(total)} of at most {shown_bytes(store.limit)}, in {store.root}")
 
 
 def _shown_target(target: str) -> str:
@@ -296,22 +281,12 @@ def clear() -> None:
 
 
 @cache.command()
-@click.option(
-    "--size", metavar="BYTES", callback=_parsed(_bytes), help="Bytes to keep, such as 512M.  [default: the cache's limit]"
-)
+@click.option("--size", metavar="BYTES", callback=parsed(_bytes), help="Bytes to keep, such as 512M.  [default: the cache's limit]")
 def prune(size: int | None) -> None:
     """Remove what was not used for longest, and what killed processes left behind."""
     from tvmdml.stores import DiskStore
 
     click.echo(f"Removed {DiskStore().prune(size)} kernels.")
-
-
-def _shown_bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} GiB"
 
 
 # -- source -------------------------------------------------------------------------------------------------------
@@ -345,20 +320,20 @@ def _attribute(text: str) -> tuple[str, Any]:
 
 @main.command()
 @click.argument("operator", required=False)
-@click.option("--sizes", metavar="N,N,…", callback=_parsed(_sizes), help="Sizes of the input, such as 32,32000.")
+@click.option("--sizes", metavar="N,N,…", callback=parsed(_sizes), help="Sizes of the input, such as 32,32000.")
 @click.option(
-    "--dtype", metavar="TYPE", callback=_parsed(_data_type), default="float32", show_default=True, help="Type of the input."
+    "--dtype", metavar="TYPE", callback=parsed(_data_type), default="float32", show_default=True, help="Type of the input."
 )
 @click.option(
     "--attr",
     "attributes",
     metavar="NAME=VALUE",
-    callback=_parsed(_attribute),
+    callback=parsed(_attribute),
     multiple=True,
     help="A field, such as K=50; else zero.",
 )
 @click.option(
-    "--tensor", "tensors", metavar="NAME=TYPE:SIZES", callback=_parsed(_tensor), multiple=True, help="A tensor unlike the input."
+    "--tensor", "tensors", metavar="NAME=TYPE:SIZES", callback=parsed(_tensor), multiple=True, help="A tensor unlike the input."
 )
 @click.option("--model", help="Take the operator from a model file instead.")
 @click.option("--dispatchable", help="Which one of the model's.")
@@ -448,15 +423,16 @@ def _operator_name(text: str) -> str:
 @main.command()
 @click.option("--full", is_flag=True, help="Measure every case, against every library; else a subset, in about two minutes.")
 @click.option(
-    "--operator", "names", metavar="NAME", multiple=True, callback=_parsed(_operator_name), help="Only this one; may be repeated."
+    "--operator", "names", metavar="NAME", multiple=True, callback=parsed(_operator_name), help="Only this one; may be repeated."
 )
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only cases with this text in their names.")
 @_device
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads for everyone, at most.  [default: all there are]")
 @click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Keep results here, case by case.")
 @click.option("--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False), help="Draw the results.")
-@click.option("--compare", "old", metavar="OLD.json", callback=_parsed(_bench_file), help="Say what changed since this file.")
+@click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Say what changed since this file.")
 @click.option("--resume", is_flag=True, help="Go on with the file of --json: measure only what it lacks.")
+@click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, first results.")
 def bench(
     full: bool,
     names: tuple[str, ...],
@@ -467,6 +443,7 @@ def bench(
     plot_path: str | None,
     old: Any,
     resume: bool,
+    packs: bool,
 ) -> None:
     """Measure the operators beside NumPy, PyTorch, ONNX Runtime and TVM's own, and against their goals.
 
@@ -475,6 +452,12 @@ def bench(
     events, against goals of its own. On other devices the peers stay on the CPU, there are no goals, and the limit is the
     device's own copy.
     """
+    if packs:
+        from tvmdml.bench import packs as pack_figures
+
+        rows = list(pack_figures.figures(lambda what: click.secho(what, dim=True, err=True)))
+        table(("what", "found", "goal", "verdict"), [{**row._asdict(), "verdict": row.verdict} for row in rows])
+        return
     from tvmdml.bench import command
 
     request = command.Request(full, names, text, threads, json_path, plot_path, old, resume, device)
@@ -482,26 +465,7 @@ def bench(
         prepared = command.prepare(request)
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
-    sys.exit(command.run(prepared, None if sys.stdout.isatty() else _PIPE_WIDTH))
-
-
-# -- Tables and JSON ----------------------------------------------------------------------------------------------
-
-
-def _table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")  # a name that is cut cannot be copied
-    for row in rows:
-        table.add_row(*(str(row[column]) for column in columns))
-    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False).print(table)
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=1))
+    sys.exit(command.run(prepared, width()))
 
 
 def _union(groups: Iterable[Iterable[T]]) -> list[T]:

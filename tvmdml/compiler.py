@@ -21,6 +21,7 @@ from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.kernel import Kernel, digest
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
+from tvmdml.packs import shelf
 from tvmdml.targets import Form, Launch, Launcher, Target
 from tvmdml.tensors import TensorDesc
 
@@ -39,7 +40,7 @@ def find(kernel: Kernel, target: Target) -> Launcher:
     Raises:
         CompileError: it does not compile, or must not (``TVMDML_DISABLE_JIT=1``).
     """
-    identity = (target.name, *kernel.identity)
+    identity = (target.name, target.code, *kernel.identity)
     if (launcher := _memory.get(identity)) is not None:
         return launcher
     with _locks_guard:
@@ -66,7 +67,7 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
     if (artifact := store.find(name, target.suffixes)) is not None:
         return target.load(artifact)
     if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
-        raise CompileError(
+        raise _Missing(
             f"kernel {kernel.module}/{kernel.name} for {target.name} {dict(kernel.parameters)} is in no store "
             f"(looked in {store.root}), and TVMDML_DISABLE_JIT forbids compiling it. Unset it, or fill the store first."
         )
@@ -102,13 +103,29 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
     return build.launcher()
 
 
-def launch(kernel: Kernel, target: Target) -> Launch:
-    """A kernel ready to be launched.
+class _Missing(CompileError):
+    """A kernel is in no store, and must not be compiled."""
+
+
+def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kernel, Launch]:
+    """An operator's kernel, and how to launch it: from a pack that was loaded, or as ``find`` has it.
 
     Raises:
-        CompileError: as ``find``.
+        CompileError: as ``find``; or only packs may be used, and none has it.
+        Unsupported: the target has no such kernel.
     """
-    return target.launch(find(kernel, target), kernel.scalars, kernel.temporaries)
+    shelf.note(desc, target, in_place)
+    wanted = desc.canonical()
+    if (found := shelf.ready(wanted, target, in_place)) is not None:
+        return found
+    kernel = target.kernel(wanted, in_place)
+    if shelf.strict():
+        raise CompileError(shelf.missing(desc, target, in_place))
+    try:
+        launcher = find(kernel, target)
+    except _Missing as error:
+        raise CompileError(f"{error} {shelf.advice(desc, in_place)}") from None
+    return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
 
 
 # -- The descriptor door ------------------------------------------------------------------------------------------
@@ -151,8 +168,7 @@ class CompiledOperator:
         """The descriptor."""
         self.target = target
         """The target, written out."""
-        self._kernel = target.kernel(desc.canonical())
-        self._launch = launch(self._kernel, target)
+        self._kernel, self._launch = ready(desc, target)
         self._in_place: Launch | None = None
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
         self._expected = tuple(_Expected(desc, name, tensor, name in outputs, target) for name, tensor in desc.tensors())
@@ -253,7 +269,7 @@ class CompiledOperator:
 
     def _launch_in_place(self) -> Launch:
         if self._in_place is None:
-            self._in_place = launch(self.target.kernel(self.desc.canonical(), in_place=True), self.target)
+            _, self._in_place = ready(self.desc, self.target, in_place=True)
         return self._in_place
 
     def _in_order(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

@@ -127,6 +127,13 @@ _quick_plans = _quick.plans()
 """The same in C, as far as it goes."""
 
 
+def forget_plans() -> None:
+    """Have every form of call planned anew: kernels may come from elsewhere now."""
+    global _quick_plans
+    _plans.clear()
+    _quick_plans = _quick.plans()
+
+
 def _make_plan(
     key: tuple[Any, ...],
     describe: Describe,
@@ -290,9 +297,9 @@ class _Plan:
 
 
 def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> Launch:
-    from tvmdml.compiler import launch
+    from tvmdml.compiler import ready
 
-    return launch(target.kernel(desc.canonical(), in_place), target)
+    return ready(desc, target, in_place)[1]
 
 
 def _takes(array: NumpyArray) -> bool:

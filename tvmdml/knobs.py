@@ -44,7 +44,7 @@ class Knobs:
         self._defaults: dict[tuple[str, ...], SimpleNamespace] = {}
 
     def now(self, target: Target | None = None) -> Any:
-        """The values in force: the defaults for a target, but where ``using`` says otherwise.
+        """The values in force: the defaults for a target, but where it has its own, or ``using`` says otherwise.
 
         Raises:
             InvalidArgument: ``using`` names a knob that is not there, or a value that it cannot take.
@@ -53,6 +53,8 @@ class Knobs:
         if (defaults := self._defaults.get(families)) is None:
             defaults = self._defaults[families] = SimpleNamespace(**{n: _default(k, families) for n, k in self.knobs.items()})
         given = _in_force.get(self.operator)
+        if target is not None and (own := target.knobs.get(self.operator)):
+            given = {**own, **(given or {})}
         return self._overridden(given, vars(defaults)) if given else defaults
 
     def _overridden(self, given: Mapping[str, Value], defaults: Mapping[str, Value]) -> SimpleNamespace:
@@ -89,6 +91,19 @@ def _of(operator: str) -> tuple[Knobs, ...]:
         with contextlib.suppress(ModuleNotFoundError):
             found.append(importlib.import_module(f"{package.__name__}.{folder.name}.{operator}").KNOBS)
     return tuple(found)
+
+
+def check(operator: str, values: Mapping[str, Value]) -> None:
+    """Refuse values that no schedule of an operator's module takes.
+
+    Raises:
+        InvalidArgument: one of the names or values is wrong.
+    """
+    declared = _of(operator)
+    if values and not declared:
+        raise InvalidArgument(message(f"{operator} knobs", ", ".join(values), "none: its schedules have no knobs"))
+    for knobs in declared:
+        knobs._overridden(values, {})
 
 
 _in_force: Mapping[str, Mapping[str, Value]] = {}

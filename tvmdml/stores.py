@@ -66,8 +66,8 @@ class DiskStore:
         self.root = (root or _default_root()) / "kernels"
         self.limit = _default_limit() if limit is None else limit
 
-    def find(self, digest: str, suffixes: tuple[str, ...]) -> Artifact | None:
-        """The artifact stored under a digest, if it is whole and of a kind that can be loaded."""
+    def find(self, digest: str, suffixes: tuple[str, ...], sha256: str = "") -> Artifact | None:
+        """The artifact stored under a digest, if it is whole, of a kind that can be loaded, and of this checksum (if given)."""
         manifest = self._manifest(digest)
         try:
             stored = json.loads(manifest.read_bytes())
@@ -77,7 +77,7 @@ class DiskStore:
             content = path.read_bytes()
         except _NOT_WHOLE:
             return None
-        if hashlib.sha256(content).hexdigest() != stored.get("sha256"):
+        if hashlib.sha256(content).hexdigest() != (sha256 or stored.get("sha256")):
             return None
         with suppress(OSError):  # a read-only store works too, it just forgets what was used
             os.utime(manifest)

@@ -121,8 +121,6 @@ class Kind(NamedTuple):
     """A call of the function door, on the input, wherever that lies."""
     reference: Callable[[Task], tuple[Array, ...]] = lambda task: task.desc.reference(task.input)
     """The outputs that are right."""
-    any_nan: bool = False
-    """Whether a NaN may come out as any other."""
     counted: bool = False
     """Whether only as many rows of the second output are meant as the first one says."""
 
@@ -236,7 +234,7 @@ def _diagonal_function(task: Task, x: Any) -> Callable[[], Any]:
 
 
 KINDS = {
-    "ELEMENT_WISE_ROUND": Kind(_round, _round_traffic, _round_function, any_nan=True),
+    "ELEMENT_WISE_ROUND": Kind(_round, _round_traffic, _round_function),
     "TOP_K1": Kind(_top_k, _top_k_traffic, _top_k_function, _top_k_reference),
     "NONZERO_COORDINATES": Kind(_nonzero, _nonzero_traffic, _nonzero_function, counted=True),
     "DIAGONAL_MATRIX1": Kind(_diagonal, _diagonal_traffic, _diagonal_function),

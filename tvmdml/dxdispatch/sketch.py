@@ -30,8 +30,11 @@ def describe(
     data_type: TensorDataType,
     sizes: Sizes,
     fields: Mapping[str, Any],
-    tensors: Mapping[str, tuple[TensorDataType | None, Sizes]],
+    tensors: Mapping[str, tuple[TensorDataType | None, Sizes | None]],
     level: FeatureLevel,
+    *,
+    strides: Sizes | None = None,
+    extensions: bool = False,
 ) -> Operator:
     """The descriptor that a sketch means.
 
@@ -40,8 +43,10 @@ def describe(
         data_type: the first tensor's type, and the others' where they can have it.
         sizes: the inputs' sizes.
         fields: JSON values by the fields' names; case and underscores do not matter.
-        tensors: types and sizes of tensors that differ.
+        tensors: types and sizes of tensors that differ, or of optional ones that are there; ``None`` is for what is likely.
         level: whose rules apply.
+        strides: the first tensor's; packed by default.
+        extensions: tvmdml's own extensions are fine, too.
 
     Raises:
         InvalidArgument, Unsupported, ModelError: there is no such field, or nothing that was tried fits.
@@ -50,6 +55,8 @@ def describe(
     tensors = {_field(cls, name).dml_name: given for name, given in tensors.items()}
     numbers = [value for value in fields.values() if type(value) is int]
     choices: dict[str, list[Any]] = {}
+    layout = {} if strides is None else {"Strides": list(strides)}
+    is_first = True
     for field in cls.fields():
         name = field.dml_name
         if name in fields:
@@ -57,26 +64,39 @@ def describe(
         elif field.role in (Role.INPUT, Role.OUTPUT) and (name in tensors or not field.optional):
             kind, own = tensors.get(name, (None, None))
             # The first tensor is what the sketch is of.
-            kind = kind or (_likely_type(cls, field, data_type, level) if choices else data_type)
+            kind = kind or (data_type if is_first else _likely_type(cls, field, data_type, level, extensions))
             likely = [own] if own else [sizes] if field.role is Role.INPUT else _likely_sizes(sizes, numbers)
-            found = [{"DataType": kind.name, "Sizes": list(one)} for one in likely]
+            found = [{"DataType": kind.name, "Sizes": list(one), **layout} for one in likely]
             choices[name] = [[tensor] for tensor in found] if field.many else found
+            layout, is_first = {}, False
         elif field.enum is not None:
             members = field.enum.__members__
             choices[name] = [data_type.name if data_type.name in members else next(iter(members))]
         elif not field.optional:
             choices[name] = [_ZEROS.get(field.role, 0)]
     first: TvmdmlError | None = None
-    for trial in itertools.islice(itertools.product(*choices.values()), _MAX_TRIALS):
+    said = set()
+    together = max(map(len, choices.values()), default=1)
+    for turn, trial in enumerate(itertools.islice(_trials(list(choices.values()), together), _MAX_TRIALS)):
         try:
             desc = descriptors.read(cls, Node(dict(zip(choices, trial, strict=True)), cls.NAME))
-            desc.validate(level)
+            desc.validate(level, extensions)
         except (InvalidArgument, ModelError, Unsupported) as error:
             first = first or error
+            said.add(str(error))
         else:
             return desc
+        if turn + 1 == together and len(said) == 1:
+            break  # whatever was tried, it is about something else
     assert first is not None  # there is at least one trial
     raise first
+
+
+def _trials(choices: list[list[Any]], together: int) -> Iterator[tuple[Any, ...]]:
+    """Every combination; first those in which all go on at once, for most outputs are of one size."""
+    for turn in range(together):
+        yield tuple(choice[min(turn, len(choice) - 1)] for choice in choices)
+    yield from itertools.product(*choices)
 
 
 def _field(cls: type[Operator], name: str) -> Field:
@@ -86,8 +106,10 @@ def _field(cls: type[Operator], name: str) -> Field:
     raise InvalidArgument(message(f"{cls.NAME} field", repr(name), ", ".join(field.dml_name for field in cls.fields())))
 
 
-def _likely_type(cls: type[Operator], field: Field, wanted: TensorDataType, level: FeatureLevel) -> TensorDataType:
-    rows = [row for row in cls.SUPPORT if row.level is not None and row.level <= level]
+def _likely_type(
+    cls: type[Operator], field: Field, wanted: TensorDataType, level: FeatureLevel, extensions: bool
+) -> TensorDataType:
+    rows = [row for row in cls.SUPPORT if (extensions if row.level is None else row.level <= level)]
     types = [data_type for row in rows for data_type in row.tensors[field.name].types]
     return wanted if wanted in types or not types else types[0]
 

@@ -133,6 +133,8 @@ class Operator:
     """The lowest level of the table is the one that introduced the operator."""
     IN_PLACE: ClassVar[bool] = False
     """Whether DirectML lets the output be the input's own buffer."""
+    ANY_NAN: ClassVar[bool] = False
+    """Whether a NaN may come out as any other NaN."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the subclass a dataclass."""
@@ -224,6 +226,25 @@ class Operator:
         """The operator in NumPy: the inputs in field order, the outputs in field order. What every kernel must equal."""
         raise NotImplementedError(self.NAME)
 
+    def defined(self, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+        """What of the outputs is defined: less than all only where an output before it says how much, as a count does."""
+        return outputs
+
+    def mismatch(self, actual: tuple[Array, ...], expected: tuple[Array, ...]) -> str:
+        """What is wrong with outputs beside the reference's: their types, their shapes, or the bits of what is defined.
+
+        Returns:
+            The first that is wrong, in words; empty where they agree.
+        """
+        names = [name for name, desc in self.tensors(Role.OUTPUT) if desc is not None]
+        for name, one, other in zip(names, actual, expected, strict=True):
+            if (one.dtype, one.shape) != (other.dtype, other.shape):
+                return f"{name} is {one.dtype} of shape {one.shape}, should be {other.dtype} of shape {other.shape}"
+        for name, one, other in zip(names, self.defined(actual), self.defined(expected), strict=True):
+            if problem := _differing(one, other, self.ANY_NAN):
+                return f"{name}: {problem}"
+        return ""
+
     # -- Stating rules --------------------------------------------------------------------------------------------
 
     def require(self, holds: bool, field: str, given: object, allowed: str, advice: str = "") -> None:
@@ -282,6 +303,18 @@ class Operator:
 # Fields that hold operators: a fused activation, a list of them.
 OptionalOperator = Annotated[Operator | None, Role.OPERATOR]
 Operators = Annotated[tuple[Operator, ...], Role.OPERATOR]
+
+
+def _differing(actual: Array, expected: Array, any_nan: bool) -> str:
+    bits, wanted = (np.asarray(array, order="C").view(f"u{array.itemsize}") for array in (actual, expected))
+    differ = bits != wanted
+    if any_nan:
+        differ &= ~(np.isnan(actual) & np.isnan(expected))
+    if not differ.any():
+        return ""
+    at = tuple(int(i) for i in np.unravel_index(int(differ.argmax()), differ.shape))
+    first = f"{actual[at]} ({bits[at]:#x}), should be {expected[at]} ({wanted[at]:#x})"
+    return f"{int(differ.sum())} of {differ.size} elements differ, first at {at}: {first}"
 
 
 # -- Reading field types and values -------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ class ElementWiseRound(Operator):
 
     NAME = "ELEMENT_WISE_ROUND"
     IN_PLACE = True
+    ANY_NAN = True
     SUPPORT = (
         Support("2.1", input_tensor=Allows(FLOATS, 4, 4), output_tensor=Allows(FLOATS, 4, 4)),
         Support("3.0", input_tensor=Allows(FLOATS, 1, 8), output_tensor=Allows(FLOATS, 1, 8)),

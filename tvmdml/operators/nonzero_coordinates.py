@@ -106,6 +106,11 @@ class NonzeroCoordinates(Operator):
         rows[: len(found)] = found
         return np.full(self.output_count_tensor.sizes, len(found), np.uint32), rows.reshape(sizes)
 
+    def defined(self, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+        """The count, and as many rows."""
+        count, rows = outputs
+        return count, rows[..., : int(count.item()), :]
+
 
 class NonzeroCoordinatesResult(NamedTuple):
     """What ``nonzero_coordinates(trim=False)`` returns."""

@@ -4,14 +4,15 @@ A pack is, with all numbers little-endian::
 
     header      64 bytes: magic, format version, 0, bytes of the index, bytes of the parts, SHA-256 of the index
     index       head    u32 bytes, then JSON: who made the pack, of which schedules, with which knobs
-                parts   u32 count, then 64 bytes each: offset, stored bytes, bytes, SHA-256, suffix
+                parts   u32 count, then 96 bytes each: offset, stored bytes, bytes, SHA-256, SHA-256 of what is stored, suffix
                 table   u32 count, then 28 bytes each, by key: key, offset and bytes of a record, a kernel's part (else 2^32 - 1)
                 records JSON objects: kernels, and the operations that they are for
-    parts       the native code, each compressed by zlib
+    parts       the native code, each compressed by zlib, one after the other
     signatures  128 bytes each: Ed25519 public key, its signature of the header, SHA-256 of both
 
-The header stands for the whole: it has the index's checksum, and the index has those of the parts. A record's key is the first 16
-bytes of a hash of what the record is about, so that a record cannot stand for another; a kernel's symbol is made of its key.
+The header stands for the whole: it has the index's checksum, and the index has those of the parts. Nothing is parsed or unpacked
+before its checksum was found right. A record's key is the first 16 bytes of a hash of what the record is about, so that a record
+cannot stand for another; a kernel's symbol is made of its key.
 
 A reader refuses a format that it does not know, and passes over members of JSON objects that it does not know.
 """
@@ -21,9 +22,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
+import re
+import secrets
+import stat
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,13 +41,21 @@ MAGIC = b"\x89TVMDML\n"
 SUFFIX = ".tvmdml"
 MAX_PART_BYTES = 256 << 20
 """The most that a part may unpack to."""
+MAX_INDEX_BYTES = 64 << 20
+MAX_JSON_BYTES = 1 << 20
+"""The most that the head may have, and any record."""
+MAX_SIGNATURES = 64
 _HEADER = struct.Struct("<8sIIQQ32s")
 _COUNT = struct.Struct("<I")
-_PART = struct.Struct("<QQQ32s8s")
+_PART = struct.Struct("<QQQ32s32s8s")
 _ROW = struct.Struct("<16sIII")
 _NO_PART = 0xFFFFFFFF
 SIGNATURE_BYTES = 128
-_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
+_KEY_BYTES, _JSON_DEPTH = 16, 16
+_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+_SUFFIX = re.compile(r"\.[a-z0-9_]{1,7}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
+"""An operator's module, a kernel, a type: nothing that a path is made of."""
 _NOT_A_RECORD = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
 """What reading an index may raise that nobody wrote."""
 
@@ -61,7 +73,7 @@ def operation_key(target: str, line: Mapping[str, Any], in_place: bool) -> bytes
 
 
 def _key(what: object) -> bytes:
-    return hashlib.blake2b(_encode(what).encode(), digest_size=16).digest()
+    return hashlib.blake2b(_encode(what).encode(), digest_size=_KEY_BYTES).digest()
 
 
 class Kernel(NamedTuple):
@@ -125,7 +137,8 @@ class Contents(NamedTuple):
     """What a pack is made of, and what becomes of one that is read whole."""
 
     head: dict[str, Any]
-    """``producer`` (versions), ``sources`` (a stamp of the schedules' source, by target kind and operator), ``knobs``."""
+    """``producer`` (versions), ``targets`` (their names, by what records call them), ``sources`` (a stamp of the schedules' source,
+    by target kind and operator), ``knobs`` (by operator)."""
     parts: Sequence[Part]
     kernels: Sequence[Kernel]
     operations: Sequence[Operation]
@@ -139,26 +152,39 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
 
     Raises:
         OSError: it cannot be written.
+        PackError: no reader would take it.
     """
     stored = [zlib.compress(part.content, 9) for part in contents.parts]
     rows, at = [], 0
     for part, compressed in zip(contents.parts, stored, strict=True):
-        checksum = hashlib.sha256(part.content).digest()
-        rows.append(_PART.pack(at, len(compressed), len(part.content), checksum, part.suffix.encode()))
+        checksums = [hashlib.sha256(one).digest() for one in (part.content, compressed)]
+        if not _SUFFIX.fullmatch(part.suffix) or len(part.content) > MAX_PART_BYTES:
+            given = f"{len(part.content)} bytes, suffix {part.suffix!r}"
+            raise PackError(message(f"{path}: a part", given, f"up to {MAX_PART_BYTES} bytes, a suffix such as '.so'"))
+        rows.append(_PART.pack(at, len(compressed), len(part.content), *checksums, part.suffix.encode()))
         at += len(compressed)
-    index = _index(contents, rows)
+    try:
+        index = _index(contents, rows)
+    except _NOT_A_RECORD as error:
+        raise PackError(f"{path}: this pack could not be read again: {error}.") from error
     header = _HEADER.pack(MAGIC, FORMAT, 0, len(index), at, hashlib.sha256(index).digest())
     replace(path, [header, index, *stored])
 
 
 def replace(path: str | os.PathLike[str], pieces: Sequence[bytes]) -> None:
-    """Put a file in a place at once: beside it first, then renamed."""
+    """Put a file in a place at once: beside it first, then renamed. Who may read what was there may read it still.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     path = Path(path)
-    handle, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    staged = path.parent / f".{path.name}-{secrets.token_hex(4)}"
+    handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as stream:
+            with contextlib.suppress(OSError):
+                os.fchmod(handle, stat.S_IMODE(os.stat(path).st_mode))
             stream.writelines(pieces)
-        os.chmod(staged, 0o666 & ~_umask())
         os.replace(staged, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -166,27 +192,30 @@ def replace(path: str | os.PathLike[str], pieces: Sequence[bytes]) -> None:
         raise
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def signature(key: bytes, signed: bytes) -> bytes:
+    """A signature as it stands in the file: a public key of 32 bytes, and what it makes of the header, 64 bytes."""
+    both = key + signed
+    return both + hashlib.sha256(both).digest()
 
 
 def _index(contents: Contents, parts: list[bytes]) -> bytes:
     records: dict[bytes, bytes] = {}
     part_of: dict[bytes, int] = {}
     for kernel in contents.kernels:
-        records[kernel.key] = _encode({"is": "kernel", **{name: value for name, value in kernel._asdict().items() if name != "part"}}).encode()
+        members = {name: value for name, value in kernel._asdict().items() if name != "part"}
+        records[kernel.key] = _encode({"is": "kernel", **members}).encode()
         part_of[kernel.key] = kernel.part
     for operation in contents.operations:
         launches = [{**launch._asdict(), "kernel": launch.kernel.hex()} for launch in operation.launches]
         records[operation.key] = _encode({"is": "operation", **operation._asdict(), "launches": launches}).encode()
     table, at = [], 0
     for key in sorted(records):
+        _record(records[key], part_of.get(key, _NO_PART), len(parts))
         table.append(_ROW.pack(key, at, len(records[key]), part_of.get(key, _NO_PART)))
         at += len(records[key])
     head = _encode(contents.head).encode()
-    return b"".join(
+    _head(head)
+    index = b"".join(
         [
             *(_COUNT.pack(len(head)), head),
             *(_COUNT.pack(len(parts)), *parts),
@@ -194,6 +223,9 @@ def _index(contents: Contents, parts: list[bytes]) -> bytes:
             *(records[key] for key in sorted(records)),
         ]
     )
+    if len(index) > MAX_INDEX_BYTES:
+        raise ValueError(f"an index of {len(index)} bytes, of which up to {MAX_INDEX_BYTES} are read")
+    return index
 
 
 # -- Reading ------------------------------------------------------------------------------------------------------
@@ -204,6 +236,7 @@ class _PartRow(NamedTuple):
     stored: int
     size: int
     sha256: bytes
+    stored_sha256: bytes
     suffix: str
 
 
@@ -215,11 +248,13 @@ class Pack:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
         try:
-            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115 - parts are read later; what was opened is what is read
-        except OSError as error:
-            raise PackError(f"{self.path}: cannot be read: {error.strerror or error}. Give the path of a pack.") from None
+            self.path = Path(path)
+            # Parts are read later, and what was opened is what is read.
+            self._file = open(self.path, "rb", buffering=0, opener=_at_once)  # noqa: SIM115
+        except (OSError, ValueError, TypeError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise PackError(f"{path}: cannot be read: {why}. Give the path of a pack.") from None
         try:
             self._open()
         except BaseException:
@@ -227,7 +262,10 @@ class Pack:
             raise
 
     def _open(self) -> None:
-        size = os.fstat(self._file.fileno()).st_size
+        status = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise self.error("what is no regular file", "a pack, as `tvmdml pack build` writes it")
+        size = status.st_size
         self.header = self._read(0, min(_HEADER.size, size))
         if not self.header.startswith(MAGIC):
             raise self.error("something else", "a pack, as `tvmdml pack build` writes it")
@@ -240,6 +278,10 @@ class Pack:
         end = _HEADER.size + index_bytes + parts_bytes
         if zero or end > size or (size - end) % SIGNATURE_BYTES:
             raise self.damaged(f"it has {size} bytes, and its header speaks of {end}")
+        if index_bytes > MAX_INDEX_BYTES:
+            raise self.error(f"an index of {index_bytes} bytes", f"up to {MAX_INDEX_BYTES}")
+        if size - end > MAX_SIGNATURES * SIGNATURE_BYTES:
+            raise self.error(f"{(size - end) // SIGNATURE_BYTES} signatures", f"up to {MAX_SIGNATURES}")
         index = self._read(_HEADER.size, index_bytes)
         if hashlib.sha256(index).digest() != checksum:
             raise self.damaged("its index is not what its checksum says")
@@ -256,22 +298,23 @@ class Pack:
     def _read_index(self) -> None:
         at = _COUNT.size
         (head_bytes,) = _COUNT.unpack_from(self._index)
-        head = json.loads(self._index[at : at + head_bytes])
-        at += head_bytes
-        self.head: dict[str, Any] = {name: dict(head[name]) for name in ("producer", "sources", "knobs")}
+        self.head: dict[str, Any] = _head(self._index[at : at + head_bytes])
         """As ``Contents.head``."""
+        at += head_bytes
         (self.part_count,) = _COUNT.unpack_from(self._index, at)
         self._part_rows = at + _COUNT.size
         at = self._part_rows + self.part_count * _PART.size
+        offset, stored, *_ = _PART.unpack_from(self._index, at - _PART.size) if self.part_count else (0, 0)
+        if offset + stored != self._parts_bytes:
+            raise ValueError("its parts do not end where the header says")
         (self.count,) = _COUNT.unpack_from(self._index, at)
         at += _COUNT.size
         table = memoryview(self._index)[at : at + self.count * _ROW.size]
         self._records = at + len(table)
-        if len(table) != self.count * _ROW.size:
-            raise ValueError("its table is cut short")
         self._rows = {row[0]: row for row in _ROW.iter_unpack(table)}
-        if len(self._rows) != self.count:
-            raise ValueError("a key is there twice")
+        keys = list(self._rows)  # fewer than they are said to be, too, where the table is cut short
+        if len(keys) != self.count or keys != sorted(keys):
+            raise ValueError("its table is not in order, or has a key twice")
 
     def _read_signatures(self) -> tuple[tuple[bytes, bytes], ...]:
         found = []
@@ -280,6 +323,8 @@ class Pack:
             if hashlib.sha256(one[:96]).digest() != one[96:]:
                 raise self.damaged("a signature is not what its checksum says")
             found.append((one[:32], one[32:96]))
+        if len(dict(found)) != len(found):
+            raise self.damaged("a key has signed it twice")
         return tuple(found)
 
     # -- Records --------------------------------------------------------------------------------------------------
@@ -342,8 +387,9 @@ class Pack:
         _, offset, size, part = row
         start = self._records + offset
         try:
-            given = json.loads(self._index[start : start + size])
-            record = _RECORDS[given["is"]](given, part)
+            if start + size > len(self._index):
+                raise ValueError("it reaches past the index")
+            record = _record(self._index[start : start + size], part, self.part_count)
             mine = record.key
         except _NOT_A_RECORD as error:
             raise self.damaged(f"a record makes no sense ({type(error).__name__}: {error})") from None
@@ -361,12 +407,17 @@ class Pack:
         """
         if not 0 <= number < self.part_count:
             raise self.damaged(f"there is no part {number}")
-        row = _PART.unpack_from(self._index, self._part_rows + number * _PART.size)
-        part = _PartRow(*row[:4], row[4].rstrip(b"\0").decode("ascii", "backslashreplace"))
-        if part.offset + part.stored > self._parts_bytes:
-            raise self.damaged(f"part {number} reaches past its end")
+        *numbers, suffix = _PART.unpack_from(self._index, self._part_rows + number * _PART.size)
+        part = _PartRow._make([*numbers, suffix.rstrip(b"\0").decode("ascii", "backslashreplace")])
+        before, stored, *_ = _PART.unpack_from(self._index, self._part_rows + (number - 1) * _PART.size) if number else (0, 0)
+        if part.offset != before + stored or part.offset + part.stored > self._parts_bytes:
+            raise self.damaged(f"part {number} does not begin where the one before it ends, or reaches past the end")
         if part.size > MAX_PART_BYTES:
             raise self.error(f"a part of {part.size} bytes", f"up to {MAX_PART_BYTES}")
+        if part.stored > part.size + (part.size >> 8) + 64:  # zlib never makes it that much larger
+            raise self.damaged(f"part {number} has {part.stored} bytes for {part.size}")
+        if not _SUFFIX.fullmatch(part.suffix):
+            raise self.damaged(f"part {number} has the suffix {part.suffix!r}")
         return part
 
     def content(self, number: int) -> bytes:
@@ -376,13 +427,16 @@ class Pack:
             PackError: it is not what its checksum says.
         """
         part = self.part(number)
+        stored = self._read(self._parts_at + part.offset, part.stored)
+        if hashlib.sha256(stored).digest() != part.stored_sha256:
+            raise self.damaged(f"part {number} is not what its checksum says")
         unpack = zlib.decompressobj()
         try:
-            content = unpack.decompress(self._read(self._parts_at + part.offset, part.stored), part.size + 1)
+            content = unpack.decompress(stored, part.size + 1)
         except zlib.error as error:
             raise self.damaged(f"part {number} cannot be unpacked: {error}") from None
-        if not unpack.eof or unpack.unused_data or hashlib.sha256(content).digest() != part.sha256:
-            raise self.damaged(f"part {number} is not what its checksum says")
+        if not unpack.eof or unpack.unused_data or len(content) != part.size or hashlib.sha256(content).digest() != part.sha256:
+            raise self.damaged(f"part {number} unpacks to something else than it is said to be")
         return content
 
     # -- The file -------------------------------------------------------------------------------------------------
@@ -417,46 +471,119 @@ class Pack:
         return b"".join(pieces)
 
 
-def _kernel(given: Mapping[str, Any], part: int) -> Kernel:
-    operator, kernel, target = (_text(given[name]) for name in ("operator", "kernel", "target"))
-    parameters = tuple((_text(name), _tuples(value)) for name, value in given["parameters"])
-    return Kernel(operator, kernel, parameters, target, part)
+def _at_once(path: str, flags: int) -> int:
+    """Open a file, or what turns out to be none: a pipe's other end, say, is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def _operation(given: Mapping[str, Any], part: int) -> Operation:
+# -- JSON ---------------------------------------------------------------------------------------------------------
+
+
+def _head(content: bytes) -> dict[str, Any]:
+    given = _loaded(content)
+    return {name: {key: read(value) for key, value in _object(given[name]).items()} for name, read in _HEAD.items()}
+
+
+def _record(content: bytes, part: int, parts: int) -> Kernel | Operation:
+    given = _loaded(content)
+    return _RECORDS[_text(given["is"])](given, part, parts)
+
+
+def _kernel(given: Mapping[str, Any], part: int, parts: int) -> Kernel:
+    if part >= parts:
+        raise ValueError(f"a kernel in part {part}, of {parts}")
+    parameters = tuple((_text(name), _parameter(value)) for name, value in given["parameters"])
+    return Kernel(_name(given["operator"]), _name(given["kernel"]), parameters, _text(given["target"]), part)
+
+
+def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
     if part != _NO_PART:
         raise ValueError("an operation that has a part")
     launches = tuple(
         Launch(
-            _whole(launch["threads"]),
-            bytes.fromhex(launch["kernel"]),
+            _whole(launch["threads"], 0),
+            _key_of(launch["kernel"]),
             tuple(map(_whole, launch["scalars"])),
-            tuple((_text(dtype), _whole(count)) for dtype, count in launch["temporaries"]),
+            tuple((_name(dtype), _whole(count, 0)) for dtype, count in launch["temporaries"]),
         )
         for launch in given["launches"]
     )
     if type(given["in_place"]) is not bool:
-        raise TypeError("in_place")
-    return Operation(dict(given["line"]), given["in_place"], _text(given["target"]), launches)
+        raise TypeError("in_place is no boolean")
+    return Operation(_object(given["line"]), given["in_place"], _text(given["target"]), launches)
 
 
-_RECORDS: dict[str, Callable[[Mapping[str, Any], int], Kernel | Operation]] = {"kernel": _kernel, "operation": _operation}
+def _not_json(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no string")
+def _number(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _not_json(text)
+
+
+_decode = json.JSONDecoder(parse_constant=_not_json, parse_float=_number).decode
+
+
+def _loaded(content: bytes) -> dict[str, Any]:
+    """A JSON object: one that is neither large nor deep, and all of whose strings can be shown."""
+    if len(content) > MAX_JSON_BYTES:
+        raise ValueError(f"{len(content)} bytes of JSON, of which up to {MAX_JSON_BYTES} are read")
+    value = _object(_decode(content.decode()))
+    _look_through(value, _JSON_DEPTH)
     return value
 
 
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no integer")
+def _look_through(value: Any, depth: int) -> None:
+    if isinstance(value, str):
+        _text(value)
+    elif isinstance(value, dict | list):
+        if not depth:
+            raise ValueError("its JSON is too deep")
+        for one in value:
+            _look_through(one, depth - 1)
+        for one in value.values() if isinstance(value, dict) else ():
+            _look_through(one, depth - 1)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} in place of an object")
     return value
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise TypeError(f"{type(value).__name__} in place of text, or what cannot be shown")
+    return value
+
+
+def _name(value: Any) -> str:
+    if not _NAME.fullmatch(_text(value)):
+        raise ValueError(f"{value[:100]!r} is no name")
+    return str(value)
+
+
+def _whole(value: Any, least: int = -(1 << 63)) -> int:
+    if type(value) is not int or not least <= value < 1 << 63:
+        raise TypeError(f"{type(value).__name__} in place of an integer, or one that is out of range")
+    return value
+
+
+def _key_of(text: Any) -> bytes:
+    key = bytes.fromhex(text)
+    if key.hex() != text or len(key) != _KEY_BYTES:
+        raise ValueError("a kernel's key that is none")
+    return key
+
+
+def _parameter(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_parameter, value))
+    return value if isinstance(value, bool) else _text(value) if isinstance(value, str) else _whole(value)
+
+
+_RECORDS: dict[str, Callable[[Mapping[str, Any], int, int], Kernel | Operation]] = {"kernel": _kernel, "operation": _operation}
+_HEAD: dict[str, Callable[[Any], Any]] = {"producer": _text, "targets": _text, "sources": _text, "knobs": _object}
 
 
 def _shown(record: Kernel | Operation) -> str:

@@ -23,7 +23,8 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 Line = dict[str, Any]
 """JSON values by name: ``operator``, then the fields."""
 
-_TENSOR = re.compile(r"\s*(\w+)\s*\[([\d\s,]*)\]\s*(?:strides\s*\[([\d\s,]*)\]\s*)?")
+_NUMBERS = r"\[((?:\s*\d{1,20}\s*,)*\s*(?:\d{1,20}\s*)?)\]"
+_TENSOR = re.compile(rf"\s*(\w+)\s*{_NUMBERS}\s*(?:strides\s*{_NUMBERS}\s*)?", re.ASCII)
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -68,7 +69,9 @@ def parse_tensor(text: str, where: str) -> TensorDesc:
     """
     match = _TENSOR.fullmatch(text)
     if match is None:
-        raise InvalidArgument(message(where, repr(text), 'a type and sizes, such as "float32[2, 3]" or "int8[2, 3] strides [4, 1]"'))
+        raise InvalidArgument(
+            message(where, repr(text), 'a type and sizes, such as "float32[2, 3]" or "int8[2, 3] strides [4, 1]"')
+        )
     strides = None if match[3] is None else _integers(match[3])
     return TensorDesc(TensorDataType.parse(match[1], where), _integers(match[2]), strides)
 

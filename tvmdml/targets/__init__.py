@@ -6,9 +6,10 @@ import abc
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from tvmdml.errors import InvalidArgument, message
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from tvmdml.arrays import NumpyArray
     from tvmdml.kernel import Kernel
+    from tvmdml.knobs import Value
     from tvmdml.operators import Operator
     from tvmdml.stores import Artifact
 
@@ -69,6 +71,10 @@ class Target(abc.ABC):
     """Whether NumPy's arrays are moved to it, with all that lies between their elements."""
     suffixes: tuple[str, ...]
     """Kinds of artifact that ``load`` takes here and now."""
+    joins: ClassVar[bool] = False
+    """Whether the kernels of a pack are joined to libraries; else each is a part of its own."""
+    knobs: Mapping[str, Mapping[str, Value]] = MappingProxyType({})
+    """Values of knobs, by operator, that hold for this target in place of the defaults."""
     sources: ClassVar[tuple[str, ...]] = ("",)
     """The modules of the target's room whose text shapes the code that it makes; the room itself is the empty one."""
 
@@ -78,6 +84,11 @@ class Target(abc.ABC):
     @property
     def code(self) -> str:
         """What compiled kernels depend on: for all targets that agree in it, one kernel will do."""
+        return self.name
+
+    @property
+    def spec_name(self) -> str:
+        """What a pack's spec calls it: a name that means the same on another machine, where there is one."""
         return self.name
 
     @property
@@ -134,6 +145,56 @@ class Target(abc.ABC):
 
     def wait(self) -> None:  # noqa: B027 - a processor's work is done when the call returns
         """Return when all work that was asked for has been done."""
+
+    # -- Packs ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def elsewhere(cls, text: str) -> tuple[Target, ...]:
+        """What to build for, where a name need not mean a machine that is here: a target for each kind of machine it means.
+
+        Raises:
+            InvalidArgument, DeviceError: as ``parse``.
+        """
+        return (cls.parse(text),)
+
+    def variants(self) -> Iterator[tuple[int, Target]]:
+        """This target as it may be met, as far as schedules see it: its threads (0 where that does not matter), and itself."""
+        yield 0, self
+
+    def relatives(self, codes: Iterable[str]) -> Iterator[Target]:
+        """Of what kernels were compiled for elsewhere (``Target.code``), what runs here, the best first."""
+        if self.code in codes:
+            yield self
+
+    @abc.abstractmethod
+    def unit(self, function: PrimFunc, symbol: str) -> bytes:
+        """Compile a kernel for a pack: to a part of its own, or to what ``join`` takes.
+
+        Raises:
+            CompileError: it does not compile.
+        """
+
+    def join(self, units: Mapping[str, bytes]) -> bytes:
+        """One part of several units, by their symbols.
+
+        Raises:
+            CompileError: what it takes is not here.
+        """
+        raise NotImplementedError(self.kind)
+
+    @abc.abstractmethod
+    def open(self, artifact: Artifact) -> Any:
+        """Load a part of a pack, for ``entry``."""
+
+    @abc.abstractmethod
+    def entry(self, opened: Any, symbol: str) -> Launcher:
+        """A kernel of a part.
+
+        Raises:
+            CompileError: it has none of this name.
+        """
+
+    # -- Kernels ----------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def build(self, function: PrimFunc) -> Build:
@@ -222,6 +283,19 @@ def _resolved(text: str) -> Target:
     if kind not in kinds():
         raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
     return target_class(kind).parse(rest)
+
+
+def elsewhere(text: str) -> tuple[Target, ...]:
+    """What to build for: the targets that a string means, on whichever machine has them (``cpu:x86-64-v2``, ``cuda:sm_80,sm_90``).
+
+    Raises:
+        InvalidArgument: no such target.
+        DeviceError: it means a device of this machine, and there is none.
+    """
+    kind, _, rest = text.strip().lower().partition(":")
+    if kind not in kinds():
+        raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+    return target_class(kind).elsewhere(rest)
 
 
 def shown(target: Target) -> str:

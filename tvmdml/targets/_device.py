@@ -74,6 +74,18 @@ class DeviceTarget(Target):
         """Compile a kernel to a program."""
         return _ProgramBuild(self, self.program(function))
 
+    def unit(self, function: PrimFunc, symbol: str) -> bytes:
+        """A program's file: its functions are its own, so they need no symbol."""
+        return self.program(function).to_bytes()
+
+    def open(self, artifact: Artifact) -> Launcher:
+        """As ``load``."""
+        return self.load(artifact)
+
+    def entry(self, opened: Launcher, symbol: str) -> Launcher:
+        """The program itself."""
+        return opened
+
     def load(self, artifact: Artifact) -> Launcher:
         """Read a program, and have the device take it.
 

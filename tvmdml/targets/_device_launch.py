@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.device_arrays import DeviceArray
+from tvmdml.errors import CompileError
 from tvmdml.targets import Form
 
 if TYPE_CHECKING:
@@ -27,13 +28,21 @@ class Placed(NamedTuple):
 
 
 class DeviceLaunch(abc.ABC):
-    """A program with its integers and the sizes of its temporaries."""
+    """A program with its integers and the sizes of its temporaries.
+
+    Raises:
+        CompileError: the program is not made for these.
+    """
 
     def __init__(
         self, target: DeviceTarget, program: Program, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
     ) -> None:
         self._target = target
-        self._launches = program.launches(scalars)
+        try:
+            self._launches = program.launches(scalars)
+        except ValueError as error:
+            raise CompileError(f"{target.name}: a stored kernel cannot be launched: {error}.") from error
+        self._arrays = program.parameters - len(scalars) - len(temporaries)
         self._temporaries = tuple(np.dtype(dtype).itemsize * count for dtype, count in temporaries)
         self._reads, self._writes = frozenset(program.reads), frozenset(program.writes)
 
@@ -74,8 +83,14 @@ class DeviceLaunch(abc.ABC):
         return run
 
     def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:
-        """A launch on device arrays that have these forms."""
+        """A launch on device arrays that have these forms.
+
+        Raises:
+            CompileError: the program takes more arrays, or fewer.
+        """
         present = [i for i, form in enumerate(forms) if form is not None]
+        if len(present) != self._arrays:
+            raise CompileError(f"{self._target.name}: a stored kernel takes {self._arrays} arrays, and is given {len(present)}.")
         target = self._target
 
         def launch(*arrays: Any) -> bool:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 import operator
+import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 _MAGIC = b"TVMDML-PROGRAM-1\n"
+_SPIRV_MAGIC = b"\x03\x02\x23\x07"
+# The most that a file may speak of: far more than schedules make, and too little to run out of anything.
+_MAX_HEADER_BYTES = 1 << 20
+_MAX_PARAMETERS = 1 << 12
+_MAX_SCALAR_BYTES = 1 << 15
+_MAX_DEPTH = 100
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
+_FORM = re.compile(r"spirv|(?:sm|compute)_[1-9]\d{1,2}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w{0,255}", re.ASCII)
+_SCALAR_SIZES = {form: struct.calcsize(f"<{form}") for form in "iIqQfd"}
 
 Expression = int | tuple[Any, ...]
 """An integer, ``("scalar", parameter)``, or an operation's name with its operands."""
@@ -19,22 +30,41 @@ def _truncdiv(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
+def _left(a: int, b: int) -> int:
+    if not 0 <= b < 64:  # Python would make a number that fills the memory
+        raise ValueError(f"a shift by {b} bits")
+    return a << b
+
+
+def _right(a: int, b: int) -> int:
+    if not 0 <= b < 64:
+        raise ValueError(f"a shift by {b} bits")
+    return a >> b
+
+
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
     "truncdiv": _truncdiv, "truncmod": lambda a, b: a - b * _truncdiv(a, b), "min": min, "max": max,
-    "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_, "|": operator.or_,
+    "<<": _left, ">>": _right, "&": operator.and_, "|": operator.or_,
 }  # fmt: skip
 
 
 def evaluate(expression: Expression, scalars: Sequence[int]) -> int:
-    """The value of an expression; ``scalars`` are all parameters from the first on, with anything in place of buffers."""
+    """The value of an expression; ``scalars`` are all parameters from the first on, with anything in place of buffers.
+
+    Raises:
+        ValueError, ZeroDivisionError: it has none, or none of 64 bits.
+    """
     if isinstance(expression, int):
         return expression
     name, *operands = expression
     if name == "scalar":
         return int(scalars[operands[0]])
     one, other = (evaluate(operand, scalars) for operand in operands)
-    return _OPERATIONS[name](one, other)
+    value = _OPERATIONS[name](one, other)
+    if not _LEAST <= value <= _MOST:
+        raise ValueError(f"{one} {name} {other} does not fit in 64 bits")
+    return value
 
 
 class Image(NamedTuple):
@@ -92,15 +122,27 @@ class Program(NamedTuple):
     writes: tuple[int, ...]
 
     def launches(self, scalars: Sequence[int]) -> tuple[Launch, ...]:
-        """What to launch for these integers."""
-        values = [0] * (self.parameters - len(scalars)) + [int(value) for value in scalars]
+        """What to launch for these integers.
+
+        Raises:
+            ValueError: it is not made for them.
+        """
+        buffers = self.parameters - len(scalars)
+        values = [0] * buffers + [int(value) for value in scalars]
         found = []
         for step in self.steps:
+            if max(step.buffers, default=-1) >= buffers:
+                raise ValueError(f"one of {len(scalars)} integers is taken for a buffer; {self.parameters} parameters in all")
             function = self.functions[step.function]
             block = bytearray(function.scalar_bytes)
-            for (offset, form), expression in zip(function.scalars, step.scalars, strict=True):
-                struct.pack_into("<" + form, block, offset, evaluate(expression, values))
-            x, y, z = (evaluate(extent, values) for extent in step.groups)
+            try:
+                for (offset, form), expression in zip(function.scalars, step.scalars, strict=True):
+                    struct.pack_into("<" + form, block, offset, evaluate(expression, values))
+                x, y, z = (evaluate(extent, values) for extent in step.groups)
+            except (struct.error, ArithmeticError, IndexError) as error:
+                raise ValueError(f"launching {function.name} with {tuple(scalars)}: {error}") from error
+            if not (0 <= x < 1 << 32 and 0 <= y < 1 << 32 and 0 <= z < 1 << 32):
+                raise ValueError(f"launching {function.name} with {tuple(scalars)}: {(x, y, z)} groups")
             found.append(Launch(step.function, step.buffers, bytes(block), (x, y, z)))
         return tuple(found)
 
@@ -121,27 +163,79 @@ class Program(NamedTuple):
         start = len(_MAGIC) + 4
         if not content.startswith(_MAGIC) or len(content) < start:
             raise ValueError("this is no program of tvmdml's")
-        at = start + struct.unpack_from("<I", content, len(_MAGIC))[0]
+        (size,) = struct.unpack_from("<I", content, len(_MAGIC))
+        if size > min(_MAX_HEADER_BYTES, len(content) - start):
+            raise ValueError(f"this program is damaged: {size} bytes are said to be its header")
         try:
-            header = json.loads(content[start:at])
-            images = []
-            for given in header["images"]:
-                images.append(Image(given["form"], content[at : at + given["bytes"]]))
-                at += given["bytes"]
-            functions = tuple(Function(**_of(given)) for given in header["functions"])
-            steps = tuple(Step(**_of(given)) for given in header["steps"])
-            rest = {name: _tuples(header[name]) for name in ("parameters", "reads", "writes")}
-            program = cls(images=tuple(images), functions=functions, steps=steps, **rest)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this program is damaged: {error!r}") from error
-        if at != len(content):
-            raise ValueError("this program is cut short, or longer than it says")
-        return program
+            return _program(json.loads(content[start : start + size].decode()), content, start + size)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"this program is damaged: {str(error) or type(error).__name__}") from error
 
 
-def _of(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: _tuples(value) for name, value in given.items()}
+# -- Reading without believing --------------------------------------------------------------------------------------
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _program(header: dict[str, Any], content: bytes, at: int) -> Program:
+    images = []
+    for given in header["images"]:
+        image = Image(given["form"], content[at : at + _whole(given["bytes"], 1, len(content) - at)])
+        if not _FORM.fullmatch(image.form):
+            raise ValueError(f"an image of the form {image.form[:20]!r}")
+        if image.form == "spirv" and (len(image.content) % 4 or not image.content.startswith(_SPIRV_MAGIC)):
+            raise ValueError("an image that is no SPIR-V")
+        images.append(image)
+        at += len(image.content)
+    if at != len(content):
+        raise ValueError(f"it has {len(content) - at} bytes more than it says")
+    if not images:
+        raise ValueError("it has no code")
+    parameters = _whole(header["parameters"], 0, _MAX_PARAMETERS)
+    functions = tuple(_function(given, len(images), parameters) for given in header["functions"])
+    steps = tuple(_step(given, functions, parameters) for given in header["steps"])
+    reads, writes = (_buffers(header[name], parameters) for name in ("reads", "writes"))
+    return Program(tuple(images), functions, steps, parameters, reads, writes)
+
+
+def _function(given: dict[str, Any], images: int, parameters: int) -> Function:
+    if not _NAME.fullmatch(given["name"]):
+        raise ValueError(f"a function of the name {given['name'][:100]!r}")
+    scalar_bytes = _whole(given["scalar_bytes"], 0, _MAX_SCALAR_BYTES)
+    scalars = tuple((_whole(at, 0, scalar_bytes - _SCALAR_SIZES[form]), form) for at, form in given["scalars"])
+    x, y, z = (_whole(count, 1, 1 << 16) for count in given["threads"])
+    image = _whole(given["image"], -1, images - 1)
+    return Function(given["name"], image, _whole(given["buffers"], 0, parameters), scalars, scalar_bytes, (x, y, z))
+
+
+def _step(given: dict[str, Any], functions: Sequence[Function], parameters: int) -> Step:
+    number = _whole(given["function"], 0, len(functions) - 1)
+    buffers = _buffers(given["buffers"], parameters)
+    scalars = tuple([_expression(one, parameters, _MAX_DEPTH) for one in given["scalars"]])
+    x, y, z = (_expression(one, parameters, _MAX_DEPTH) for one in given["groups"])
+    if len(buffers) != functions[number].buffers or len(scalars) != len(functions[number].scalars):
+        raise ValueError(f"a launch of {functions[number].name} with {len(buffers)} buffers and {len(scalars)} scalars")
+    return Step(number, buffers, scalars, (x, y, z))
+
+
+def _expression(given: Any, parameters: int, depth: int) -> Expression:
+    if type(given) is int:
+        return _whole(given, _LEAST, _MOST)
+    if not depth:
+        raise ValueError("an expression that is too deep")
+    name, *operands = given
+    if name == "scalar":
+        (number,) = operands
+        return ("scalar", _whole(number, 0, parameters - 1))
+    one, other = operands
+    if name not in _OPERATIONS:
+        raise ValueError(f"an operation {str(name)[:20]!r}")
+    return (name, _expression(one, parameters, depth - 1), _expression(other, parameters, depth - 1))
+
+
+def _buffers(given: Iterable[Any], parameters: int) -> tuple[int, ...]:
+    return tuple([_whole(number, 0, parameters - 1) for number in given])
+
+
+def _whole(value: Any, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{str(value)[:20]}, where an integer from {least} to {most} belongs")
+    return value

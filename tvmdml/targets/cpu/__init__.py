@@ -5,16 +5,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tvmdml import _imports
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets import Build, Launch, Launcher, Target
-from tvmdml.targets.cpu import host, link, threads
+from tvmdml.targets.cpu import elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_library
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tvmdml.stores import Artifact
 
 _SYMBOL = "main"
+PACKED_THREADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Schedules may decide by the number of threads: for a pack they are asked for these, and what there is, is rounded down to one."""
 # Passes that take up to half of the time and find nothing to do in kernels that are written out as ours are.
 _NOT_NEEDED = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "s_tir.RenormalizeSplitPattern"]
 _WORKSPACE = b"__TVMBackendAllocWorkspace"
@@ -35,10 +37,12 @@ class CpuTarget(Target):
 
     kind: ClassVar[str] = "cpu"
     schedules: ClassVar[str] = "cpu"
+    joins: ClassVar[bool] = True
 
-    def __init__(self, processor: host.Processor) -> None:
+    def __init__(self, processor: host.Processor, threads: int = 0) -> None:
         super().__init__(f"cpu:{processor.name}")
         self.processor = processor
+        self._threads = threads
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -69,6 +73,8 @@ class CpuTarget(Target):
 
     def tasks(self) -> int:
         """One part a thread."""
+        if self._threads:
+            return self._threads
         count = threads.thread_count()
         if (extension := threads.native()) is not None:
             extension.set_limit(count)
@@ -76,7 +82,60 @@ class CpuTarget(Target):
 
     def handover(self) -> int:
         """The pool in C takes a microsecond, the one in Python a hundred."""
-        return 64 if threads.native() is None else 1
+        return 64 if threads.native() is None and not self._threads else 1
+
+    @classmethod
+    def elsewhere(cls, text: str) -> tuple[CpuTarget, ...]:
+        """Any level, of this machine's family of processors or another."""
+        return (cls(host.parse(text, here=False)),)
+
+    def variants(self) -> Iterator[tuple[int, Target]]:
+        """On each number of threads that kernels of a pack are chosen for."""
+        for count in PACKED_THREADS:
+            variant = CpuTarget(self.processor, count)
+            variant.knobs = self.knobs
+            yield count, variant
+
+    def relatives(self, codes: Iterable[str]) -> Iterator[Target]:
+        """The highest levels first. What schedules decide there is what they decided when the pack was built."""
+        count = max(known for known in PACKED_THREADS if known <= self.tasks())
+        found = (host.known(code.removeprefix("cpu:")) for code in codes if code.startswith("cpu:"))
+        usable = [processor for processor in found if processor is not None and self.processor.runs(processor)]
+        for processor in sorted(usable, key=lambda processor: processor.rank, reverse=True):
+            yield _relative(processor, count)
+
+    def unit(self, function: PrimFunc, symbol: str) -> bytes:
+        """An object file."""
+        return _CpuBuild(self._compile(function, symbol)).object()
+
+    def join(self, units: Mapping[str, bytes]) -> bytes:
+        """A shared library, with the thread pool that its kernels need."""
+        from tvmdml.targets.cpu import bundle
+
+        return bundle.link(units, self.processor)
+
+    def open(self, artifact: Artifact) -> Any:
+        """Load a library of kernels."""
+        problem = elf.problem(artifact.content, self.processor.machine)
+        if problem:
+            raise CompileError(f"{self.name}: a library of a pack cannot be loaded: {problem}.")
+        own_pool = threads.native() is None and threads.has_pool(artifact.content)
+        parallel = threads.is_parallel(artifact.content) and not own_pool
+
+        def load(path: str) -> _Library:
+            module = _load(path, parallel)
+            if own_pool:
+                threads.limit(ctypes.CDLL(path))
+            return _Library(module, parallel)
+
+        return load_library(artifact.content, load)
+
+    def entry(self, opened: Any, symbol: str) -> Launcher:
+        """A function of the library."""
+        try:
+            return _entry(opened.module, opened.parallel, symbol)
+        except AttributeError:
+            raise CompileError(f"{self.name}: a library of a pack has no {symbol}: it was not built as it says.") from None
 
     def build(self, function: PrimFunc) -> Build:
         """Compile through LLVM."""
@@ -112,14 +171,22 @@ class CpuTarget(Target):
         text: str = self._compile(function).mod.inspect_source(_SOURCES[kind])
         return text
 
-    def _compile(self, function: PrimFunc) -> Any:
+    def _compile(self, function: PrimFunc, symbol: str = _SYMBOL) -> Any:
         tvm = _imports.tvm()
         try:
             # Arguments are checked in Python.
             with tvm.transform.PassContext(config={"tirx.disable_assert": True}, disabled_pass=_NOT_NEEDED):
-                return tvm.compile(tvm.IRModule({_SYMBOL: function}), target=_tvm_target(self.processor))
+                module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
+                return tvm.compile(module, target=_tvm_target(self.processor))
         except Exception as error:
             raise CompileError(f"{self.name}: TVM could not compile the kernel: {error}") from error
+
+
+class _Library(NamedTuple):
+    """A part of a pack, loaded."""
+
+    module: Any
+    parallel: bool
 
 
 class _CpuBuild(Build):
@@ -127,21 +194,23 @@ class _CpuBuild(Build):
         self._executable = executable
 
     def write(self, folder: Path) -> Path | None:
-        content = self._object()
-        if _WORKSPACE in content:  # only TVM's full runtime has it; without that the kernel would crash
-            raise CompileError("the kernel asks the runtime for a workspace: a schedule states its scratch as temporaries")
+        content = self.object()
         obj = folder / "kernel.o"
         obj.write_bytes(content)
         return link.link(obj) or (obj if link.object_loader() else None)
 
     def launcher(self) -> Launcher:
         with threads.everywhere():
-            return _entry(self._executable.jit(), threads.is_parallel(self._object()))
+            return _entry(self._executable.jit(), threads.is_parallel(self.object()))
 
-    def _object(self) -> bytes:
+    def object(self) -> bytes:
+        """The object file."""
         with in_memory() as path:  # LLVM ends the process when a disk is full
             self._executable.mod.write_to_file(path, "o")
-            return Path(path).read_bytes()
+            content = Path(path).read_bytes()
+        if _WORKSPACE in content:  # only TVM's full runtime has it; without that the kernel would crash
+            raise CompileError("the kernel asks the runtime for a workspace: a schedule states its scratch as temporaries")
+        return content
 
 
 def _load(path: str, parallel: bool) -> Any:
@@ -151,8 +220,8 @@ def _load(path: str, parallel: bool) -> Any:
     return module
 
 
-def _entry(module: Any, parallel: bool) -> Launcher:
-    entry: Launcher = module[_SYMBOL]
+def _entry(module: Any, parallel: bool, symbol: str = _SYMBOL) -> Launcher:
+    entry: Launcher = module[symbol]
     if parallel and threads.native() is None:
         from tvmdml.targets.cpu import python_pool
 
@@ -161,8 +230,13 @@ def _entry(module: Any, parallel: bool) -> Launcher:
 
 
 @functools.cache
+def _relative(processor: host.Processor, count: int) -> CpuTarget:
+    return CpuTarget(processor, count)
+
+
+@functools.cache
 def _tvm_target(processor: host.Processor) -> Any:
-    options = {"kind": "llvm", "mtriple": processor.triple, "mcpu": processor.level, "mattr": processor.attributes}
+    options = {"kind": "llvm", "mtriple": processor.triple, "mcpu": processor.cpu, "mattr": processor.attributes}
     return _imports.tvm().target.Target({k: v for k, v in options.items() if v})
 
 

@@ -29,15 +29,19 @@ _X86_EXTRAS = (
     ("gfni", "gfni"),
 )
 _ARM_EXTRAS = (("dotprod", "asimddp"), ("fullfp16", "asimdhp"), ("i8mm", "i8mm"), ("sve", "sve"), ("sve2", "sve2"))
-_ARM_MACHINES = ("aarch64", "arm64")
+_ARM = "aarch64"
+_ARM_MACHINES = (_ARM, "arm64")
 _LEVEL_NAMES = tuple(name for name, _ in _X86_LEVELS)
+_FAMILIES = {"x86-64": ("x86-64", *_LEVEL_NAMES), _ARM: (_ARM,)}
+"""The levels of each family, the lowest first."""
+_EXTRAS = {"x86-64": _X86_EXTRAS, _ARM: _ARM_EXTRAS}
 
 
 class Processor(NamedTuple):
     """A processor to compile for."""
 
     level: str
-    """LLVM's name: ``x86-64-v4``, ``generic``."""
+    """``x86-64-v4``, ``aarch64``."""
     features: tuple[str, ...]
     """LLVM's names of features past the level."""
 
@@ -53,11 +57,34 @@ class Processor(NamedTuple):
         below = _LEVEL_NAMES[: _LEVEL_NAMES.index(self.level) + 1] if self.level in _LEVEL_NAMES else ()
         return feature in self.features or any(feature in words for name, words in _X86_LEVELS if name in below)
 
+    def runs(self, other: Processor) -> bool:
+        """Whether what is compiled for the other runs on this one."""
+        levels = _levels_of(self.level)
+        return (
+            other.level in levels
+            and levels.index(other.level) <= levels.index(self.level)
+            and set(self.features).issuperset(other.features)
+        )
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """More is better, among those of one family."""
+        return _levels_of(self.level).index(self.level), len(self.features)
+
+    @property
+    def machine(self) -> str:
+        """``x86_64`` or ``aarch64``."""
+        return _ARM if self.level == _ARM else "x86_64"
+
+    @property
+    def cpu(self) -> str:
+        """LLVM's name."""
+        return "generic" if self.level == _ARM else self.level
+
     @property
     def triple(self) -> str:
-        """The LLVM target triple of the host's system."""
-        machine = "aarch64" if platform.machine() in _ARM_MACHINES else "x86_64"
-        return f"{machine}-apple-darwin" if platform.system() == "Darwin" else f"{machine}-unknown-linux-gnu"
+        """The LLVM target triple, for the host's system."""
+        return f"{self.machine}-apple-darwin" if platform.system() == "Darwin" else f"{self.machine}-unknown-linux-gnu"
 
     @property
     def attributes(self) -> list[str]:
@@ -71,7 +98,7 @@ def host() -> Processor:
     """The processor this process runs on."""
     flags = _flags()
     if platform.machine() in _ARM_MACHINES:
-        return Processor("generic", tuple(name for name, word in _ARM_EXTRAS if word in flags))
+        return Processor(_ARM, tuple(name for name, word in _ARM_EXTRAS if word in flags))
     level = "x86-64"
     for name, words in _X86_LEVELS:
         if not flags.issuperset(words):
@@ -81,8 +108,12 @@ def host() -> Processor:
     return Processor(level, tuple(name for name, word in extras if word in flags))
 
 
-def parse(text: str) -> Processor:
+def parse(text: str, here: bool = True) -> Processor:
     """The processor that ``"x86-64-v3"`` or ``"x86-64-v4+gfni"`` means; empty for this one.
+
+    Args:
+        text: the level and features.
+        here: what is compiled for it is to run on this machine.
 
     Raises:
         InvalidArgument: no such processor.
@@ -91,15 +122,34 @@ def parse(text: str) -> Processor:
     if not text:
         return host()
     level, *features = text.split("+")
-    known = {name for name, _ in (*_X86_EXTRAS, *_ARM_EXTRAS)}
-    levels = ("generic",) if platform.machine() in _ARM_MACHINES else ("x86-64", *_LEVEL_NAMES)
-    if level not in levels or not known.issuperset(features):
-        allowed = f"{', '.join(levels)}, each with any of +{', +'.join(sorted(known))}"
+    own = host()
+    families = [_family_of(own.level)] if here else list(_FAMILIES)
+    family = next((family for family in families if level in _FAMILIES[family]), None)
+    if family is None or not {name for name, _ in _EXTRAS[family]}.issuperset(features):
+        allowed = "; ".join(
+            f"{', '.join(_FAMILIES[one])}, each with any of +{', +'.join(name for name, _ in _EXTRAS[one])}" for one in families
+        )
         raise InvalidArgument(message("target cpu", repr(text), allowed))
-    here = host()
-    if levels.index(level) > levels.index(here.level) or not set(here.features).issuperset(features):
-        raise Unsupported(message("target cpu", repr(text), f"what this processor has: {here.name}"))
-    return Processor(level, tuple(sorted(features)))
+    found = Processor(level, tuple(sorted(set(features))))
+    if here and not own.runs(found):
+        raise Unsupported(message("target cpu", repr(text), f"what this processor has: {own.name}"))
+    return found
+
+
+def known(text: str) -> Processor | None:
+    """As ``parse``, for a processor that need not be here; ``None`` where there is no such processor."""
+    try:
+        return parse(text, here=False) if text else None
+    except InvalidArgument:
+        return None
+
+
+def _family_of(level: str) -> str:
+    return next(family for family, levels in _FAMILIES.items() if level in levels)
+
+
+def _levels_of(level: str) -> tuple[str, ...]:
+    return _FAMILIES[_family_of(level)]
 
 
 def model_name() -> str:

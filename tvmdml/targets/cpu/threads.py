@@ -22,6 +22,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets.cpu import cgroups
 
 _SYMBOL = b"__TVMBackendParallelLaunch"
+_OWN_POOL = b"tvmdml_pool_set_limit"
 _FFI = (
     "TVMFFIFunctionCall",
     "TVMFFIErrorMoveFromRaised",
@@ -121,6 +122,16 @@ def address() -> int:
 def is_parallel(content: bytes) -> bool:
     """Whether an object or library has a parallel loop."""
     return _SYMBOL in content
+
+
+def has_pool(content: bytes) -> bool:
+    """Whether a library brings the pool in C along, as those of packs do."""
+    return _OWN_POOL in content
+
+
+def limit(library: ctypes.CDLL) -> None:
+    """Tell a library's own pool how many threads it may use."""
+    library.tvmdml_pool_set_limit(thread_count())
 
 
 def attach(library: ctypes.CDLL) -> None:

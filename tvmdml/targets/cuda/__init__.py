@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
@@ -40,6 +40,11 @@ class CudaTarget(DeviceTarget):
     def code(self) -> str:
         """Devices of one architecture share kernels, with each other and with those who compiled for it elsewhere."""
         return f"cuda {','.join(self.architectures)}"
+
+    @property
+    def spec_name(self) -> str:
+        """By its architectures."""
+        return f"cuda:{','.join(self.architectures)}"
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -93,6 +98,24 @@ class CudaTarget(DeviceTarget):
             advice = "Give a number, a part of a device's name, or architectures to compile for."
             raise InvalidArgument(message("target", f"'cuda:{text}'", shown, advice))
         return _of(matching[0])
+
+    @classmethod
+    def elsewhere(cls, text: str) -> tuple[CudaTarget, ...]:
+        """One for each architecture of a list, each with PTX of its own: schedules decide differently for each."""
+        named = cls.parse(text)
+        return tuple(cls((name,)) for name in named.architectures)
+
+    def relatives(self, codes: Iterable[str]) -> Iterator[CudaTarget]:
+        """The newest first of the architectures whose machine code or PTX a device takes; for architectures, themselves alone."""
+        names = {code.removeprefix("cuda ") for code in codes if code.startswith("cuda ")}
+        if self.info is None:
+            usable = [name for name in reversed(self.architectures) if name in names]
+        else:
+            ptx = {name: name.replace("sm", "compute") for name in names}
+            usable = [name for name in names if architectures.best((name, ptx[name]), self.info.arch) is not None]
+            usable.sort(key=architectures.number, reverse=True)
+        for name in usable:
+            yield _relative(name, self.info)
 
     @classmethod
     def devices(cls) -> list[dict[str, str]]:
@@ -156,6 +179,12 @@ class CudaTarget(DeviceTarget):
 def _of(info: driver.DeviceInfo) -> CudaTarget:
     """One target for a device, however it was asked for: arrays are quicker to compare by it."""
     return CudaTarget((info.arch,), info)
+
+
+@functools.cache
+def _relative(name: str, info: driver.DeviceInfo | None) -> CudaTarget:
+    """A device, as one of an architecture that it runs code for."""
+    return CudaTarget((name,), info)
 
 
 def translate(function: PrimFunc, blocks: bool = False) -> tuple[str, Program]:

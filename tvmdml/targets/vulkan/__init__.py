@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported, message
-from tvmdml.targets import Launch, Launcher
+from tvmdml.targets import Launch, Launcher, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Image, Program
 from tvmdml.targets.vulkan import driver
+from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
     from tvmdml.kernel import Kernel
     from tvmdml.operators import Operator
-    from tvmdml.targets.vulkan.capabilities import Capabilities
     from tvmdml.targets.vulkan.spirv import Shader
 
 
+_CPU_TASKS = 16
+"""Groups that keep a CPU busy."""
+
+
 class VulkanTarget(DeviceTarget):
-    """A Vulkan device, such as ``vulkan:0``."""
+    """A Vulkan device, such as ``vulkan:0``; or features that devices have in common, such as ``vulkan:desktop``."""
 
     kind: ClassVar[str] = "vulkan"
     suffixes = (".spirv",)
+    _tasks = 0
     sources = (
         "", "capabilities", "spirv", "spirv_arithmetic", "spirv_calls", "spirv_memory", "spirv_module", "spirv_tables",
     )  # fmt: skip
 
-    def __init__(self, info: driver.DeviceInfo) -> None:
-        super().__init__(f"vulkan:{info.index}")
+    def __init__(self, name: str, found: Capabilities, info: driver.DeviceInfo | None) -> None:
+        super().__init__(f"vulkan:{name}")
         self.info = info
-        found = self.capabilities = info.capabilities
+        """The device; ``None`` where there is none, to compile for."""
+        self.capabilities = found
         self.subgroup_size = found.subgroup_size
         self.max_threads = min(found.max_threads, found.max_group_size[0])
         self.max_shared_bytes = found.max_shared_bytes
@@ -49,11 +56,47 @@ class VulkanTarget(DeviceTarget):
     @property
     def device(self) -> driver.Device:
         """The opened device."""
+        if self.info is None:
+            raise DeviceError(f"{self.name} is no device, but features to compile for. `tvmdml devices` shows what is here.")
         return driver.open_device(self.info.index)
 
     def tasks(self) -> int:
         """Few where the device is really a CPU."""
-        return 16 if self.info.type == "CPU" else super().tasks()
+        if self._tasks:
+            return self._tasks
+        return _CPU_TASKS if self.info is not None and self.info.type == "CPU" else super().tasks()
+
+    @classmethod
+    def elsewhere(cls, text: str) -> tuple[VulkanTarget, ...]:
+        """The features that drivers have in common (``core``, ``desktop``), or those of a device that is here."""
+        if text in PROFILES:
+            return (cls(text, PROFILES[text], None),)
+        try:
+            found = cls.parse(text)
+        except (DeviceError, InvalidArgument) as error:
+            profiles = ", ".join(f"vulkan:{name}" for name in PROFILES)
+            raise type(error)(f"{error} To compile for devices that are not here: {profiles}.") from None
+        return (cls(text or "0", found.capabilities, None),)
+
+    def variants(self) -> Iterator[tuple[int, Target]]:
+        """As a GPU, and as a driver for the CPU."""
+        for tasks in (super().tasks(), _CPU_TASKS):
+            variant = VulkanTarget(self.name.partition(":")[2], self.capabilities, None)
+            variant._tasks, variant.knobs = tasks, self.knobs
+            yield tasks, variant
+
+    def relatives(self, codes: Iterable[str]) -> Iterator[Target]:
+        """Its own features first, then the richest of those that it has."""
+        usable = []
+        for code in codes:
+            if code.startswith("vulkan "):
+                with contextlib.suppress(ValueError):
+                    found = Capabilities.parse(code.removeprefix("vulkan "))
+                    if self.capabilities.runs(found):
+                        usable.append(found)
+        usable.sort(key=lambda found: (found == self.capabilities, len(found.text())), reverse=True)
+        for found in usable:
+            yield _relative(self.name.partition(":")[2], found, self.info)
 
     def has(self, feature: str) -> bool:
         """By the name of a capability, or ``subgroup_`` and a group of operations."""
@@ -97,6 +140,8 @@ class VulkanTarget(DeviceTarget):
         Raises:
             Unsupported: a tensor is larger than what the device lets a kernel see.
         """
+        if self.info is None:
+            return super().kernel(desc, in_place)
         most = self.device.max_storage_range
         for name, tensor in desc.tensors():
             size = 0 if tensor is None else tensor.span * tensor.data_type.itemsize
@@ -136,7 +181,13 @@ class VulkanTarget(DeviceTarget):
 @functools.cache
 def _of(info: driver.DeviceInfo) -> VulkanTarget:
     """One target for a device, however it was asked for: arrays are quicker to compare by it."""
-    return VulkanTarget(info)
+    return VulkanTarget(str(info.index), info.capabilities, info)
+
+
+@functools.cache
+def _relative(name: str, found: Capabilities, info: driver.DeviceInfo | None) -> VulkanTarget:
+    """A device, as one of fewer features."""
+    return VulkanTarget(name, found, info)
 
 
 def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: bool = False) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -43,6 +44,34 @@ class Capabilities(NamedTuple):
     lookback: bool = False
     """Whether a running group may wait for one that started before it: no Vulkan rule says so, but some vendors do."""
 
+    def runs(self, other: Capabilities) -> bool:
+        """Whether what is compiled for the other runs on this one."""
+        subgroups = not other.subgroup or other.subgroup_size == self.subgroup_size
+        return subgroups and all(
+            name == "subgroup_size" or _covers(name, mine, theirs)
+            for name, mine, theirs in zip(self._fields, self, other, strict=True)
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Capabilities:
+        """What ``text`` wrote.
+
+        Raises:
+            ValueError: it did not write this.
+        """
+        values: dict[str, object] = {}
+        for word in text.split():
+            name, equals, value = word.partition("=")
+            default = cls._field_defaults[name] if name in cls._fields else None
+            if default is None or (type(default) is bool) == bool(equals):
+                raise ValueError(f"no capability: {word}")
+            if isinstance(default, tuple):
+                items = value.split(",")
+                values[name] = tuple(items) if name == "subgroup" else tuple(map(int, items))
+            else:
+                values[name] = int(value) if equals else True
+        return cls(**values)  # type: ignore[arg-type]
+
     def text(self) -> str:
         """All of it in one line: the part of a kernel's key that stands for the device."""
         shown = []
@@ -52,3 +81,33 @@ class Capabilities(NamedTuple):
             elif value not in (False, ()):
                 shown.append(f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
         return " ".join(shown)
+
+
+def _covers(name: str, mine: object, theirs: object) -> bool:
+    """Whether one value of a capability is as much as another, or more."""
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
+        if name == "max_group_size":
+            return all(one >= other for one, other in zip(mine, theirs, strict=True))
+        return set(mine) >= set(theirs)
+    return mine >= theirs  # type: ignore[operator, no-any-return]
+
+
+PROFILES: Mapping[str, Capabilities] = {
+    "core": Capabilities(),
+    "desktop": Capabilities(
+        int8=True,
+        int16=True,
+        int64=True,
+        float16=True,
+        storage8=True,
+        storage16=True,
+        subgroup_size=32,  # as many threads as work well together; subgroups themselves are not used
+        nearest_even=(16, 32),
+        keep_special=(16, 32),
+        max_threads=1024,
+        max_group_size=(1024, 1024, 64),
+        max_shared_bytes=32768,
+        max_buffers=16,
+    ),
+}
+"""Devices to compile for that need not be here: what all drivers of Vulkan 1.2 have, and what those of desktop GPUs have."""

@@ -1,0 +1,53 @@
+"""What tests of packs share: a small spec, and a pack of it for each target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from support import diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
+
+from tvmdml import packs
+from tvmdml.operators import Operator
+from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.targets import Target
+
+ROWS = (24, 3000)
+"""Large enough for threads, where those pay early."""
+
+
+def descs() -> Iterator[Operator]:
+    """An operation of each operator, on float32 of ``ROWS``; and one on float16."""
+    x = tensor("float32", ROWS)
+    yield round_desc(x, "halves_to_nearest_even")
+    yield top_k_desc(x, 1, 5, "decreasing")
+    yield nonzero_desc(x)
+    yield diagonal_desc(x, 0, -1, 2)
+    yield round_desc(tensor("float16", (7,)), "toward_zero")
+
+
+def spec_for(*targets: str) -> Spec:
+    """The operations, and a rounding in place."""
+    found = [Wanted(desc, False) for desc in descs()]
+    return Spec(targets, (*found, found[0]._replace(in_place=True)), {})
+
+
+def build(folder: Path, *targets: str) -> Path:
+    """A pack of them."""
+    path = folder / "small.tvmdml"
+    packs.build(spec_for(*targets), path, jobs=1)
+    return path
+
+
+def name_for(target: Target) -> str:
+    """What a pack is built for that is to run on a target: of the CPU, less than what this one can do."""
+    return {"cpu": "cpu:x86-64-v2", "vulkan": "vulkan:desktop"}.get(target.kind, target.spec_name)
+
+
+def inputs() -> np.ndarray:
+    """Values of both signs, ties and zeros among them."""
+    rng = np.random.default_rng(7)
+    x = rng.integers(-40, 40, ROWS).astype(np.float32) / 4
+    x[rng.random(ROWS) < 0.5] = 0
+    return x

@@ -1,0 +1,500 @@
+"""Packs: built, loaded, and the only kernels that run."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import packs as small
+import pytest
+from click.testing import CliRunner
+from support import at_once, reference, round_desc, tensor, top_k_desc
+
+import tvmdml
+from tvmdml import CompileError, PackError, compiler, packs, targets
+from tvmdml.cli import main
+from tvmdml.packs import format as container
+from tvmdml.packs import lines, recording, spec, work
+from tvmdml.packs.shelf import LoadedPack
+from tvmdml.targets import Target
+from tvmdml.targets.cpu import PACKED_THREADS, CpuTarget
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def pack_for(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Target], Path]:
+    """The pack for a target, built when a test first asks."""
+    built: dict[str, Path] = {}
+
+    def make(target: Target) -> Path:
+        name = small.name_for(target)
+        if name not in built:
+            built[name] = small.build(tmp_path_factory.mktemp("pack"), name)
+        return built[name]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def cpu_pack(pack_for: Callable[[Target], Path]) -> Path:
+    return pack_for(targets.resolve("cpu"))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> Path:
+    """As on another machine: nothing is on disk, nothing in memory."""
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def assert_all_served(device: str) -> None:
+    """Every operation of the small spec runs, and is right."""
+    x = small.inputs()
+    assert np.array_equal(tvmdml.round(x, device=device), np.rint(x))
+    values, indices = tvmdml.top_k(x, 5, device=device)
+    assert np.array_equal(values, -np.sort(-x, axis=1)[:, :5])
+    assert np.array_equal(np.take_along_axis(x, indices.astype(np.int64), 1), values)
+    assert np.array_equal(tvmdml.nonzero_coordinates(x, device=device), np.argwhere(x))
+    for desc in small.descs():
+        given = x if desc.tensors() and next(iter(desc.tensors()))[1].sizes == small.ROWS else np.arange(7, dtype=np.float16) / 3  # type: ignore[union-attr]
+        outputs = [np.empty(out.sizes, out.data_type.numpy) for out in desc.outputs()]
+        tvmdml.compile(desc, device)(given, *outputs)
+        assert desc.mismatch(tuple(outputs), reference(desc, given)) == ""
+    there = tvmdml.asarray(x, device) if targets.resolve(device).moves else x.copy()
+    tvmdml.round(there, out=there)
+    assert np.array_equal(there.numpy() if targets.resolve(device).moves else there, np.rint(x))
+
+
+# -- Loading ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_pack_is_all_it_takes(target: Target, pack_for: Callable[[Target], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = pack_for(target)
+    monkeypatch.setattr(type(target), "build", lambda *_: pytest.fail("something was compiled"))
+    with tvmdml.load_pack(path, strict=True):
+        assert_all_served(target.kind)
+
+
+@pytest.mark.parametrize("threads", range(1, 21))
+@pytest.mark.usefixtures("elsewhere")
+def test_there_is_a_kernel_for_every_number_of_threads(cpu_pack: Path, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_NUM_THREADS", str(threads))
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        assert_all_served("cpu")
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_threads_are_used(cpu_pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small spec has kernels that depend on the number of threads: else the test above would show nothing."""
+    pack = packs.Pack(cpu_pack)
+    assert any(len(operation.launches) > 1 for operation in pack.operations())
+    assert {launch.threads for operation in pack.operations() for launch in operation.launches} <= set(PACKED_THREADS)
+    pack.close()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_a_strict_pack_lacks_is_an_error_with_the_line_to_add(cpu_pack: Path, tmp_path: Path) -> None:
+    x = np.arange(12, dtype=np.int64).reshape(3, 4)
+    with (
+        tvmdml.load_pack(cpu_pack, strict=True),
+        pytest.raises(CompileError, match="add this line to the kernels of its spec") as caught,
+    ):
+        tvmdml.top_k(x, 2)
+    line = str(caught.value).partition("spec: ")[2]
+    wanted = spec.parse(f"kernels = [{line}]", "the line")
+    packs.build(wanted, tmp_path / "more.tvmdml", targets=["cpu:x86-64-v2"])
+    with tvmdml.load_pack(cpu_pack, strict=True), tvmdml.load_pack(tmp_path / "more.tvmdml"):
+        assert tvmdml.top_k(x, 2).indices.tolist() == [[3, 2]] * 3
+        assert tvmdml.round(np.float32([0.5, 1.5])).tolist() == [0, 2]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_without_jit_the_error_has_the_line_too(cpu_pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_DISABLE_JIT", "1")
+    with tvmdml.load_pack(cpu_pack):
+        assert tvmdml.round(np.float32([0.5, 1.5])).tolist() == [0, 2]
+        with pytest.raises(CompileError, match=r'TVMDML_DISABLE_JIT.*add this line.*operator = "TOP_K1"'):
+            tvmdml.top_k(np.arange(4, dtype=np.uint8), 2)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_pack_that_is_not_strict_leaves_the_rest_to_the_compiler(cpu_pack: Path) -> None:
+    with tvmdml.load_pack(cpu_pack):
+        before = compiler.compiled_count
+        tvmdml.round(np.float32([0.5]))
+        assert compiler.compiled_count == before
+        tvmdml.top_k(np.arange(4, dtype=np.uint8), 2)
+        assert compiler.compiled_count == before + 1
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_was_planned_before_a_pack_came_is_planned_anew(cpu_pack: Path) -> None:
+    x = np.arange(4, dtype=np.uint8)
+    tvmdml.top_k(x, 2)
+    with tvmdml.load_pack(cpu_pack, strict=True), pytest.raises(CompileError):
+        tvmdml.top_k(x, 2)
+    tvmdml.top_k(x, 2)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_was_compiled_of_a_pack_outlives_it(cpu_pack: Path) -> None:
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        desc = next(small.descs())
+        rounded = tvmdml.compile(desc)
+    x = small.inputs()
+    out = np.empty_like(x)
+    rounded(x, out)
+    assert np.array_equal(out, np.rint(x))
+
+
+def test_libraries_are_unpacked_once(cpu_pack: Path, elsewhere: Path) -> None:
+    def unpacked() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in elsewhere.rglob("*.so")}
+
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        tvmdml.round(small.inputs())
+        first = unpacked()
+        assert len(first) == 1  # not those of the other operators
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        tvmdml.round(small.inputs())
+    assert unpacked() == first
+    (path,) = first
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        assert np.array_equal(tvmdml.round(small.inputs()), np.rint(small.inputs()))
+    assert len(unpacked()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_no_obstacle(cpu_pack: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = elsewhere / "a file"
+    elsewhere.mkdir()
+    blocked.write_text("")
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(blocked))
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        assert np.array_equal(tvmdml.round(small.inputs()), np.rint(small.inputs()))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_many_threads_may_ask_at_once(cpu_pack: Path) -> None:
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        at_once(lambda number: assert_all_served("cpu"), 8)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_forked_child_has_the_pack(cpu_pack: Path) -> None:
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        tvmdml.round(small.inputs())
+        child = multiprocessing.get_context("fork").Process(target=assert_all_served, args=("cpu",))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_best_level_that_runs_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "levels.tvmdml"
+    wanted = spec.Spec((), (spec.Wanted(round_desc(tensor("float32", (64,)), "toward_zero")),))
+    packs.build(wanted, path, targets=["cpu:x86-64-v2", "cpu:x86-64", "cpu:x86-64-v4+gfni", "cpu:aarch64"][:3], jobs=1)
+    here = targets.resolve("cpu")
+    assert isinstance(here, CpuTarget)
+    pack = LoadedPack(path)
+    desc = wanted.wanted[0].desc
+    for asked, expected in (("cpu:x86-64-v2", "cpu:x86-64-v2"), ("cpu:x86-64", "cpu:x86-64")):
+        target = targets.resolve(asked)
+        assert next(target.relatives(pack.pack.head["targets"])).code == expected
+        assert pack.ready(desc, target, False) is not None
+    assert not any(
+        here.processor.runs(other.processor) for other in targets.elsewhere("cpu:aarch64") if isinstance(other, CpuTarget)
+    )
+    pack.close()
+
+
+# -- The environment ----------------------------------------------------------------------------------------------
+
+_RUN = """
+import numpy as np, sys, tvmdml
+assert tvmdml.round(np.float32([0.5, 1.5])).tolist() == [0, 2]
+print("tvm" in sys.modules)
+try:
+    tvmdml.top_k(np.arange(4, dtype=np.uint8), 2)
+except tvmdml.CompileError as error:
+    print(type(error).__name__)
+"""
+
+
+def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, **environment}
+    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_packs_are_named_by_the_environment(cpu_pack: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.tvmdml"
+    packs.build(
+        spec.Spec((), (spec.Wanted(top_k_desc(tensor("uint8", (4,)), 0, 2, "decreasing")),)), more, targets=["cpu:x86-64-v2"]
+    )
+    cache = str(tmp_path / "cache")
+    done = _run(_RUN, TVMDML_PACKS=str(cpu_pack), TVMDML_DISABLE_JIT="1", TVMDML_CACHE_DIR=cache)
+    assert (done.stdout.split(), done.stderr) == (["False", "CompileError"], "")
+    done = _run(_RUN, TVMDML_PACKS=f"{cpu_pack}{os.pathsep}{more}", TVMDML_DISABLE_JIT="1", TVMDML_CACHE_DIR=cache)
+    assert (done.stdout.split(), done.stderr) == (["False"], "")
+    done = _run(_RUN, TVMDML_PACKS="/nowhere.tvmdml")
+    assert "/nowhere.tvmdml: cannot be read" in done.stderr
+
+
+def test_models_run_from_a_pack(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
+    path = tmp_path / "model.tvmdml"
+    model = TESTS / "models" / "top_k1.json"
+    done = CliRunner().invoke(main, ["pack", "build", str(model), "-o", str(path), "--target", small.name_for(target)])
+    assert done.exit_code == 0, done.output
+    monkeypatch.setenv("TVMDML_PACKS", str(path))
+    monkeypatch.setenv("TVMDML_DISABLE_JIT", "1")
+    done = CliRunner().invoke(main, ["run", str(model), "--device", target.kind])
+    assert done.exit_code == 0, done.output
+    assert "Resource 'column indices': 2, 2, 0, 0, 1, 1, 1, 1" in done.output
+
+
+# -- Versions -----------------------------------------------------------------------------------------------------
+
+
+def _changed(path: Path, to: Path, **head: Any) -> Path:
+    pack = packs.Pack(path)
+    contents = pack.contents()
+    container.write(to, contents._replace(head={**contents.head, **head}))
+    pack.close()
+    return to
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_pack_of_other_schedules_is_passed_over(cpu_pack: Path, tmp_path: Path) -> None:
+    other = _changed(cpu_pack, tmp_path / "other.tvmdml", sources={"cpu element_wise_round": "0123456789abcdef"})
+    before = compiler.compiled_count
+    with tvmdml.load_pack(other):
+        tvmdml.round(small.inputs())
+    assert compiler.compiled_count == before + 1
+    with tvmdml.load_pack(other, strict=True), pytest.raises(CompileError, match=r"is of other schedules \(tvmdml "):
+        tvmdml.round(small.inputs())
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_knobs_of_a_pack_hold_for_its_kernels(tmp_path: Path) -> None:
+    x = np.random.default_rng(3).standard_normal((4, 100)).astype(np.float32)
+    desc = top_k_desc(tensor("float32", (4, 100)), 1, 7, "decreasing")
+    path = tmp_path / "sorting.tvmdml"
+    packs.build(spec.Spec(("cpu:x86-64-v2",), (spec.Wanted(desc),), {"top_k": {"algorithm": "sort"}}), path)
+    pack = packs.Pack(path)
+    assert {kernel.kernel for kernel in pack.kernels()} == {"sort"}
+    pack.close()
+    with tvmdml.load_pack(path, strict=True):
+        assert np.array_equal(tvmdml.top_k(x, 7).values, -np.sort(-x, axis=1)[:, :7])
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_library_that_lacks_a_kernel_says_so(cpu_pack: Path, tmp_path: Path) -> None:
+    pack = packs.Pack(cpu_pack)
+    contents = pack.contents()
+    pack.close()
+    last = len(contents.parts) - 1
+    kernels = [kernel._replace(part=last - kernel.part) for kernel in contents.kernels]
+    container.write(tmp_path / "mixed.tvmdml", contents._replace(kernels=kernels))
+    with tvmdml.load_pack(tmp_path / "mixed.tvmdml", strict=True), pytest.raises(PackError, match="was not built as it says"):
+        tvmdml.round(small.inputs())
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"not a library" * 100], ids=["nothing", "a beginning", "something else"])
+@pytest.mark.usefixtures("elsewhere")
+def test_a_part_that_is_no_library_is_not_loaded(cpu_pack: Path, tmp_path: Path, content: bytes) -> None:
+    pack = packs.Pack(cpu_pack)
+    contents = pack.contents()
+    pack.close()
+    container.write(tmp_path / "odd.tvmdml", contents._replace(parts=[part._replace(content=content) for part in contents.parts]))
+    with tvmdml.load_pack(tmp_path / "odd.tvmdml", strict=True), pytest.raises(PackError, match="cannot be loaded: it is"):
+        tvmdml.round(small.inputs())
+
+
+# -- Building -----------------------------------------------------------------------------------------------------
+
+
+def test_two_builds_are_the_same_bytes(target: Target, pack_for: Callable[[Target], Path], tmp_path: Path) -> None:
+    """In another process, another folder, with nothing kept from the first."""
+    name = small.name_for(target)
+    code = f"sys.path.insert(0, {str(TESTS)!r}); import packs; packs.build(pathlib.Path({str(tmp_path)!r}), {name!r})"
+    done = _run(f"import sys, pathlib; {code}", TVMDML_CACHE_DIR=str(tmp_path / "cache"), PYTHONHASHSEED="5")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "small.tvmdml").read_bytes() == pack_for(target).read_bytes()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_an_interrupted_build_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "late.tvmdml"
+    wanted = small.spec_for("cpu:x86-64-v2")
+
+    def interrupt(done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        packs.build(wanted, path, jobs=1, progress=interrupt)
+    assert not path.exists()
+    seen = []
+    built = packs.build(wanted, path, jobs=1, progress=lambda done, total: seen.append((done, total)))
+    assert (built.compiled, built.kernels) == (built.kernels - 3, seen[-1][1])
+    assert seen[0] == (3, built.kernels)
+    assert seen[-1] == (built.kernels, built.kernels)
+    assert packs.build(wanted, path, jobs=1).compiled == 0
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_processes_do_the_work(cpu_pack: Path, tmp_path: Path) -> None:
+    built = packs.build(small.spec_for("cpu:x86-64-v2"), tmp_path / "pack.tvmdml", jobs=2)
+    assert built.compiled == built.kernels
+    assert (tmp_path / "pack.tvmdml").read_bytes() == cpu_pack.read_bytes()
+
+
+def _threads() -> Iterator[Executor]:
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+def _spawned() -> Iterator[Executor]:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        yield executor
+
+
+def _dask() -> Iterator[Executor]:
+    distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True) as cluster,
+        distributed.Client(cluster) as client,
+        client.get_executor() as executor,
+    ):
+        yield executor
+
+
+@pytest.mark.parametrize("make", [_threads, _spawned, _dask], ids=["threads", "processes", "dask"])
+@pytest.mark.usefixtures("elsewhere")
+def test_any_executor_will_do(make: Callable[[], Iterator[Executor]], cpu_pack: Path, tmp_path: Path) -> None:
+    for executor in make():
+        built = packs.build(small.spec_for("cpu:x86-64-v2"), tmp_path / "pack.tvmdml", executor=executor)
+        assert built.compiled == built.kernels
+    assert (tmp_path / "pack.tvmdml").read_bytes() == cpu_pack.read_bytes()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_kernel_that_does_not_compile_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = small.spec_for("cpu:x86-64-v2")
+    unit, calls = CpuTarget.unit, []
+
+    def fail_once(target: CpuTarget, function: Any, symbol: str) -> bytes:
+        calls.append(symbol)
+        if len(calls) == 2:
+            raise CompileError("no such luck")
+        return unit(target, function, symbol)
+
+    monkeypatch.setattr(CpuTarget, "unit", fail_once)
+    with pytest.raises(
+        CompileError, match=r"1 of \d+ kernels do not compile; the first: \w+ for cpu:x86-64-v2: CompileError: no such luck"
+    ):
+        packs.build(wanted, tmp_path / "pack.tvmdml", jobs=1)
+    assert not (tmp_path / "pack.tvmdml").exists()
+    assert packs.build(wanted, tmp_path / "pack.tvmdml", jobs=1).compiled == 1
+
+
+def test_a_worker_of_another_version_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    desc = next(small.descs())
+    (machine,) = targets.elsewhere("cpu:x86-64-v2")
+    job = work.Job(lines.of(desc), False, machine.name, machine.code, 1, {}, "another version's stamp", bytes(16))
+    (unit,) = work.compile_units([job])
+    assert "another version of tvmdml" in unit.problem
+    assert unit.content == b""
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_a_target_lacks_is_left_out_and_said(vulkan: Target, tmp_path: Path) -> None:
+    wanted = spec.Spec((), (spec.Wanted(round_desc(tensor("float64", (4,)), "toward_zero")), spec.Wanted(next(small.descs()))))
+    built = packs.build(wanted, tmp_path / "pack.tvmdml", targets=["vulkan:desktop"])
+    assert (built.operations, len(built.skipped)) == (1, 1)
+    assert "shaderFloat64" in built.skipped[0]
+
+
+def test_a_spec_without_targets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match="pack targets: given none"):
+        packs.build(small.spec_for(), tmp_path / "pack.tvmdml")
+
+
+# -- Recording ----------------------------------------------------------------------------------------------------
+
+
+def test_what_runs_is_recorded(tmp_path: Path) -> None:
+    x = small.inputs()
+    tvmdml.round(x)  # planned already: recorded all the same
+    with packs.record() as recorded:
+        tvmdml.round(x)
+        tvmdml.round(x)
+        tvmdml.top_k(x, 5)
+        y = x.copy()
+        tvmdml.round(y, out=y)
+    tvmdml.nonzero_coordinates(x)
+    found = recorded.spec
+    assert [(wanted.desc.NAME, wanted.in_place) for wanted in found.wanted] == [
+        ("ELEMENT_WISE_ROUND", False),
+        ("TOP_K1", False),
+        ("ELEMENT_WISE_ROUND", True),
+    ]
+    assert found.targets == (targets.resolve("cpu").name,)
+    recorded.write(tmp_path / "spec.toml")
+    assert spec.read(tmp_path / "spec.toml") == found
+
+
+def test_a_program_and_its_children_are_recorded(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(
+        "import multiprocessing, os, sys, numpy, tvmdml\n"
+        "def child():\n"
+        "    tvmdml.top_k(numpy.arange(4, dtype='uint8'), 2)\n"
+        "if __name__ == '__main__':\n"
+        "    tvmdml.round(numpy.ones(3))\n"
+        "    process = multiprocessing.get_context('spawn').Process(target=child)\n"
+        "    process.start(), process.join()\n"
+        "    print(sys.argv[1:])\n"
+        "    sys.stdout.flush(), os._exit(3)\n"  # as hard an end as a program can have
+    )
+    command = [
+        str(Path(sys.executable).with_name("tvmdml")),
+        "pack",
+        "record",
+        "-o",
+        str(tmp_path / "spec.toml"),
+        "--",
+        sys.executable,
+        str(app),
+    ]
+    done = subprocess.run([*command, "-o", "own"], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (3, "['-o', 'own']\n"), done.stderr
+    assert sorted(wanted.desc.NAME for wanted in spec.read(tmp_path / "spec.toml").wanted) == ["ELEMENT_WISE_ROUND", "TOP_K1"]
+
+
+def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    desc = next(small.descs())
+    recording.append(str(tmp_path), desc, targets.resolve("cpu"), False)
+    (path,) = tmp_path.glob("*.jsonl")
+    path.write_text(path.read_text() + json.dumps([lines.of(desc), True])[:20])
+    assert len(recording.gather(tmp_path).wanted) == 1
+
+
+def test_threads_are_recorded(forget: None) -> None:
+    with packs.record() as recorded:
+        thread = threading.Thread(target=tvmdml.round, args=(np.ones(3),))
+        thread.start()
+        thread.join()
+    assert len(recorded.spec.wanted) == 1

@@ -1,0 +1,65 @@
+"""What all commands share: how values are read from a command line, and tables and JSON printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from tvmdml.errors import InvalidArgument
+
+Row = Mapping[str, Any]
+
+_PIPE_WIDTH = 1000
+"""Columns of a table that goes to a file or another program."""
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+def width() -> int | None:
+    """Columns to print in; ``None`` for as many as the terminal has."""
+    return None if sys.stdout.isatty() else _PIPE_WIDTH
+
+
+def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback for an option whose values ``parse`` reads; what it refuses is wrong usage."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        try:
+            if isinstance(value, tuple):
+                return tuple(parse(one) for one in value)
+            return None if value is None else parse(value)
+        except InvalidArgument as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Print rows, by the names of their columns."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        shown.add_column(column, overflow="fold")  # a name that is cut cannot be copied
+    for row in rows:
+        shown.add_row(*(str(row[column]) for column in columns))
+    Console(width=width(), highlight=False, markup=False, emoji=False).print(shown)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    click.echo(json.dumps(value, indent=1))
+
+
+def shown_bytes(size: float) -> str:
+    """A size for people: ``1.5 MiB``."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"

@@ -1,0 +1,373 @@
+"""The C of the headers that ``tvmdml.packs.header`` writes.
+
+``pack_`` and ``PACK_`` become the header's name, and a word between ``@`` the rows of a table.
+"""
+
+TEXT = r"""/* Operators of DirectML, compiled for CPUs. Written by tvmdml @VERSION@; do not edit.
+
+   One file of a program, C99 or C++11, defines PACK_IMPLEMENTATION before it includes this. It takes the headers of apache-tvm-ffi
+   (`tvm-ffi-config --includedir`), which are a compiler's to search with -isystem, and with glibc before 2.34 -ldl and -lpthread.
+
+   A function of an operation returns 0, or -1 where pack_error says why. Its tensors lie in memory as the descriptor above it
+   says, in elements of the platform's byte order (uint16_t has the bits of a float16), aligned as such elements are. An output
+   shares no memory with another tensor. Any number of threads may call at once, once pack_open has returned. */
+#ifndef PACK_H_
+#define PACK_H_
+
+#include <stdint.h>
+#include <tvm/ffi/c_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PACK_OPERATIONS @COUNT@
+
+typedef struct {
+    DLDataType type;
+    int32_t rank;
+    int32_t written; /* an output */
+    const int64_t *sizes;
+    const int64_t *strides; /* in elements */
+    int64_t bytes;          /* from the first element's to the last one's */
+} pack_tensor;
+
+typedef struct {
+    const char *descriptor; /* as a spec has it */
+    const char *function;   /* the name of its function below */
+    int32_t count;          /* of its tensors, which are in the order of the function's */
+    const pack_tensor *tensors;
+} pack_operation;
+
+/* In the order of the descriptors. */
+extern const pack_operation pack_operations[PACK_OPERATIONS];
+
+/* Open the libraries beside which this header was written, for the best processor level that is in the pack and runs here; NULL is
+   the working directory. Before anything else, in one thread, and again only while nothing runs. */
+int pack_open(const char *folder);
+
+/* Let go of the libraries. While nothing runs. */
+void pack_close(void);
+
+/* What went wrong in this thread last. */
+const char *pack_error(void);
+
+/* The processor level that was chosen, such as "x86-64-v3"; "" where nothing is open. */
+const char *pack_level(void);
+
+/* How many threads work on an operation, from now on; 0 leaves it as it is. Returns how many these are: from the start as
+   TVMDML_NUM_THREADS says, or as many as there are processors; 1 where no operation has work for more. */
+int pack_threads(int limit);
+
+/* The operation of a descriptor, or NULL. */
+const pack_operation *pack_find(const char *descriptor);
+
+/* Run an operation on its tensors. */
+int pack_run(const pack_operation *operation, void *const *tensors);
+
+@FUNCTIONS@
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+/* -- What follows is for one file ------------------------------------------------------------------------------------ */
+
+#if defined(PACK_IMPLEMENTATION) && !defined(PACK_IMPLEMENTED_)
+#define PACK_IMPLEMENTED_
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the system says what the processor has. */
+#ifndef PACK_CPUINFO
+#define PACK_CPUINFO "/proc/cpuinfo"
+#endif
+
+#if defined(__x86_64__)
+#define PACK_MACHINE_ "x86_64"
+#elif defined(__aarch64__)
+#define PACK_MACHINE_ "aarch64"
+#else
+#define PACK_MACHINE_ "another machine"
+#endif
+
+enum { PACK_LINE_ = 64 }; /* bytes: temporaries share no cache line */
+
+typedef struct {
+    DLDataType type;
+    int64_t count;
+} pack_temporary_;
+
+typedef struct {
+    uint32_t threads; /* for so many, or more, up to the next launch's */
+    uint32_t kernel;
+    uint32_t scalars;
+    uint32_t temporaries;
+    uint16_t scalar_count;
+    uint16_t temporary_count;
+} pack_launch_;
+
+typedef struct {
+    uint16_t library;
+    const char *symbol;
+} pack_kernel_;
+
+typedef struct {
+    const char *name;
+    const char *machine;
+    const char *features; /* in the words of /proc/cpuinfo */
+    const uint32_t *launches;
+    const uint16_t *libraries;
+    uint32_t library_count;
+} pack_level_;
+
+static const int64_t pack_numbers_[] = {
+@NUMBERS@
+};
+static const pack_tensor pack_tensors_[] = {
+@TENSORS@
+};
+const pack_operation pack_operations[PACK_OPERATIONS] = {
+@OPERATIONS@
+};
+static const char *const pack_libraries_[] = {
+@LIBRARIES@
+};
+static const pack_kernel_ pack_kernels_[] = {
+@KERNELS@
+};
+static const pack_temporary_ pack_temporaries_[] = {
+@TEMPORARIES@
+};
+static const pack_launch_ pack_launches_[] = {
+@LAUNCHES@
+};
+@TABLES@
+static const pack_level_ pack_levels_[] = {
+@LEVELS@
+};
+
+static struct {
+    const pack_level_ *level; /* NULL: nothing is open */
+    int (*set_limit)(int);    /* of the pool; NULL where nothing is parallel */
+    void *libraries[@LIBRARY_COUNT@];
+    TVMFFISafeCallType kernels[@KERNEL_COUNT@];
+} pack_state_;
+
+static __thread char pack_error_[1024];
+
+const char *pack_error(void) {
+    return pack_error_;
+}
+
+__attribute__((format(printf, 1, 2))) static int pack_fail_(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(pack_error_, sizeof pack_error_, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+/* Whether each of some words is in a line. */
+static int pack_has_(const char *line, const char *words) {
+    while (*words != '\0') {
+        size_t length = strcspn(words, " ");
+        const char *at = line;
+        for (;;) {
+            at += strspn(at, " \t\n");
+            if (*at == '\0') return 0;
+            if (strcspn(at, " \t\n") == length && strncmp(at, words, length) == 0) break;
+            at += strcspn(at, " \t\n");
+        }
+        words += length;
+        words += strspn(words, " ");
+    }
+    return 1;
+}
+
+/* The line that lists what the processor has; empty where the system does not say. */
+static void pack_read_features_(char *line, int size) {
+    FILE *file = fopen(PACK_CPUINFO, "r");
+    line[0] = '\0';
+    if (file == NULL) return;
+    while (fgets(line, size, file) != NULL) {
+        if (strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0) break;
+        line[0] = '\0';
+    }
+    fclose(file);
+}
+
+static const pack_level_ *pack_best_level_(void) {
+    char features[16384];
+    int i;
+    pack_read_features_(features, sizeof features);
+    for (i = 0; i < @LEVEL_COUNT@; i++) {
+        const pack_level_ *level = &pack_levels_[i];
+        if (strcmp(level->machine, PACK_MACHINE_) == 0 && pack_has_(features, level->features)) return level;
+    }
+    pack_fail_("this processor (%s) is none of those that the pack is for: @LEVEL_NAMES@", PACK_MACHINE_);
+    return NULL;
+}
+
+/* Open a library, and have it use the pool of the first one that has any. */
+static int pack_open_library_(const char *folder, uint16_t number, void **pool) {
+    static char path[4096];
+    void *library, *launch;
+    int length = snprintf(path, sizeof path, "%s/%s", folder, pack_libraries_[number]);
+    if (length < 0 || (size_t)length >= sizeof path) return pack_fail_("the folder's path is too long");
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) return pack_fail_("%s", dlerror());
+    pack_state_.libraries[number] = library;
+    launch = dlsym(library, "tvmdml_pool_launch");
+    if (launch == NULL) return 0;
+    if (*pool == NULL) {
+        void *set_limit = dlsym(library, "tvmdml_pool_set_limit");
+        if (set_limit == NULL) return pack_fail_("%s: it is no library of a pack", path);
+        memcpy(&pack_state_.set_limit, &set_limit, sizeof set_limit);
+        *pool = launch;
+    }
+    library = dlsym(library, "__TVMBackendParallelLaunch");
+    if (library == NULL) return pack_fail_("%s: it is no library of a pack", path);
+    memcpy(library, pool, sizeof *pool);
+    return 0;
+}
+
+static int pack_open_level_(const char *folder, const pack_level_ *level) {
+    void *pool = NULL;
+    uint32_t i;
+    for (i = 0; i < level->library_count; i++) {
+        if (pack_open_library_(folder, level->libraries[i], &pool) != 0) return -1;
+    }
+    for (i = 0; i < @KERNEL_COUNT@; i++) {
+        const pack_kernel_ *kernel = &pack_kernels_[i];
+        void *library = pack_state_.libraries[kernel->library], *symbol;
+        if (library == NULL) continue; /* another level's */
+        symbol = dlsym(library, kernel->symbol);
+        if (symbol == NULL) return pack_fail_("a library was not written with this header: %s", dlerror());
+        memcpy(&pack_state_.kernels[i], &symbol, sizeof symbol);
+    }
+    pack_state_.level = level;
+    return 0;
+}
+
+int pack_open(const char *folder) {
+    const pack_level_ *level = pack_best_level_();
+    pack_close();
+    if (level == NULL) return -1;
+    if (pack_open_level_(folder == NULL ? "." : folder, level) == 0) return 0;
+    pack_close();
+    return -1;
+}
+
+void pack_close(void) {
+    int i;
+    for (i = 0; i < @LIBRARY_COUNT@; i++) {
+        if (pack_state_.libraries[i] != NULL) dlclose(pack_state_.libraries[i]);
+    }
+    memset(&pack_state_, 0, sizeof pack_state_);
+}
+
+const char *pack_level(void) {
+    return pack_state_.level == NULL ? "" : pack_state_.level->name;
+}
+
+int pack_threads(int limit) {
+    return pack_state_.set_limit == NULL ? 1 : pack_state_.set_limit(limit < 0 ? 1 : limit);
+}
+
+const pack_operation *pack_find(const char *descriptor) {
+    int low = 0, high = descriptor == NULL ? 0 : PACK_OPERATIONS;
+    while (low < high) {
+        int middle = low + (high - low) / 2, order = strcmp(descriptor, pack_operations[middle].descriptor);
+        if (order == 0) return &pack_operations[middle];
+        if (order < 0) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return NULL;
+}
+
+/* Put the tensors of temporaries into some memory, or none; returns how much it takes. */
+static size_t pack_place_(const pack_launch_ *launch, DLTensor *views, char *memory) {
+    static const int64_t one = 1;
+    size_t at = 0;
+    int i;
+    for (i = 0; i < launch->temporary_count; i++) {
+        const pack_temporary_ *temporary = &pack_temporaries_[launch->temporaries + i];
+        memset(&views[i], 0, sizeof views[i]);
+        views[i].data = memory == NULL ? NULL : memory + at;
+        views[i].device.device_type = kDLCPU;
+        views[i].ndim = 1;
+        views[i].dtype = temporary->type;
+        views[i].shape = (int64_t *)&temporary->count;
+        views[i].strides = (int64_t *)&one;
+        at += ((size_t)temporary->count * (temporary->type.bits / 8) + PACK_LINE_ - 1) / PACK_LINE_ * PACK_LINE_;
+    }
+    return at;
+}
+
+static int pack_launch_on_(const pack_operation *operation, const pack_launch_ *launch, void *const *tensors) {
+    DLTensor views[@MOST_TENSORS@ + @MOST_TEMPORARIES@];
+    TVMFFIAny arguments[@MOST_ARGUMENTS@], result;
+    char *memory = NULL;
+    int i, count = operation->count + launch->temporary_count, status;
+    memset(views, 0, sizeof views);
+    memset(arguments, 0, sizeof arguments);
+    memset(&result, 0, sizeof result);
+    for (i = 0; i < operation->count; i++) {
+        const pack_tensor *tensor = &operation->tensors[i];
+        if (tensors[i] == NULL) return pack_fail_("%s: tensor %d is NULL", operation->function, i);
+        views[i].data = tensors[i];
+        views[i].device.device_type = kDLCPU;
+        views[i].ndim = tensor->rank;
+        views[i].dtype = tensor->type;
+        views[i].shape = (int64_t *)tensor->sizes;
+        views[i].strides = (int64_t *)tensor->strides;
+    }
+    if (launch->temporary_count != 0) {
+        memory = (char *)malloc(pack_place_(launch, views + operation->count, NULL) + PACK_LINE_);
+        if (memory == NULL) return pack_fail_("%s: no memory for its temporaries", operation->function);
+        pack_place_(launch, views + operation->count, memory + (PACK_LINE_ - (uintptr_t)memory % PACK_LINE_));
+    }
+    for (i = 0; i < count; i++) {
+        arguments[i].type_index = kTVMFFIDLTensorPtr;
+        arguments[i].v_ptr = &views[i];
+    }
+    for (i = 0; i < launch->scalar_count; i++) {
+        arguments[count + i].type_index = kTVMFFIInt;
+        arguments[count + i].v_int64 = pack_numbers_[launch->scalars + i];
+    }
+    status = pack_state_.kernels[launch->kernel](NULL, arguments, count + launch->scalar_count, &result);
+    free(memory);
+    return status == 0 ? 0 : pack_fail_("%s: the kernel failed", operation->function);
+}
+
+int pack_run(const pack_operation *operation, void *const *tensors) {
+    const pack_launch_ *launch, *end;
+    uint32_t limit;
+    if (pack_state_.level == NULL) return pack_fail_("nothing is open: call pack_open first");
+    if (operation == NULL) return pack_fail_("no operation was given");
+    launch = &pack_launches_[pack_state_.level->launches[operation - pack_operations]];
+    end = &pack_launches_[pack_state_.level->launches[operation - pack_operations + 1]];
+    if (launch == end) return pack_fail_("%s: the pack does not have it for %s", operation->function, pack_state_.level->name);
+    limit = (uint32_t)pack_threads(0);
+    while (launch + 1 < end && launch[1].threads <= limit) launch++;
+    return pack_launch_on_(operation, launch, tensors);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+"""

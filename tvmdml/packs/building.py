@@ -1,0 +1,252 @@
+"""Building a pack: what schedules decide for each line of a spec, compiled, joined and written."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tvmdml
+from tvmdml import _imports, stores, targets
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
+from tvmdml.kernel import Kernel, digest
+from tvmdml.packs import format as container
+from tvmdml.packs import lines, sources, work
+from tvmdml.packs.format import Contents, Launch, Operation, Part
+from tvmdml.packs.spec import Spec
+from tvmdml.targets import Target
+
+_TOGETHER = 4
+"""Kernels that a process is handed at once: what is lost, at most, when it is interrupted."""
+_ALONE = 4
+"""Up to so many are compiled here: to start processes takes longer."""
+
+Progress = Callable[[int, int], None]
+"""Called with how many kernels are there, and how many there will be."""
+
+
+class Built(NamedTuple):
+    """What came of it."""
+
+    operations: int
+    """Lines of the spec, times targets."""
+    kernels: int
+    """Different kernels that they come to."""
+    compiled: int
+    """Of those, how many were not there from before."""
+    size: int
+    """Bytes of the pack."""
+    skipped: tuple[str, ...]
+    """What a target does not have, and why."""
+
+
+def build(
+    spec: Spec | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    targets: Sequence[str] = (),
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Build a pack. The same spec gives the same bytes.
+
+    What was compiled is kept in the cache on disk: when the work is interrupted and asked for again, it goes on where it was.
+
+    Args:
+        spec: what it is to hold: a ``Spec``, or the path of one, of a DxDispatch model (``.json``) or of an ONNX model.
+        path: the file to write; it is replaced at once, when all is done.
+        targets: what to compile for, in place of what the spec says: ``cpu:x86-64-v3``, ``cuda:sm_90``, ``vulkan:desktop``.
+        executor: where to compile: any of ``concurrent.futures``'s kind, such as Dask's or Ray's; processes of its own by default.
+        jobs: how many processes to start; as many as this process has processors by default.
+        progress: called as kernels get done.
+
+    Raises:
+        InvalidArgument: the spec is wrong, or names no targets; a target is unknown.
+        CompileError: kernels do not compile, or the tools for a target are not here. What did compile is kept.
+        OSError: the file cannot be written.
+    """
+    wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)]).spec
+    plan = _Plan(wanted, tuple(targets) or wanted.targets)
+    units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
+    contents = _assemble(plan, units)
+    container.write(path, contents)
+    size = Path(path).stat().st_size
+    return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped))
+
+
+def plan(spec: Spec) -> tuple[bytes, ...]:
+    """The keys of the kernels that a spec comes to: nothing is compiled."""
+    return tuple(_Plan(spec, spec.targets).wanted)
+
+
+# -- What there is to do ------------------------------------------------------------------------------------------
+
+
+class _Wanted(NamedTuple):
+    """A kernel that some operation needs."""
+
+    kernel: Kernel
+    machine: Target
+    job: work.Job
+
+
+class _Plan:
+    """Every operation, with its launches; every kernel, once."""
+
+    def __init__(self, spec: Spec, names: tuple[str, ...]) -> None:
+        if not names:
+            raise InvalidArgument(message("pack targets", "none", "one or more, such as cpu:x86-64-v3", "Name them in the spec."))
+        self.knobs = {operator: dict(values) for operator, values in spec.knobs.items()}
+        self.machines: dict[str, tuple[str, Target]] = {}
+        for name in names:
+            for machine in targets.elsewhere(name):
+                machine.knobs = self.knobs
+                self.machines.setdefault(machine.code, (name, machine))
+        self.operations: dict[bytes, Operation] = {}
+        self.wanted: dict[bytes, _Wanted] = {}
+        self.skipped: list[str] = []
+        for desc, in_place in spec.wanted:
+            line = lines.of(desc)
+            for name, machine in self.machines.values():
+                try:
+                    launches = tuple(self._launches(line, desc.canonical(), in_place, name, machine))
+                except Unsupported as error:
+                    self.skipped.append(f"{machine}: {error}")
+                    continue
+                operation = Operation(line, in_place, machine.code, launches)
+                self.operations[operation.key] = operation
+
+    def _launches(self, line: lines.Line, desc: Any, in_place: bool, name: str, machine: Target) -> Iterator[Launch]:
+        before: Launch | None = None
+        for threads, variant in machine.variants():
+            kernel = variant.kernel(desc, in_place)
+            key = container.kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters)
+            if key not in self.wanted:
+                source = kernel.source(machine)
+                job = work.Job(line, in_place, name, machine.code, threads, self.knobs, source, key)
+                self.wanted[key] = _Wanted(kernel, machine, job)
+            launch = Launch(threads, key, tuple(kernel.scalars), tuple(kernel.temporaries))
+            if before is None or launch[1:] != before[1:]:
+                yield launch
+            before = launch
+
+
+# -- Compiling ----------------------------------------------------------------------------------------------------
+
+
+def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
+    """Every kernel's unit, and how many of them had to be compiled."""
+    store = stores.DiskStore()
+    units: dict[bytes, bytes] = {}
+    digests = {key: digest(_manifest(wanted, key)) for key, wanted in plan.wanted.items()}
+    for key, wanted in plan.wanted.items():
+        if (artifact := store.find(digests[key], (_suffix(wanted.machine),))) is not None:
+            units[key] = artifact.content
+    left = [wanted.job for key, wanted in plan.wanted.items() if key not in units]
+    total = len(plan.wanted)
+    progress(len(units), total)
+    problems = []
+    for unit in _done(left, executor, jobs):
+        if unit.problem:
+            problems.append(f"{plan.wanted[unit.key].job.line['operator']} for {plan.wanted[unit.key].machine}: {unit.problem}")
+            continue
+        units[unit.key] = unit.content
+        _keep(store, digests[unit.key], plan.wanted[unit.key], unit)
+        progress(len(units), total)
+    if problems:
+        raise CompileError(f"{len(problems)} of {total} kernels do not compile; the first: {problems[0]}")
+    return units, len(left)
+
+
+def _done(left: list[work.Job], executor: Executor | None, jobs: int | None) -> Iterator[work.Unit]:
+    """Compiled kernels, as they get done."""
+    if executor is None and (jobs == 1 or len(left) <= _ALONE):
+        for job in left:
+            yield from work.compile_units([job])
+        return
+    pieces = [left[at : at + _TOGETHER] for at in range(0, len(left), _TOGETHER)]
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            executor = stack.enter_context(_processes(min(jobs or _processors(), len(pieces))))
+        futures: list[Future[list[work.Unit]]] = [executor.submit(work.compile_units, piece) for piece in pieces]
+        try:
+            for future in as_completed(futures):
+                yield from future.result()
+        except BrokenProcessPool:
+            raise CompileError(
+                "a process that compiled kernels has ended (killed for its memory?). What was compiled is kept: run it again."
+            ) from None
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")  # nothing that this process has loaded gets in the way
+    return ProcessPoolExecutor(count, context, initializer=work.start)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _keep(store: stores.DiskStore, name: str, wanted: _Wanted, unit: work.Unit) -> None:
+    try:
+        with store.staging(name) as folder:
+            built = folder / f"unit{_suffix(wanted.machine)}"
+            built.write_bytes(unit.content)
+            store.add(name, _manifest(wanted, unit.key), built)
+    except OSError as error:
+        stores.warn_once(
+            str(store.root), f"tvmdml: kernels cannot be kept in {store.root} ({error}); an interrupted build starts anew."
+        )
+
+
+def _manifest(wanted: _Wanted, key: bytes) -> dict[str, object]:
+    return {**wanted.kernel.manifest(wanted.machine), "for a pack": key.hex()}
+
+
+def _suffix(machine: Target) -> str:
+    return ".o" if machine.joins else machine.suffixes[0]
+
+
+# -- Putting it together ------------------------------------------------------------------------------------------
+
+
+def _assemble(plan: _Plan, units: dict[bytes, bytes]) -> Contents:
+    groups: dict[tuple[str, str, str], dict[bytes, bytes]] = defaultdict(dict)
+    for key in sorted(units):
+        kernel, machine, _ = plan.wanted[key]
+        own = "" if machine.joins else key.hex()
+        groups[machine.code, kernel.module, own][key] = units[key]
+    parts, kernels = [], []
+    for (code, module, _), members in sorted(groups.items()):
+        machine = plan.machines[code][1]
+        if machine.joins:
+            parts.append(Part(".so", machine.join({f"tvmdml_{key.hex()}": unit for key, unit in members.items()})))
+        else:
+            parts.append(Part(machine.suffixes[0], next(iter(members.values()))))
+        for key in members:
+            kernel = plan.wanted[key].kernel
+            kernels.append(container.Kernel(module, kernel.name, kernel.parameters, code, len(parts) - 1))
+    return Contents(_head(plan), parts, kernels, list(plan.operations.values()))
+
+
+def _head(plan: _Plan) -> dict[str, Any]:
+    return {
+        "producer": {
+            "tvmdml": tvmdml.__version__,
+            "apache-tvm": _imports.version("apache-tvm"),
+            "apache-tvm-ffi": _imports.version("apache-tvm-ffi"),
+        },
+        "targets": {code: machine.name for code, (_, machine) in plan.machines.items()},
+        "sources": {f"{machine.kind} {kernel.module}": kernel.source(machine) for kernel, machine, _ in plan.wanted.values()},
+        "knobs": plan.knobs,
+    }

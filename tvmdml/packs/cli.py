@@ -1,0 +1,260 @@
+"""``tvmdml pack``: build packs, look at them, check them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tvmdml.console import as_json_option, parsed, print_json, shown_bytes, table
+from tvmdml.errors import InvalidArgument, PackError, message
+
+if TYPE_CHECKING:
+    from tvmdml.packs.format import Pack
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group()
+def pack() -> None:
+    """Build packs: kernels compiled ahead of time, in one file, run where no compiler is."""
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals or not value.isdecimal():
+        raise InvalidArgument(message("size", repr(text), "NAME=NUMBER, such as batch=8"))
+    return name, int(value)
+
+
+_output = click.option("-o", "--output", "output", metavar="FILE", type=_FILE, required=True, help="The file to write.")
+_key = click.option("--key", metavar="FILE", type=_FILE, help="A public key: one that the pack has to be signed with.")
+
+
+# -- Making -------------------------------------------------------------------------------------------------------
+
+
+@pack.command()
+@click.argument("specs", metavar="SPEC…", nargs=-1, required=True, type=_FILE)
+@_output
+@click.option(
+    "--target",
+    "targets",
+    metavar="TARGET",
+    multiple=True,
+    help="What to compile for, in place of what SPEC says: cpu:x86-64-v3, cuda:sm_80,sm_90, vulkan:desktop … May be repeated.",
+)
+@click.option(
+    "--size", "sizes", metavar="NAME=N", callback=parsed(_size), multiple=True, help="A size that an ONNX model leaves open."
+)
+@click.option("-j", "--jobs", type=click.IntRange(1), help="Processes that compile.  [default: one a processor]")
+def build(
+    specs: tuple[Path, ...], output: Path, targets: tuple[str, ...], sizes: tuple[tuple[str, int], ...], jobs: int | None
+) -> None:
+    """Compile what each SPEC names into a pack. A SPEC is a .toml, a DxDispatch model (.json) or an ONNX model (.onnx).
+
+    Ctrl-C keeps what was compiled: the same command goes on from there.
+    """
+    from tvmdml.packs import sources
+    from tvmdml.packs.building import build as build_pack
+
+    found = sources.read(specs, targets, dict(sizes))
+    for note in found.notes:
+        click.secho(note, dim=True, err=True)
+    with _progress("compiling") as progress:
+        built = build_pack(found.spec, output, targets=targets, jobs=jobs, progress=progress)
+    for reason in built.skipped:
+        click.secho(f"left out: {reason}", fg="yellow", err=True)
+    if built.skipped and not built.operations:
+        output.unlink()
+        raise InvalidArgument("no operation of the spec is there for any target: no pack was written.")
+    click.echo(
+        f"{output}: {built.operations} operations, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}"
+    )
+
+
+@pack.command(context_settings={"ignore_unknown_options": True})
+@_output
+@click.argument("program", metavar="-- PROGRAM [ARGUMENT…]", nargs=-1, required=True, type=click.UNPROCESSED)
+def record(output: Path, program: tuple[str, ...]) -> None:
+    """Run a PROGRAM, and write down every kernel that it and its children use: tvmdml pack record -o spec.toml -- python app.py"""
+    from tvmdml.packs import recording, spec
+
+    with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
+        try:
+            done = subprocess.run(program, env={**os.environ, "TVMDML_PACK_RECORD": folder}, check=False)
+        except OSError as error:
+            raise InvalidArgument(f"{program[0]}: cannot be run: {error.strerror}.") from None
+        found = recording.gather(Path(folder))
+    if found.wanted:
+        spec.write(output, found.wanted, found.targets)
+        click.echo(f"{output}: {len(found.wanted)} operations on {', '.join(found.targets)}", err=True)
+    else:
+        click.secho("tvmdml: the program used no kernel: no spec was written.", fg="red", err=True)
+    sys.exit(done.returncode or (0 if found.wanted else 1))
+
+
+@pack.command()
+@click.argument("packs", metavar="PACK…", nargs=-1, required=True, type=_FILE)
+@_output
+def merge(packs: tuple[Path, ...], output: Path) -> None:
+    """Put several packs into one; signatures are left behind."""
+    from tvmdml.packs import change
+
+    change.merge(packs, output)
+    _say(output)
+
+
+@pack.command()
+@click.argument("path", metavar="PACK", type=_FILE)
+@click.option(
+    "--target", "targets", metavar="TARGET", multiple=True, required=True, help="What to keep: a target, or all of a kind."
+)
+@_output
+def split(path: Path, targets: tuple[str, ...], output: Path) -> None:
+    """Take the kernels for some targets out of a pack; signatures are left behind."""
+    from tvmdml.packs import change
+
+    change.split(path, targets, output)
+    _say(output)
+
+
+@pack.command()
+@click.argument("path", metavar="PACK", type=_FILE)
+@click.option(
+    "-o", "--output", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where to write."
+)
+@click.option("--name", default="", help="What names in C begin with.  [default: the pack's name]")
+def header(path: Path, output: Path, name: str) -> None:
+    """Write a C header for the CPU kernels of a PACK, and their libraries."""
+    from tvmdml.packs import header as headers
+
+    with _opened(path) as found:
+        for written in headers.write(found, output, name):
+            click.echo(str(written))
+
+
+# -- Looking ------------------------------------------------------------------------------------------------------
+
+
+@pack.command()
+@click.argument("path", metavar="PACK", type=_FILE)
+@as_json_option
+def inspect(path: Path, as_json: bool) -> None:
+    """Show what is in a PACK."""
+    from tvmdml.packs import look
+
+    with _opened(path) as found:
+        rows, summary = look.rows(found), look.summary(found)
+    if as_json:
+        print_json({**summary, "operations": rows})
+        return
+    if rows:
+        table(tuple(rows[0]), [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows])
+    for name, value in summary.items():
+        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        click.echo(f"{name}: {', '.join(map(str, shown)) if isinstance(shown, (list, tuple)) else shown}")
+
+
+@pack.command()
+@click.argument("one", metavar="PACK", type=_FILE)
+@click.argument("other", metavar="PACK", type=_FILE)
+def diff(one: Path, other: Path) -> None:
+    """Show how two packs differ: exit code 1 where they do."""
+    from tvmdml.packs import look
+
+    with _opened(one) as first, _opened(other) as second:
+        differences = look.diff(first, second)
+    for line in differences:
+        click.echo(str(line))
+    sys.exit(1 if differences else 0)
+
+
+@pack.command()
+@click.argument("path", metavar="PACK", type=_FILE)
+@_key
+@click.option("--device", metavar="TARGET", help="Run the kernels of this target alone.")
+@click.option("--seed", type=int, help="The random input of an earlier run.")
+def verify(path: Path, key: Path | None, device: str | None, seed: int | None) -> None:
+    """Check a PACK: checksums, signatures, and every kernel that runs on this machine, against the reference, on random input."""
+    from tvmdml.packs import verify as verifying
+
+    with _opened(path) as found:
+        _check_signature(found, key)
+    with _progress("running") as progress:
+        report = verifying.verify(path, device=device, seed=seed, progress=progress)
+    click.echo(report.text())
+    sys.exit(0 if report.ok else 1)
+
+
+# -- Signing ------------------------------------------------------------------------------------------------------
+
+
+@pack.command()
+@click.argument("private", metavar="PRIVATE", type=_FILE)
+@click.argument("public", metavar="PUBLIC", type=_FILE)
+def keygen(private: Path, public: Path) -> None:
+    """Make a pair of keys to sign packs with: PRIVATE signs, and PUBLIC goes to TVMDML_TRUSTED_KEYS."""
+    from tvmdml.packs import signing
+
+    signing.generate(private, public)
+    click.echo(f"{private} signs packs: keep it to yourself. {public} is for those who are to trust them.")
+
+
+@pack.command()
+@click.argument("path", metavar="PACK", type=_FILE)
+@click.option("--key", metavar="FILE", type=_FILE, required=True, help="The private key.")
+def sign(path: Path, key: Path) -> None:
+    """Sign a PACK."""
+    from tvmdml.packs import signing
+
+    signing.sign(path, key)
+    with _opened(path) as found:
+        click.echo(f"{path}: signed by {', '.join(signing.signers(found))}")
+
+
+def _check_signature(found: Pack, key: Path | None) -> None:
+    from tvmdml.packs import signing
+
+    if key is not None and not signing.is_signed_by(found, key):
+        raise PackError(f"{found.path}: it is not signed with {key}. Do not load it, unless you know why.")
+    signing.check(found)
+
+
+# -- Helpers ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Pack]:
+    from tvmdml.packs.format import Pack
+
+    found = Pack(path)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _say(path: Path) -> None:
+    with _opened(path) as found:
+        click.echo(f"{path}: {found.count} records, {found.part_count} parts, {shown_bytes(path.stat().st_size)}")
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], Any]]:
+    """A bar on standard error, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,365 @@
+"""A pack's CPU kernels for C and C++: a header with a function for each operation, and the libraries that those call.
+
+The header's own part is written out in ``_header_c``; here it gets the tables that describe the pack.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tvmdml
+from tvmdml.enums import DmlEnum
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Role
+from tvmdml.packs import _header_c, lines
+from tvmdml.packs.format import Kernel, Launch, Operation, Pack, replace
+from tvmdml.targets.cpu import host
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+_TARGET = "cpu:"
+_OPERATOR = re.compile(r"[a-z0-9_]+")
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_LONGEST_NAME = 96
+_MOST_BYTES = 1 << 48
+"""Of a temporary: more than any machine has."""
+# What a descriptor's text is made of. It is put into comments and strings, which nothing in it may end.
+_TEXT = re.compile(r"""[\w {}\[\]=",.+-]*""", re.ASCII)
+# How C has a type, and its short name.
+_C_TYPES = {
+    TensorDataType.FLOAT64: ("double", "f64"),
+    TensorDataType.FLOAT32: ("float", "f32"),
+    TensorDataType.FLOAT16: ("uint16_t", "f16"),
+    **{t: (f"{t.tvm}_t", t.tvm.replace("uint", "u").replace("int", "i")) for t in TensorDataType if not t.is_float},
+}
+_DLPACK_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
+
+
+def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
+    """Write ``<name>.h`` and the libraries that it opens into a folder.
+
+    Args:
+        pack: a pack with kernels for CPUs. What it holds is native code: that it is trusted is for the caller to know.
+        folder: where to; it is made if it is not there.
+        name: what all names in the header begin with; that of the pack's file by default.
+
+    Returns:
+        The files, the header first.
+
+    Raises:
+        PackError: the pack has nothing for CPUs, or is damaged.
+        InvalidArgument: the name is none in C, or an operation is none that this version knows.
+        OSError: a file cannot be written.
+    """
+    name = name or _identifier(pack.path.stem)
+    if not _IDENTIFIER.fullmatch(name):
+        raise InvalidArgument(message("name of a header", repr(name), "a name in C: letters, digits and _, a letter first"))
+    content = _Content(pack, name)
+    header = content.header()
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / f"{name}.h", *(folder / file for file in content.libraries.values())]
+    for part, path in zip(content.libraries, written[1:], strict=True):
+        replace(path, [pack.content(part)])
+    replace(written[0], [header.encode()])
+    return written
+
+
+class _Entry(NamedTuple):
+    """An operation, on whichever processors."""
+
+    text: str
+    desc: Operator
+    in_place: bool
+    launches: dict[str, tuple[Launch, ...]]
+    """By target."""
+
+    def tensors(self) -> list[tuple[str, TensorDesc, bool]]:
+        """What its kernels take: name, tensor, and whether it is written. In place, the output is the input, too."""
+        desc = self.desc.canonical()
+        outputs = {name for name, _ in desc.tensors(Role.OUTPUT)}
+        found = [(_parameter(name), tensor, name in outputs) for name, tensor in desc.tensors() if tensor is not None]
+        return found[1:] if self.in_place else found
+
+
+class _Content:
+    """What the header is made of: rows of its tables, by what they are the rows of."""
+
+    def __init__(self, pack: Pack, name: str) -> None:
+        self._pack = pack
+        self._name = name
+        self._entries = _entries(pack)
+        if not self._entries:
+            raise pack.error("nothing for CPUs", "a pack with operations for a target such as cpu:x86-64-v3")
+        self._levels = _levels(pack, {code for entry in self._entries for code in entry.launches})
+        self._kernels: dict[bytes, Kernel] = {}
+        self._numbers_of_kernels: dict[bytes, int] = {}
+        self._numbers = _Sequences()
+        self._temporaries = _Sequences()
+        self._launch_rows: list[str] = []
+        self._most_arguments = self._most_temporaries = 1  # C has no arrays of nothing
+        self.libraries: dict[int, str] = {}
+        """The files' names, by the part that each has."""
+        for kernel in sorted(pack.kernels(), key=lambda kernel: (kernel.target, kernel.operator, kernel.part)):
+            if kernel.target.startswith(_TARGET):
+                self._add_library(kernel)
+
+    def _add_library(self, kernel: Kernel) -> None:
+        self._kernels[kernel.key] = kernel
+        if not _OPERATOR.fullmatch(kernel.operator) or host.known(kernel.target.removeprefix(_TARGET)) is None:
+            raise self._pack.damaged(f"it has a kernel of {kernel.operator!r} for {kernel.target!r}")
+        if self._pack.part(kernel.part).suffix != ".so":
+            raise self._pack.damaged(f"part {kernel.part} is no library")
+        if kernel.part not in self.libraries:
+            file = f"{self._name}-{kernel.target.removeprefix(_TARGET)}-{kernel.operator}"
+            again = sum(known.partition(".")[0] == file for known in self.libraries.values())
+            self.libraries[kernel.part] = f"{file}.{again + 1}.so" if again else f"{file}.so"
+
+    def header(self) -> str:
+        """The text of the header."""
+        prefix = f"{self._name}_"
+        names = [prefix + name for name in _names(self._entries)]
+        tensors: list[str] = []
+        operations, functions = [], []
+        for number, (entry, function) in enumerate(zip(self._entries, names, strict=True)):
+            rows = [self._tensor(tensor, written) for _, tensor, written in entry.tensors()]
+            operations.append(f'{{"{_escaped(entry.text)}", "{function}", {len(rows)}, &{prefix}tensors_[{len(tensors)}]}},')
+            tensors += rows
+            functions.append(_function(entry, function, prefix, number))
+        levels, tables = self._level_rows()
+        kernels = [self._kernels[key] for key in self._numbers_of_kernels]
+        numbers_of = {part: number for number, part in enumerate(self.libraries)}
+        text = re.sub("pack_|PACK_", lambda found: prefix if found[0].islower() else prefix.upper(), _header_c.TEXT)
+        columns: dict[str, Iterable[str]] = {
+            "VERSION": [tvmdml.__version__],
+            "COUNT": [str(len(operations))],
+            "FUNCTIONS": functions,
+            "MOST_TENSORS": [str(max(len(entry.tensors()) for entry in self._entries))],
+            "MOST_ARGUMENTS": [str(self._most_arguments)],
+            "MOST_TEMPORARIES": [str(self._most_temporaries)],
+            "LEVEL_COUNT": [str(len(levels))],
+            "LIBRARY_COUNT": [str(len(self.libraries))],
+            "KERNEL_COUNT": [str(len(kernels))],
+            "NUMBERS": _wrapped(map(_c_integer, self._numbers.items or [0])),
+            "TENSORS": tensors,
+            "OPERATIONS": operations,
+            "LIBRARIES": [f'"{file}",' for file in self.libraries.values()],
+            "KERNELS": [f'{{{numbers_of[kernel.part]}, "__tvm_ffi_{kernel.symbol}"}},' for kernel in kernels],
+            "TEMPORARIES": [f"{{{{{kind}, {bits}, 1}}, {count}}}," for kind, bits, count in self._temporaries.items or [(0, 8, 0)]],
+            "LAUNCHES": self._launch_rows,
+            "TABLES": tables,
+            "LEVELS": levels,
+            "LEVEL_NAMES": [", ".join(processor.name for _, processor in self._levels)],
+        }
+        for what, column in columns.items():
+            text = text.replace(f"@{what}@", "\n".join(column))
+        return text
+
+    def _tensor(self, tensor: TensorDesc, written: bool) -> str:
+        kind, bits = tensor.data_type.dlpack
+        at = self._numbers.add([*tensor.sizes, *tensor.layout])
+        size = tensor.span * tensor.data_type.itemsize
+        numbers = ", ".join(f"&{self._name}_numbers_[{start}]" for start in (at, at + tensor.rank))
+        return f"{{{{{kind}, {bits}, 1}}, {tensor.rank}, {int(written)}, {numbers}, {size}}},"
+
+    def _level_rows(self) -> tuple[list[str], list[str]]:
+        """The levels, the best first, and for each a table of where an operation's launches begin, and its libraries."""
+        rows, tables = [], []
+        prefix = f"{self._name}_"
+        numbers_of = {part: number for number, part in enumerate(self.libraries)}
+        for number, (code, processor) in enumerate(self._levels):
+            starts: list[int] = []
+            used: set[int] = set()
+            # What this level does not have, the next best that it runs may have.
+            usable = [other for other, lower in self._levels[number:] if other == code or processor.runs(lower)]
+            for entry in self._entries:
+                starts.append(len(self._launch_rows))
+                launches = next((entry.launches[other] for other in usable if other in entry.launches), ())
+                for launch in sorted(launches):
+                    used.add(numbers_of[self._add_launch(entry, launch)])
+            starts.append(len(self._launch_rows))
+            tables += [f"static const uint32_t {prefix}launches_of_{number}_[] = {{", *_wrapped(map(str, starts)), "};"]
+            tables += [f"static const uint16_t {prefix}libraries_of_{number}_[] = {{", *_wrapped(map(str, sorted(used))), "};"]
+            quoted = f'"{processor.name}", "{processor.machine}", "{" ".join(_words(processor))}"'
+            rows.append(f"{{{quoted}, {prefix}launches_of_{number}_, {prefix}libraries_of_{number}_, {len(used)}}},")
+        return rows, tables
+
+    def _add_launch(self, entry: _Entry, launch: Launch) -> int:
+        """A row of the table of launches; its kernel's part."""
+        kernel = self._kernels.get(launch.kernel)
+        if kernel is None:
+            raise self._pack.damaged(f"it lacks a kernel of {entry.text}")
+        temporaries = [self._temporary(dtype, count) for dtype, count in launch.temporaries]
+        if not 0 <= launch.threads < 1 << 31:
+            raise self._pack.damaged(f"it has a launch of {entry.text} on {launch.threads} threads")
+        scalars_at, temporaries_at = self._numbers.add(launch.scalars), self._temporaries.add(temporaries)
+        counts = f"{len(launch.scalars)}, {len(temporaries)}"
+        index = self._numbers_of_kernels.setdefault(launch.kernel, len(self._numbers_of_kernels))
+        self._launch_rows.append(f"{{{launch.threads}, {index}, {scalars_at}, {temporaries_at}, {counts}}},")
+        self._most_temporaries = max(self._most_temporaries, len(temporaries))
+        self._most_arguments = max(self._most_arguments, len(entry.tensors()) + len(temporaries) + len(launch.scalars))
+        return kernel.part
+
+    def _temporary(self, dtype: str, count: int) -> tuple[int, int, int]:
+        """DLPack's kind and bits, and the count."""
+        try:
+            kind = np.dtype(dtype)
+            if not 0 <= count * kind.itemsize <= _MOST_BYTES:
+                raise ValueError(count)
+            return _DLPACK_KINDS[kind.kind], kind.itemsize * 8, count
+        except (TypeError, ValueError, KeyError):
+            raise self._pack.damaged(f"it has a temporary of {count} {dtype}") from None
+
+
+class _Sequences:
+    """Short sequences laid into one, each that is the same only once."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def add(self, sequence: Sequence[Any]) -> int:
+        """Where it begins."""
+        key = tuple(sequence)
+        if key not in self._known:
+            self._known[key] = len(self.items) if key else 0
+            self.items += key
+        return self._known[key]
+
+
+# -- What is in the pack ------------------------------------------------------------------------------------------
+
+
+def _entries(pack: Pack) -> list[_Entry]:
+    """The operations for CPUs, in the order of their text."""
+    found: dict[str, _Entry] = {}
+    for operation in pack.operations():
+        if operation.target.startswith(_TARGET):
+            entry = _entry(pack, operation)
+            found.setdefault(entry.text, entry).launches[operation.target] = operation.launches
+    return [found[text] for text in sorted(found)]
+
+
+def _entry(pack: Pack, operation: Operation) -> _Entry:
+    desc = lines.read(operation.line, str(pack.path))
+    text = lines.toml(lines.of(desc), operation.in_place)
+    if not _TEXT.fullmatch(text) or not _OPERATOR.fullmatch(desc.NAME.lower()):
+        raise pack.damaged(f"it has an operation that cannot be written in C: {text!r}")
+    if operation.in_place and not desc.IN_PLACE:
+        raise pack.damaged(f"{desc.NAME} cannot be in place")
+    if not operation.launches:
+        raise pack.damaged(f"{text} has no launches")
+    return _Entry(text, desc, operation.in_place, {})
+
+
+def _levels(pack: Pack, codes: Iterable[str]) -> list[tuple[str, host.Processor]]:
+    """The processors of targets, each family's best first."""
+    found = []
+    for code in codes:
+        processor = host.known(code.removeprefix(_TARGET))
+        if processor is None:
+            raise pack.error(f"operations for {code!r}", "processors that this version knows", "Use the tvmdml that built it.")
+        found.append((code, processor))
+    return sorted(found, key=lambda one: (one[1].machine, *(-number for number in one[1].rank), one[0]))
+
+
+def _words(processor: host.Processor) -> list[str]:
+    """What a processor must have, in the words of /proc/cpuinfo."""
+    known = [word for _, words in host._X86_LEVELS for word in words if processor.has(word)] if processor.has("x86") else []
+    extras = dict(host._X86_EXTRAS if processor.has("x86") else host._ARM_EXTRAS)
+    return known + [extras[feature] for feature in processor.features]
+
+
+# -- Names --------------------------------------------------------------------------------------------------------
+
+
+def _identifier(stem: str) -> str:
+    name = re.sub(r"\W", "_", stem, flags=re.ASCII)
+    return name if _IDENTIFIER.fullmatch(name) else f"pack_{name}".rstrip("_")
+
+
+def _parameter(field: str) -> str:
+    """``output_value`` for ``output_value_tensor``, ``input_0`` for ``input_tensors[0]``."""
+    return re.sub(r"_tensors?(?:\[(\d+)\])?$", lambda match: f"_{match[1]}" if match[1] else "", field)
+
+
+def _names(entries: Sequence[_Entry]) -> list[str]:
+    """A name for each: ``top_k1_f32_32x32000_k50_axis1_decreasing``; with a hash where others would have the same."""
+    plain = [_plain_name(entry) for entry in entries]
+    times: dict[str, int] = defaultdict(int)
+    for name in plain:
+        times[name] += 1
+    hashed = (hashlib.sha256(entry.text.encode()).hexdigest()[:10] for entry in entries)
+    return [
+        f"{name[:_LONGEST_NAME]}_{mark}" if times[name] > 1 or len(name) > _LONGEST_NAME else name
+        for name, mark in zip(plain, hashed, strict=True)
+    ]
+
+
+def _plain_name(entry: _Entry) -> str:
+    _, first, _ = entry.tensors()[0]
+    words = [entry.desc.NAME.lower(), _C_TYPES[first.data_type][1], "x".join(map(str, first.sizes))]
+    for field in entry.desc.fields():
+        value = getattr(entry.desc, field.name)
+        said = value is None or value is first.data_type
+        if not said and field.role not in (Role.INPUT, Role.OUTPUT, Role.OPERATOR):
+            words.append(_attribute(field.name, value))
+    return "_".join([*words, "in_place"] if entry.in_place else words)
+
+
+def _attribute(field: str, value: Any) -> str:
+    """``decreasing``, ``k50``, ``begin_m3``: a member's name, or the field's last word and the number."""
+    if isinstance(value, DmlEnum):
+        return value.name.lower()
+    word = field.rpartition("_")[2]
+    if isinstance(value, tuple):
+        return word + "x".join(map(_number, value))
+    return word + ("_" if word[-1:].isdigit() else "") + _number(value)
+
+
+def _number(value: Any) -> str:
+    return re.sub(r"[^a-z0-9]", "", str(value).lower().replace("-", "m").replace(".", "p"))
+
+
+# -- C ------------------------------------------------------------------------------------------------------------
+
+
+def _function(entry: _Entry, name: str, prefix: str, number: int) -> str:
+    parameters, arguments = [], []
+    for parameter, tensor, written in entry.tensors():
+        c_type = _C_TYPES[tensor.data_type][0]
+        parameters.append(f"{c_type} *{parameter}" if written else f"const {c_type} *{parameter}")
+        arguments.append(parameter if written else f"(void *){parameter}")
+    return (
+        f"/* {entry.text} */\n"
+        f"static inline int {name}({', '.join(parameters)}) {{\n"
+        f"    void *const tensors[] = {{{', '.join(arguments)}}};\n"
+        f"    return {prefix}run(&{prefix}operations[{number}], tensors);\n"
+        f"}}\n"
+    )
+
+
+def _c_integer(number: int) -> str:
+    """The least one has no constant in C."""
+    return f"({number + 1} - 1)" if number == -(1 << 63) else str(number)
+
+
+def _escaped(text: str) -> str:
+    return text.replace('"', '\\"')
+
+
+def _wrapped(items: Iterable[str], width: int = 120) -> Iterator[str]:
+    """Rows of numbers, with commas."""
+    row = ""
+    for item in items:
+        if len(row) + len(item) > width:
+            yield row
+            row = ""
+        row += f"{item}, "
+    yield row

@@ -1,0 +1,176 @@
+"""What is in a pack, in rows for people and programs; and what differs between two."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tvmdml import operators
+from tvmdml.errors import PackError, Unsupported
+from tvmdml.packs import signing
+from tvmdml.packs.format import Kernel, Operation, Pack
+
+_NOT_OF_KERNELS = ("producer", "knobs")
+"""What of a pack's head is compared value by value."""
+
+
+# -- One pack -----------------------------------------------------------------------------------------------------
+
+
+def rows(pack: Pack) -> list[Mapping[str, Any]]:
+    """What ``tvmdml pack inspect`` shows: a row for each operation on each target.
+
+    Each has ``operator``, ``tensors``, ``attributes``, ``target``, ``kernels`` (how many different ones, for all numbers of
+    threads) and ``bytes``, which these take in the file. A device's kernels are parts of their own; of a library, which holds the
+    CPU's kernels for an operator, each is said to take an equal share. What operations have in common counts for each of them.
+
+    Raises:
+        PackError: a record is wrong.
+    """
+    sizes = _sizes(pack)
+    found = sorted(pack.operations(), key=lambda one: (named(pack, one.target), shown(one), one.key))
+    return [
+        {
+            "operator": str(one.line.get("operator")),
+            "tensors": _tensors(one),
+            "attributes": _attributes(one),
+            "target": named(pack, one.target),
+            "kernels": len(keys := {launch.kernel for launch in one.launches}),
+            "bytes": sum(sizes.get(key, 0) for key in keys),
+        }
+        for one in found
+    ]
+
+
+def summary(pack: Pack) -> dict[str, Any]:
+    """What there is to say about a pack as a whole: sizes and counts, what it is for, who made it of what, who signed it.
+
+    Raises:
+        PackError: a record is wrong.
+    """
+    return {
+        "bytes": pack.path.stat().st_size,
+        "checksum": pack.checksum,
+        "targets": sorted(pack.head["targets"].values()),
+        "kernels": len(pack.kernels()),
+        "parts": pack.part_count,
+        "producer": dict(pack.head["producer"]),
+        "knobs": dict(pack.head["knobs"]),
+        "signers": _signers(pack),
+    }
+
+
+def named(pack: Pack, code: str) -> str:
+    """What a pack calls a target."""
+    return str(pack.head["targets"].get(code, code))
+
+
+def shown(operation: Operation) -> str:
+    """An operation in one line, but for its target."""
+    return " ".join(filter(None, (str(operation.line.get("operator")), _tensors(operation), _attributes(operation))))
+
+
+def _sizes(pack: Pack) -> dict[bytes, int]:
+    """The bytes that each kernel takes in the file."""
+    sharing: dict[int, list[bytes]] = defaultdict(list)
+    for kernel in pack.kernels():
+        sharing[kernel.part].append(kernel.key)
+    return {key: pack.part(number).stored // len(keys) for number, keys in sharing.items() for key in keys}
+
+
+def _signers(pack: Pack) -> list[str]:
+    try:
+        return list(signing.signers(pack))
+    except PackError as error:  # one that is not valid, or cannot be checked here: what else is in the pack can be shown
+        return [str(error)]
+
+
+def _tensors(operation: Operation) -> str:
+    tensors = {name: value for name, value in _fields(operation) if _is_tensor(name)}
+    sides: tuple[list[str], list[str]] = [], []
+    for name, value in tensors.items():
+        sides[name.startswith("Output")].extend(map(str, value if isinstance(value, list) else [value]))
+    inputs, outputs = map(", ".join, sides)
+    return f"{inputs} -> {outputs}".strip()
+
+
+def _attributes(operation: Operation) -> str:
+    attributes = [f"{name}={value}" for name, value in _fields(operation) if not _is_tensor(name)]
+    return ", ".join([*attributes, "in place"] if operation.in_place else attributes)
+
+
+def _fields(operation: Operation) -> Iterator[tuple[str, Any]]:
+    """A line's fields in DirectML's order; of an operator that this version does not have, in the order of their names."""
+    line = operation.line
+    try:
+        names = [field.dml_name for field in operators.by_name(str(line.get("operator"))).fields()]
+    except Unsupported:
+        names = []
+    yield from ((name, line[name]) for name in [*names, *sorted(set(line) - set(names))] if name in line and name != "operator")
+
+
+def _is_tensor(name: str) -> bool:
+    """By its name, as DirectML's structures have them."""
+    return name.endswith(("Tensor", "Tensors"))
+
+
+# -- Two packs ----------------------------------------------------------------------------------------------------
+
+
+def diff(one: Pack, other: Pack) -> list[str]:
+    """How two packs differ, a line each: in who made them, of which schedules, with which knobs; in operations, kernels and code.
+
+    Nothing is said of how files are laid out, nor of signatures. Libraries of CPU kernels are compared as a whole: where one kernel
+    differs, or there is one more, the code of all of them does.
+
+    Returns:
+        The differences; none if the packs do the same.
+
+    Raises:
+        PackError: a record is wrong.
+    """
+    found = [*_heads(one, other), *sorted(_operations(one, other)), *sorted(_kernels(one, other))]
+    targets, others = (set(pack.head["targets"].items()) for pack in (one, other))
+    for pack, more in ((one, targets - others), (other, others - targets)):
+        found += [f"only in {pack.path}: target {name} ({code})" for code, name in sorted(more)]
+    return found
+
+
+def _heads(one: Pack, other: Pack) -> Iterator[str]:
+    for member in _NOT_OF_KERNELS:
+        values, others = one.head[member], other.head[member]
+        for name in sorted({*values, *others}):
+            if values.get(name) != others.get(name):
+                yield f"{member} {name}: {values.get(name, 'none')} in {one.path}, {others.get(name, 'none')} in {other.path}"
+    sources, others = one.head["sources"], other.head["sources"]
+    for name in sorted(set(sources) & set(others)):  # what only one has comes up among the kernels
+        if sources[name] != others[name]:
+            yield f"schedules for {name}: {sources[name]} in {one.path}, {others[name]} in {other.path}"
+
+
+def _operations(one: Pack, other: Pack) -> Iterator[str]:
+    found, others = ({operation.key: operation for operation in pack.operations()} for pack in (one, other))
+    for pack, mine, theirs in ((one, found, others), (other, others, found)):
+        for key in mine:
+            if key not in theirs:
+                yield f"only in {pack.path}: {shown(mine[key])} for {named(pack, mine[key].target)}"
+    for key in found:
+        if key in others and found[key].launches != others[key].launches:
+            yield f"launched otherwise: {shown(found[key])} for {named(one, found[key].target)}"
+
+
+def _kernels(one: Pack, other: Pack) -> Iterator[str]:
+    found, others = ({kernel.key: kernel for kernel in pack.kernels()} for pack in (one, other))
+    for pack, mine, theirs in ((one, found, others), (other, others, found)):
+        for key in mine:
+            if key not in theirs:
+                yield f"only in {pack.path}: kernel {_called(pack, mine[key])}"
+    for key in found:
+        if key in others and one.part(found[key].part).sha256 != other.part(others[key].part).sha256:
+            yield f"other code: kernel {_called(one, found[key])}"
+
+
+def _called(pack: Pack, kernel: Kernel) -> str:
+    parameters = ", ".join(f"{name}={value}" for name, value in kernel.parameters)
+    return f"{kernel.operator}/{kernel.kernel} for {named(pack, kernel.target)} ({parameters})"

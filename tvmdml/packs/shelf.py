@@ -1,0 +1,278 @@
+"""The packs that this process takes kernels from: read-only stores, which are asked before the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.errors import CompileError, PackError, Unsupported
+
+if TYPE_CHECKING:
+    from tvmdml.kernel import Kernel
+    from tvmdml.operators import Operator
+    from tvmdml.packs.format import Pack
+    from tvmdml.targets import Launch, Launcher, Target
+
+_loaded: tuple[LoadedPack, ...] = ()
+"""The one loaded last is asked first."""
+_listeners: tuple[Callable[[Operator, Target, bool], None], ...] = ()
+_lock = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+    for pack in _loaded:
+        pack.renew_lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
+
+
+# -- Loading ------------------------------------------------------------------------------------------------------
+
+
+def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPack:
+    """Have this process take kernels from a pack: from now on, or for the length of a ``with`` block.
+
+    Packs are asked before the cache on disk, the one loaded last first. A pack is native code: loading one gives it all the rights
+    of this process. ``TVMDML_TRUSTED_KEYS`` names the public keys of those whose packs may be loaded.
+
+    Args:
+        path: the pack's file.
+        strict: nothing else may be run, now: no kernel from the cache on disk, and none that is compiled.
+
+    Raises:
+        PackError: it cannot be read, is damaged, or is not trusted.
+    """
+    global _loaded
+    pack = LoadedPack(path, strict)
+    with _lock:
+        _loaded = (pack, *_loaded)
+    _forget_plans()
+    return pack
+
+
+class LoadedPack:
+    """A pack that kernels are taken from, until ``close`` or the end of its ``with`` block.
+
+    What was made ready meanwhile (compiled operators) goes on working.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
+        from tvmdml.packs import signing
+        from tvmdml.packs.format import Pack
+
+        self.pack: Pack = Pack(path)
+        """The file."""
+        self.strict = strict
+        try:
+            signing.check(self.pack)
+        except BaseException:
+            self.pack.close()
+            raise
+        self._codes = frozenset(self.pack.head["targets"])
+        self._opened: dict[tuple[str, int], Any] = {}
+        self._launchers: dict[tuple[str, bytes], Launcher] = {}
+        self._tuned: dict[Target, Target] = {}
+        self.renew_lock()
+
+    def ready(self, desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
+        """A canonical operator's kernel, and how to launch it: of what the pack has and the target runs, the best."""
+        for relative in target.relatives(self._codes):
+            machine = self._with_knobs(relative)
+            try:
+                kernel = machine.kernel(desc, in_place)
+            except Unsupported:
+                continue
+            if (launcher := self.find(kernel, machine)) is not None:
+                return kernel, machine.launch(launcher, kernel.scalars, kernel.temporaries)
+        return None
+
+    def find(self, kernel: Kernel, target: Target) -> Launcher | None:
+        """A kernel, loaded; ``None`` where the pack has none, or one of other schedules than are installed.
+
+        Raises:
+            PackError: what the pack has is damaged.
+        """
+        from tvmdml.packs.format import kernel_key
+
+        key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
+        if (launcher := self._launchers.get((target.name, key))) is not None:
+            return launcher
+        number = self.pack.find(key)
+        if number is None or not self.fits(kernel, target):
+            return None
+        with self._guard:
+            opened = self._opened.get((target.name, number))
+            if opened is None:
+                opened = self._opened[target.name, number] = self._open(number, kernel, target)
+            try:
+                launcher = self._launchers[target.name, key] = target.entry(opened, f"tvmdml_{key.hex()}")
+            except CompileError as error:
+                raise PackError(f"{self.pack.path}: {error}") from None
+        return launcher
+
+    def fits(self, kernel: Kernel, target: Target) -> bool:
+        """Whether it was built of the schedules that are installed: by others, what those decide is another kernel's."""
+        return self.source(kernel, target) == kernel.source(target)
+
+    def source(self, kernel: Kernel, target: Target) -> str | None:
+        """The stamp of the schedules that its kernels of an operator and kind were built of; ``None`` where it has none."""
+        found: str | None = self.pack.head["sources"].get(f"{target.kind} {kernel.module}")
+        return found
+
+    def close(self) -> None:
+        """Take no more kernels from it."""
+        global _loaded
+        with _lock:
+            _loaded = tuple(pack for pack in _loaded if pack is not self)
+        _forget_plans()
+        self.pack.close()
+
+    def renew_lock(self) -> None:
+        """In a forked child, which has none of the threads that may have held it."""
+        self._guard = threading.RLock()
+
+    def __enter__(self) -> LoadedPack:
+        """The pack is loaded already."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Its path, and how much is in it."""
+        return f"<LoadedPack {self.pack.path}: {self.pack.count} records{', strict' if self.strict else ''}>"
+
+    def _with_knobs(self, target: Target) -> Target:
+        """The target with the knobs that the pack was built with."""
+        if not self.pack.head["knobs"]:
+            return target
+        if target not in self._tuned:
+            tuned = copy.copy(target)
+            tuned.knobs = self.pack.head["knobs"]
+            self._tuned[target] = tuned
+        return self._tuned[target]
+
+    def _open(self, number: int, kernel: Kernel, target: Target) -> Any:
+        from tvmdml.stores import Artifact
+
+        suffix = self.pack.part(number).suffix
+        if suffix not in target.suffixes:
+            raise self.pack.damaged(f"a kernel for {target.kind} is in a part of type {suffix!r}")
+        artifact = self._unpacked(number, kernel, target) if target.joins else Artifact(suffix, self.pack.content(number))
+        try:
+            return target.open(artifact)
+        except CompileError as error:
+            raise PackError(f"{self.pack.path}: part {number}: {error}") from None
+
+    def _unpacked(self, number: int, kernel: Kernel, target: Target) -> Any:
+        """A library, unpacked once on a machine: it is kept on disk under its content's hash."""
+        from tvmdml.stores import Artifact, DiskStore
+
+        part = self.pack.part(number)
+        store, digest = DiskStore(), part.sha256.hex()[:40]
+        if (artifact := store.find(digest, (part.suffix,), part.sha256.hex())) is not None:
+            return artifact
+        content = self.pack.content(number)
+        manifest: dict[str, object] = {"operator": kernel.module, "kernel": "part of a pack", "target": target.code}
+        with contextlib.suppress(OSError), store.staging(digest) as folder:
+            built = folder / f"part{part.suffix}"
+            built.write_bytes(content)
+            return store.add(digest, manifest, built)
+        return Artifact(part.suffix, content)
+
+
+# -- What the compiler asks ---------------------------------------------------------------------------------------
+
+
+def ready(desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
+    """A canonical operator's kernel from the first pack that has it."""
+    for pack in _packs():
+        if (found := pack.ready(desc, target, in_place)) is not None:
+            return found
+    return None
+
+
+def strict() -> bool:
+    """Whether only packs may be used."""
+    return any(pack.strict for pack in _packs())
+
+
+def missing(desc: Operator, target: Target, in_place: bool) -> str:
+    """What to say where only packs may be used, and none has a kernel."""
+    packs = _packs()
+    where = ", ".join(str(pack.pack.path) for pack in packs)
+    kernel = target.kernel(desc.canonical(), in_place)
+    unfit = [pack.pack for pack in packs if pack.source(kernel, target) not in (None, kernel.source(target))]
+    made = [f"{pack.path} is of other schedules (tvmdml {pack.head['producer'].get('tvmdml')})" for pack in unfit]
+    because = f" ({'; '.join(made)})" if made else ""
+    return (
+        f"{desc.NAME} on {target}: no kernel of the packs serves it (looked in {where}){because}, and nothing else may run: "
+        f"a pack was loaded with strict=True. {advice(desc, in_place)}"
+    )
+
+
+def advice(desc: Operator, in_place: bool) -> str:
+    """What to add to a spec, to have an operator in a pack."""
+    from tvmdml.packs import lines
+
+    return f"To have it in a pack, add this line to the kernels of its spec: {lines.toml(lines.of(desc), in_place)}"
+
+
+def _packs() -> tuple[LoadedPack, ...]:
+    text = os.environ.get("TVMDML_PACKS", "")
+    return _loaded if not text else (*_loaded, *_named(text))
+
+
+_of_environment: dict[str, tuple[LoadedPack, ...]] = {}
+
+
+def _named(text: str) -> tuple[LoadedPack, ...]:
+    """The packs of ``TVMDML_PACKS``."""
+    with _lock:
+        if text not in _of_environment:
+            _of_environment[text] = tuple(LoadedPack(path) for path in text.split(os.pathsep) if path)
+        return _of_environment[text]
+
+
+# -- Recording ----------------------------------------------------------------------------------------------------
+
+
+def note(desc: Operator, target: Target, in_place: bool) -> None:
+    """Tell those who record that an operator is made ready."""
+    if "TVMDML_PACK_RECORD" in os.environ:
+        from tvmdml.packs import recording
+
+        recording.append(os.environ["TVMDML_PACK_RECORD"], desc, target, in_place)
+    for listener in _listeners:
+        listener(desc, target, in_place)
+
+
+def listen(listener: Callable[[Operator, Target, bool], None]) -> None:
+    """Have a function called with every operator that is made ready, from now on."""
+    global _listeners
+    with _lock:
+        _listeners = (*_listeners, listener)
+    _forget_plans()
+
+
+def stop(listener: Callable[[Operator, Target, bool], None]) -> None:
+    """Have it called no more."""
+    global _listeners
+    with _lock:
+        _listeners = tuple(one for one in _listeners if one != listener)
+
+
+def _forget_plans() -> None:
+    import sys
+
+    if "tvmdml.functions" in sys.modules:
+        sys.modules["tvmdml.functions"].forget_plans()

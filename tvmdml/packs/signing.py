@@ -1,0 +1,261 @@
+"""Who stands behind a pack: keys, signatures, and whom this process trusts.
+
+A pack is native code. Whoever loads one gives it all the rights of the process that runs it, so its checksums, which anybody can
+compute, say nothing about whether to load it; a signature says who stands behind it. Keys are Ed25519's. What is signed is the
+header, behind a prefix that no other use of a key has: the header has the index's checksum, and the index those of the parts.
+
+With ``TVMDML_TRUSTED_KEYS`` set, only packs are loaded that one of these keys has signed. Keys and signatures take the package
+``cryptography``: ``pip install tvmdml[sign]``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.errors import InvalidArgument, PackError, message
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+    from tvmdml.packs.format import Pack
+
+VARIABLE = "TVMDML_TRUSTED_KEYS"
+_PREFIX = b"tvmdml pack 1\n"
+_KEY_BYTES = 32
+_MOST_BYTES = 1 << 16
+"""More is no file with a key."""
+_PUBLIC = "an Ed25519 public key: a PEM or OpenSSH file, or base64 of its 32 bytes"
+_PRIVATE = "an Ed25519 private key in a PEM file, and its password where it has one"
+
+_Paths = str | os.PathLike[str]
+
+
+def generate(private: _Paths, public: _Paths, password: str | None = None) -> str:
+    """Make a pair of keys, in PEM files that are not there yet; the private one is for its owner's eyes only.
+
+    Args:
+        private: where the key goes that signs.
+        public: where the key goes that is given to those who load packs.
+        password: what to encrypt the private key with.
+
+    Returns:
+        The public key, as ``signers`` has it.
+
+    Raises:
+        InvalidArgument: a file is there already, or cannot be written.
+        PackError: ``cryptography`` is not installed.
+    """
+    serialization, ed25519 = _cryptography("generate")
+    key = ed25519.Ed25519PrivateKey.generate()
+    locked = serialization.NoEncryption() if password is None else serialization.BestAvailableEncryption(_password(password))
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, locked)
+    shared = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    _create(private, secret, 0o600)
+    try:
+        _create(public, shared, 0o644)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(private)
+        raise
+    return _name(key.public_key())
+
+
+def sign(path: _Paths, key: _Paths, password: str | None = None) -> str:
+    """Add a key's signature to a pack, or put it in place of the one that it has of this key. Nothing else in it changes.
+
+    Args:
+        path: the pack. All of it is read and checked before it is signed.
+        key: a PEM file with the private key.
+        password: what that is encrypted with.
+
+    Returns:
+        The public key, as ``signers`` has it.
+
+    Raises:
+        InvalidArgument: the key cannot be read, or the password is wrong.
+        PackError: the pack is damaged, or cannot be written; or ``cryptography`` is not installed.
+    """
+    from tvmdml.packs import format as container
+
+    secret = _private_key(key, password)
+    name = _name(secret.public_key())
+    pack = container.Pack(path)
+    try:
+        for number in range(pack.part_count):
+            pack.content(number)
+        for _ in pack.records():
+            pass
+        signatures = {**dict(pack.signatures), base64.b64decode(name): secret.sign(_PREFIX + pack.header)}
+        if len(signatures) > container.MAX_SIGNATURES:
+            raise pack.error(f"{len(signatures)} signatures", f"up to {container.MAX_SIGNATURES}")
+        pieces = [pack.unsigned(), *(container.signature(*one) for one in signatures.items())]
+    finally:
+        pack.close()
+    try:
+        container.replace(path, pieces)
+    except OSError as error:
+        raise PackError(f"{path}: cannot be written: {error.strerror or error}.") from None
+    return name
+
+
+def signers(pack: Pack) -> tuple[str, ...]:
+    """The public keys, in base64, that have signed a pack.
+
+    Raises:
+        PackError: a signature is not valid; or there are some, and ``cryptography`` is not installed.
+    """
+    if not pack.signatures:
+        return ()
+    _, ed25519 = _cryptography(str(pack.path))
+    from cryptography.exceptions import InvalidSignature
+
+    for public, signature in pack.signatures:
+        try:
+            ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signature, _PREFIX + pack.header)
+        except (InvalidSignature, ValueError):
+            raise pack.error(f"a signature of {_encoded(public)} that is not valid", "valid signatures", "Do not use it.") from None
+    return tuple(_encoded(public) for public, _ in pack.signatures)
+
+
+def is_signed_by(pack: Pack, key: _Paths) -> bool:
+    """Whether a pack has a signature of the public key in a file.
+
+    Raises:
+        InvalidArgument: the key cannot be read.
+        PackError: as ``signers``.
+    """
+    return _name(_public_key(key, str(key))) in signers(pack)
+
+
+def trusted_keys() -> frozenset[str] | None:
+    """The public keys that ``TVMDML_TRUSTED_KEYS`` names, in base64; ``None`` where it names none.
+
+    Between them is what separates the folders of ``PATH``. Each is the path of a public key in PEM or OpenSSH's form, or base64 of
+    its 32 bytes.
+
+    Raises:
+        InvalidArgument: one cannot be read: to go on without it might be to go on with less than was asked for.
+        PackError: ``cryptography`` is not installed, and one is a file.
+    """
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return None
+    entries = [entry.strip() for entry in text.split(os.pathsep)]
+    found = frozenset(_trusted(entry) for entry in entries if entry)
+    if not found:
+        raise InvalidArgument(message(VARIABLE, repr(text), f"keys, with {os.pathsep!r} between them: each {_PUBLIC}"))
+    return found
+
+
+def check(pack: Pack) -> None:
+    """See that a pack may be loaded: where ``TVMDML_TRUSTED_KEYS`` is set, one of these keys has to have signed it.
+
+    Raises:
+        InvalidArgument: as ``trusted_keys``.
+        PackError: none of them has signed it; a signature is not valid; or ``cryptography`` is not installed.
+    """
+    if not os.environ.get(VARIABLE, "").strip():
+        return
+    _cryptography(str(pack.path))
+    trusted = trusted_keys()
+    found = signers(pack)
+    if trusted is None or trusted.isdisjoint(found):
+        given = f"a pack signed by {', '.join(found)}" if found else "a pack that nobody has signed"
+        advice = f"Add its signer's key to {VARIABLE} if you trust it."
+        raise pack.error(given, f"one signed by a key of {VARIABLE}", advice if found else "`tvmdml pack sign` signs it.")
+
+
+# -- Keys ---------------------------------------------------------------------------------------------------------
+
+
+def _cryptography(where: str) -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        allowed = "signatures only where the package cryptography is installed"
+        raise PackError(message(where, "keys or signatures", allowed, "`pip install tvmdml[sign]` installs it.")) from error
+    return serialization, ed25519
+
+
+def _trusted(entry: str) -> str:
+    """A key of the environment variable: base64 cannot be told from a path by its characters, but by how many bytes it makes."""
+    with contextlib.suppress(ValueError, binascii.Error):
+        if len(raw := base64.b64decode(entry, validate=True)) == _KEY_BYTES:
+            return _encoded(raw)
+    return _name(_public_key(entry, f"{VARIABLE}: {entry}"))
+
+
+def _public_key(path: _Paths, where: str) -> Ed25519PublicKey:
+    serialization, ed25519 = _cryptography(where)
+    content = _content(path, where, _PUBLIC).strip()
+    is_openssh = content.startswith(b"ssh-") and b"\n" not in content  # one line is one key; of several, which would it be?
+    load = serialization.load_ssh_public_key if is_openssh else serialization.load_pem_public_key
+    key: Ed25519PublicKey = _loaded(where, _PUBLIC, ed25519.Ed25519PublicKey, load, content)
+    return key
+
+
+def _private_key(path: _Paths, password: str | None) -> Ed25519PrivateKey:
+    serialization, ed25519 = _cryptography("sign")
+    content = _content(path, str(path), _PRIVATE)
+    secret = None if password is None else _password(password)
+    load = serialization.load_pem_private_key
+    key: Ed25519PrivateKey = _loaded(str(path), _PRIVATE, ed25519.Ed25519PrivateKey, load, content, secret)
+    return key
+
+
+def _loaded(where: str, allowed: str, kind: type, load: Callable[..., Any], *content: object) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        key = load(*content)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        why = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        raise InvalidArgument(message(where, f"something else ({why})", allowed)) from None
+    if not isinstance(key, kind):
+        raise InvalidArgument(message(where, f"another kind of key ({type(key).__name__})", allowed))
+    return key
+
+
+def _content(path: _Paths, where: str, allowed: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidArgument(message(where, f"what cannot be read ({why})", allowed)) from None
+    if len(content) > _MOST_BYTES:
+        raise InvalidArgument(message(where, f"more than {_MOST_BYTES} bytes", allowed))
+    return content
+
+
+def _password(password: str) -> bytes:
+    if not isinstance(password, str) or not password:
+        raise InvalidArgument(message("password", "none", "one character or more"))
+    return password.encode()
+
+
+def _create(path: _Paths, content: bytes, mode: int) -> None:
+    allowed = "a path where a new file can be"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or error
+        given = f"what cannot be written ({why})"
+        raise InvalidArgument(message(str(path), given, allowed, "Keys are never overwritten.")) from None
+
+
+def _name(key: Ed25519PublicKey) -> str:
+    return _encoded(key.public_bytes_raw())
+
+
+def _encoded(public: bytes) -> str:
+    return base64.b64encode(public).decode()

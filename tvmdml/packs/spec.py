@@ -1,0 +1,469 @@
+"""What a pack is to hold: a TOML file of targets, exact descriptors, products of descriptors, and knobs::
+
+    targets = ["cpu:x86-64-v3", "cuda:sm_80,sm_90"]        # optional
+
+    kernels = [                                            # one descriptor a line, as `write` has them
+        { operator = "ELEMENT_WISE_ROUND", InputTensor = "float32[2, 3]", …, in_place = true },
+    ]
+
+    [[operators]]                                          # lists are multiplied out
+    operator = "TOP_K1"
+    types = ["float32", "float16"]                         # of the first tensor
+    sizes = [[32, 32000], [1, { from = 16, to = 4096, times = 2 }]]
+    K = [1, 50]
+    Axis = 1
+    AxisDirection = "DECREASING"
+    OutputIndexTensor = "uint64"
+
+    [knobs.top_k]
+    algorithm = "sort"
+
+In ``[[operators]]`` an attribute is a value, a list of values, or, for an integer, a range ``{ from = 1, to = 64, step = 1 }``; one
+that is a sequence itself is a list or a list of lists. So are ``sizes``, in which a size may be a list or a range in turn, and
+``strides``, which are the first tensor's. Another tensor is a type, exact (``"uint64[32, 50]"``), or, if it need not be there,
+``true`` for one that is; what is not said of it is found as ``dxdispatch.sketch`` does. ``skip_invalid`` leaves out combinations
+that break the operator's contract, which else are an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tvmdml import knobs as all_knobs
+from tvmdml import operators, targets
+from tvmdml.dxdispatch import descriptors, sketch
+from tvmdml.dxdispatch.nodes import Node
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Field, Role
+from tvmdml.packs import format as packs
+from tvmdml.packs import lines
+from tvmdml.tensors import MAX_ELEMENTS, TensorDataType, TensorDesc
+
+MAX_SPEC_BYTES = 1 << 28
+"""A file is read as a whole."""
+MAX_COMBINATIONS = 100_000
+"""What the products of a spec may come to: some minutes of reading, and days of compiling."""
+_MAX_DEPTH, _MAX_BITS, _MAX_KEY_PARTS = 16, 1024, 256
+_FIELDS = ("targets", "kernels", "operators", "knobs")
+_OWN = ("operator", "types", "sizes", "strides", "in_place", "skip_invalid")
+_RANGE = ("from", "to", "step", "times")
+_SEQUENCES = (Role.UINTS, Role.INTS, Role.FLOATS)
+_TENSORS = (Role.INPUT, Role.OUTPUT)
+
+KnobValues = Mapping[str, Mapping[str, all_knobs.Value]]
+"""Values of knobs, by the operator's module."""
+
+
+class Wanted(NamedTuple):
+    """A descriptor that a pack is to serve."""
+
+    desc: Operator
+    in_place: bool = False
+    """The output is the input's own buffer."""
+
+    @property
+    def line(self) -> str:
+        """It in TOML; what is written alike is the same."""
+        return lines.toml(lines.of(self.desc), self.in_place)
+
+
+class Spec(NamedTuple):
+    """What a pack is to hold."""
+
+    targets: tuple[str, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
+    """Each once, in the order in which they first come up."""
+    knobs: KnobValues = MappingProxyType({})
+
+
+def plain(desc: Operator) -> Operator:
+    """A descriptor with no more than its line says: nothing about buffers, and of the caller's array only what a tensor has.
+
+    Raises:
+        InvalidArgument, ModelError, Unsupported: it breaks its contract.
+    """
+    return lines.read(lines.of(desc), desc.NAME)
+
+
+def can_be_in_place(desc: Operator) -> bool:
+    """Whether an output's buffer can be an input's."""
+    inputs, outputs = ({(t.sizes, t.layout) for _, t in desc.tensors(role) if t is not None} for role in _TENSORS)
+    return desc.IN_PLACE and bool(inputs & outputs)
+
+
+def once(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    """Each once, in the order in which they first come up."""
+    found: dict[str, Wanted] = {}
+    for one in wanted:
+        found.setdefault(one.line, one)
+    return tuple(found.values())
+
+
+# -- Writing ------------------------------------------------------------------------------------------------------
+
+
+def write(
+    path: str | os.PathLike[str], wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValues | None = None
+) -> None:
+    """Write a spec that ``read`` takes, whole or not at all.
+
+    Raises:
+        InvalidArgument, ModelError, Unsupported: something in it is not what a spec can have.
+        OSError: it cannot be written.
+    """
+    packs.replace(path, [text(wanted, targets, knobs).encode()])
+
+
+def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValues | None = None) -> str:
+    """A spec in TOML. The same is the same text.
+
+    Raises:
+        InvalidArgument, ModelError, Unsupported: something in it is not what a spec can have.
+    """
+    where = "spec"
+    named = _targets(Node(list(targets), where, "targets"))
+    turned = _knobs(Node({name: dict(values) for name, values in (knobs or {}).items()}, where, "knobs"))
+    kernels = once(_wanted(Node({}, where, "kernels"), plain(one.desc), one.in_place) for one in wanted)
+    parts = [lines.toml({"targets": list(named)})[2:-2] + "\n"] if named else []
+    parts.append("\n".join(["kernels = [", *(f"    {one.line}," for one in kernels), "]\n"]))
+    for operator, values in turned.items():
+        parts.append(f"[knobs.{operator}]\n" + "".join(f"{lines.toml({name: value})[2:-2]}\n" for name, value in values.items()))
+    return "\n".join(parts)
+
+
+# -- Reading ------------------------------------------------------------------------------------------------------
+
+
+def read(path: str | os.PathLike[str]) -> Spec:
+    """Read a spec's file.
+
+    Raises:
+        InvalidArgument: it cannot be read, or is wrong; the message names the file, the place and what is allowed.
+    """
+    file, wanted = str(path), f"a file of TOML of at most {MAX_SPEC_BYTES >> 20} MiB"
+    try:
+        about = Path(path).stat()
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_SPEC_BYTES:
+            raise InvalidArgument(message(file, "a folder, a device or a larger file", wanted))
+        content = Path(path).read_text(encoding="utf-8-sig")
+    except InvalidArgument:
+        raise
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(message(file, f"a file that cannot be read ({error})", wanted)) from None
+    return parse(content, file)
+
+
+def parse(given: str | Mapping[str, Any], where: str) -> Spec:
+    """The spec that TOML, or what was read from it, means.
+
+    Raises:
+        InvalidArgument: it is wrong; the message names the place and what is allowed.
+    """
+    try:
+        root = Node(_sane(_decode(given, where) if isinstance(given, str) else given, where), where)
+        root.only(_FIELDS)
+        exact = [_exact(node) for node in _items(root, "kernels")]
+        products = [_Product(node) for node in _items(root, "operators")]
+        _check_count(root, products)
+        named, turned = root.get("targets"), root.get("knobs")
+        return Spec(
+            targets=_targets(named) if named else (),
+            wanted=once([*exact, *itertools.chain.from_iterable(products)]),
+            knobs=_knobs(turned) if turned else {},
+        )
+    except (ModelError, Unsupported) as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def _decode(content: str, where: str) -> Any:
+    # A reader's time goes with the square of a key's parts.
+    if any(piece.count(".") > _MAX_KEY_PARTS for piece in re.split(r"[\n,=\[\]{}]", content)):
+        raise InvalidArgument(message(where, f"a key of more than {_MAX_KEY_PARTS} parts", "the keys of a spec"))
+    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        return toml.loads(content)
+    except RecursionError:
+        raise InvalidArgument(message(where, "TOML of great depth", f"up to {_MAX_DEPTH} levels")) from None
+    except ValueError as error:
+        raise InvalidArgument(message(where, f"text that is no TOML ({error})", "TOML")) from None
+
+
+def _sane(value: Any, where: str, depth: int = 0) -> Any:
+    """The value, of the kinds that JSON has as well: what messages and checks can take."""
+    if isinstance(value, Mapping) and depth < _MAX_DEPTH and all(isinstance(name, str) for name in value):
+        return {name: _sane(one, where, depth + 1) for name, one in value.items()}
+    if isinstance(value, (list, tuple)) and depth < _MAX_DEPTH:
+        return [_sane(one, where, depth + 1) for one in value]
+    if isinstance(value, (bool, str, float)) or (type(value) is int and value.bit_length() <= _MAX_BITS):
+        return value
+    given = f"a {type(value).__name__}, {depth} levels deep"
+    raise InvalidArgument(message(where, given, f"tables, lists, strings, ordinary numbers, true and false; {_MAX_DEPTH} levels"))
+
+
+def _items(root: Node, name: str) -> list[Node]:
+    found = root.get(name)
+    return found.items() if found else []
+
+
+def _blame(where: str, error: Exception) -> InvalidArgument:
+    said = str(error)
+    return InvalidArgument(said if said.startswith(where) else f"{where}: {said}")
+
+
+def _wanted(node: Node, desc: Operator, in_place: bool) -> Wanted:
+    if in_place and not can_be_in_place(desc):
+        allowed = "false: only some operators can, where input and output have one layout"
+        raise node.error(f"in_place = true for {desc.NAME}", allowed)
+    return Wanted(desc, in_place)
+
+
+def _exact(node: Node) -> Wanted:
+    """What a line of ``kernels`` means."""
+    line = {name: member.value for name, member in node.members().items() if name != "in_place"}
+    in_place = node.get("in_place")
+    try:
+        desc = lines.read(line, node.where)
+        if any(isinstance(value, (dict, list)) for value in line.values()):
+            desc = plain(desc)
+    except (TvmdmlError, ValueError) as error:
+        raise _blame(node.where, error) from None
+    return _wanted(node, desc, in_place is not None and in_place.flag())
+
+
+def _targets(node: Node) -> tuple[str, ...]:
+    """Names of targets. Whether there is such a machine is for those to say who compile for it."""
+    kinds = targets.kinds()
+    names = dict.fromkeys(item.text().strip() for item in node.items())
+    for item in node.items():
+        name = item.text()
+        if name.strip().lower().partition(":")[0] not in kinds or not (name.isascii() and name.isprintable()):
+            raise item.wrong(f"{', '.join(kinds)}, with a processor level or architectures after a colon")
+    return tuple(names)
+
+
+def _knobs(node: Node) -> KnobValues:
+    modules = sorted({operators.module_of(cls) for cls in operators.all_operators().values()})
+    node.only(modules)
+    found = {}
+    for name, table in node.members().items():
+        values: dict[str, all_knobs.Value] = {knob: member.value for knob, member in table.members().items()}
+        try:
+            all_knobs.check(name, values)
+        except InvalidArgument as error:
+            raise table.blame(error, name) from None
+        found[name] = values
+    return found
+
+
+# -- Products -----------------------------------------------------------------------------------------------------
+
+
+class _Choice(NamedTuple):
+    """What one thing may be."""
+
+    total: int
+    """How many values there are; known before they are made."""
+    values: Callable[[], Iterable[Any]]
+
+
+_ABSENT = object()
+_NOTHING_SAID = (None, None)
+"""Of a tensor that is there: type and sizes are to be found."""
+
+
+class _Product:
+    """A table of ``operators``: everything that it multiplies out to."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._cls = _class(node.need("operator", ", ".join(operators.all_operators())))
+        fields = {field.dml_name.lower(): field for field in self._cls.fields()}
+        members = {name: member for name, member in node.members().items() if name in _OWN}
+        others: dict[str, Node] = {}
+        for name, member in node.members().items():
+            field = fields.get(name.replace("_", "").lower())
+            if name not in _OWN and field is not None:
+                if field.dml_name in others:
+                    raise member.error("a field that is there twice", f"{field.dml_name} once")
+                others[field.dml_name] = member
+        known = {name for name in node.value if name in _OWN or name.replace("_", "").lower() in fields}
+        node.only([*_OWN, *(field.dml_name for field in fields.values())], ignored=known)
+        first = next((field for field in fields.values() if field.role in _TENSORS), None)
+        self._choices = {
+            "types": _several(node.need("types", _TYPES), _type),
+            "sizes": _lists(node.need("sizes", "a list of sizes"), _size),
+            "strides": _lists(members["strides"], _stride) if "strides" in members else _Choice(1, lambda: [None]),
+            "in_place": _several(members["in_place"], Node.flag) if "in_place" in members else _Choice(1, lambda: [False]),
+        }
+        for name, member in others.items():
+            field = fields[name.lower()]
+            self._choices[name] = _tensor(member, field is first) if field.role in _TENSORS else _attribute(member, field)
+        skip = members.get("skip_invalid")
+        self._skips = skip is not None and skip.flag()
+        self.total = math.prod(choice.total for choice in self._choices.values())
+
+    def __iter__(self) -> Iterator[Wanted]:
+        """What it multiplies out to, the last thing said varying first."""
+        for values in itertools.product(*(choice.values() for choice in self._choices.values())):
+            chosen = dict(zip(self._choices, values, strict=True))
+            try:
+                yield self._one(**chosen)
+            except (TvmdmlError, ValueError) as error:
+                if not self._skips:
+                    told = {name: value for name, value in chosen.items() if not any(value is no for no in (None, False, _ABSENT))}
+                    given = ", ".join(f"{name} = {_said(value)}" for name, value in told.items())
+                    advice = "skip_invalid = true leaves out what breaks the contract."
+                    raise InvalidArgument(f"{self._node.where} with {given}: {error} {advice}") from None
+
+    def _one(self, types: TensorDataType, sizes: Any, strides: Any, in_place: bool, **others: Any) -> Wanted:
+        fields: dict[str, Any] = {}
+        tensors = {}
+        for field in self._cls.fields():
+            value = others.get(field.dml_name, _ABSENT)
+            if isinstance(value, TensorDesc):
+                fields[field.dml_name] = [_json(value)] if field.many else _json(value)
+            elif value is not _ABSENT and field.role in _TENSORS:
+                tensors[field.dml_name] = value
+            elif value is not _ABSENT:
+                fields[field.dml_name] = value
+            elif in_place and strides is not None and field.role is Role.OUTPUT:
+                # The output is the first tensor's memory.
+                fields[field.dml_name] = _json(TensorDesc(types, sizes, strides))
+        level = NEWEST_FEATURE_LEVEL
+        desc = sketch.describe(self._cls, types, sizes, fields, tensors, level, strides=strides, extensions=True)
+        return _wanted(self._node, desc, in_place)
+
+
+def _json(desc: TensorDesc) -> dict[str, Any]:
+    """A tensor as DirectML's JSON has it."""
+    strides = {} if desc.strides is None else {"Strides": list(desc.strides)}
+    return {"DataType": desc.data_type.name, "Sizes": list(desc.sizes), **strides}
+
+
+def _class(node: Node) -> type[Operator]:
+    try:
+        return descriptors.find(node)
+    except Unsupported as error:
+        raise node.blame(error, "operator") from None
+
+
+def _check_count(root: Node, products: Sequence[_Product]) -> None:
+    count = sum(product.total for product in products)
+    if count > MAX_COMBINATIONS:
+        given = f"{count} combinations" if count < 10**18 else "more than 10^18 combinations"
+        raise root.error(f"operators of {given}", f"at most {MAX_COMBINATIONS}", "Make several packs.")
+
+
+def _said(value: Any) -> str:
+    """A chosen value as a message has it."""
+    if isinstance(value, tuple) and len(value) == 2 and (value == _NOTHING_SAID or isinstance(value[0], TensorDataType)):
+        value = value[0] or "true"
+    return value.tvm if isinstance(value, TensorDataType) else str(value)
+
+
+def _several(node: Node, one: Callable[[Node], Any]) -> _Choice:
+    """A value, or a list of values."""
+    return _some(node, [one(item) for item in (node.items() if isinstance(node.value, list) else [node])])
+
+
+def _some(node: Node, found: Sequence[Any]) -> _Choice:
+    if not found:
+        raise node.error("an empty list", "one value or more")
+    return _Choice(len(found), lambda: found)
+
+
+_TYPES = ", ".join(member.tvm for member in TensorDataType)
+
+
+def _type(node: Node) -> TensorDataType:
+    try:
+        return TensorDataType.parse(node.text(), node.where)
+    except InvalidArgument:
+        raise node.wrong(_TYPES) from None
+
+
+def _size(node: Node) -> Sequence[int]:
+    return _integers(node, 1, MAX_ELEMENTS)
+
+
+def _stride(node: Node) -> Sequence[int]:
+    return _integers(node, 0, MAX_ELEMENTS)
+
+
+def _integers(node: Node, low: int, high: int) -> Sequence[int]:
+    """An integer, a list of them, or a range."""
+    if isinstance(node.value, dict):
+        return _range(node, low, high)
+    items = node.items() if isinstance(node.value, list) else [node]
+    return [item.integer(low, high) for item in items]
+
+
+def _range(node: Node, low: int, high: int) -> Sequence[int]:
+    node.only(_RANGE)
+    start = node.need("from", "the first number").integer(low, high)
+    stop = node.need("to", "the last number").integer(start, high)
+    step, times = node.get("step"), node.get("times")
+    if times is None:
+        return range(start, stop + 1, 1 if step is None else step.integer(1, high))
+    if step is not None or start < 1:
+        raise node.wrong("either a step, or times and numbers from 1")
+    factor = times.integer(2, high)
+    return [start * factor**i for i in range(stop.bit_length() + 1) if start * factor**i <= stop]
+
+
+def _lists(node: Node, one: Callable[[Node], Sequence[int]]) -> _Choice:
+    """A list of integers, or a list of such lists; in place of an integer may be several."""
+    items = node.items()
+    several = items and all(isinstance(item.value, list) for item in items)
+    found = [[one(number) for number in row.items()] for row in (items if several else [node])]
+    if not all(row and all(row) for row in found):
+        raise node.error("an empty list", "one number or more")
+    counts = [math.prod(map(_length, row)) for row in found]
+    return _Choice(sum(counts), lambda: itertools.chain.from_iterable(itertools.product(*row) for row in found))
+
+
+def _length(numbers: Sequence[int]) -> int:
+    return len(numbers)
+
+
+def _attribute(node: Node, field: Field) -> _Choice:
+    if field.role in (Role.UINT, Role.INT) and isinstance(node.value, dict):
+        numbers = _range(node, 0 if field.role is Role.UINT else -(2**31), 2**32 - 1)
+        return _Choice(_length(numbers), lambda: numbers)
+    if field.role in _SEQUENCES or field.many:
+        several = node.value and all(isinstance(item.value, list) for item in node.items())
+        return _some(node, node.value if several else [node.value])
+    return _some(node, node.value if isinstance(node.value, list) else [node.value])
+
+
+def _tensor(node: Node, is_first: bool) -> _Choice:
+    found: list[Any] = []
+    for item in node.items() if isinstance(node.value, list) else [node]:
+        if isinstance(item.value, bool):
+            found.append(_NOTHING_SAID if item.value else _ABSENT)
+        elif is_first:
+            raise item.wrong("true or false: of the first tensor it is types, sizes and strides that say what it is")
+        elif "[" in item.text():
+            found.append(_exactly(item))
+        else:
+            found.append((_type(item), None))
+    return _some(node, found)
+
+
+def _exactly(node: Node) -> TensorDesc:
+    try:
+        return lines.parse_tensor(node.text(), node.where)
+    except ValueError as error:
+        raise _blame(node.where, error) from None

@@ -1,0 +1,452 @@
+"""Whether a pack does what it says: read as a whole, compared with what the schedules decide, and run.
+
+Nothing of it is run before all of its records are found right. Then each of its kernels that this machine can run is: on random
+input, in memory with guards around it, beside the operator's reference. It is native code, and runs in this process.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import targets
+from tvmdml.device_arrays import launched
+from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
+from tvmdml.kernel import Kernel as Decided
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Array, Role
+from tvmdml.packs import lines, look
+from tvmdml.packs.format import Kernel, Launch, Operation, Pack, kernel_key
+from tvmdml.packs.shelf import LoadedPack
+from tvmdml.packs.spec import can_be_in_place
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+MAX_BYTES = 256 << 20
+"""What the tensors of an operation may take, with what its kernel needs beside them: larger ones are not run."""
+_SEEDS = 1 << 64
+_GUARD = 256
+"""Bytes around each tensor that nobody may write to: as many as any device asks a tensor to begin on a multiple of."""
+_UNTOUCHED = 0xA5
+
+Progress = Callable[[int, int], object]
+"""Called with how many operations have been run, and how many there are to run."""
+
+
+# -- What comes of it ---------------------------------------------------------------------------------------------
+
+
+class Finding(NamedTuple):
+    """Something about an operation or kernel."""
+
+    about: str
+    said: str
+
+
+class Report(NamedTuple):
+    """What was found."""
+
+    path: Path
+    seed: int
+    """Of the random input: with the same, the same is run."""
+    operations: int
+    """How many the pack has."""
+    ran: int
+    """How many of them were run."""
+    launches: int
+    """In how many ways: one operation may be launched in another way on more threads."""
+    not_run: tuple[Finding, ...]
+    """What was not run, and why."""
+    failed: tuple[Finding, ...]
+    """What is wrong."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with what could be checked here."""
+        return not self.failed
+
+    def text(self) -> str:
+        """All of it, for people."""
+        ran = f"{self.ran} of {self.operations} operations run in {self.launches} ways"
+        shown = [f"{self.path}: {ran}, on random input of seed {self.seed}"]
+        shown += [f"not run, {count}: {why}" for why, count in Counter(finding.said for finding in self.not_run).items()]
+        shown += [f"WRONG: {finding.about}: {finding.said}" for finding in self.failed]
+        return "\n".join([*shown, f"{len(self.failed)} wrong" if self.failed else "nothing wrong"])
+
+
+# -- The way of a check -------------------------------------------------------------------------------------------
+
+
+def verify(
+    path: str | os.PathLike[str], *, device: str | None = None, progress: Progress | None = None, seed: int | None = None
+) -> Report:
+    """Check a pack: all that is written in it, and, as far as this machine can run them, its kernels.
+
+    Args:
+        path: the pack.
+        device: run on this alone: a target as the pack names it (``cpu:x86-64-v3``), or one of this machine (``vulkan:0``).
+        progress: called as operations have been run.
+        seed: of the random input, as a report has it; by default another each time.
+
+    Returns:
+        What was found. Where its records are wrong, nothing was run.
+
+    Raises:
+        PackError: the pack is damaged, or not trusted.
+        InvalidArgument, DeviceError: there is no such device.
+    """
+    seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
+    if not 0 <= seed < _SEEDS:
+        raise InvalidArgument(message("verify seed", seed, f"0 to {_SEEDS - 1}"))
+    loaded = LoadedPack(path)
+    try:
+        check = _Check(loaded, seed, _Machines(loaded.pack, device))
+        check.read()
+        if not check.failed:
+            check.run(progress or (lambda done, total: None))
+        return check.report()
+    finally:
+        loaded.close()
+
+
+class _Machines:
+    """The targets of a pack: those that run here, and why the others do not."""
+
+    def __init__(self, pack: Pack, device: str | None) -> None:
+        self._names: Mapping[str, str] = pack.head["targets"]
+        self._knobs = pack.head["knobs"]
+        self.here: dict[str, Target] = {}
+        """By code."""
+        self._why: dict[str, str] = {}
+        if device is None:
+            for kind in sorted({_kind(code) for code in self._names}):
+                codes = [code for code in self._names if _kind(code) == kind]
+                try:
+                    self._add(targets.resolve(kind), codes)
+                except TvmdmlError as error:
+                    self._why.update(dict.fromkeys(codes, str(error)))
+        elif device in self._names.values():
+            self._add(targets.resolve(device.partition(":")[0]), [code for code, name in self._names.items() if name == device])
+        else:
+            machine = targets.resolve(device)
+            self._add(machine, [code for code in self._names if _kind(code) == machine.kind])
+
+    def _add(self, machine: Target, codes: Sequence[str]) -> None:
+        machine.home.wait()  # it is there
+        self.here.update((relative.code, self._tuned(relative)) for relative in machine.relatives(codes))
+        self._why.update((code, f"{machine} does not run code for {self._names[code]}") for code in codes if code not in self.here)
+
+    def why_not(self, code: str) -> str:
+        """Why what is for a target is not run."""
+        return self._why.get(code, "another target was asked for")
+
+    def deciding(self, code: str) -> Target | None:
+        """A target to ask schedules about: it need not be here, unless only a device that is can say what its name means."""
+        if code not in self.here:
+            try:
+                found = [one for one in targets.elsewhere(self._names[code]) if one.code == code]
+            except TvmdmlError:
+                return None
+            return self._tuned(found[0]) if found else None
+        return self.here[code]
+
+    def _tuned(self, target: Target) -> Target:
+        if not self._knobs:
+            return target
+        tuned = copy.copy(target)
+        tuned.knobs = self._knobs
+        return tuned
+
+
+def _kind(code: str) -> str:
+    return code.replace(":", " ").partition(" ")[0]
+
+
+class _Ready(NamedTuple):
+    """An operation whose records are right."""
+
+    about: str
+    operation: Operation
+    desc: Operator
+    machine: Target
+    kernels: tuple[tuple[int, Decided], ...]
+    """What to launch: each kernel once with each of the integers that it is given, and for how many threads."""
+
+
+class _Check:
+    def __init__(self, loaded: LoadedPack, seed: int, machines: _Machines) -> None:
+        self.failed: list[Finding] = []
+        self._not_run: list[Finding] = []
+        self._loaded, self._pack, self._seed, self._machines = loaded, loaded.pack, seed, machines
+        self._ready: list[_Ready] = []
+        self._operations = self._ran = self._launches = 0
+
+    def report(self) -> Report:
+        """What was found so far."""
+        found = (self._operations, self._ran, self._launches)
+        return Report(self._pack.path, self._seed, *found, tuple(self._not_run), tuple(self.failed))
+
+    # -- Reading --------------------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Every checksum, every record, and what each says of others; what the schedules say of all of it."""
+        kernels = {kernel.key: kernel for kernel in self._pack.kernels()}
+        operations = self._pack.operations()
+        self._operations = len(operations)
+        self._read_parts(kernels)
+        for operation in operations:
+            about = f"{look.shown(operation)} for {look.named(self._pack, operation.target)}"
+            try:
+                self._read_operation(about, operation, kernels)
+            except PackError as error:
+                self.failed.append(Finding(about, str(error)))
+        launched_keys = {launch.kernel for operation in operations for launch in operation.launches}
+        for key, kernel in kernels.items():
+            if key not in launched_keys:
+                self._not_run.append(Finding(self._called(kernel), "no operation of the pack launches the kernel"))
+
+    def _read_parts(self, kernels: Mapping[bytes, Kernel]) -> None:
+        sharing: dict[int, list[Kernel]] = defaultdict(list)
+        for kernel in kernels.values():
+            sharing[kernel.part].append(kernel)
+        for number in range(self._pack.part_count):
+            content = self._pack.content(number)
+            for kernel in sharing[number]:
+                if problem := self._misplaced(kernel, content):
+                    self.failed.append(Finding(self._called(kernel), problem))
+
+    def _misplaced(self, kernel: Kernel, content: bytes) -> str:
+        """What is wrong with a part as the home of a kernel."""
+        if kernel.target not in self._pack.head["targets"]:
+            return "its target is none of the pack's"
+        machine = self._machines.deciding(kernel.target)
+        if machine is None:
+            return ""
+        suffix = self._pack.part(kernel.part).suffix
+        if suffix not in machine.suffixes:
+            return f"its code is a part of type {suffix!r}, should be {' or '.join(machine.suffixes)}"
+        if machine.joins and kernel.symbol.encode() not in content:
+            return f"its library has no {kernel.symbol}"
+        return ""
+
+    def _read_operation(self, about: str, operation: Operation, kernels: Mapping[bytes, Kernel]) -> None:
+        if operation.target not in self._pack.head["targets"]:
+            raise PackError("its target is none of the pack's")
+        if not operation.launches:
+            raise PackError("nothing says how to launch it")
+        for launch in operation.launches:
+            if (kernel := kernels.get(launch.kernel)) is None:
+                raise PackError(f"on {launch.threads} threads: its kernel {launch.kernel.hex()} is not in the pack")
+            if kernel.target != operation.target:
+                raise PackError(f"on {launch.threads} threads: its kernel is for {look.named(self._pack, kernel.target)}")
+        machine = self._machines.deciding(operation.target)
+        if machine is None:
+            self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
+            return
+        try:
+            desc = lines.read(operation.line, "the record")
+            decided = list(_decided(machine, desc, operation.in_place))
+        except Exception as error:  # made of what a file says, by schedules that nobody lies to
+            raise PackError(f"the schedules refuse it: {type(error).__name__}: {error}") from error
+        if not all(self._loaded.fits(kernel, machine) for _, kernel in decided):
+            made = self._pack.head["producer"].get("tvmdml", "another version")
+            why = f"it is of other schedules than are installed (tvmdml {made}), whose kernels take other arguments"
+            self._not_run.append(Finding(about, why))
+            return
+        _compare(machine, operation.launches, decided)
+        if operation.target in self._machines.here:
+            distinct = {_launched(kernel): (threads, kernel) for threads, kernel in reversed(decided)}
+            self._ready.append(_Ready(about, operation, desc, machine, tuple(distinct.values())))
+        else:
+            self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
+
+    def _called(self, kernel: Kernel) -> str:
+        return f"kernel {kernel.operator}/{kernel.kernel} for {look.named(self._pack, kernel.target)}"
+
+    # -- Running --------------------------------------------------------------------------------------------------
+
+    def run(self, progress: Progress) -> None:
+        """Every operation that can be run here, in every way in which it may be launched."""
+        for done, one in enumerate(self._ready):
+            progress(done, len(self._ready))
+            if why := _too_much(one):
+                self._not_run.append(Finding(one.about, why))
+                continue
+            self._ran += 1
+            rng = np.random.default_rng([self._seed, *one.operation.key])  # the same for an operation, whatever else is run
+            trial = _Trial(one.desc, one.operation.in_place, rng)
+            for threads, kernel in one.kernels:
+                self._launches += 1
+                try:
+                    problem = self._launch(one.machine, kernel, trial)
+                except Exception as error:  # a kernel's code may have anything go wrong
+                    problem = f"{type(error).__name__}: {error}"
+                if problem:
+                    self.failed.append(Finding(one.about, f"{kernel.name}{_on(threads)}: {problem}"))
+        progress(len(self._ready), len(self._ready))
+
+    def _launch(self, machine: Target, kernel: Decided, trial: _Trial) -> str:
+        launcher = self._loaded.find(kernel, machine)
+        assert launcher is not None  # its record is there, and of these schedules
+        launch = machine.launch(launcher, kernel.scalars, kernel.temporaries)
+        places = trial.places()
+        with machine.holding([place.memory for place in places.values()]) as there:
+            launched(launch, [there(place.array) for place in places.values()])
+            machine.wait()
+        return trial.problem(places)
+
+
+def _decided(machine: Target, desc: Operator, in_place: bool) -> Iterator[tuple[int, Decided]]:
+    """What schedules decide for each number of threads, but where that is what they decided for the one before."""
+    if in_place and not can_be_in_place(desc):
+        raise InvalidArgument(f"{desc.NAME} cannot run in place here")
+    before: tuple[object, ...] = ()
+    for threads, variant in machine.variants():
+        kernel = variant.kernel(desc.canonical(), in_place)
+        if _launched(kernel) != before:
+            yield threads, kernel
+        before = _launched(kernel)
+
+
+def _launched(kernel: Decided) -> tuple[object, ...]:
+    return kernel.identity, tuple(kernel.scalars), tuple(kernel.temporaries)
+
+
+def _on(threads: int) -> str:
+    return f" on {threads} threads" if threads else ""
+
+
+def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tuple[int, Decided]]) -> None:
+    """See that the launches of a record are those that schedules decide."""
+    expected = [
+        Launch(
+            threads,
+            kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters),
+            tuple(kernel.scalars),
+            tuple(kernel.temporaries),
+        )
+        for threads, kernel in decided
+    ]
+    for one, other in itertools.zip_longest(recorded, expected):
+        if one != other:
+            raise PackError(f"it is launched as {_said(one)}, and the schedules decide for {_said(other)}")
+
+
+def _said(launch: Launch | None) -> str:
+    if launch is None:
+        return "nothing more"
+    return f"kernel {launch.kernel.hex()}{_on(launch.threads)} with {list(launch.scalars)} and {list(launch.temporaries)}"
+
+
+def _too_much(one: _Ready) -> str:
+    """Why an operation is not run though it could be."""
+    try:
+        one.machine.kernel(one.desc.canonical(), one.operation.in_place)
+    except Unsupported as error:  # a tensor is larger than the device lets a kernel see
+        return str(error)
+    tensors = sum(tensor.span * tensor.data_type.itemsize for _, tensor in one.desc.tensors() if tensor is not None)
+    besides = max(sum(count * np.dtype(dtype).itemsize for dtype, count in kernel.temporaries) for _, kernel in one.kernels)
+    return f"it takes more than {MAX_BYTES >> 20} MiB" if tensors + besides > MAX_BYTES else ""
+
+
+# -- One operation ------------------------------------------------------------------------------------------------
+
+
+class _Place:
+    """A tensor in memory of its own, with guards on both sides."""
+
+    def __init__(self, desc: TensorDesc) -> None:
+        self._desc = desc
+        size = desc.span * desc.data_type.itemsize + 2 * _GUARD
+        memory = np.full(size + _GUARD, _UNTOUCHED, np.uint8)
+        start = -memory.ctypes.data % _GUARD
+        self.memory: Array = memory[start : start + size]
+        self.array = self._within(self.memory)
+
+    def _within(self, memory: Array) -> Array:
+        dtype = self._desc.data_type.numpy
+        strides = tuple(stride * dtype.itemsize for stride in self._desc.layout)
+        found: Array = np.ndarray(self._desc.sizes, dtype, buffer=memory.data, offset=_GUARD, strides=strides)
+        return found
+
+    def holding(self, values: Array) -> _Place:
+        """It, when values were put there; of elements that share a place, the last one stays."""
+        self.array[...] = values
+        return self
+
+    def is_guarded(self) -> bool:
+        """Whether all that is not the tensor's is as it was."""
+        untouched = np.full_like(self.memory, _UNTOUCHED)
+        self._within(untouched)[...] = self.array
+        return np.array_equal(untouched, self.memory)
+
+
+class _Trial:
+    """An operation's input, and what has to come of it."""
+
+    def __init__(self, desc: Operator, in_place: bool, rng: np.random.Generator) -> None:
+        self._desc = desc
+        self._inputs = {
+            name: None if tensor is None else _Place(tensor).holding(_values(rng, tensor.data_type, tensor.sizes))
+            for name, tensor in desc.tensors(Role.INPUT)
+        }
+        with np.errstate(all="ignore"):
+            self._expected = desc.reference(*(None if place is None else place.array for place in self._inputs.values()))
+        outputs = [name for name, tensor in desc.tensors(Role.OUTPUT) if tensor is not None]
+        self._same = dict(zip(outputs, self._inputs, strict=True)) if in_place else {}
+        """Outputs that are an input as well."""
+
+    def places(self) -> dict[str, _Place]:
+        """The tensors to launch on, by name, each in new memory."""
+        found = {}
+        for name, tensor in self._desc.tensors():
+            if tensor is None or name in self._same.values():
+                continue
+            held = self._inputs.get(self._same.get(name, name))
+            found[name] = _Place(tensor) if held is None else _Place(tensor).holding(held.array)
+        return found
+
+    def problem(self, places: Mapping[str, _Place]) -> str:
+        """What is wrong with them after a launch; empty if nothing is."""
+        for name, place in places.items():
+            held = self._inputs.get(name)
+            if held is not None and not np.array_equal(held.memory, place.memory):
+                return f"{name}, an input, was written to"
+            if not place.is_guarded():
+                return f"memory outside of {name} was written to"
+        return self._desc.mismatch(tuple(places[name].array for name in places if name not in self._inputs), self._expected)
+
+
+def _values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+    """Values of every kind: any bits; what is easy to get wrong; few values, over and over; many zeros."""
+    count = math.prod(sizes)
+    unsigned = f"u{data_type.itemsize}"
+    some = np.arange(-6, 7) / 2 if data_type.is_float else np.arange(-6 if data_type.is_signed else 0, 7)
+    zeros = np.array([0.0, -0.0] if data_type.is_float else [0])
+    choices = [_special(data_type), *(numbers.astype(data_type.numpy).view(unsigned) for numbers in (some, zeros))]
+    kinds = [np.frombuffer(rng.bytes(count * data_type.itemsize), unsigned), *(rng.choice(one, count) for one in choices)]
+    found: Array = np.choose(rng.integers(0, len(kinds), count, np.uint8), kinds).reshape(sizes)
+    return found.view(data_type.numpy)
+
+
+def _special(data_type: TensorDataType) -> Array:
+    """As bits: limits; of floats also infinities, the least ones, NaN of several kinds, and what is next to one half."""
+    dtype, bits = data_type.numpy, 8 * data_type.itemsize
+    if not data_type.is_float:
+        limits = np.iinfo(dtype)  # type: ignore[type-var]
+        return np.array([limits.min, limits.min + 1, limits.max // 2, limits.max - 1, limits.max], dtype).view(f"u{bits // 8}")
+    info: Any = np.finfo(dtype)  # type: ignore[type-var]
+    half = np.array(0.5, dtype)
+    least = [info.smallest_subnormal, info.tiny, np.nextafter(half, 0), np.nextafter(half, 1), info.max, np.inf]
+    numbers = np.array(least, dtype).view(f"u{bits // 8}")
+    quiet, infinity = (int(np.array(value, dtype).view(f"u{bits // 8}")) for value in (np.nan, np.inf))
+    positive = [*map(int, numbers), int(info.tiny.view(f"u{bits // 8}")) - 1, quiet | 5, infinity | 1]
+    return np.array([number | sign for number in positive for sign in (0, 1 << (bits - 1))], f"u{bits // 8}")
