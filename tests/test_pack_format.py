@@ -23,7 +23,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tvmdml.errors import PackError
 from tvmdml.packs import format as container
-from tvmdml.packs.format import Contents, Kernel, Launch, Operation, Pack, Part, kernel_key, operation_key, write
+from tvmdml.packs.format import Contents, Pack, Part, write
+from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key, operation_key
 
 NO_PART = 0xFFFFFFFF
 PARTS = [Part(".so", b"\x7fELF" + bytes(40)), Part(".cuda", hashlib.sha256(b"code").digest()), Part(".o", b"")]

@@ -21,7 +21,7 @@ from tvmdml import Operator, TensorDesc, packs
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError
 from tvmdml.operators._contract import Role
 from tvmdml.packs import format as container
-from tvmdml.packs import header, lines
+from tvmdml.packs import header, lines, records
 from tvmdml.packs.format import Pack
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets.cpu import bundle, host
@@ -229,7 +229,7 @@ def test_the_example_in_cpp(pack: Pack, folder: Path) -> None:
     linked = (f"-L{runtime.parent}", "-ltvm_ffi", f"-Wl,-rpath,{runtime.parent}", "-ldl")
     program = compiled("g++", SOURCES / "example.cpp", folder, "-std=c++17", *linked)
     target = f"cpu:{LEVELS[0]}"
-    operation = pack.operation(container.operation_key(target, lines.of(ROUND.desc), False))
+    operation = pack.operation(records.operation_key(target, lines.of(ROUND.desc), False))
     assert operation is not None
     launch = operation.launches[0]
     library = folder / f"ops-{LEVELS[0]}-element_wise_round.so"

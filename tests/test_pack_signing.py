@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.packs import format as container
 from tvmdml.packs import signing
-from tvmdml.packs.format import Contents, Kernel, Pack, Part, write
+from tvmdml.packs.format import Contents, Pack, Part, write
+from tvmdml.packs.records import Kernel
 
 NOBODY = base64.b64encode(bytes(range(32))).decode()
 PEM = serialization.Encoding.PEM

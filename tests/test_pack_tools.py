@@ -18,7 +18,8 @@ from tvmdml.errors import DeviceError, InvalidArgument, PackError
 from tvmdml.operators import Operator
 from tvmdml.packs import Pack, change, look, signing, verify
 from tvmdml.packs import format as container
-from tvmdml.packs.format import Contents, Kernel, Operation, Part
+from tvmdml.packs.format import Contents, Part
+from tvmdml.packs.records import Kernel, Operation
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget

@@ -26,7 +26,7 @@ from tvmdml.operators.diagonal_matrix import DiagonalMatrix1
 from tvmdml.operators.element_wise_round import ElementWiseRound
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.operators.top_k import TopK1
-from tvmdml.packs import building, shelf
+from tvmdml.packs import building, records, shelf
 from tvmdml.packs import format as container
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -165,7 +165,7 @@ def _loading(path: Path, large: Path) -> Iterator[Figure]:
 
     def find() -> None:
         for kernel in kernels:
-            assert pack.find(container.kernel_key(kernel.target, kernel.operator, kernel.kernel, kernel.parameters)) is not None
+            assert pack.find(records.kernel_key(kernel.target, kernel.operator, kernel.kernel, kernel.parameters)) is not None
 
     took = _median(find) / LOADED
     yield Figure("look a kernel up", f"{took * 1e6:.1f} µs", "5 µs", took < 5e-6)

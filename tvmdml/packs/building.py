@@ -17,8 +17,9 @@ from tvmdml import _imports, stores, targets
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
 from tvmdml.kernel import Kernel, digest
 from tvmdml.packs import format as container
-from tvmdml.packs import lines, sources, work
-from tvmdml.packs.format import Contents, Launch, Operation, Part
+from tvmdml.packs import lines, records, sources, work
+from tvmdml.packs.format import Contents, Part
+from tvmdml.packs.records import Launch, Operation
 from tvmdml.packs.spec import Spec
 from tvmdml.targets import Target
 
@@ -127,7 +128,7 @@ class _Plan:
         before: Launch | None = None
         for threads, variant in machine.variants():
             kernel = variant.kernel(desc, in_place)
-            key = container.kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters)
+            key = records.kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters)
             if key not in self.wanted:
                 source = kernel.source(machine)
                 job = work.Job(line, in_place, name, machine.code, threads, self.knobs, source, key)
@@ -235,7 +236,7 @@ def _assemble(plan: _Plan, units: dict[bytes, bytes]) -> Contents:
             parts.append(Part(machine.suffixes[0], next(iter(members.values()))))
         for key in members:
             kernel = plan.wanted[key].kernel
-            kernels.append(container.Kernel(module, kernel.name, kernel.parameters, code, len(parts) - 1))
+            kernels.append(records.Kernel(module, kernel.name, kernel.parameters, code, len(parts) - 1))
     return Contents(_head(plan), parts, kernels, list(plan.operations.values()))
 
 

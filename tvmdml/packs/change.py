@@ -9,7 +9,8 @@ from typing import Any
 
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.packs import format as container
-from tvmdml.packs.format import Contents, Kernel, Operation, Pack, Part
+from tvmdml.packs.format import Contents, Pack, Part
+from tvmdml.packs.records import Kernel, Operation
 
 _Path = str | os.PathLike[str]
 

@@ -21,19 +21,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import math
 import os
 import re
 import secrets
 import stat
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tvmdml.errors import PackError, message
+from tvmdml.packs import records
+from tvmdml.packs.records import Kernel, Operation
 
 FORMAT = 1
 """The version of the file: raised when a reader of the one before would misunderstand it."""
@@ -42,88 +42,14 @@ SUFFIX = ".tvmdml"
 MAX_PART_BYTES = 256 << 20
 """The most that a part may unpack to."""
 MAX_INDEX_BYTES = 64 << 20
-MAX_JSON_BYTES = 1 << 20
-"""The most that the head may have, and any record."""
 MAX_SIGNATURES = 64
 _HEADER = struct.Struct("<8sIIQQ32s")
 _COUNT = struct.Struct("<I")
 _PART = struct.Struct("<QQQ32s32s8s")
 _ROW = struct.Struct("<16sIII")
-_NO_PART = 0xFFFFFFFF
+records.NO_PART = 0xFFFFFFFF
 SIGNATURE_BYTES = 128
-_KEY_BYTES, _JSON_DEPTH = 16, 16
-_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,7}")
-_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
-"""An operator's module, a kernel, a type: nothing that a path is made of."""
-_NOT_A_RECORD = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
-"""What reading an index may raise that nobody wrote."""
-
-Parameters = tuple[tuple[str, Any], ...]
-
-
-def kernel_key(target: str, operator: str, kernel: str, parameters: Parameters) -> bytes:
-    """The key of a kernel: what its code was generated from, but for the source of schedules, which the head has."""
-    return _key(["kernel", target, operator, kernel, parameters])
-
-
-def operation_key(target: str, line: Mapping[str, Any], in_place: bool) -> bytes:
-    """The key of an operation."""
-    return _key(["operation", target, line, in_place])
-
-
-def _key(what: object) -> bytes:
-    return hashlib.blake2b(_encode(what).encode(), digest_size=_KEY_BYTES).digest()
-
-
-class Kernel(NamedTuple):
-    """A compiled kernel in a pack."""
-
-    operator: str
-    """The operator's module."""
-    kernel: str
-    """Which of the schedule's kernels."""
-    parameters: Parameters
-    target: str
-    """What the code runs on, as ``Target.code`` says it."""
-    part: int
-    """The number of the part that has the code."""
-
-    @property
-    def key(self) -> bytes:
-        """What it is found by."""
-        return kernel_key(self.target, self.operator, self.kernel, self.parameters)
-
-    @property
-    def symbol(self) -> str:
-        """The name of its function in a library."""
-        return f"tvmdml_{self.key.hex()}"
-
-
-class Launch(NamedTuple):
-    """How a schedule would have an operation launched."""
-
-    threads: int
-    """On so many threads, or more; 0 for devices."""
-    kernel: bytes
-    """The kernel's key."""
-    scalars: tuple[int, ...]
-    temporaries: tuple[tuple[str, int], ...]
-
-
-class Operation(NamedTuple):
-    """A descriptor that a pack was built for, on a target."""
-
-    line: dict[str, Any]
-    """The descriptor, as a spec writes it."""
-    in_place: bool
-    target: str
-    launches: tuple[Launch, ...]
-
-    @property
-    def key(self) -> bytes:
-        """What it is found by."""
-        return operation_key(self.target, self.line, self.in_place)
 
 
 class Part(NamedTuple):
@@ -165,7 +91,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
         at += len(compressed)
     try:
         index = _index(contents, rows)
-    except _NOT_A_RECORD as error:
+    except records.NOT_WRITTEN as error:
         raise PackError(f"{path}: this pack could not be read again: {error}.") from error
     header = _HEADER.pack(MAGIC, FORMAT, 0, len(index), at, hashlib.sha256(index).digest())
     replace(path, [header, index, *stored])
@@ -199,28 +125,23 @@ def signature(key: bytes, signed: bytes) -> bytes:
 
 
 def _index(contents: Contents, parts: list[bytes]) -> bytes:
-    records: dict[bytes, bytes] = {}
-    part_of: dict[bytes, int] = {}
-    for kernel in contents.kernels:
-        members = {name: value for name, value in kernel._asdict().items() if name != "part"}
-        records[kernel.key] = _encode({"is": "kernel", **members}).encode()
-        part_of[kernel.key] = kernel.part
-    for operation in contents.operations:
-        launches = [{**launch._asdict(), "kernel": launch.kernel.hex()} for launch in operation.launches]
-        records[operation.key] = _encode({"is": "operation", **operation._asdict(), "launches": launches}).encode()
+    found = {record.key: record for record in (*contents.kernels, *contents.operations)}
+    written = {key: records.write(found[key]) for key in sorted(found)}
     table, at = [], 0
-    for key in sorted(records):
-        _record(records[key], part_of.get(key, _NO_PART), len(parts))
-        table.append(_ROW.pack(key, at, len(records[key]), part_of.get(key, _NO_PART)))
-        at += len(records[key])
-    head = _encode(contents.head).encode()
-    _head(head)
+    for key, content in written.items():
+        record = found[key]
+        part = record.part if isinstance(record, Kernel) else records.NO_PART
+        records.read(content, part, len(parts))
+        table.append(_ROW.pack(key, at, len(content), part))
+        at += len(content)
+    head = records.write_head(contents.head)
+    records.read_head(head)
     index = b"".join(
         [
             *(_COUNT.pack(len(head)), head),
             *(_COUNT.pack(len(parts)), *parts),
             *(_COUNT.pack(len(table)), *table),
-            *(records[key] for key in sorted(records)),
+            *written.values(),
         ]
     )
     if len(index) > MAX_INDEX_BYTES:
@@ -291,14 +212,14 @@ class Pack:
         self._index, self._end, self._size = index, end, size
         try:
             self._read_index()
-        except _NOT_A_RECORD as error:
+        except records.NOT_WRITTEN as error:
             raise self.damaged(f"its index makes no sense ({type(error).__name__}: {error})") from None
         self.signatures = self._read_signatures()
 
     def _read_index(self) -> None:
         at = _COUNT.size
         (head_bytes,) = _COUNT.unpack_from(self._index)
-        self.head: dict[str, Any] = _head(self._index[at : at + head_bytes])
+        self.head: dict[str, Any] = records.read_head(self._index[at : at + head_bytes])
         """As ``Contents.head``."""
         at += head_bytes
         (self.part_count,) = _COUNT.unpack_from(self._index, at)
@@ -310,7 +231,7 @@ class Pack:
         (self.count,) = _COUNT.unpack_from(self._index, at)
         at += _COUNT.size
         table = memoryview(self._index)[at : at + self.count * _ROW.size]
-        self._records = at + len(table)
+        self._records_at = at + len(table)
         self._rows = {row[0]: row for row in _ROW.iter_unpack(table)}
         keys = list(self._rows)  # fewer than they are said to be, too, where the table is cut short
         if len(keys) != self.count or keys != sorted(keys):
@@ -332,7 +253,7 @@ class Pack:
     def find(self, key: bytes) -> int | None:
         """The part that has the kernel of a key: all that it takes to run it, for its symbol is made of the key."""
         row = self._rows.get(key)
-        return None if row is None or row[3] == _NO_PART else row[3]
+        return None if row is None or row[3] == records.NO_PART else row[3]
 
     def kernel(self, key: bytes) -> Kernel | None:
         """The kernel of a key.
@@ -385,13 +306,13 @@ class Pack:
         if row is None:
             return None
         _, offset, size, part = row
-        start = self._records + offset
+        start = self._records_at + offset
         try:
             if start + size > len(self._index):
                 raise ValueError("it reaches past the index")
-            record = _record(self._index[start : start + size], part, self.part_count)
+            record = records.read(self._index[start : start + size], part, self.part_count)
             mine = record.key
-        except _NOT_A_RECORD as error:
+        except records.NOT_WRITTEN as error:
             raise self.damaged(f"a record makes no sense ({type(error).__name__}: {error})") from None
         if mine != key:
             raise self.damaged(f"a record is not what its key says: {_shown(record)}")
@@ -474,116 +395,6 @@ class Pack:
 def _at_once(path: str, flags: int) -> int:
     """Open a file, or what turns out to be none: a pipe's other end, say, is not waited for."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-
-
-# -- JSON ---------------------------------------------------------------------------------------------------------
-
-
-def _head(content: bytes) -> dict[str, Any]:
-    given = _loaded(content)
-    return {name: {key: read(value) for key, value in _object(given[name]).items()} for name, read in _HEAD.items()}
-
-
-def _record(content: bytes, part: int, parts: int) -> Kernel | Operation:
-    given = _loaded(content)
-    return _RECORDS[_text(given["is"])](given, part, parts)
-
-
-def _kernel(given: Mapping[str, Any], part: int, parts: int) -> Kernel:
-    if part >= parts:
-        raise ValueError(f"a kernel in part {part}, of {parts}")
-    parameters = tuple((_text(name), _parameter(value)) for name, value in given["parameters"])
-    return Kernel(_name(given["operator"]), _name(given["kernel"]), parameters, _text(given["target"]), part)
-
-
-def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
-    if part != _NO_PART:
-        raise ValueError("an operation that has a part")
-    launches = tuple(
-        Launch(
-            _whole(launch["threads"], 0),
-            _key_of(launch["kernel"]),
-            tuple(map(_whole, launch["scalars"])),
-            tuple((_name(dtype), _whole(count, 0)) for dtype, count in launch["temporaries"]),
-        )
-        for launch in given["launches"]
-    )
-    if type(given["in_place"]) is not bool:
-        raise TypeError("in_place is no boolean")
-    return Operation(_object(given["line"]), given["in_place"], _text(given["target"]), launches)
-
-
-def _not_json(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
-
-
-def _number(text: str) -> float:
-    return number if math.isfinite(number := float(text)) else _not_json(text)
-
-
-_decode = json.JSONDecoder(parse_constant=_not_json, parse_float=_number).decode
-
-
-def _loaded(content: bytes) -> dict[str, Any]:
-    """A JSON object: one that is neither large nor deep, and all of whose strings can be shown."""
-    if len(content) > MAX_JSON_BYTES:
-        raise ValueError(f"{len(content)} bytes of JSON, of which up to {MAX_JSON_BYTES} are read")
-    value = _object(_decode(content.decode()))
-    _look_through(value, _JSON_DEPTH)
-    return value
-
-
-def _look_through(value: Any, depth: int) -> None:
-    if isinstance(value, str):
-        _text(value)
-    elif isinstance(value, dict | list):
-        if not depth:
-            raise ValueError("its JSON is too deep")
-        for one in value:
-            _look_through(one, depth - 1)
-        for one in value.values() if isinstance(value, dict) else ():
-            _look_through(one, depth - 1)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{type(value).__name__} in place of an object")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable():
-        raise TypeError(f"{type(value).__name__} in place of text, or what cannot be shown")
-    return value
-
-
-def _name(value: Any) -> str:
-    if not _NAME.fullmatch(_text(value)):
-        raise ValueError(f"{value[:100]!r} is no name")
-    return str(value)
-
-
-def _whole(value: Any, least: int = -(1 << 63)) -> int:
-    if type(value) is not int or not least <= value < 1 << 63:
-        raise TypeError(f"{type(value).__name__} in place of an integer, or one that is out of range")
-    return value
-
-
-def _key_of(text: Any) -> bytes:
-    key = bytes.fromhex(text)
-    if key.hex() != text or len(key) != _KEY_BYTES:
-        raise ValueError("a kernel's key that is none")
-    return key
-
-
-def _parameter(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(map(_parameter, value))
-    return value if isinstance(value, bool) else _text(value) if isinstance(value, str) else _whole(value)
-
-
-_RECORDS: dict[str, Callable[[Mapping[str, Any], int, int], Kernel | Operation]] = {"kernel": _kernel, "operation": _operation}
-_HEAD: dict[str, Callable[[Any], Any]] = {"producer": _text, "targets": _text, "sources": _text, "knobs": _object}
 
 
 def _shown(record: Kernel | Operation) -> str:

@@ -20,7 +20,8 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.packs import _header_c, lines
-from tvmdml.packs.format import Kernel, Launch, Operation, Pack, replace
+from tvmdml.packs.format import Pack, replace
+from tvmdml.packs.records import Kernel, Launch, Operation
 from tvmdml.targets.cpu import host
 from tvmdml.tensors import TensorDataType, TensorDesc
 

@@ -9,7 +9,8 @@ from typing import Any
 from tvmdml import operators
 from tvmdml.errors import PackError, Unsupported
 from tvmdml.packs import signing
-from tvmdml.packs.format import Kernel, Operation, Pack
+from tvmdml.packs.format import Pack
+from tvmdml.packs.records import Kernel, Operation
 
 _NOT_OF_KERNELS = ("producer", "knobs")
 """What of a pack's head is compared value by value."""

@@ -100,7 +100,7 @@ class LoadedPack:
         Raises:
             PackError: what the pack has is damaged.
         """
-        from tvmdml.packs.format import kernel_key
+        from tvmdml.packs.records import kernel_key
 
         key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
         if (launcher := self._launchers.get((target.name, key))) is not None:

@@ -24,7 +24,8 @@ from tvmdml.kernel import Kernel as Decided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Array, Role
 from tvmdml.packs import lines, look
-from tvmdml.packs.format import Kernel, Launch, Operation, Pack, kernel_key
+from tvmdml.packs.format import Pack
+from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.packs.spec import can_be_in_place
 from tvmdml.targets import Target

@@ -59,7 +59,7 @@ def compile_units(jobs: Sequence[Job]) -> list[Unit]:
 
 def _compile(job: Job) -> Unit:
     from tvmdml.packs import lines
-    from tvmdml.packs.format import kernel_key
+    from tvmdml.packs.records import kernel_key
 
     try:
         target = machine(job.target, job.code, job.knobs)

@@ -1,0 +1,228 @@
+"""What a pack's index says: a head, and a record for each kernel and each operation that kernels are for, all of them JSON.
+
+Nothing that is read is believed: what is not just as it would have been written is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+MAX_JSON_BYTES = 1 << 20
+"""The most that the head may have, and any record."""
+NO_PART = 0xFFFFFFFF
+"""What stands for the part of an operation, which has none."""
+NOT_WRITTEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
+"""What reading may raise that nobody wrote."""
+_KEY_BYTES, _JSON_DEPTH = 16, 16
+_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
+"""An operator's module, a kernel, a type: nothing that a path is made of."""
+
+Parameters = tuple[tuple[str, Any], ...]
+
+
+def kernel_key(target: str, operator: str, kernel: str, parameters: Parameters) -> bytes:
+    """The key of a kernel: what its code was generated from, but for the source of schedules, which the head has."""
+    return _key(["kernel", target, operator, kernel, parameters])
+
+
+def operation_key(target: str, line: Mapping[str, Any], in_place: bool) -> bytes:
+    """The key of an operation."""
+    return _key(["operation", target, line, in_place])
+
+
+def _key(what: object) -> bytes:
+    return hashlib.blake2b(_encode(what).encode(), digest_size=_KEY_BYTES).digest()
+
+
+class Kernel(NamedTuple):
+    """A compiled kernel in a pack."""
+
+    operator: str
+    """The operator's module."""
+    kernel: str
+    """Which of the schedule's kernels."""
+    parameters: Parameters
+    target: str
+    """What the code runs on, as ``Target.code`` says it."""
+    part: int
+    """The number of the part that has the code."""
+
+    @property
+    def key(self) -> bytes:
+        """What it is found by."""
+        return kernel_key(self.target, self.operator, self.kernel, self.parameters)
+
+    @property
+    def symbol(self) -> str:
+        """The name of its function in a library."""
+        return f"tvmdml_{self.key.hex()}"
+
+
+class Launch(NamedTuple):
+    """How a schedule would have an operation launched."""
+
+    threads: int
+    """On so many threads, or more; 0 for devices."""
+    kernel: bytes
+    """The kernel's key."""
+    scalars: tuple[int, ...]
+    temporaries: tuple[tuple[str, int], ...]
+
+
+class Operation(NamedTuple):
+    """A descriptor that a pack was built for, on a target."""
+
+    line: dict[str, Any]
+    """The descriptor, as a spec writes it."""
+    in_place: bool
+    target: str
+    launches: tuple[Launch, ...]
+
+    @property
+    def key(self) -> bytes:
+        """What it is found by."""
+        return operation_key(self.target, self.line, self.in_place)
+
+
+# -- Writing ------------------------------------------------------------------------------------------------------
+
+
+def write_head(head: Mapping[str, Any]) -> bytes:
+    """A pack's head."""
+    return _encode(head).encode()
+
+
+def write(record: Kernel | Operation) -> bytes:
+    """A record, without its key, and a kernel without its part."""
+    if isinstance(record, Kernel):
+        members = {name: value for name, value in record._asdict().items() if name != "part"}
+        return _encode({"is": "kernel", **members}).encode()
+    launches = [{**launch._asdict(), "kernel": launch.kernel.hex()} for launch in record.launches]
+    return _encode({"is": "operation", **record._asdict(), "launches": launches}).encode()
+
+
+# -- Reading ------------------------------------------------------------------------------------------------------
+
+
+def read_head(content: bytes) -> dict[str, Any]:
+    """What ``write_head`` wrote.
+
+    Raises:
+        ``NOT_WRITTEN``: it did not write this.
+    """
+    given = _loaded(content)
+    return {name: {key: read(value) for key, value in _object(given[name]).items()} for name, read in _HEAD.items()}
+
+
+def read(content: bytes, part: int, parts: int) -> Kernel | Operation:
+    """What ``write`` wrote; ``part`` is a kernel's, of so many parts.
+
+    Raises:
+        ``NOT_WRITTEN``: it did not write this.
+    """
+    given = _loaded(content)
+    return _RECORDS[_text(given["is"])](given, part, parts)
+
+
+def _kernel(given: Mapping[str, Any], part: int, parts: int) -> Kernel:
+    if part >= parts:
+        raise ValueError(f"a kernel in part {part}, of {parts}")
+    parameters = tuple((_text(name), _parameter(value)) for name, value in given["parameters"])
+    return Kernel(_name(given["operator"]), _name(given["kernel"]), parameters, _text(given["target"]), part)
+
+
+def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
+    if part != NO_PART:
+        raise ValueError("an operation that has a part")
+    launches = tuple(
+        Launch(
+            _whole(launch["threads"], 0),
+            _key_of(launch["kernel"]),
+            tuple(map(_whole, launch["scalars"])),
+            tuple((_name(dtype), _whole(count, 0)) for dtype, count in launch["temporaries"]),
+        )
+        for launch in given["launches"]
+    )
+    if type(given["in_place"]) is not bool:
+        raise TypeError("in_place is no boolean")
+    return Operation(_object(given["line"]), given["in_place"], _text(given["target"]), launches)
+
+
+def _not_json(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _number(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _not_json(text)
+
+
+_decode = json.JSONDecoder(parse_constant=_not_json, parse_float=_number).decode
+
+
+def _loaded(content: bytes) -> dict[str, Any]:
+    """A JSON object: one that is neither large nor deep, and all of whose strings can be shown."""
+    if len(content) > MAX_JSON_BYTES:
+        raise ValueError(f"{len(content)} bytes of JSON, of which up to {MAX_JSON_BYTES} are read")
+    value = _object(_decode(content.decode()))
+    _look_through(value, _JSON_DEPTH)
+    return value
+
+
+def _look_through(value: Any, depth: int) -> None:
+    if isinstance(value, str):
+        _text(value)
+    elif isinstance(value, dict | list):
+        if not depth:
+            raise ValueError("its JSON is too deep")
+        for one in value:
+            _look_through(one, depth - 1)
+        for one in value.values() if isinstance(value, dict) else ():
+            _look_through(one, depth - 1)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{type(value).__name__} in place of an object")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise TypeError(f"{type(value).__name__} in place of text, or what cannot be shown")
+    return value
+
+
+def _name(value: Any) -> str:
+    if not _NAME.fullmatch(_text(value)):
+        raise ValueError(f"{value[:100]!r} is no name")
+    return str(value)
+
+
+def _whole(value: Any, least: int = -(1 << 63)) -> int:
+    if type(value) is not int or not least <= value < 1 << 63:
+        raise TypeError(f"{type(value).__name__} in place of an integer, or one that is out of range")
+    return value
+
+
+def _key_of(text: Any) -> bytes:
+    key = bytes.fromhex(text)
+    if key.hex() != text or len(key) != _KEY_BYTES:
+        raise ValueError("a kernel's key that is none")
+    return key
+
+
+def _parameter(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_parameter, value))
+    return value if isinstance(value, bool) else _text(value) if isinstance(value, str) else _whole(value)
+
+
+_RECORDS: dict[str, Callable[[Mapping[str, Any], int, int], Kernel | Operation]] = {"kernel": _kernel, "operation": _operation}
+_HEAD: dict[str, Callable[[Any], Any]] = {"producer": _text, "targets": _text, "sources": _text, "knobs": _object}
