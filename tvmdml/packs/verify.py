@@ -127,6 +127,7 @@ class _Machines:
         self.here: dict[str, Target] = {}
         """By code."""
         self._why: dict[str, str] = {}
+        self._deciding: dict[str, Target | None] = {}
         if device is None:
             for kind in sorted({_kind(code) for code in self._names}):
                 codes = [code for code in self._names if _kind(code) == kind]
@@ -151,13 +152,16 @@ class _Machines:
 
     def deciding(self, code: str) -> Target | None:
         """A target to ask schedules about: it need not be here, unless only a device that is can say what its name means."""
-        if code not in self.here:
-            try:
-                found = [one for one in targets.elsewhere(self._names[code]) if one.code == code]
-            except TvmdmlError:
-                return None
-            return self._tuned(found[0]) if found else None
-        return self.here[code]
+        if code not in self._deciding:
+            self._deciding[code] = self.here.get(code) or self._elsewhere(code)
+        return self._deciding[code]
+
+    def _elsewhere(self, code: str) -> Target | None:
+        try:
+            found = [one for one in targets.elsewhere(self._names[code]) if one.code == code]
+        except TvmdmlError:
+            return None
+        return self._tuned(found[0]) if found else None
 
     def _tuned(self, target: Target) -> Target:
         if not self._knobs:
