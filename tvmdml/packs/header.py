@@ -187,7 +187,7 @@ class _Content:
             starts.append(len(self._launch_rows))
             tables += [f"static const uint32_t {prefix}launches_of_{number}_[] = {{", *_wrapped(map(str, starts)), "};"]
             tables += [f"static const uint16_t {prefix}libraries_of_{number}_[] = {{", *_wrapped(map(str, sorted(used))), "};"]
-            quoted = f'"{processor.name}", "{processor.machine}", "{" ".join(_words(processor))}"'
+            quoted = f'"{processor.name}", "{processor.machine}", "{" ".join(processor.words)}"'
             rows.append(f"{{{quoted}, {prefix}launches_of_{number}_, {prefix}libraries_of_{number}_, {len(used)}}},")
         return rows, tables
 
@@ -268,13 +268,6 @@ def _levels(pack: Pack, codes: Iterable[str]) -> list[tuple[str, host.Processor]
             raise pack.error(f"operations for {code!r}", "processors that this version knows", "Use the tvmdml that built it.")
         found.append((code, processor))
     return sorted(found, key=lambda one: (one[1].machine, *(-number for number in one[1].rank), one[0]))
-
-
-def _words(processor: host.Processor) -> list[str]:
-    """What a processor must have, in the words of /proc/cpuinfo."""
-    known = [word for _, words in host._X86_LEVELS for word in words if processor.has(word)] if processor.has("x86") else []
-    extras = dict(host._X86_EXTRAS if processor.has("x86") else host._ARM_EXTRAS)
-    return known + [extras[feature] for feature in processor.features]
 
 
 # -- Names --------------------------------------------------------------------------------------------------------

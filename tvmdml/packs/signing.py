@@ -14,6 +14,7 @@ import base64
 import binascii
 import contextlib
 import os
+import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -225,6 +226,8 @@ def _loaded(where: str, allowed: str, kind: type, load: Callable[..., Any], *con
 
 def _content(path: _Paths, where: str, allowed: str) -> bytes:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe, say, would be waited for
+            raise ValueError("it is no regular file")
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError, TypeError) as error:

@@ -57,6 +57,13 @@ class Processor(NamedTuple):
         below = _LEVEL_NAMES[: _LEVEL_NAMES.index(self.level) + 1] if self.level in _LEVEL_NAMES else ()
         return feature in self.features or any(feature in words for name, words in _X86_LEVELS if name in below)
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All that it must have, in the words of /proc/cpuinfo."""
+        levels = [words for name, words in _X86_LEVELS if name in _levels_of(self.level)[: self.rank[0] + 1]]
+        extras = dict(_EXTRAS[_family_of(self.level)])
+        return (*(word for words in levels for word in words), *(extras[feature] for feature in self.features))
+
     def runs(self, other: Processor) -> bool:
         """Whether what is compiled for the other runs on this one."""
         levels = _levels_of(self.level)
