@@ -122,7 +122,7 @@ def test_subgroups_have_to_be_as_large() -> None:
     "text", ["int8=3", "nothing", "max_threads", "subgroup_size=x", "subgroup_size=", "nearest_even=a", "=", "int8 ="]
 )
 def test_features_that_nobody_wrote(text: str) -> None:
-    with pytest.raises(ValueError, match="capability|literal"):
+    with pytest.raises(ValueError, match=r"capability|literal"):
         Capabilities.parse(text)
 
 

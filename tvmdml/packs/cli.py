@@ -159,8 +159,8 @@ def inspect(path: Path, as_json: bool) -> None:
     if rows:
         table(tuple(rows[0]), [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows])
     for name, value in summary.items():
-        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        click.echo(f"{name}: {', '.join(map(str, shown)) if isinstance(shown, (list, tuple)) else shown}")
+        items = [f"{key} {one}" for key, one in value.items()] if isinstance(value, dict) else value
+        click.echo(f"{name}: {(', '.join(map(str, items)) or 'none') if isinstance(items, (list, tuple)) else items}")
 
 
 @pack.command()
