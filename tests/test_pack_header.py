@@ -363,7 +363,7 @@ def test_names_are_readable_and_differ(pack: Pack, folder: Path) -> None:
     assert "ops_element_wise_round_f32_4x3_halves_to_nearest_even_in_place" in names
     assert "ops_diagonal_matrix1_f16_256x1024_value2p0_beginm3_end2" in names
     alike = [name for name in names if name.startswith("ops_element_wise_round_f16_5x3_")]
-    assert [bool(re.fullmatch(r".*_toward_zero_[0-9a-f]{10}", name)) for name in alike] == [True, True]
+    assert sorted(bool(re.fullmatch(r".*_toward_zero_[0-9a-f]{10}", name)) for name in alike) == [False, True]  # strided
     assert all(one.line.replace('"', '\\"') in text for one in WANTED)
 
 

@@ -378,7 +378,7 @@ def test_a_key_that_cannot_be_read_is_named(
 
 def test_a_file_that_has_no_end_is_no_key(path: Path, trust: Callable[..., None]) -> None:
     trust("/dev/zero")
-    with pytest.raises(InvalidArgument, match="/dev/zero: given more than 65536 bytes"):
+    with pytest.raises(InvalidArgument, match="/dev/zero: given what cannot be read .it is no regular file"):
         check(path)
 
 
@@ -416,5 +416,5 @@ def test_without_cryptography_nothing_is_let_through(keys: Keys, path: Path, tru
         lambda: signing.sign(path, keys.private(0)),
         lambda: signing.generate(path.with_name("private"), path.with_name("public")),
     ):
-        with pytest.raises(PackError, match=r"cryptography is installed. `pip install tvmdml\[sign\]` installs it"):
+        with pytest.raises(PackError, match=r"package cryptography. `pip install .tvmdml\[sign\].` installs it"):
             ask()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -279,10 +282,13 @@ def _changed(path: Path, to: Path, **head: Any) -> Path:
 def test_a_pack_of_other_schedules_is_passed_over(cpu_pack: Path, tmp_path: Path) -> None:
     other = _changed(cpu_pack, tmp_path / "other.tvmdml", sources={"cpu element_wise_round": "0123456789abcdef"})
     before = compiler.compiled_count
-    with tvmdml.load_pack(other):
+    with (
+        tvmdml.load_pack(other),
+        pytest.warns(RuntimeWarning, match="its cpu kernels for element_wise_round are of other schedules"),
+    ):
         tvmdml.round(small.inputs())
     assert compiler.compiled_count == before + 1
-    with tvmdml.load_pack(other, strict=True), pytest.raises(CompileError, match=r"is of other schedules \(tvmdml "):
+    with tvmdml.load_pack(other, strict=True), pytest.raises(CompileError, match=r"other schedules.*was built by tvmdml"):
         tvmdml.round(small.inputs())
 
 
@@ -352,6 +358,24 @@ def test_an_interrupted_build_goes_on_where_it_was(tmp_path: Path) -> None:
     assert seen[0] == (3, built.kernels)
     assert seen[-1] == (built.kernels, built.kernels)
     assert packs.build(wanted, path, jobs=1).compiled == 0
+
+
+def test_an_interrupt_keeps_what_processes_have_compiled(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("tvmdml")), "pack", "build", str(TESTS / "models" / "pack.toml"), "-j", "2", "-o"]
+    environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
+    running = subprocess.Popen([*command, str(tmp_path / "a.tvmdml")], env=environment, stderr=subprocess.PIPE, text=True)
+    while not list((tmp_path / "cache").rglob("*.json")) and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    kept = re.search(r"interrupted: (\d+) kernels are kept; the same command goes on from there", said)
+    assert kept is not None, said
+    assert running.returncode == 130
+    assert int(kept[1]) == len(list((tmp_path / "cache").rglob("*.json"))) > 0
+    assert not (tmp_path / "a.tvmdml").exists()
+    done = subprocess.run([*command, str(tmp_path / "a.tvmdml")], env=environment, capture_output=True, text=True, check=True)
+    kernels, compiled = re.search(r"(\d+) kernels \((\d+) compiled\)", done.stdout).groups()  # type: ignore[union-attr]
+    assert int(kernels) - int(compiled) == int(kept[1])
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -425,6 +449,54 @@ def test_what_a_target_lacks_is_left_out_and_said(vulkan: Target, tmp_path: Path
     built = packs.build(wanted, tmp_path / "pack.tvmdml", targets=["vulkan:desktop"])
     assert (built.operations, len(built.skipped)) == (1, 1)
     assert "shaderFloat64" in built.skipped[0]
+
+
+def test_a_spec_without_operations_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match="pack spec: given no operations"):
+        packs.build(spec.Spec(("cpu:x86-64",)), tmp_path / "pack.tvmdml")
+
+
+@pytest.mark.parametrize("path", ["missing/pack.tvmdml", "."])
+def test_a_place_that_no_file_can_be_written_to_is_refused_first(tmp_path: Path, path: str) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match="output: given"):
+        packs.build(small.spec_for("cpu:x86-64"), tmp_path / path, progress=lambda *_: pytest.fail("work was done"))
+    for command in (["build", "spec.toml"], ["record", "--", "no such program"]):
+        done = CliRunner().invoke(main, ["pack", command[0], "-o", str(tmp_path / path), *command[1:]])
+        assert (done.exit_code, "output: given" in done.output) == (2 if path == "." else 1, path != "."), done.output
+
+
+_NO_COMPILER = """
+import sys
+class Gone:
+    def find_spec(self, name, path, target=None):
+        if name == "tvm":
+            raise ModuleNotFoundError("No module named 'tvm'", name="tvm")
+sys.meta_path.insert(0, Gone())
+import numpy as np, tvmdml
+try:
+    tvmdml.round(np.float32([0.5]))
+except tvmdml.CompileError as error:
+    print(error)
+"""
+
+
+def test_where_there_is_no_compiler_the_error_names_the_operator_and_what_to_do(tmp_path: Path) -> None:
+    done = _run(_NO_COMPILER, TVMDML_CACHE_DIR=str(tmp_path))
+    assert "ELEMENT_WISE_ROUND on cpu:" in done.stdout, done.stderr
+    assert "`pip install 'tvmdml[compiler]'`" in done.stdout
+    assert "add this line to the kernels of its spec" in done.stdout
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_pack_for_another_processor_says_so(tmp_path: Path) -> None:
+    wanted = spec.Wanted(round_desc(tensor("float32", (64,)), "toward_zero"))
+    packs.build(spec.Spec((), (wanted,)), tmp_path / "other.tvmdml", targets=["cpu:x86-64-v4+avx512fp16"], jobs=1)
+    v3 = targets.resolve("cpu:x86-64-v2")
+    with tvmdml.load_pack(tmp_path / "other.tvmdml", strict=True), pytest.raises(CompileError) as caught:
+        tvmdml.compile(wanted.desc, v3)
+    assert "has it for cpu:x86-64-v4+avx512fp16, which is not what runs here: build it for cpu:x86-64-v2 as well" in str(
+        caught.value
+    )
 
 
 def test_a_spec_without_targets_is_refused(tmp_path: Path) -> None:

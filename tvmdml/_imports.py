@@ -30,6 +30,10 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
 
 
+class NoCompiler(CompileError):
+    """TVM's compiler is not installed, and a kernel has to be compiled."""
+
+
 class _TurnAway(importlib.abc.MetaPathFinder):
     """Answers this thread's import of one module as if it were not installed."""
 
@@ -64,15 +68,14 @@ def tvm() -> ModuleType:
     """The compiler: needed to build a kernel, never to run one.
 
     Raises:
-        CompileError: it is not installed.
+        NoCompiler: it is not installed.
     """
     tvm_ffi()
     with _lock, _without_torch():
         try:
             return importlib.import_module("tvm")
         except ModuleNotFoundError as error:
-            advice = "A kernel has to be compiled: `pip install 'tvmdml[compiler]'`, or load a pack that has it."
-            raise CompileError(f"tvm: {error}. {advice}") from error
+            raise NoCompiler(f"the compiler is not installed ({error}): `pip install 'tvmdml[compiler]'`") from error
 
 
 @functools.cache

@@ -28,7 +28,9 @@ class _Main(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (TvmdmlError, MemoryError) as error:
+        except (TvmdmlError, MemoryError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise  # who read what is printed has gone
             text = " ".join(str(error).split()) or "out of memory"
             click.secho(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import arrays, stores, targets
+from tvmdml import _imports, arrays, stores, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.device_arrays import DeviceArray, bound, launched
 from tvmdml.enums import FeatureLevel
@@ -67,10 +67,7 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
     if (artifact := store.find(name, target.suffixes)) is not None:
         return target.load(artifact)
     if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
-        raise _Missing(
-            f"kernel {kernel.module}/{kernel.name} for {target.name} {dict(kernel.parameters)} is in no store "
-            f"(looked in {store.root}), and TVMDML_DISABLE_JIT forbids compiling it. Unset it, or fill the store first."
-        )
+        raise _Missing(f"none is in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
     with store.lock(name):
         if (artifact := store.find(name, target.suffixes)) is not None:  # another process built it meanwhile
             return target.load(artifact)
@@ -120,11 +117,13 @@ def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kerne
         return found
     kernel = target.kernel(wanted, in_place)
     if shelf.strict():
-        raise CompileError(shelf.missing(desc, target, in_place))
+        raise CompileError(shelf.missing(desc, target, in_place, "and nothing else may run: a pack was loaded with strict=True"))
     try:
         launcher = find(kernel, target)
     except _Missing as error:
-        raise CompileError(f"{error} {shelf.advice(desc, in_place)}") from None
+        raise CompileError(shelf.missing(desc, target, in_place, str(error))) from None
+    except _imports.NoCompiler as error:
+        raise CompileError(shelf.missing(desc, target, in_place, f"no cache has it, and {error}")) from None
     return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import multiprocessing
 import os
+import signal
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
@@ -73,7 +76,10 @@ def build(
         CompileError: kernels do not compile, or the tools for a target are not here. What did compile is kept.
         OSError: the file cannot be written.
     """
+    container.require_place(path)
     wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)]).spec
+    if not wanted.wanted:
+        raise InvalidArgument(message("pack spec", "no operations", "one or more, as kernels or [[operators]]"))
     plan = _Plan(wanted, tuple(targets) or wanted.targets)
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
     contents = _assemble(plan, units)
@@ -103,7 +109,8 @@ class _Plan:
 
     def __init__(self, spec: Spec, names: tuple[str, ...]) -> None:
         if not names:
-            raise InvalidArgument(message("pack targets", "none", "one or more, such as cpu:x86-64-v3", "Name them in the spec."))
+            advice = "Name them in the spec, or give them (--target)."
+            raise InvalidArgument(message("pack targets", "none", "one or more, such as cpu:x86-64-v3", advice))
         self.knobs = {operator: dict(values) for operator, values in spec.knobs.items()}
         self.machines: dict[str, tuple[str, Target]] = {}
         for name in names:
@@ -154,44 +161,78 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
     total = len(plan.wanted)
     progress(len(units), total)
     problems = []
-    for unit in _done(left, executor, jobs):
+
+    def keep(unit: work.Unit) -> None:
         if unit.problem:
             problems.append(f"{plan.wanted[unit.key].job.line['operator']} for {plan.wanted[unit.key].machine}: {unit.problem}")
-            continue
+            return
         units[unit.key] = unit.content
         _keep(store, digests[unit.key], plan.wanted[unit.key], unit)
         progress(len(units), total)
+
+    _run(left, executor, jobs, keep)
     if problems:
         raise CompileError(f"{len(problems)} of {total} kernels do not compile; the first: {problems[0]}")
     return units, len(left)
 
 
-def _done(left: list[work.Job], executor: Executor | None, jobs: int | None) -> Iterator[work.Unit]:
-    """Compiled kernels, as they get done."""
+def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep: Callable[[work.Unit], None]) -> None:
+    """Compile kernels, and hand over each as it gets done."""
+    if executor is None and left and importlib.util.find_spec("tvm") is None:
+        raise CompileError("the compiler is not installed, and a pack takes it to build: `pip install 'tvmdml[compiler]'`.")
     if executor is None and (jobs == 1 or len(left) <= _ALONE):
         for job in left:
-            yield from work.compile_units([job])
+            for unit in work.compile_units([job]):
+                keep(unit)
         return
     pieces = [left[at : at + _TOGETHER] for at in range(0, len(left), _TOGETHER)]
     with contextlib.ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(_processes(min(jobs or _processors(), len(pieces))))
-        futures: list[Future[list[work.Unit]]] = [executor.submit(work.compile_units, piece) for piece in pieces]
+        with _uninterrupted():
+            waiting: set[Future[list[work.Unit]]] = {executor.submit(work.compile_units, piece) for piece in pieces}
         try:
-            for future in as_completed(futures):
-                yield from future.result()
+            for future in as_completed(tuple(waiting)):
+                waiting.discard(future)
+                for unit in future.result():
+                    keep(unit)
         except BrokenProcessPool:
             raise CompileError(
                 "a process that compiled kernels has ended (killed for its memory?). What was compiled is kept: run it again."
             ) from None
+        except KeyboardInterrupt:
+            _drain(waiting, keep)
+            raise
         finally:
-            for future in futures:
+            for future in waiting:
                 future.cancel()
+
+
+def _drain(waiting: set[Future[list[work.Unit]]], keep: Callable[[work.Unit], None]) -> None:
+    """Keep what is being compiled just now, and begin no more. Whoever interrupts this, too, has had enough."""
+    running = [future for future in waiting if not future.cancel()]
+    for future in running:
+        with contextlib.suppress(Exception):
+            for unit in future.result():
+                keep(unit)
 
 
 def _processes(count: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")  # nothing that this process has loaded gets in the way
     return ProcessPoolExecutor(count, context, initializer=work.start)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes that are started meanwhile leave Ctrl-C to this one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _processors() -> int:

@@ -19,6 +19,8 @@ from tvmdml.errors import InvalidArgument, PackError, message
 if TYPE_CHECKING:
     from tvmdml.packs.format import Pack
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -32,6 +34,13 @@ def _size(text: str) -> tuple[str, int]:
     if not equals or not value.isdecimal():
         raise InvalidArgument(message("size", repr(text), "NAME=NUMBER, such as batch=8"))
     return name, int(value)
+
+
+def _once(sizes: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    found = dict(sizes)
+    if len(found) < len(sizes):
+        raise click.UsageError("--size: a name is there twice. Build a pack for each size, and `tvmdml pack merge` them.")
+    return found
 
 
 _output = click.option("-o", "--output", "output", metavar="FILE", type=_FILE, required=True, help="The file to write.")
@@ -62,14 +71,27 @@ def build(
 
     Ctrl-C keeps what was compiled: the same command goes on from there.
     """
+    from tvmdml.packs import format as container
     from tvmdml.packs import sources
     from tvmdml.packs.building import build as build_pack
 
-    found = sources.read(specs, targets, dict(sizes))
+    container.require_place(output)
+    found = sources.read(specs, targets, _once(sizes))
     for note in found.notes:
         click.secho(note, dim=True, err=True)
-    with _progress("compiling") as progress:
-        built = build_pack(found.spec, output, targets=targets, jobs=jobs, progress=progress)
+    kept = 0
+
+    def note_kept(done: int, total: int) -> None:
+        nonlocal kept
+        kept = done
+        show(done, total)
+
+    try:
+        with _progress("compiling") as show:
+            built = build_pack(found.spec, output, targets=targets, jobs=jobs, progress=note_kept)
+    except KeyboardInterrupt:
+        click.echo(f"interrupted: {kept} kernels are kept; the same command goes on from there", err=True)
+        sys.exit(INTERRUPTED)
     for reason in built.skipped:
         click.secho(f"left out: {reason}", fg="yellow", err=True)
     if built.skipped and not built.operations:
@@ -85,8 +107,10 @@ def build(
 @click.argument("program", metavar="-- PROGRAM [ARGUMENT…]", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, program: tuple[str, ...]) -> None:
     """Run a PROGRAM, and write down every kernel that it and its children use: tvmdml pack record -o spec.toml -- python app.py"""
+    from tvmdml.packs import format as container
     from tvmdml.packs import recording, spec
 
+    container.require_place(output)
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
         try:
             done = subprocess.run(program, env={**os.environ, "TVMDML_PACK_RECORD": folder}, check=False)
@@ -98,7 +122,9 @@ def record(output: Path, program: tuple[str, ...]) -> None:
         click.echo(f"{output}: {len(found.wanted)} operations on {', '.join(found.targets)}", err=True)
     else:
         click.secho("tvmdml: the program used no kernel: no spec was written.", fg="red", err=True)
-    sys.exit(done.returncode or (0 if found.wanted else 1))
+    if done.returncode:
+        click.secho(f"tvmdml: the program ended with exit code {done.returncode}.", fg="yellow", err=True)
+    sys.exit(128 - done.returncode if done.returncode < 0 else done.returncode or (0 if found.wanted else 1))
 
 
 @pack.command()
@@ -135,8 +161,10 @@ def split(path: Path, targets: tuple[str, ...], output: Path) -> None:
 def header(path: Path, output: Path, name: str) -> None:
     """Write a C header for the CPU kernels of a PACK, and their libraries."""
     from tvmdml.packs import header as headers
+    from tvmdml.packs import signing
 
     with _opened(path) as found:
+        signing.check(found)  # what is written runs
         for written in headers.write(found, output, name):
             click.echo(str(written))
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tvmdml.errors import PackError, message
+from tvmdml.errors import InvalidArgument, PackError, message
 from tvmdml.packs import records
 from tvmdml.packs.records import Kernel, Operation
 
@@ -97,6 +97,19 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
     replace(path, [header, index, *stored])
 
 
+def require_place(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no file can be written to, before there is work to lose.
+
+    Raises:
+        InvalidArgument: its folder is not there, or cannot be written to; or it is a folder itself.
+    """
+    folder = Path(path).parent
+    if Path(path).is_dir():
+        raise InvalidArgument(message("output", f"{path}, which is a folder", "the path of a file"))
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InvalidArgument(message("output", str(path), "a file in a folder that is there and can be written to"))
+
+
 def replace(path: str | os.PathLike[str], pieces: Sequence[bytes]) -> None:
     """Put a file in a place at once: beside it first, then renamed. Who may read what was there may read it still.
 
@@ -125,7 +138,8 @@ def signature(key: bytes, signed: bytes) -> bytes:
 
 
 def _index(contents: Contents, parts: list[bytes]) -> bytes:
-    found = {record.key: record for record in (*contents.kernels, *contents.operations)}
+    every: list[Kernel | Operation] = [*contents.kernels, *contents.operations]
+    found = {record.key: record for record in every}
     written = {key: records.write(found[key]) for key in sorted(found)}
     table, at = [], 0
     for key, content in written.items():

@@ -284,16 +284,24 @@ def _parameter(field: str) -> str:
 
 
 def _names(entries: Sequence[_Entry]) -> list[str]:
-    """A name for each: ``top_k1_f32_32x32000_k50_axis1_decreasing``; with a hash where others would have the same."""
+    """A name for each: ``top_k1_f32_32x32000_k50_axis1_decreasing``; with a hash where others would have the same.
+
+    What is not packed always has a hash: no name changes because something was added to the pack.
+    """
     plain = [_plain_name(entry) for entry in entries]
     times: dict[str, int] = defaultdict(int)
-    for name in plain:
-        times[name] += 1
+    for name, entry in zip(plain, entries, strict=True):
+        times[name] += 1 if _is_packed(entry) else 0
+    marked = [times[name] > 1 or not _is_packed(entry) for name, entry in zip(plain, entries, strict=True)]
     hashed = (hashlib.sha256(entry.text.encode()).hexdigest()[:10] for entry in entries)
     return [
-        f"{name[:_LONGEST_NAME]}_{mark}" if times[name] > 1 or len(name) > _LONGEST_NAME else name
-        for name, mark in zip(plain, hashed, strict=True)
+        f"{name[:_LONGEST_NAME]}_{mark}" if needed or len(name) > _LONGEST_NAME else name
+        for name, mark, needed in zip(plain, hashed, marked, strict=True)
     ]
+
+
+def _is_packed(entry: _Entry) -> bool:
+    return all(tensor.strides is None for _, tensor, _ in entry.tensors())
 
 
 def _plain_name(entry: _Entry) -> str:

@@ -106,7 +106,10 @@ class LoadedPack:
         if (launcher := self._launchers.get((target.name, key))) is not None:
             return launcher
         number = self.pack.find(key)
-        if number is None or not self.fits(kernel, target):
+        if not self.fits(kernel, target):
+            self._pass_over(kernel, target)
+            return None
+        if number is None:
             return None
         with self._guard:
             opened = self._opened.get((target.name, number))
@@ -121,6 +124,34 @@ class LoadedPack:
     def fits(self, kernel: Kernel, target: Target) -> bool:
         """Whether it was built of the schedules that are installed: by others, what those decide is another kernel's."""
         return self.source(kernel, target) == kernel.source(target)
+
+    def reason(self, desc: Operator, kernel: Kernel, target: Target, in_place: bool) -> str:
+        """Why it does not serve an operation, where that is not for want of it."""
+        from tvmdml.packs import lines
+        from tvmdml.packs.records import operation_key
+
+        path, made = self.pack.path, self.pack.head["producer"].get("tvmdml")
+        if self.source(kernel, target) not in (None, kernel.source(target)):
+            return f"{path} is of other schedules than are installed (it was built by tvmdml {made}): build it anew."
+        line = lines.of(desc)
+        having = {
+            code: name
+            for code, name in self.pack.head["targets"].items()
+            if self.pack.operation(operation_key(code, line, in_place))
+        }
+        if not having or any(relative.code in having for relative in target.relatives(self._codes)):
+            return ""
+        return (
+            f"{path} has it for {', '.join(having.values())}, which is not what runs here: build it for {target.spec_name} as well."
+        )
+
+    def _pass_over(self, kernel: Kernel, target: Target) -> None:
+        """Say so, where it was built by other schedules."""
+        from tvmdml.stores import warn_once
+
+        if self.source(kernel, target) is not None:
+            about = f"{self.pack.path}: its {target.kind} kernels for {kernel.module}"
+            warn_once(about, f"tvmdml: {about} are of other schedules than are installed, and are passed over. Build it anew.")
 
     def source(self, kernel: Kernel, target: Target) -> str | None:
         """The stamp of the schedules that its kernels of an operator and kind were built of; ``None`` where it has none."""
@@ -206,21 +237,19 @@ def strict() -> bool:
     return any(pack.strict for pack in _packs())
 
 
-def missing(desc: Operator, target: Target, in_place: bool) -> str:
-    """What to say where only packs may be used, and none has a kernel."""
+def missing(desc: Operator, target: Target, in_place: bool, why: str) -> str:
+    """What to say where no pack has a kernel, and, for a reason, no other will do."""
     packs = _packs()
-    where = ", ".join(str(pack.pack.path) for pack in packs)
     kernel = target.kernel(desc.canonical(), in_place)
-    unfit = [pack.pack for pack in packs if pack.source(kernel, target) not in (None, kernel.source(target))]
-    made = [f"{pack.path} is of other schedules (tvmdml {pack.head['producer'].get('tvmdml')})" for pack in unfit]
-    because = f" ({'; '.join(made)})" if made else ""
-    return (
-        f"{desc.NAME} on {target}: no kernel of the packs serves it (looked in {where}){because}, and nothing else may run: "
-        f"a pack was loaded with strict=True. {advice(desc, in_place)}"
-    )
+    reasons = [reason for pack in packs if (reason := pack.reason(desc, kernel, target, in_place))]
+    if packs:
+        found = f"no pack has its kernel (looked in {', '.join(str(pack.pack.path) for pack in packs)})"
+    else:
+        found = "no pack is loaded"
+    return f"{desc.NAME} on {target}: {found}, {why}. {' '.join(reasons) or _advice(desc, in_place)}"
 
 
-def advice(desc: Operator, in_place: bool) -> str:
+def _advice(desc: Operator, in_place: bool) -> str:
     """What to add to a spec, to have an operator in a pack."""
     from tvmdml.packs import lines
 

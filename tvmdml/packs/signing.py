@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 VARIABLE = "TVMDML_TRUSTED_KEYS"
 _PREFIX = b"tvmdml pack 1\n"
 _KEY_BYTES = 32
+_PEM_PREFIX = bytes.fromhex("302a300506032b6570032100")
+"""What a PEM file's base64 has before the key's own bytes."""
 _MOST_BYTES = 1 << 16
 """More is no file with a key."""
 _PUBLIC = "an Ed25519 public key: a PEM or OpenSSH file, or base64 of its 32 bytes"
@@ -180,15 +182,16 @@ def _cryptography(where: str) -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
-        allowed = "signatures only where the package cryptography is installed"
-        raise PackError(message(where, "keys or signatures", allowed, "`pip install tvmdml[sign]` installs it.")) from error
+        text = f"{where}: keys and signatures take the package cryptography. `pip install 'tvmdml[sign]'` installs it."
+        raise PackError(text) from error
     return serialization, ed25519
 
 
 def _trusted(entry: str) -> str:
     """A key of the environment variable: base64 cannot be told from a path by its characters, but by how many bytes it makes."""
     with contextlib.suppress(ValueError, binascii.Error):
-        if len(raw := base64.b64decode(entry, validate=True)) == _KEY_BYTES:
+        raw = base64.b64decode(entry, validate=True).removeprefix(_PEM_PREFIX)
+        if len(raw) == _KEY_BYTES:
             return _encoded(raw)
     return _name(_public_key(entry, f"{VARIABLE}: {entry}"))
 

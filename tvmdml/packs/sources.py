@@ -33,7 +33,7 @@ Sizes = Mapping[str, int]
 _NO_SIZES: Sizes = MappingProxyType({})
 
 
-_OPEN = "`sizes` says what open ones are."
+_OPEN = "Open sizes are given by name (--size NAME=N)."
 
 
 class Found(NamedTuple):

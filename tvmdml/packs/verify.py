@@ -71,8 +71,8 @@ class Report(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with what could be checked here."""
-        return not self.failed
+        """Whether something was run, if there is anything to run, and nothing is wrong."""
+        return not self.failed and (self.ran > 0 or not self.operations)
 
     def text(self) -> str:
         """All of it, for people."""
@@ -80,7 +80,8 @@ class Report(NamedTuple):
         shown = [f"{self.path}: {ran}, on random input of seed {self.seed}"]
         shown += [f"not run, {count}: {why}" for why, count in Counter(finding.said for finding in self.not_run).items()]
         shown += [f"WRONG: {finding.about}: {finding.said}" for finding in self.failed]
-        return "\n".join([*shown, f"{len(self.failed)} wrong" if self.failed else "nothing wrong"])
+        nothing = "nothing wrong" if self.ok else "nothing was run, so that nothing is known but that its checksums are right"
+        return "\n".join([*shown, f"{len(self.failed)} wrong" if self.failed else nothing])
 
 
 # -- The way of a check -------------------------------------------------------------------------------------------
