@@ -24,7 +24,7 @@ from tvmdml.targets import _quick
 
 # A kernel is compiled when an example first needs it, so an example has no deadline.
 _common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
-hypothesis.settings.register_profile("ci", max_examples=150, derandomize=True, **_common)
+hypothesis.settings.register_profile("ci", max_examples=80, derandomize=True, **_common)
 hypothesis.settings.register_profile("explore", max_examples=3000, **_common)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -22,7 +22,7 @@ from tvmdml.kernel import Kernel, digest
 from tvmdml.packs import format as container
 from tvmdml.packs import lines, records, sources, work
 from tvmdml.packs.format import Contents, Part
-from tvmdml.packs.records import Launch, Operation
+from tvmdml.packs.records import Launch, Operation, symbol_of
 from tvmdml.packs.spec import Spec
 from tvmdml.targets import Target
 
@@ -272,7 +272,7 @@ def _assemble(plan: _Plan, units: dict[bytes, bytes]) -> Contents:
     for (code, module, _), members in sorted(groups.items()):
         machine = plan.machines[code][1]
         if machine.joins:
-            parts.append(Part(".so", machine.join({f"tvmdml_{key.hex()}": unit for key, unit in members.items()})))
+            parts.append(Part(".so", machine.join({symbol_of(key): unit for key, unit in members.items()})))
         else:
             parts.append(Part(machine.suffixes[0], next(iter(members.values()))))
         for key in members:

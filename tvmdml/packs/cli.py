@@ -185,7 +185,8 @@ def inspect(path: Path, as_json: bool) -> None:
         print_json({**summary, "operations": rows})
         return
     if rows:
-        table(tuple(rows[0]), [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows])
+        columns = tuple(name for name in rows[0] if name != "launches")
+        table(columns, [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows])
     for name, value in summary.items():
         items = [f"{key} {one}" for key, one in value.items()] if isinstance(value, dict) else value
         click.echo(f"{name}: {(', '.join(map(str, items)) or 'none') if isinstance(items, (list, tuple)) else items}")

@@ -10,7 +10,7 @@ from tvmdml import operators
 from tvmdml.errors import PackError, Unsupported
 from tvmdml.packs import signing
 from tvmdml.packs.format import Pack
-from tvmdml.packs.records import Kernel, Operation
+from tvmdml.packs.records import Kernel, Operation, symbol_of
 
 _NOT_OF_KERNELS = ("producer", "knobs")
 """What of a pack's head is compared value by value."""
@@ -23,7 +23,8 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
     """What ``tvmdml pack inspect`` shows: a row for each operation on each target.
 
     Each has ``operator``, ``tensors``, ``attributes``, ``target``, ``kernels`` (how many different ones, for all numbers of
-    threads) and ``bytes``, which these take in the file. A device's kernels are parts of their own; of a library, which holds the
+    threads), ``launches`` (the symbol, integers and temporaries from so many threads on) and ``bytes``, which the kernels take in
+    the file. A device's kernels are parts of their own; of a library, which holds the
     CPU's kernels for an operator, each is said to take an equal share. What operations have in common counts for each of them.
 
     Raises:
@@ -39,6 +40,15 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
             "target": named(pack, one.target),
             "kernels": len(keys := {launch.kernel for launch in one.launches}),
             "bytes": sum(sizes.get(key, 0) for key in keys),
+            "launches": [
+                {
+                    "threads": threads,
+                    "symbol": symbol_of(key),
+                    "integers": list(scalars),
+                    "temporaries": [list(one) for one in rooms],
+                }
+                for threads, key, scalars, rooms in one.launches
+            ],
         }
         for one in found
     ]

@@ -41,6 +41,11 @@ def _key(what: object) -> bytes:
     return hashlib.blake2b(_encode(what).encode(), digest_size=_KEY_BYTES).digest()
 
 
+def symbol_of(key: bytes) -> str:
+    """The name of a kernel's function in a library."""
+    return f"tvmdml_{key.hex()}"
+
+
 class Kernel(NamedTuple):
     """A compiled kernel in a pack."""
 
@@ -62,7 +67,7 @@ class Kernel(NamedTuple):
     @property
     def symbol(self) -> str:
         """The name of its function in a library."""
-        return f"tvmdml_{self.key.hex()}"
+        return symbol_of(self.key)
 
 
 class Launch(NamedTuple):

@@ -100,7 +100,7 @@ class LoadedPack:
         Raises:
             PackError: what the pack has is damaged.
         """
-        from tvmdml.packs.records import kernel_key
+        from tvmdml.packs.records import kernel_key, symbol_of
 
         key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
         if (launcher := self._launchers.get((target.name, key))) is not None:
@@ -116,7 +116,7 @@ class LoadedPack:
             if opened is None:
                 opened = self._opened[target.name, number] = self._open(number, kernel, target)
             try:
-                launcher = self._launchers[target.name, key] = target.entry(opened, f"tvmdml_{key.hex()}")
+                launcher = self._launchers[target.name, key] = target.entry(opened, symbol_of(key))
             except CompileError as error:
                 raise PackError(f"{self.pack.path}: {error}") from None
         return launcher

@@ -59,7 +59,7 @@ def compile_units(jobs: Sequence[Job]) -> list[Unit]:
 
 def _compile(job: Job) -> Unit:
     from tvmdml.packs import lines
-    from tvmdml.packs.records import kernel_key
+    from tvmdml.packs.records import kernel_key, symbol_of
 
     try:
         target = machine(job.target, job.code, job.knobs)
@@ -68,6 +68,6 @@ def _compile(job: Job) -> Unit:
         key = kernel_key(variant.code, kernel.module, kernel.name, kernel.parameters)
         if (key, kernel.source(variant)) != (job.key, job.source):
             raise CompileError("the process that compiles has another version of tvmdml than the one that asks")
-        return Unit(key, variant.unit(kernel.build(), f"tvmdml_{key.hex()}"))
+        return Unit(key, variant.unit(kernel.build(), symbol_of(key)))
     except Exception as error:  # whatever it is, it has to reach the caller, from another machine too
         return Unit(job.key, b"", f"{type(error).__name__}: {error}")
