@@ -21,7 +21,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tvmdml.errors import PackError
+from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.packs import format as container
 from tvmdml.packs.format import Contents, Pack, Part, write
 from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key, operation_key
@@ -240,7 +240,7 @@ def test_a_pack_takes_its_place_at_once_and_leaves_nothing_beside_it(tmp_path: P
     write(path, contents())
     assert (path.stat().st_mode & 0o777, list(tmp_path.iterdir())) == (0o640, [path])
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
+    with pytest.raises(InvalidArgument, match="folder, which is there and no file"):
         write(tmp_path / "folder", contents())
     assert sorted(tmp_path.iterdir()) == [tmp_path / "folder", path]
 
@@ -639,9 +639,11 @@ def test_any_flips_under_right_checksums_are_a_pack_or_an_error(file: bytes, rea
 
 
 def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "missing", tmp_path / "nul\0byte", tmp_path / ("x" * 5000), tmp_path / "\ud800", tmp_path):
+    for path in (tmp_path / "missing", tmp_path / "nul\0byte", tmp_path / ("x" * 5000), tmp_path / "\ud800"):
         with pytest.raises(PackError, match=r"cannot be read: .* Give the path of a pack"):
             Pack(path)
+    with pytest.raises(PackError, match="given what is no regular file"):
+        Pack(tmp_path)
     with pytest.raises(PackError, match="cannot be read"):
         Pack(3)  # type: ignore[arg-type]
 

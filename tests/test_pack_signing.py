@@ -378,7 +378,7 @@ def test_a_key_that_cannot_be_read_is_named(
 
 def test_a_file_that_has_no_end_is_no_key(path: Path, trust: Callable[..., None]) -> None:
     trust("/dev/zero")
-    with pytest.raises(InvalidArgument, match="/dev/zero: given what cannot be read .it is no regular file"):
+    with pytest.raises(InvalidArgument, match=r"/dev/zero: given what cannot be read .it is no regular file"):
         check(path)
 
 

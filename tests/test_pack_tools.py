@@ -31,6 +31,7 @@ CUT, AWAY = (round_desc(ROW, mode) for mode in ("toward_zero", "toward_infinity"
 WANTED = (
     Wanted(CUT),
     Wanted(AWAY),
+    Wanted(round_desc(tensor("float16", (7, 33), "padded"), layout="padded")),
     Wanted(round_desc(tensor("float16", (7, 33), "padded"), layout="padded"), in_place=True),
     Wanted(top_k_desc(tensor("float32", (5, 70), "transposed"), 1, 4, "decreasing", layout="shuffled")),
     Wanted(nonzero_desc(tensor("int8", (40, 50), "broadcast inner"), layout="padded")),
@@ -182,7 +183,7 @@ def test_what_only_one_pack_has_is_told(build: Callable[..., Path], cpu_pack: Pa
 def test_other_launches_knobs_producers_and_code_are_told(cpu_pack: Path, tmp_path: Path) -> None:
     other = tmp_path / "x"
     rewritten(cpu_pack, other, operations=relaunched(is_round, scalars=lambda scalars: (*scalars, 1)))
-    assert len(found := differences(cpu_pack, other)) == 6
+    assert len(found := differences(cpu_pack, other)) == 8
     assert all(line.startswith("launched otherwise: ELEMENT_WISE_ROUND ") for line in found)
     head = contents_of(cpu_pack).head
     changed_head = {**head, "knobs": {"top_k": {"algorithm": "sort"}}, "producer": {**head["producer"], "tvmdml": "9"}}
@@ -332,9 +333,9 @@ def test_every_way_on_more_threads_is_run(build: Callable[..., Path]) -> None:
 
 
 def test_knobs_decide_as_they_did(build: Callable[..., Path]) -> None:
-    path = build(LEVELS[:1], WANTED[3:4], top_k={"algorithm": "sort"})
+    path = build(LEVELS[:1], WANTED[4:5], top_k={"algorithm": "sort"})
     assert verify.verify(path).ok
-    assert {k.key for k in Pack(path).kernels()} != {k.key for k in Pack(build(LEVELS[:1], WANTED[3:4])).kernels()}
+    assert {k.key for k in Pack(path).kernels()} != {k.key for k in Pack(build(LEVELS[:1], WANTED[4:5])).kernels()}
 
 
 def exchanged(path: Path, output: Path, machine: Target) -> Path:
@@ -387,7 +388,7 @@ def test_launches_that_lie_are_found_before_anything_is_run(
     report = verify.verify(path)
     assert not report.ok
     assert (report.ran, report.launches) == (0, 0)
-    assert len(report.failed) == 6
+    assert len(report.failed) == 8
     for finding in report.failed:
         assert finding.about.startswith("ELEMENT_WISE_ROUND ")
         assert re.search(said, finding.said)

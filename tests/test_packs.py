@@ -23,10 +23,10 @@ from click.testing import CliRunner
 from support import at_once, reference, round_desc, tensor, top_k_desc
 
 import tvmdml
-from tvmdml import CompileError, PackError, compiler, packs, targets
+from tvmdml import CompileError, PackError, compiler, knobs, packs, targets
 from tvmdml.cli import main
 from tvmdml.packs import format as container
-from tvmdml.packs import lines, recording, spec, work
+from tvmdml.packs import lines, recording, shelf, spec, work
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import PACKED_THREADS, CpuTarget
@@ -57,6 +57,7 @@ def cpu_pack(pack_for: Callable[[Target], Path]) -> Path:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> Path:
     """As on another machine: nothing is on disk, nothing in memory."""
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(shelf, "_libraries", {})
     return tmp_path / "cache"
 
 
@@ -570,3 +571,201 @@ def test_threads_are_recorded(forget: None) -> None:
         thread.start()
         thread.join()
     assert len(recorded.spec.wanted) == 1
+
+
+# -- What went wrong once -----------------------------------------------------------------------------------------
+
+_FORK = """
+import os, threading, time
+import numpy as np, tvmdml
+from tvmdml.packs import shelf
+opened = shelf.LoadedPack._open
+def slow(*arguments):
+    entered.set()
+    time.sleep(1)
+    return opened(*arguments)
+shelf.LoadedPack._open, entered = slow, threading.Event()
+thread = threading.Thread(target=tvmdml.round, args=(np.ones(3, np.float32),))
+thread.start()
+entered.wait()
+child = os.fork()
+tvmdml.round(np.ones(3, np.float32))
+if child == 0:
+    os._exit(0)
+thread.join()
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_child_that_is_forked_while_a_part_is_opened_goes_on(cpu_pack: Path, tmp_path: Path) -> None:
+    done = _run(_FORK, TVMDML_PACKS=str(cpu_pack), TVMDML_CACHE_DIR=str(tmp_path))
+    assert done.stdout == "0\n", done.stderr
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_knobs_that_there_are_none_of_matter_to_nobody_in_a_pack_of_other_schedules(cpu_pack: Path, tmp_path: Path) -> None:
+    knobs = {"element_wise_round": {"abacus": 3}}
+    stamps = {"cpu element_wise_round": "0123456789abcdef"}
+    with tvmdml.load_pack(_changed(cpu_pack, tmp_path / "a", sources=stamps, knobs=knobs)), pytest.warns(RuntimeWarning):
+        assert tvmdml.round(np.float32([0.5])).tolist() == [0]
+    odd = _changed(cpu_pack, tmp_path / "b", knobs=knobs)
+    with tvmdml.load_pack(odd), pytest.raises(PackError, match="its knobs are none of the schedules"):
+        tvmdml.round(np.float32([0.5]))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_knobs_of_a_pack_hold_for_each_level(tmp_path: Path) -> None:
+    desc = top_k_desc(tensor("float32", (4, 100)), 1, 7, "decreasing")
+    knobs = {"top_k": {"algorithm": "sort"}, "element_wise_round": {}}
+    round_ = round_desc(tensor("float32", (64,)), "toward_zero")
+    packs.build(spec.Spec(("cpu:x86-64-v2",), (spec.Wanted(desc),), knobs), tmp_path / "v2", jobs=1)
+    packs.build(spec.Spec(("cpu:x86-64",), (spec.Wanted(round_),), knobs), tmp_path / "v1", jobs=1)
+    done = CliRunner().invoke(main, ["pack", "merge", str(tmp_path / "v1"), str(tmp_path / "v2"), "-o", str(tmp_path / "both")])
+    assert done.exit_code == 0, done.output
+    with tvmdml.load_pack(tmp_path / "both", strict=True):
+        tvmdml.compile(desc)
+        tvmdml.compile(round_)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_knobs_that_are_in_force_are_built_in(tmp_path: Path) -> None:
+    desc = top_k_desc(tensor("float32", (4, 100)), 1, 7, "decreasing")
+    with knobs.using(top_k={"algorithm": "sort"}):
+        packs.build(spec.Spec(("cpu:x86-64",), (spec.Wanted(desc),)), tmp_path / "sorting", jobs=1)
+    with tvmdml.load_pack(tmp_path / "sorting", strict=True):
+        tvmdml.compile(desc)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_runs_in_place_needs_no_line_of_its_own(tmp_path: Path) -> None:
+    wanted = spec.Wanted(round_desc(tensor("float32", (64,)), "toward_zero"), in_place=True)
+    packs.build(spec.Spec(("cpu:x86-64",), (wanted,)), tmp_path / "in_place", jobs=1)
+    x = np.linspace(-9, 9, 64, dtype=np.float32)
+    expected = np.trunc(x)
+    with tvmdml.load_pack(tmp_path / "in_place", strict=True):
+        tvmdml.round(x, rounding_mode="toward_zero", out=x)
+    assert np.array_equal(x, expected)
+
+
+class _Odd(ThreadPoolExecutor):
+    """An executor that gives something else than it was asked for."""
+
+    def __init__(self, change: Callable[[list[work.Unit]], Any]) -> None:
+        super().__init__(1)
+        self.change = change
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return super().submit(lambda: self.change(function(*arguments, **named)))
+
+
+def _fail(units: list[work.Unit]) -> None:
+    raise RuntimeError("out of paper")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda units: units[1:], "did not come back"),
+        (lambda units: [unit._replace(content=b"junk") for unit in units], "what came back is no such kernel"),
+        (lambda units: [unit._replace(key=units[0].key) for unit in units], "what came back is no such kernel"),
+        (lambda units: [unit._replace(key=bytes(16)) for unit in units], "gave something else"),
+        (lambda units: [None], "gave something else"),
+        (_fail, "RuntimeError: out of paper"),
+    ],
+    ids=["less", "junk", "others", "unknown", "none", "failure"],
+)
+@pytest.mark.usefixtures("elsewhere")
+def test_an_executor_that_gives_something_else_spoils_nothing(
+    cpu_pack: Path, tmp_path: Path, change: Callable[..., Any], said: str
+) -> None:
+    path = tmp_path / "pack.tvmdml"
+    with pytest.raises(CompileError, match=said), _Odd(change) as executor:
+        packs.build(small.spec_for("cpu:x86-64-v2"), path, executor=executor)
+    assert not path.exists()
+    packs.build(small.spec_for("cpu:x86-64-v2"), path, jobs=1)
+    assert path.read_bytes() == cpu_pack.read_bytes()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_no_file_is_written_over_for_nothing(vulkan: Target, tmp_path: Path) -> None:
+    source, kept = tmp_path / "spec.toml", tmp_path / "kept.tvmdml"
+    kept.write_text("precious")
+    spec.write(source, [spec.Wanted(round_desc(tensor("float64", (4,)), "toward_zero"))], ["vulkan:desktop"])
+    text = source.read_text()
+    for output, said in ((kept, "no target has any operation"), (source, "another file than the spec")):
+        done = CliRunner().invoke(main, ["pack", "build", str(source), "-o", str(output)])
+        assert (done.exit_code, said in done.output) == (1, True), done.output
+    assert (kept.read_text(), source.read_text()) == ("precious", text)
+
+
+def test_a_link_is_followed_and_what_is_no_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    container.replace(tmp_path / "link", [b"content"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"content"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(tvmdml.InvalidArgument, match="which is there and no file"):
+        container.replace(tmp_path / "pipe", [b""])
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_library_that_the_system_refuses_is_named_and_leaks_nothing(cpu_pack: Path, tmp_path: Path) -> None:
+    pack = packs.Pack(cpu_pack)
+    contents = pack.contents()
+    parts = []
+    for part in contents.parts:
+        content = bytearray(part.content)
+        content[56:58] = bytes(2)  # no segments
+        parts.append(part._replace(content=bytes(content)))
+    container.write(tmp_path / "odd", contents._replace(parts=parts))
+    before = len(os.listdir("/proc/self/fd"))
+    with tvmdml.load_pack(tmp_path / "odd", strict=True):
+        for _ in range(20):
+            with pytest.raises(PackError, match="a library of a pack cannot be loaded"):
+                tvmdml.round(small.inputs())
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_loading_again_and_again_leaves_nothing_behind(cpu_pack: Path) -> None:
+    def cycle() -> tuple[int, int]:
+        with tvmdml.load_pack(cpu_pack, strict=True):
+            tvmdml.round(small.inputs())
+        return len(os.listdir("/proc/self/fd")), len(Path("/proc/self/maps").read_text().splitlines())
+
+    first = [cycle() for _ in range(5)][-1]
+    last = [cycle() for _ in range(30)][-1]
+    assert last[0] <= first[0] + 2
+    assert last[1] <= first[1] + 20
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_plan_that_is_made_while_a_pack_comes_is_not_kept(cpu_pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.arange(4, dtype=np.uint8)
+    started, go_on = threading.Event(), threading.Event()
+    ready = compiler.ready
+
+    def slow(*arguments: Any) -> Any:
+        found = ready(*arguments)
+        started.set()
+        go_on.wait(10)
+        return found
+
+    monkeypatch.setattr(compiler, "ready", slow)
+    thread = threading.Thread(target=tvmdml.top_k, args=(x, 2))
+    thread.start()
+    started.wait(10)
+    monkeypatch.setattr(compiler, "ready", ready)
+    with tvmdml.load_pack(cpu_pack, strict=True):
+        go_on.set()
+        thread.join()
+        with pytest.raises(CompileError):
+            tvmdml.top_k(x, 2)
+
+
+def test_a_pack_that_was_closed_is_not_entered_again(cpu_pack: Path) -> None:
+    pack = tvmdml.load_pack(cpu_pack)
+    pack.close()
+    pack.close()
+    with pytest.raises(PackError, match="was closed"), pack:
+        pass

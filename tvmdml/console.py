@@ -21,7 +21,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 
 def width() -> int | None:
     """Columns to print in; ``None`` for as many as the terminal has."""
-    return None if sys.stdout.isatty() else _PIPE_WIDTH
+    return None if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -20,6 +22,7 @@ from tvmdml.device_arrays import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator, Role
+from tvmdml.packs import shelf
 from tvmdml.targets import Launch, _quick
 from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType
 
@@ -125,13 +128,23 @@ def call(
 _plans: dict[tuple[Any, ...], _Plan] = {}
 _quick_plans = _quick.plans()
 """The same in C, as far as it goes."""
+_storing = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _storing
+    _storing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
 
 
 def forget_plans() -> None:
     """Have every form of call planned anew: kernels may come from elsewhere now."""
     global _quick_plans
-    _plans.clear()
-    _quick_plans = _quick.plans()
+    with _storing:
+        _plans.clear()
+        _quick_plans = _quick.plans()
 
 
 def _make_plan(
@@ -142,6 +155,7 @@ def _make_plan(
     device: str | None,
     boolean: bool,
 ) -> _Plan:
+    generation = shelf.generation
     target, home = _where(views, device, _input(describe))
     ready = [None if view is None else _kernel_form(view, target) for view in views]
     descs = [None if view is None else _describe_array(view, _input(describe), boolean) for view in ready]
@@ -151,10 +165,11 @@ def _make_plan(
     described.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
     plan = _Plan(described, target, copies, absent=any(view is None for view in views), home=home)
-    if len(_plans) >= MAX_PLANS:
-        _plans.clear()
-    with suppress(TypeError):  # the attribute that cannot be hashed
-        _plans[key] = plan
+    with _storing, suppress(TypeError):  # the attribute that cannot be hashed
+        if shelf.generation == generation:  # else a pack has come or gone meanwhile
+            if len(_plans) >= MAX_PLANS:
+                _plans.clear()
+            _plans[key] = plan
     return plan
 
 

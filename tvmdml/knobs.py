@@ -109,6 +109,11 @@ def check(operator: str, values: Mapping[str, Value]) -> None:
 _in_force: Mapping[str, Mapping[str, Value]] = {}
 
 
+def in_force() -> Mapping[str, Mapping[str, Value]]:
+    """What ``using`` says now, by operator."""
+    return _in_force
+
+
 @contextlib.contextmanager
 def using(**operators: Mapping[str, Value]) -> Iterator[None]:
     """Operators that are compiled meanwhile use these values: ``with knobs.using(top_k={"algorithm": "sort"}):``.

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvmdml
-from tvmdml import _imports, stores, targets
+from tvmdml import _imports, knobs, stores, targets
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
 from tvmdml.kernel import Kernel, digest
 from tvmdml.packs import format as container
 from tvmdml.packs import lines, records, sources, work
 from tvmdml.packs.format import Contents, Part
 from tvmdml.packs.records import Launch, Operation, symbol_of
-from tvmdml.packs.spec import Spec
+from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
 
 _TOGETHER = 4
@@ -76,11 +76,17 @@ def build(
         CompileError: kernels do not compile, or the tools for a target are not here. What did compile is kept.
         OSError: the file cannot be written.
     """
-    container.require_place(path)
+    place = container.require_place(path)
+    if not isinstance(spec, Spec) and place == Path(os.path.realpath(spec)):
+        raise InvalidArgument(message("output", str(path), "another file than the spec"))
+    if jobs is not None and (type(jobs) is not int or jobs < 1):
+        raise InvalidArgument(message("jobs", repr(jobs), "1 or more"))
     wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)]).spec
     if not wanted.wanted:
         raise InvalidArgument(message("pack spec", "no operations", "one or more, as kernels or [[operators]]"))
     plan = _Plan(wanted, tuple(targets) or wanted.targets)
+    if not plan.operations:
+        raise Unsupported(f"no target has any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
     contents = _assemble(plan, units)
     container.write(path, contents)
@@ -94,6 +100,15 @@ def plan(spec: Spec) -> tuple[bytes, ...]:
 
 
 # -- What there is to do ------------------------------------------------------------------------------------------
+
+
+def _both_ways(spec: Spec) -> Iterator[Wanted]:
+    """What runs in place is made ready for arrays that are apart, too."""
+    wanted = set(spec.wanted)
+    for one in spec.wanted:
+        if one.in_place and one._replace(in_place=False) not in wanted:
+            yield one._replace(in_place=False)
+        yield one
 
 
 class _Wanted(NamedTuple):
@@ -111,7 +126,10 @@ class _Plan:
         if not names:
             advice = "Name them in the spec, or give them (--target)."
             raise InvalidArgument(message("pack targets", "none", "one or more, such as cpu:x86-64-v3", advice))
-        self.knobs = {operator: dict(values) for operator, values in spec.knobs.items()}
+        given = (*spec.knobs.items(), *knobs.in_force().items())  # what is in force here is not where the pack will run
+        self.knobs: dict[str, dict[str, knobs.Value]] = {}
+        for operator, values in given:
+            self.knobs.setdefault(operator, {}).update(values)
         self.machines: dict[str, tuple[str, Target]] = {}
         for name in names:
             for machine in targets.elsewhere(name):
@@ -120,7 +138,7 @@ class _Plan:
         self.operations: dict[bytes, Operation] = {}
         self.wanted: dict[bytes, _Wanted] = {}
         self.skipped: list[str] = []
-        for desc, in_place in spec.wanted:
+        for desc, in_place in _both_ways(spec):
             line = lines.of(desc)
             for name, machine in self.machines.values():
                 try:
@@ -163,6 +181,10 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
     problems = []
 
     def keep(unit: work.Unit) -> None:
+        if not isinstance(unit, work.Unit) or unit.key not in plan.wanted:
+            raise CompileError("whoever was to compile kernels gave something else.")
+        if not unit.problem and not plan.wanted[unit.key].machine.is_unit(unit.content, symbol_of(unit.key)):
+            unit = unit._replace(problem="what came back is no such kernel")
         if unit.problem:
             problems.append(f"{plan.wanted[unit.key].job.line['operator']} for {plan.wanted[unit.key].machine}: {unit.problem}")
             return
@@ -171,6 +193,8 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
         progress(len(units), total)
 
     _run(left, executor, jobs, keep)
+    if absent := total - len(units) - len(problems):
+        raise CompileError(f"{absent} of {total} kernels did not come back from whoever was to compile them.")
     if problems:
         raise CompileError(f"{len(problems)} of {total} kernels do not compile; the first: {problems[0]}")
     return units, len(left)
@@ -190,22 +214,41 @@ def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep
         if executor is None:
             executor = stack.enter_context(_processes(min(jobs or _processors(), len(pieces))))
         with _uninterrupted():
-            waiting: set[Future[list[work.Unit]]] = {executor.submit(work.compile_units, piece) for piece in pieces}
+            waiting = {_submit(executor, piece) for piece in pieces}
         try:
             for future in as_completed(tuple(waiting)):
                 waiting.discard(future)
-                for unit in future.result():
+                for unit in _result(future):
                     keep(unit)
-        except BrokenProcessPool:
-            raise CompileError(
-                "a process that compiled kernels has ended (killed for its memory?). What was compiled is kept: run it again."
-            ) from None
         except KeyboardInterrupt:
             _drain(waiting, keep)
             raise
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _submit(executor: Executor, piece: list[work.Job]) -> Future[list[work.Unit]]:
+    try:
+        return executor.submit(work.compile_units, piece)
+    except Exception as error:
+        raise _failed(error) from error
+
+
+def _result(future: Future[list[work.Unit]]) -> list[work.Unit]:
+    try:
+        return future.result()
+    except Exception as error:
+        raise _failed(error) from error
+
+
+def _failed(error: Exception) -> CompileError:
+    if isinstance(error, BrokenProcessPool):
+        return CompileError(
+            "a process that compiled kernels has ended. It may have been killed for its memory; or the program's own part is not under "
+            '`if __name__ == "__main__":`, as it has to be where processes are started. What was compiled is kept: run it again.'
+        )
+    return CompileError(f"whoever was to compile kernels has failed: {type(error).__name__}: {error}. What was compiled is kept.")
 
 
 def _drain(waiting: set[Future[list[work.Unit]]], keep: Callable[[work.Unit], None]) -> None:

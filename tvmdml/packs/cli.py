@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.console import as_json_option, parsed, print_json, shown_bytes, table
-from tvmdml.errors import InvalidArgument, PackError, message
+from tvmdml.errors import InvalidArgument, message
 
 if TYPE_CHECKING:
     from tvmdml.packs.format import Pack
@@ -75,7 +75,9 @@ def build(
     from tvmdml.packs import sources
     from tvmdml.packs.building import build as build_pack
 
-    container.require_place(output)
+    place = container.require_place(output)
+    if place in [path.resolve() for path in specs]:
+        raise InvalidArgument(message("output", str(output), "another file than the spec"))
     found = sources.read(specs, targets, _once(sizes))
     for note in found.notes:
         click.secho(note, dim=True, err=True)
@@ -94,9 +96,6 @@ def build(
         sys.exit(INTERRUPTED)
     for reason in built.skipped:
         click.secho(f"left out: {reason}", fg="yellow", err=True)
-    if built.skipped and not built.operations:
-        output.unlink()
-        raise InvalidArgument("no operation of the spec is there for any target: no pack was written.")
     click.echo(
         f"{output}: {built.operations} operations, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}"
     )
@@ -215,10 +214,8 @@ def verify(path: Path, key: Path | None, device: str | None, seed: int | None) -
     """Check a PACK: checksums, signatures, and every kernel that runs on this machine, against the reference, on random input."""
     from tvmdml.packs import verify as verifying
 
-    with _opened(path) as found:
-        _check_signature(found, key)
     with _progress("running") as progress:
-        report = verifying.verify(path, device=device, seed=seed, progress=progress)
+        report = verifying.verify(path, key=key, device=device, seed=seed, progress=progress)
     click.echo(report.text())
     sys.exit(0 if report.ok else 1)
 
@@ -247,14 +244,6 @@ def sign(path: Path, key: Path) -> None:
     signing.sign(path, key)
     with _opened(path) as found:
         click.echo(f"{path}: signed by {', '.join(signing.signers(found))}")
-
-
-def _check_signature(found: Pack, key: Path | None) -> None:
-    from tvmdml.packs import signing
-
-    if key is not None and not signing.is_signed_by(found, key):
-        raise PackError(f"{found.path}: it is not signed with {key}. Do not load it, unless you know why.")
-    signing.check(found)
 
 
 # -- Helpers ------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ import re
 import secrets
 import stat
 import struct
+import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -97,27 +98,35 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
     replace(path, [header, index, *stored])
 
 
-def require_place(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that no file can be written to, before there is work to lose.
+def require_place(path: str | os.PathLike[str]) -> Path:
+    """Where a file is to be written, links followed; refused before there is work to lose.
 
     Raises:
-        InvalidArgument: its folder is not there, or cannot be written to; or it is a folder itself.
+        InvalidArgument: its folder is not there, or cannot be written to; or what is there is no file.
     """
-    folder = Path(path).parent
-    if Path(path).is_dir():
-        raise InvalidArgument(message("output", f"{path}, which is a folder", "the path of a file"))
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InvalidArgument(message("output", str(path), "a file in a folder that is there and can be written to"))
+    try:
+        place = Path(os.path.realpath(path))
+        if os.path.lexists(place) and not place.is_file():
+            raise InvalidArgument(message("output", f"{path}, which is there and no file", "the path of a file"))
+        folder = place.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise InvalidArgument(message("output", str(path), "a file in a folder that is there and can be written to"))
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(message("output", repr(path), f"the path of a file ({error})")) from None
+    return place
 
 
 def replace(path: str | os.PathLike[str], pieces: Sequence[bytes]) -> None:
     """Put a file in a place at once: beside it first, then renamed. Who may read what was there may read it still.
 
     Raises:
+        InvalidArgument: as ``require_place``.
         OSError: it cannot be written.
     """
-    path = Path(path)
-    staged = path.parent / f".{path.name}-{secrets.token_hex(4)}"
+    path = require_place(path)
+    staged = path.parent / f".tvmdml-{secrets.token_hex(8)}"
     handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -185,19 +194,16 @@ class Pack:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
             self.path = Path(path)
-            # Parts are read later, and what was opened is what is read.
-            self._file = open(self.path, "rb", buffering=0, opener=_at_once)  # noqa: SIM115
+            # Parts are read later, and what was opened is what is read. A pipe's other end, say, is not waited for.
+            self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError, TypeError) as error:
             why = getattr(error, "strerror", None) or error
             raise PackError(f"{path}: cannot be read: {why}. Give the path of a pack.") from None
-        try:
-            self._open()
-        except BaseException:
-            self._file.close()
-            raise
+        self._closing = weakref.finalize(self, os.close, self._file)
+        self._open()
 
     def _open(self) -> None:
-        status = os.fstat(self._file.fileno())
+        status = os.fstat(self._file)
         if not stat.S_ISREG(status.st_mode):
             raise self.error("what is no regular file", "a pack, as `tvmdml pack build` writes it")
         size = status.st_size
@@ -381,8 +387,9 @@ class Pack:
         return self._read(0, self._end)
 
     def close(self) -> None:
-        """Close the file: parts that were not read cannot be, from then on."""
-        self._file.close()
+        """Close the file: parts that were not read cannot be, from then on. It is closed when the pack is dropped, too."""
+        self._file = -1
+        self._closing()
 
     def error(self, given: str, allowed: str, advice: str = "") -> PackError:
         """What to raise for something about the pack."""
@@ -396,7 +403,7 @@ class Pack:
         pieces = []
         while size:
             try:
-                piece = os.pread(self._file.fileno(), min(size, 1 << 30), at)
+                piece = os.pread(self._file, min(size, 1 << 30), at)
             except (OSError, ValueError) as error:
                 raise PackError(f"{self.path}: cannot be read: {error}.") from None
             if not piece:
@@ -404,11 +411,6 @@ class Pack:
             pieces.append(piece)
             at, size = at + len(piece), size - len(piece)
         return b"".join(pieces)
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file, or what turns out to be none: a pipe's other end, say, is not waited for."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _shown(record: Kernel | Operation) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import os
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.errors import CompileError, PackError, Unsupported
+from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported
 
 if TYPE_CHECKING:
     from tvmdml.kernel import Kernel
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
 
 _loaded: tuple[LoadedPack, ...] = ()
 """The one loaded last is asked first."""
+_libraries: dict[tuple[str, bytes], Any] = {}
+"""Libraries that were loaded, by their checksums, or why one could not be."""
 _listeners: tuple[Callable[[Operator, Target, bool], None], ...] = ()
 _lock = threading.RLock()
+generation = 0
+"""Changes whenever kernels may come from elsewhere than before: what was planned under another one is planned anew."""
 
 
 def _renew_lock() -> None:
     global _lock
     _lock = threading.RLock()
-    for pack in _loaded:
+    for pack in (*_loaded, *itertools.chain(*_of_environment.values())):
         pack.renew_lock()
 
 
@@ -77,19 +82,30 @@ class LoadedPack:
             self.pack.close()
             raise
         self._codes = frozenset(self.pack.head["targets"])
-        self._opened: dict[tuple[str, int], Any] = {}
+        self._opened: dict[tuple[str, bytes], Any] = {}
         self._launchers: dict[tuple[str, bytes], Launcher] = {}
-        self._tuned: dict[Target, Target] = {}
+        self._tuned: dict[tuple[object, ...], Target] = {}
         self.renew_lock()
 
     def ready(self, desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
-        """A canonical operator's kernel, and how to launch it: of what the pack has and the target runs, the best."""
+        """A canonical operator's kernel, and how to launch it: of what the pack has and the target runs, the best.
+
+        Raises:
+            PackError: what the pack has is damaged, or was built with knobs that there are none of.
+        """
+        from tvmdml import operators
+
+        module = operators.module_of(type(desc))
         for relative in target.relatives(self._codes):
+            if not self._fits(module, relative):
+                continue
             machine = self._with_knobs(relative)
             try:
                 kernel = machine.kernel(desc, in_place)
             except Unsupported:
                 continue
+            except InvalidArgument as error:
+                raise PackError(f"{self.pack.path}: its knobs are none of the schedules that it is of: {error}") from None
             if (launcher := self.find(kernel, machine)) is not None:
                 return kernel, machine.launch(launcher, kernel.scalars, kernel.temporaries)
         return None
@@ -106,24 +122,31 @@ class LoadedPack:
         if (launcher := self._launchers.get((target.name, key))) is not None:
             return launcher
         number = self.pack.find(key)
-        if not self.fits(kernel, target):
-            self._pass_over(kernel, target)
-            return None
-        if number is None:
+        if number is None or not self.fits(kernel, target):
             return None
         with self._guard:
-            opened = self._opened.get((target.name, number))
-            if opened is None:
-                opened = self._opened[target.name, number] = self._open(number, kernel, target)
             try:
+                opened = self._part(number, kernel, target)
                 launcher = self._launchers[target.name, key] = target.entry(opened, symbol_of(key))
             except CompileError as error:
-                raise PackError(f"{self.pack.path}: {error}") from None
+                raise PackError(f"{self.pack.path}: part {number}: {error}") from None
         return launcher
 
     def fits(self, kernel: Kernel, target: Target) -> bool:
         """Whether it was built of the schedules that are installed: by others, what those decide is another kernel's."""
         return self.source(kernel, target) == kernel.source(target)
+
+    def _fits(self, module: str, target: Target) -> bool:
+        """The same, before anything is decided; says so where it was not."""
+        from tvmdml.kernel import source_stamp
+        from tvmdml.stores import warn_once
+
+        stamp = self.pack.head["sources"].get(f"{target.kind} {module}")
+        fits: bool = stamp == source_stamp(module, target)
+        if stamp is not None and not fits:
+            about = f"{self.pack.path}: its {target.kind} kernels for {module}"
+            warn_once(about, f"tvmdml: {about} are of other schedules than are installed, and are passed over. Build it anew.")
+        return fits
 
     def reason(self, desc: Operator, kernel: Kernel, target: Target, in_place: bool) -> str:
         """Why it does not serve an operation, where that is not for want of it."""
@@ -145,33 +168,26 @@ class LoadedPack:
             f"{path} has it for {', '.join(having.values())}, which is not what runs here: build it for {target.spec_name} as well."
         )
 
-    def _pass_over(self, kernel: Kernel, target: Target) -> None:
-        """Say so, where it was built by other schedules."""
-        from tvmdml.stores import warn_once
-
-        if self.source(kernel, target) is not None:
-            about = f"{self.pack.path}: its {target.kind} kernels for {kernel.module}"
-            warn_once(about, f"tvmdml: {about} are of other schedules than are installed, and are passed over. Build it anew.")
-
     def source(self, kernel: Kernel, target: Target) -> str | None:
         """The stamp of the schedules that its kernels of an operator and kind were built of; ``None`` where it has none."""
         found: str | None = self.pack.head["sources"].get(f"{target.kind} {kernel.module}")
         return found
 
     def close(self) -> None:
-        """Take no more kernels from it."""
+        """Take no more kernels from it. Its file is closed when nobody uses it any more."""
         global _loaded
         with _lock:
             _loaded = tuple(pack for pack in _loaded if pack is not self)
         _forget_plans()
-        self.pack.close()
 
     def renew_lock(self) -> None:
         """In a forked child, which has none of the threads that may have held it."""
         self._guard = threading.RLock()
 
     def __enter__(self) -> LoadedPack:
-        """The pack is loaded already."""
+        """The pack is loaded already; one that was closed stays so."""
+        if self not in _loaded:
+            raise PackError(f"{self.pack.path}: this pack was closed. Load it again.")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -186,11 +202,26 @@ class LoadedPack:
         """The target with the knobs that the pack was built with."""
         if not self.pack.head["knobs"]:
             return target
-        if target not in self._tuned:
+        key = (target.name, target.code, target.tasks())
+        if key not in self._tuned:
             tuned = copy.copy(target)
             tuned.knobs = self.pack.head["knobs"]
-            self._tuned[target] = tuned
-        return self._tuned[target]
+            self._tuned[key] = tuned
+        return self._tuned[key]
+
+    def _part(self, number: int, kernel: Kernel, target: Target) -> Any:
+        """A part, loaded: a library for good, and once in a process, whichever packs it comes from."""
+        part = self.pack.part(number)
+        key = ("", part.sha256) if target.joins else (target.name, part.sha256)
+        opened = _libraries if target.joins else self._opened
+        if key not in opened:
+            try:
+                opened[key] = self._open(number, kernel, target)
+            except CompileError as error:
+                opened[key] = error  # it would be no better another time
+        if isinstance(opened[key], CompileError):
+            raise opened[key]
+        return opened[key]
 
     def _open(self, number: int, kernel: Kernel, target: Target) -> Any:
         from tvmdml.stores import Artifact
@@ -198,11 +229,7 @@ class LoadedPack:
         suffix = self.pack.part(number).suffix
         if suffix not in target.suffixes:
             raise self.pack.damaged(f"a kernel for {target.kind} is in a part of type {suffix!r}")
-        artifact = self._unpacked(number, kernel, target) if target.joins else Artifact(suffix, self.pack.content(number))
-        try:
-            return target.open(artifact)
-        except CompileError as error:
-            raise PackError(f"{self.pack.path}: part {number}: {error}") from None
+        return target.open(self._unpacked(number, kernel, target) if target.joins else Artifact(suffix, self.pack.content(number)))
 
     def _unpacked(self, number: int, kernel: Kernel, target: Target) -> Any:
         """A library, unpacked once on a machine: it is kept on disk under its content's hash."""
@@ -277,10 +304,10 @@ def _named(text: str) -> tuple[LoadedPack, ...]:
 
 def note(desc: Operator, target: Target, in_place: bool) -> None:
     """Tell those who record that an operator is made ready."""
-    if "TVMDML_PACK_RECORD" in os.environ:
+    if folder := os.environ.get("TVMDML_PACK_RECORD", ""):
         from tvmdml.packs import recording
 
-        recording.append(os.environ["TVMDML_PACK_RECORD"], desc, target, in_place)
+        recording.append(folder, desc, target, in_place)
     for listener in _listeners:
         listener(desc, target, in_place)
 
@@ -303,5 +330,8 @@ def stop(listener: Callable[[Operator, Target, bool], None]) -> None:
 def _forget_plans() -> None:
     import sys
 
-    if "tvmdml.functions" in sys.modules:
-        sys.modules["tvmdml.functions"].forget_plans()
+    global generation
+    generation += 1
+    # It has no plans yet where it is just being imported.
+    if (forget := getattr(sys.modules.get("tvmdml.functions"), "forget_plans", None)) is not None:
+        forget()

@@ -23,7 +23,7 @@ from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, 
 from tvmdml.kernel import Kernel as Decided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Array, Role
-from tvmdml.packs import lines, look
+from tvmdml.packs import lines, look, signing
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key
 from tvmdml.packs.shelf import LoadedPack
@@ -88,12 +88,18 @@ class Report(NamedTuple):
 
 
 def verify(
-    path: str | os.PathLike[str], *, device: str | None = None, progress: Progress | None = None, seed: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+    seed: int | None = None,
 ) -> Report:
     """Check a pack: all that is written in it, and, as far as this machine can run them, its kernels.
 
     Args:
         path: the pack.
+        key: a public key, with which it has to be signed.
         device: run on this alone: a target as the pack names it (``cpu:x86-64-v3``), or one of this machine (``vulkan:0``).
         progress: called as operations have been run.
         seed: of the random input, as a report has it; by default another each time.
@@ -102,7 +108,7 @@ def verify(
         What was found. Where its records are wrong, nothing was run.
 
     Raises:
-        PackError: the pack is damaged, or not trusted.
+        PackError: the pack is damaged, badly signed, or not trusted.
         InvalidArgument, DeviceError: there is no such device.
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
@@ -110,6 +116,10 @@ def verify(
         raise InvalidArgument(message("verify seed", seed, f"0 to {_SEEDS - 1}"))
     loaded = LoadedPack(path)
     try:
+        if loaded.pack.signatures:
+            signing.signers(loaded.pack)
+        if key is not None and not signing.is_signed_by(loaded.pack, key):
+            raise PackError(f"{path}: it is not signed with {key}. Do not load it, unless you know why.")
         check = _Check(loaded, seed, _Machines(loaded.pack, device))
         check.read()
         if not check.failed:
@@ -358,7 +368,9 @@ def _too_much(one: _Ready) -> str:
         one.machine.kernel(one.desc.canonical(), one.operation.in_place)
     except Unsupported as error:  # a tensor is larger than the device lets a kernel see
         return str(error)
-    tensors = sum(tensor.span * tensor.data_type.itemsize for _, tensor in one.desc.tensors() if tensor is not None)
+    tensors = sum(
+        max(tensor.span, tensor.element_count) * tensor.data_type.itemsize for _, tensor in one.desc.tensors() if tensor is not None
+    )
     besides = max(sum(count * np.dtype(dtype).itemsize for dtype, count in kernel.temporaries) for _, kernel in one.kernels)
     return f"it takes more than {MAX_BYTES >> 20} MiB" if tensors + besides > MAX_BYTES else ""
 

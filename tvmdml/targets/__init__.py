@@ -174,6 +174,10 @@ class Target(abc.ABC):
             CompileError: it does not compile.
         """
 
+    @abc.abstractmethod
+    def is_unit(self, content: bytes, symbol: str) -> bool:
+        """Whether it may be what ``unit`` gave, on whichever machine that was."""
+
     def join(self, units: Mapping[str, bytes]) -> bytes:
         """One part of several units, by their symbols.
 

@@ -78,9 +78,24 @@ class DeviceTarget(Target):
         """A program's file: its functions are its own, so they need no symbol."""
         return self.program(function).to_bytes()
 
+    def is_unit(self, content: bytes, symbol: str) -> bool:
+        """Whether it is a program."""
+        from tvmdml.targets._program import Program
+
+        try:
+            Program.from_bytes(content)
+        except ValueError:
+            return False
+        return True
+
     def open(self, artifact: Artifact) -> Launcher:
-        """As ``load``."""
-        return self.load(artifact)
+        """Read a program, and have the device take it."""
+        from tvmdml.targets._program import Program
+
+        try:
+            return self.loaded(Program.from_bytes(artifact.content))
+        except ValueError as error:
+            raise CompileError(f"{self.name}: a program of a pack cannot be loaded: {error}") from error
 
     def entry(self, opened: Launcher, symbol: str) -> Launcher:
         """The program itself."""

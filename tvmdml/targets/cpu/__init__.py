@@ -108,6 +108,10 @@ class CpuTarget(Target):
         """An object file."""
         return _CpuBuild(self._compile(function, symbol)).object()
 
+    def is_unit(self, content: bytes, symbol: str) -> bool:
+        """Whether it is an object file with the function."""
+        return content.startswith(b"\x7fELF") and f"__tvm_ffi_{symbol}".encode() in content
+
     def join(self, units: Mapping[str, bytes]) -> bytes:
         """A shared library, with the thread pool that its kernels need."""
         from tvmdml.targets.cpu import bundle
@@ -128,7 +132,10 @@ class CpuTarget(Target):
                 threads.limit(ctypes.CDLL(path))
             return _Library(module, parallel)
 
-        return load_library(artifact.content, load)
+        try:
+            return load_library(artifact.content, load)
+        except Exception as error:  # whatever the system finds wrong with it
+            raise CompileError(f"{self.name}: a library of a pack cannot be loaded: {error}") from None
 
     def entry(self, opened: Any, symbol: str) -> Launcher:
         """A function of the library."""

@@ -43,4 +43,8 @@ def load_library(content: bytes, load: Callable[[str], T]) -> T:
     file = os.memfd_create("tvmdml", os.MFD_CLOEXEC)
     with open(file, "wb", closefd=False) as memory:
         memory.write(content)
-    return load(f"/proc/self/fd/{file}")
+    try:
+        return load(f"/proc/self/fd/{file}")
+    except BaseException:
+        os.close(file)
+        raise

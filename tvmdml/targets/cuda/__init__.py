@@ -107,7 +107,8 @@ class CudaTarget(DeviceTarget):
 
     def relatives(self, codes: Iterable[str]) -> Iterator[CudaTarget]:
         """The newest first of the architectures whose machine code or PTX a device takes; for architectures, themselves alone."""
-        names = {code.removeprefix("cuda ") for code in codes if code.startswith("cuda ")}
+        named = {code.removeprefix("cuda ") for code in codes if code.startswith("cuda ")}
+        names = {name for name in named if architectures.is_one(name)}
         if self.info is None:
             usable = [name for name in reversed(self.architectures) if name in names]
         else:

@@ -42,6 +42,11 @@ def number(architecture: str) -> int:
     return int(architecture.rpartition("_")[2])
 
 
+def is_one(name: str) -> bool:
+    """Whether it is an architecture's name, as in ``sm_90``, and of one that there are compilers for."""
+    return re.fullmatch(r"sm_[1-9][0-9]{1,2}", name, re.ASCII) is not None and number(name) >= OLDEST
+
+
 def parse(text: str) -> tuple[str, ...]:
     """The architectures of a list such as ``sm_80,sm_90``, the oldest first.
 
@@ -50,7 +55,7 @@ def parse(text: str) -> tuple[str, ...]:
     """
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if not re.fullmatch(r"sm_[1-9][0-9]{1,2}", name) or number(name) < OLDEST:
+        if not is_one(name):
             allowed = f"sm_{OLDEST} and newer, such as {', '.join(f'sm_{n}' for n in _KNOWN)}"
             raise InvalidArgument(message("target architecture", repr(name), allowed, "`cuda:sm_80,sm_90` is a list of two."))
     return tuple(sorted(set(names), key=number))
