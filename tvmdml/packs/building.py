@@ -245,8 +245,8 @@ def _result(future: Future[list[work.Unit]]) -> list[work.Unit]:
 def _failed(error: Exception) -> CompileError:
     if isinstance(error, BrokenProcessPool):
         return CompileError(
-            "a process that compiled kernels has ended. It may have been killed for its memory; or the program's own part is not under "
-            '`if __name__ == "__main__":`, as it has to be where processes are started. What was compiled is kept: run it again.'
+            "a process that compiled kernels has ended. It may have been killed for its memory; or the program's own part is not "
+            'under `if __name__ == "__main__":`, which starting processes takes. What was compiled is kept: run it again.'
         )
     return CompileError(f"whoever was to compile kernels has failed: {type(error).__name__}: {error}. What was compiled is kept.")
 

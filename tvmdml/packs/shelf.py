@@ -83,7 +83,7 @@ class LoadedPack:
             raise
         self._codes = frozenset(self.pack.head["targets"])
         self._opened: dict[tuple[str, bytes], Any] = {}
-        self._launchers: dict[tuple[str, bytes], Launcher] = {}
+        self._launchers: dict[tuple[object, ...], Launcher] = {}
         self._tuned: dict[tuple[object, ...], Target] = {}
         self.renew_lock()
 
@@ -118,16 +118,17 @@ class LoadedPack:
         """
         from tvmdml.packs.records import kernel_key, symbol_of
 
-        key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
-        if (launcher := self._launchers.get((target.name, key))) is not None:
+        identity = (target.name, target.code, *kernel.identity)
+        if (launcher := self._launchers.get(identity)) is not None:
             return launcher
+        key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
         number = self.pack.find(key)
         if number is None or not self.fits(kernel, target):
             return None
         with self._guard:
             try:
                 opened = self._part(number, kernel, target)
-                launcher = self._launchers[target.name, key] = target.entry(opened, symbol_of(key))
+                launcher = self._launchers[identity] = target.entry(opened, symbol_of(key))
             except CompileError as error:
                 raise PackError(f"{self.pack.path}: part {number}: {error}") from None
         return launcher
