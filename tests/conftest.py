@@ -51,7 +51,7 @@ _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--every-device", action="store_true", help="all cases on emulated CUDA and on Vulkan, not on one of them")
+    parser.addoption("--every-device", action="store_true", help="all cases on emulated CUDA and on Vulkan, not shared out")
     for name, need in _SWITCHES.items():
         parser.addoption(f"--{name}", action="store_true", help=f"also run the tests that need {need}")
 
@@ -71,12 +71,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _runs_elsewhere(item: pytest.Item) -> bool:
     """Whether a case that is for every target is another device's: their kernels are of the same schedules, and take their time.
 
-    What is about devices, and not about operators, runs on each.
+    All run on the CPU, and every second one on one of the devices. What is about devices, and not about operators, runs on each.
     """
     kind = getattr(item, "callspec", None) and item.callspec.params.get("target")  # type: ignore[attr-defined]
     if kind not in ("cuda", "vulkan") or not _has_vulkan():
         return False
-    return zlib.crc32(item.nodeid.replace(kind, "", 1).encode()) % 2 == (kind == "cuda")
+    share = 4 if _is_of_many(item) else 2
+    return zlib.crc32(item.nodeid.replace(kind, "", 1).encode()) % share != (kind == "cuda")
+
+
+def _is_of_many(item: pytest.Item) -> bool:
+    """Whether it is one of the thousands of small cases that each operator has."""
+    return item.path.name == "test_operators.py"
 
 
 @functools.cache
