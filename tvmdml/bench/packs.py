@@ -36,6 +36,8 @@ LEVEL = "cpu:x86-64-v3"
 BUILT, LOADED = 500, 2000
 """Kernels of the pack that is built, and of the one that is loaded."""
 _SIZES = ((64,), (4096,), (1 << 20,), (32, 1000), (1000, 32), (1024, 1024), (2, 3, 4, 5), (1, 3, 224, 224))
+_BUILD_GOAL = 8.0
+"""Seconds for so many kernels, on two processors."""
 _REPEATS = 7
 _FIRST = r"""
 import re
@@ -78,11 +80,17 @@ def figures(say: Callable[[str], object]) -> Iterator[Figure]:
 
 
 def _building(path: Path) -> Iterator[Figure]:
-    wanted = _prefix(list(_descs()), BUILT)
-    start = time.perf_counter()
-    built = packs.build(Spec((LEVEL,), wanted), path)
-    took = time.perf_counter() - start
-    yield Figure(f"build {built.kernels} kernels, {os.cpu_count()} processors", f"{took:.1f} s", "8 s", took < 8)
+    descs = list(_descs())
+    for what, wanted in (
+        ("small ", tuple(Wanted(desc) for desc in descs if not isinstance(desc, TopK1))),
+        ("", _prefix(descs, BUILT)),
+    ):
+        start = time.perf_counter()
+        built = packs.build(Spec((LEVEL,), wanted), path)
+        took = time.perf_counter() - start
+        goal = _BUILD_GOAL * built.compiled / BUILT
+        about = f"build a pack of {built.kernels} {what}kernels, {built.compiled} of them now, {os.cpu_count()} processors"
+        yield Figure(about, f"{took:.1f} s", f"{goal:.1f} s", took < goal)
     pack = packs.Pack(path)
     sizes: dict[str, list[int]] = {}
     for kernel in pack.kernels():
