@@ -24,7 +24,7 @@ from tvmdml.targets import _quick
 
 # A kernel is compiled when an example first needs it, so an example has no deadline.
 _common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
-hypothesis.settings.register_profile("ci", max_examples=80, derandomize=True, **_common)
+hypothesis.settings.register_profile("ci", max_examples=60, derandomize=True, **_common)
 hypothesis.settings.register_profile("explore", max_examples=3000, **_common)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -63,9 +63,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 if name in item.keywords:
                     item.add_marker(pytest.mark.skip(reason=f"needs {need}: run with --{name}"))
     if _is_emulated() and not config.getoption("--every-device"):
-        elsewhere = [item for item in items if _runs_elsewhere(item)]
-        config.hook.pytest_deselected(items=elsewhere)
-        items[:] = [item for item in items if item not in set(elsewhere)]
+        parts: dict[bool, list[pytest.Item]] = {False: [], True: []}
+        for item in items:
+            parts[_runs_elsewhere(item)].append(item)
+        items[:] = parts[False]
+        config.hook.pytest_deselected(items=parts[True])
 
 
 def _runs_elsewhere(item: pytest.Item) -> bool:
