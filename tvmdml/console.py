@@ -13,6 +13,8 @@ from tvmdml.errors import InvalidArgument
 
 Row = Mapping[str, Any]
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 _PIPE_WIDTH = 1000
 """Columns of a table that goes to a file or another program."""
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.bench import measure, peers, report, results, runner, tables, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Result, Run
+from tvmdml.console import INTERRUPTED
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import threads as cpu_threads
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
 
 
 class Request(NamedTuple):

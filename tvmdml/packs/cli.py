@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.console import as_json_option, parsed, print_json, shown_bytes, table
+from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, shown_bytes, table
 from tvmdml.errors import InvalidArgument, message
 
 if TYPE_CHECKING:
     from tvmdml.packs.format import Pack
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 

@@ -39,7 +39,6 @@ from tvmdml.packs.records import Kernel, Operation
 FORMAT = 1
 """The version of the file: raised when a reader of the one before would misunderstand it."""
 MAGIC = b"\x89TVMDML\n"
-SUFFIX = ".tvmdml"
 MAX_PART_BYTES = 256 << 20
 """The most that a part may unpack to."""
 MAX_INDEX_BYTES = 64 << 20

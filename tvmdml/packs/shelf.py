@@ -135,15 +135,15 @@ class LoadedPack:
 
     def fits(self, kernel: Kernel, target: Target) -> bool:
         """Whether it was built of the schedules that are installed: by others, what those decide is another kernel's."""
-        return self.source(kernel, target) == kernel.source(target)
+        return self._source(kernel.module, target) == kernel.source(target)
 
     def _fits(self, module: str, target: Target) -> bool:
         """The same, before anything is decided; says so where it was not."""
         from tvmdml.kernel import source_stamp
         from tvmdml.stores import warn_once
 
-        stamp = self.pack.head["sources"].get(f"{target.kind} {module}")
-        fits: bool = stamp == source_stamp(module, target)
+        stamp = self._source(module, target)
+        fits = stamp == source_stamp(module, target)
         if stamp is not None and not fits:
             about = f"{self.pack.path}: its {target.kind} kernels for {module}"
             warn_once(about, f"tvmdml: {about} are of other schedules than are installed, and are passed over. Build it anew.")
@@ -155,7 +155,7 @@ class LoadedPack:
         from tvmdml.packs.records import operation_key
 
         path, made = self.pack.path, self.pack.head["producer"].get("tvmdml")
-        if self.source(kernel, target) not in (None, kernel.source(target)):
+        if self._source(kernel.module, target) not in (None, kernel.source(target)):
             return f"{path} is of other schedules than are installed (it was built by tvmdml {made}): build it anew."
         line = lines.of(desc)
         having = {
@@ -169,9 +169,9 @@ class LoadedPack:
             f"{path} has it for {', '.join(having.values())}, which is not what runs here: build it for {target.spec_name} as well."
         )
 
-    def source(self, kernel: Kernel, target: Target) -> str | None:
+    def _source(self, module: str, target: Target) -> str | None:
         """The stamp of the schedules that its kernels of an operator and kind were built of; ``None`` where it has none."""
-        found: str | None = self.pack.head["sources"].get(f"{target.kind} {kernel.module}")
+        found: str | None = self.pack.head["sources"].get(f"{target.kind} {module}")
         return found
 
     def close(self) -> None:
