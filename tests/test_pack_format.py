@@ -48,6 +48,7 @@ def contents() -> Contents:
         "targets": {"cpu:x86-64-v3": "cpu:x86-64-v3"},
         "sources": {"cpu top_k": "0123"},
         "knobs": {"top_k": {"lanes": 16}},
+        "logs": [{"operator": "top_k", "machine": {"target": "cpu:x86-64-v3"}, "knobs": {"rank_k": 1}}],
     }
     return Contents(head, PARTS, kernels, operations)
 
@@ -177,14 +178,16 @@ def test_what_is_written_is_read(folder: Path, file: bytes, reads: Callable[[byt
 
 
 def test_an_empty_pack_is_a_pack(folder: Path) -> None:
-    nothing = Contents({"producer": {}, "targets": {}, "sources": {}, "knobs": {}}, [], [], [])
+    nothing = Contents({"producer": {}, "targets": {}, "sources": {}, "knobs": {}, "logs": []}, [], [], [])
     write(folder / "empty.tvmdml", nothing)
     assert read(folder / "empty.tvmdml") == nothing
 
 
 def test_equal_contents_are_equal_bytes(folder: Path, file: bytes) -> None:
     given = contents()
-    turned = {name: dict(reversed(value.items())) for name, value in reversed(given.head.items())}
+    heads = {**given.head, "logs": given.head["logs"][0]}
+    turned = {name: dict(reversed(value.items())) for name, value in reversed(heads.items())}
+    turned["logs"] = [turned["logs"]]
     shuffled = Contents(turned, given.parts, given.kernels[::-1], given.operations[::-1])
     write(folder / "again.tvmdml", shuffled)
     assert (folder / "again.tvmdml").read_bytes() == file[:-256]
@@ -513,6 +516,11 @@ def test_numbers_that_are_none_are_refused(raw: Raw, reads: Callable[[bytes], Co
         ("sources", {"a": None}),
         ("targets", {"\x07": "cpu"}),
         ("targets", ""),
+        ("logs", {}),
+        ("logs", [1]),
+        ("logs", [{"operator": "top_k"}]),
+        ("logs", [{"operator": "../top_k", "machine": {"target": "cpu"}}]),
+        ("logs", [{"operator": "top_k", "machine": {"target": 3}}]),
     ],
 )
 def test_a_head_that_nobody_writes_is_refused(raw: Raw, reads: Callable[[bytes], Contents], name: str, value: Any) -> None:
@@ -524,6 +532,11 @@ def test_a_head_that_nobody_writes_is_refused(raw: Raw, reads: Callable[[bytes],
 def test_a_head_lacks_nothing(raw: Raw, reads: Callable[[bytes], Contents], name: str) -> None:
     raw.head = json.dumps({key: value for key, value in json.loads(raw.head).items() if key != name}).encode()
     refused(reads, raw.file(), f"its index makes no sense .*{name}")
+
+
+def test_a_head_may_be_of_a_time_without_logs(raw: Raw, reads: Callable[[bytes], Contents]) -> None:
+    raw.head = json.dumps({key: value for key, value in json.loads(raw.head).items() if key != "logs"}).encode()
+    assert reads(raw.file()).head == {**contents().head, "logs": []}
 
 
 def test_a_record_that_somebody_might_write_is_read(raw: Raw, reads: Callable[[bytes], Contents]) -> None:

@@ -32,7 +32,7 @@ PUBLIC = serialization.PublicFormat.SubjectPublicKeyInfo
 
 
 def contents(content: bytes = b"\x7fELF code") -> Contents:
-    head = {"producer": {"tvmdml": "0.1"}, "targets": {}, "sources": {}, "knobs": {}}
+    head = {"producer": {"tvmdml": "0.1"}, "targets": {}, "sources": {}, "knobs": {}, "logs": []}
     return Contents(head, [Part(".so", content)], [Kernel("top_k", "rows", (), "cpu:x86-64-v3", 0)], [])
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import tvmdml
 from tvmdml.console import Row, as_json_option, parsed, print_json, shown_bytes, table, width
-from tvmdml.errors import DeviceError, InvalidArgument, ModelError, TvmdmlError, Unsupported, message
+from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, Unsupported, message
+from tvmdml.operation_options import Operation, operation_options
 from tvmdml.packs.cli import pack
+from tvmdml.tuning.cli import tuning
+from tvmdml.tuning.tune_cli import tune
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel
     from tvmdml.operators import Operator
     from tvmdml.targets import Target
-    from tvmdml.tensors import TensorDataType
 
 T = TypeVar("T")
 
@@ -52,19 +54,6 @@ def _bytes(text: str) -> int:
     from tvmdml import stores
 
     return stores.parse_size(text, "size")
-
-
-def _data_type(text: str) -> TensorDataType:
-    from tvmdml.tensors import TensorDataType
-
-    return TensorDataType.parse(text, "dtype")
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(size) for size in text.strip("[]()").split(","))
-    except ValueError:
-        raise InvalidArgument(message("sizes", repr(text), "numbers with commas between them, such as 32,32000")) from None
 
 
 # DxDispatch spells its long options with underscores; hyphens are as good.
@@ -230,6 +219,8 @@ def _device_rows() -> list[Row]:
 
 
 main.add_command(pack)
+main.add_command(tune)
+main.add_command(tuning)
 
 
 @main.group()
@@ -294,62 +285,15 @@ def prune(size: int | None) -> None:
 # -- source -------------------------------------------------------------------------------------------------------
 
 
-class _TensorOption(NamedTuple):
-    name: str
-    data_type: TensorDataType | None
-    sizes: tuple[int, ...]
-
-
-def _tensor(text: str) -> _TensorOption:
-    name, equals, rest = text.partition("=")
-    data_type, colon, sizes = rest.rpartition(":")
-    if not equals:
-        raise InvalidArgument(message("tensor", repr(text), "NAME=TYPE:SIZES, such as OutputTensor=float32:32,50"))
-    return _TensorOption(name, _data_type(data_type) if colon else None, _sizes(sizes))
-
-
-def _attribute(text: str) -> tuple[str, Any]:
-    import pyjson5
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidArgument(message("attr", repr(text), "NAME=VALUE, such as K=50 or AxisDirection=DECREASING"))
-    try:
-        return name, pyjson5.decode(f"[{value}]")[0]
-    except (pyjson5.Json5Exception, IndexError):
-        return name, value  # a word
-
-
 @main.command()
 @click.argument("operator", required=False)
-@click.option("--sizes", metavar="N,N,…", callback=parsed(_sizes), help="Sizes of the input, such as 32,32000.")
-@click.option(
-    "--dtype", metavar="TYPE", callback=parsed(_data_type), default="float32", show_default=True, help="Type of the input."
-)
-@click.option(
-    "--attr",
-    "attributes",
-    metavar="NAME=VALUE",
-    callback=parsed(_attribute),
-    multiple=True,
-    help="A field, such as K=50; else zero.",
-)
-@click.option(
-    "--tensor", "tensors", metavar="NAME=TYPE:SIZES", callback=parsed(_tensor), multiple=True, help="A tensor unlike the input."
-)
-@click.option("--model", help="Take the operator from a model file instead.")
-@click.option("--dispatchable", help="Which one of the model's.")
+@operation_options
 @click.option("--kind", default="tir", show_default=True, help="tir; CPU: llvm, asm; CUDA: cuda, ptx, sass; Vulkan: spirv.")
 @_device
 @_feature_level
 def source(
     operator: str | None,
-    sizes: tuple[int, ...] | None,
-    dtype: TensorDataType,
-    attributes: tuple[tuple[str, Any], ...],
-    tensors: tuple[_TensorOption, ...],
-    model: str | None,
-    dispatchable: str | None,
+    operation: Operation,
     kind: str,
     device: Target | None,
     feature_level: FeatureLevel | None,
@@ -363,43 +307,13 @@ def source(
 
     Names are DirectML's. Sizes and types of outputs are found where the operator leaves little choice.
     """  # noqa: D301 - click's mark for text to leave as it is
-    from tvmdml import operators
     from tvmdml.compiler import compile as compile_operator
-    from tvmdml.dxdispatch import sketch
-    from tvmdml.enums import FeatureLevel
 
-    if (operator is None) == (model is None):
-        raise click.UsageError("Give an OPERATOR or a --model.")
-    if model is not None:
-        desc = _from_model(model, dispatchable)
-    else:
-        assert operator is not None
-        if sizes is None:
-            raise click.UsageError("Give the input's --sizes.")
-        desc = sketch.describe(
-            operators.by_name(operator),
-            dtype,
-            sizes,
-            dict(attributes),
-            {tensor.name: tensor[1:] for tensor in tensors},
-            FeatureLevel.of(feature_level),
-        )
+    desc = operation.describe(operator, feature_level)
     compiled = compile_operator(desc, device or "cpu", feature_level)
     text = compiled.source(kind)
     click.secho(f"{compiled!r}", dim=True, err=True)
     click.echo(text)
-
-
-def _from_model(model: str, name: str | None) -> Operator:
-    from tvmdml import dxdispatch
-
-    found = dxdispatch.read(model).dispatchables
-    if name is None and len(found) == 1:
-        return next(iter(found.values())).desc
-    if name not in found:
-        given = "none" if name is None else repr(name)
-        raise ModelError(message(f"{model}: dispatchable", given, ", ".join(found) or "nothing: the model has none"))
-    return found[name].desc
 
 
 # -- bench --------------------------------------------------------------------------------------------------------
@@ -435,6 +349,7 @@ def _operator_name(text: str) -> str:
 @click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Say what changed since this file.")
 @click.option("--resume", is_flag=True, help="Go on with the file of --json: measure only what it lacks.")
 @click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, first results.")
+@click.option("--tuned", is_flag=True, help="Measure tuned knobs instead: what the logs have for this machine beside the defaults.")
 def bench(
     full: bool,
     names: tuple[str, ...],
@@ -446,6 +361,7 @@ def bench(
     old: Any,
     resume: bool,
     packs: bool,
+    tuned: bool,
 ) -> None:
     """Measure the operators beside NumPy, PyTorch, ONNX Runtime and TVM's own, and against their goals.
 
@@ -464,6 +380,10 @@ def bench(
 
     request = command.Request(full, names, text, threads, json_path, plot_path, old, resume, device)
     try:
+        if tuned:
+            from tvmdml.bench import tuned as comparison
+
+            sys.exit(comparison.run(request))
         prepared = command.prepare(request)
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None

@@ -1,19 +1,27 @@
-"""Knobs: what a schedule leaves open for the machine to decide, each declared once, beside the schedule that turns it."""
+"""Knobs: what a schedule leaves open for the machine to decide, each declared once, beside the schedule that turns it.
+
+A knob has its default, unless a log of tuning has a record for the operation (``tvmdml.tuning.logs``), or the target has a value of
+its own (``Target.knobs``: a pack's), or ``using`` says otherwise: the later, the stronger.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import importlib.util
+import operator as python_operator
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
 
 if TYPE_CHECKING:
+    from tvmdml.operators import Operator
     from tvmdml.targets import Target
+    from tvmdml.tuning.logs import Found
+    from tvmdml.tuning.terms import Machine
 
 Value = int | str
 
@@ -31,31 +39,100 @@ class Knob(NamedTuple):
     """Other defaults, by a family of machines (``Target.families``)."""
 
 
+class Constraint(NamedTuple):
+    """A rule between knobs: what breaks it is pointless to try, or cannot run on the target."""
+
+    text: str
+    """The rule in words."""
+    holds: Callable[[Any, Target | None], bool]
+    """Whether values, as attributes, keep it on a target; ``None`` is any."""
+
+
+class Tuned(NamedTuple):
+    """What a log says about an operation."""
+
+    values: Mapping[str, Value] = MappingProxyType({})
+    """The knobs that it turns; none where no log has a record."""
+    hash: str = ""
+    """By which a kernel is told from that of other records; empty where no knob is turned."""
+
+
+_UNTUNED = Tuned()
 _declared: set[str] = set()
 
 
 class Knobs:
-    """An operator's knobs. ``KNOBS.now(target)`` gives their values as attributes."""
+    """An operator's knobs. ``KNOBS.now(target, desc, in_place)`` gives their values as attributes."""
 
-    def __init__(self, operator: str, **knobs: Knob) -> None:
+    def __init__(self, operator: str, *constraints: Constraint, **knobs: Knob) -> None:
         self.operator = operator
         _declared.add(operator)
         self.knobs: Mapping[str, Knob] = MappingProxyType(knobs)
+        self.constraints = constraints
         self._defaults: dict[tuple[str, ...], SimpleNamespace] = {}
+        self._asked: tuple[tuple[object, ...], Machine | None, Tuned] = (), None, _UNTUNED
 
-    def now(self, target: Target | None = None) -> Any:
-        """The values in force: the defaults for a target, but where it has its own, or ``using`` says otherwise.
+    def now(self, target: Target | None = None, desc: Operator | None = None, in_place: bool = False) -> Any:
+        """The values in force on a target: its defaults, but where a log, the target itself, or ``using`` says otherwise.
+
+        Args:
+            target: where the kernel is to run.
+            desc: the operation, by which a log's record is found; without it no log counts.
+            in_place: the output is the input's own buffer.
 
         Raises:
             InvalidArgument: ``using`` names a knob that is not there, or a value that it cannot take.
         """
-        families = () if target is None else target.families
-        if (defaults := self._defaults.get(families)) is None:
-            defaults = self._defaults[families] = SimpleNamespace(**{n: _default(k, families) for n, k in self.knobs.items()})
+        defaults = self._for(target)
         given = _in_force.get(self.operator)
         if target is not None and (own := target.knobs.get(self.operator)):
             given = {**own, **(given or {})}
+        if target is not None and desc is not None and (tuned := self.tuned(target, desc, in_place).values):
+            given = {**tuned, **(given or {})}
         return self._overridden(given, vars(defaults)) if given else defaults
+
+    def tuned(self, target: Target, desc: Operator, in_place: bool = False) -> Tuned:
+        """What the target's logs say about an operation, as far as this schedule has such knobs and they keep its constraints."""
+        if not _logs_count:
+            return _UNTUNED
+        logs = target.logs
+        if logs is None:
+            from tvmdml.tuning import logs as all_logs
+
+            logs = all_logs.installed()
+        # A schedule asks for the knobs, and then the target for the hash: the second time it is known.
+        about, machine = (logs, desc, in_place, target), target.machine()
+        before, of, answer = self._asked
+        if machine != of or not all(map(python_operator.is_, about, before)):
+            answer = self._read(logs.find(self.operator, desc, in_place, machine), target)
+            self._asked = about, machine, answer
+        return answer
+
+    def _read(self, found: Found | None, target: Target) -> Tuned:
+        """What a record says that this schedule takes on the target."""
+        values = {} if found is None else {name: value for name, value in found.record.knobs.items() if self._takes(name, value)}
+        if found is None or not values or self.allowed(values, target):
+            return _UNTUNED
+        return Tuned(values, found.hash)
+
+    def allowed(self, values: Mapping[str, Value], target: Target | None = None) -> str:
+        """Whether values, with the target's defaults for the others, keep all constraints.
+
+        Returns:
+            The first constraint that they break, in words; empty if none.
+
+        Raises:
+            InvalidArgument: a value is one that no schedule of the operator takes.
+        """
+        filled = self._overridden(values, vars(self._for(target)))
+        return next((one.text for one in self.constraints if not one.holds(filled, target)), "")
+
+    def _for(self, target: Target | None) -> SimpleNamespace:
+        """The defaults for a target."""
+        families = () if target is None else target.families
+        if (defaults := self._defaults.get(families)) is None:
+            defaults = self._defaults[families] = SimpleNamespace(**{n: _default(k, families) for n, k in self.knobs.items()})
+        return defaults
 
     def _overridden(self, given: Mapping[str, Value], defaults: Mapping[str, Value]) -> SimpleNamespace:
         values = dict(defaults)
@@ -82,15 +159,26 @@ def _default(knob: Knob, families: tuple[str, ...]) -> Value:
     return next((knob.on[family] for family in reversed(families) if family in knob.on), knob.default)
 
 
+def of(operator: str, target: Target) -> Knobs | None:
+    """The knobs of the schedule that serves an operator's module on a target; nothing where that is the default schedule."""
+    return _in(target.schedules, operator)
+
+
+@functools.cache
+def _in(folder: str, operator: str) -> Knobs | None:
+    name = f"tvmdml.schedules.{folder}.{operator}"
+    if importlib.util.find_spec(name) is None:
+        return None
+    found: Knobs | None = getattr(importlib.import_module(name), "KNOBS", None)
+    return found
+
+
 @functools.cache
 def _of(operator: str) -> tuple[Knobs, ...]:
     """The knobs of an operator's schedules, in every folder that has one."""
     package = importlib.import_module("tvmdml.schedules")
-    found = []
-    for folder in pkgutil.iter_modules(package.__path__):
-        with contextlib.suppress(ModuleNotFoundError):
-            found.append(importlib.import_module(f"{package.__name__}.{folder.name}.{operator}").KNOBS)
-    return tuple(found)
+    found = (_in(folder.name, operator) for folder in pkgutil.iter_modules(package.__path__) if folder.ispkg)
+    return tuple(knobs for knobs in found if knobs is not None)
 
 
 def check(operator: str, values: Mapping[str, Value]) -> None:
@@ -134,3 +222,25 @@ def using(**operators: Mapping[str, Value]) -> Iterator[None]:
         yield
     finally:
         _in_force = before
+
+
+_logs_count = True
+
+
+def logs_count() -> bool:
+    """Whether logs of tuning count now, or ``untuned`` says that they do not."""
+    return _logs_count
+
+
+@contextlib.contextmanager
+def untuned() -> Iterator[None]:
+    """Operators that are compiled meanwhile go by no log of tuning, in the whole process; a pack's own logs do not count, either.
+
+    As with ``using``, a function may have its kernel from before.
+    """
+    global _logs_count
+    before, _logs_count = _logs_count, False
+    try:
+        yield
+    finally:
+        _logs_count = before

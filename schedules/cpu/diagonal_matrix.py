@@ -43,7 +43,7 @@ KNOBS = Knobs(
 
 def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
     """Rows of all matrices of the batch; columns count as rows where the output's elements are nearer that way."""
-    knobs = KNOBS.now(target)
+    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     itemsize = result.data_type.itemsize
     layouts = [result.layout, result.layout if source is None else source.layout]

@@ -32,7 +32,7 @@ KNOBS = Knobs(
 
 def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
     """Elements in the output's order; what is contiguous counts as one dimension."""
-    knobs = KNOBS.now(target)
+    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     sizes, (steps_in, steps_out) = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps_in or (1,), steps_out or (1,)

@@ -44,7 +44,7 @@ SHIFT = 16
 
 def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
     """Words run along what is contiguous, whatever the dimensions; the coordinates are counted on from word to word."""
-    knobs = KNOBS.now(target)
+    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     columns = result.sizes[-1]
     row_step, column_step = result.layout[-2:]

@@ -72,7 +72,7 @@ def choose(length: int, k: int, neighbours: int, knobs: Any) -> str:
 
 def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
     """Rows are shared out among tasks, or each row among several; each task has scratch of its own."""
-    knobs = KNOBS.now(target)
+    knobs = KNOBS.now(target, desc, in_place)
     tensors = (desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor)
     axis, source = desc.axis, desc.input_tensor
     length, k = source.sizes[axis], desc.k

@@ -35,7 +35,7 @@ KNOBS = Knobs(
 
 def kernel(desc: ElementWiseRound, target: DeviceTarget, in_place: bool) -> Kernel:
     """Elements in the output's order; what is contiguous counts as one dimension."""
-    knobs = KNOBS.now(target)
+    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     sizes, steps = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps[0] or (1,), steps[1] or (1,)

@@ -22,7 +22,7 @@ from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
+from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.targets._device import DeviceTarget
 
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "nonzero_coordinates",
+    Constraint("least_threads is no more than threads", lambda knobs, _: knobs.least_threads <= knobs.threads),
+    Constraint("most_parts is no more than most_groups", lambda knobs, _: knobs.most_parts <= knobs.most_groups),
+    Constraint(
+        "lookback takes a device whose groups may wait for one another",
+        lambda knobs, target: knobs.algorithm != "lookback" or not isinstance(target, DeviceTarget) or target.lookback,
+    ),
     algorithm=Knob("auto", ("auto", "alone", "scan", "lookback"), "the way; auto goes by the number of tiles, and the device"),
     threads=Knob(256, (32, 64, 128, 256, 512), "most threads of a group; a tile has 32 elements a thread"),
     least_threads=Knob(64, (32, 64, 128, 256, 512), "threads of a group where more of them would leave the device idle"),
@@ -49,7 +55,7 @@ STATE_BITS = 30
 
 def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Kernel:
     """Tiles run along the elements' order, whatever the dimensions."""
-    knobs = KNOBS.now(target)
+    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     elements, itemsize = source.element_count, source.data_type.itemsize
     way = _way(elements, target, knobs)

@@ -27,7 +27,7 @@ from tvmdml.schedules.gpu._way import SCANNED_BYTES, SPARE_BYTES, Way, above, be
 from tvmdml import tensorir as T
 from tvmdml.errors import Unsupported, message
 from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
+from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.operators.top_k import TopK1
 from tvmdml.targets._device import DeviceTarget
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _POWERS = tuple(1 << n for n in range(25))
 KNOBS = Knobs(
     "top_k",
+    Constraint("part_elements is no more than part_most", lambda knobs, _: knobs.part_elements <= knobs.part_most),
     algorithm=Knob("auto", ("auto", "short", "queue", "select", "sort"), "the way; auto goes by length and K"),
     threads=Knob(256, (32, 64, 128, 256, 512), "most threads of a group"),
     subgroups=Knob(8, (1, 2, 4, 8, 16, 32, 64), "most threads of a group, in subgroups of the device"),
@@ -90,7 +91,7 @@ def choose(length: int, k: int, most: int, knobs: Any) -> str:
 
 def kernel(desc: TopK1, target: DeviceTarget, in_place: bool) -> Kernel:
     """The way for these rows on this device."""
-    knobs = KNOBS.now(target)
+    knobs = KNOBS.now(target, desc, in_place)
     keys, batch = Keys(desc.input_tensor.data_type, desc.axis_direction), Batch.of(desc)
     threads = below(min(knobs.threads, target.max_threads, max(_LEAST_THREADS, knobs.subgroups * target.subgroup_size)))
     most = below((target.max_shared_bytes - SPARE_BYTES - _counted_bytes(target, knobs)) // entry_bytes(keys))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,7 +62,7 @@ def prepare(request: Request) -> Prepared:
     chosen = "full" if request.full else "quick"
     json_path = None if request.json_path is None else Path(request.json_path)
     plot_path = None if request.plot_path is None else Path(request.plot_path)
-    selected = _select(request)
+    selected = select(request)
     _check_plot(plot_path)
     venues.of(request.target).open()
     run = Run(request.threads or cpu_threads.thread_count(), chosen, results.machine(request.target))
@@ -76,7 +78,12 @@ def prepare(request: Request) -> Prepared:
     return Prepared(left, run, options, json_path, plot_path, request.old)
 
 
-def _select(request: Request) -> list[Case]:
+def select(request: Request) -> list[Case]:
+    """The cases that are asked for.
+
+    Raises:
+        InvalidArgument: there are none; says which there are.
+    """
     found = tables.select(request.full, request.operators, request.text, request.kind)
     if found:
         return found
@@ -148,9 +155,6 @@ def run(prepared: Prepared, width: int | None) -> int:
 
 
 def _measure(prepared: Prepared) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     target = prepared.options.target
     names = [case.name for case in tables.of("cpu" if target is None else target.kind)]
 
@@ -159,15 +163,30 @@ def _measure(prepared: Prepared) -> None:
         if prepared.json_path is not None:
             results.write(prepared.run, prepared.json_path)
 
+    with bar(prepared.cases) as cases, runner.fresh_kernels():
+        for case in cases:
+            runner.run([case], prepared.run, prepared.options, keep)
+
+
+@contextmanager
+def bar(cases: Sequence[Case]) -> Iterator[Iterator[Case]]:
+    """Gives the cases one by one, and says on standard error which it is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     console = Console(file=sys.stderr, highlight=False, emoji=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     # The bar is only redrawn between cases: a thread that draws would take time from what is measured.
-    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress, runner.fresh_kernels():
-        shown = progress.add_task("", total=len(prepared.cases))
-        for case in prepared.cases:
-            progress.update(shown, description=case.name, refresh=True)
-            runner.run([case], prepared.run, prepared.options, keep)
-            progress.advance(shown)
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
+        shown = progress.add_task("", total=len(cases))
+
+        def each() -> Iterator[Case]:
+            for case in cases:
+                progress.update(shown, description=case.name, refresh=True)
+                yield case
+                progress.advance(shown)
+
+        yield each()
 
 
 def _show(prepared: Prepared, console: Console) -> None:

@@ -89,7 +89,13 @@ def _block(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Arra
     """All the largest elements are neighbours, in the middle of a row."""
     values = _normal(rng, sizes, dtype)
     length = sizes[-1]
-    values[..., length // 2 : length // 2 + max(1, min(1024, length // 4))] += dtype.type(1000)
+    block = values[..., length // 2 : length // 2 + max(1, min(1024, length // 4))]
+    if dtype.kind == "f":
+        block += dtype.type(1000)
+        return values
+    top = np.iinfo(dtype).max
+    values //= 2
+    block[...] = top - rng.integers(0, top // 2, block.shape, dtype)
     return values
 
 

@@ -144,14 +144,14 @@ class Run:
     """``quick`` or ``full``."""
     machine: dict[str, Any] = dataclasses.field(default_factory=lambda: machine())
     versions: dict[str, str] = dataclasses.field(default_factory=lambda: versions())
-    started: str = dataclasses.field(default_factory=lambda: _now())
-    updated: str = dataclasses.field(default_factory=lambda: _now())
+    started: str = dataclasses.field(default_factory=lambda: now())
+    updated: str = dataclasses.field(default_factory=lambda: now())
     results: list[Result] = dataclasses.field(default_factory=list)
 
     def add(self, result: Result) -> None:
         """Keep a result, in place of an older one of the same case."""
         self.results = [other for other in self.results if other.name != result.name] + [result]
-        self.updated = _now()
+        self.updated = now()
 
     def done(self) -> set[str]:
         """The cases that need not be measured again."""
@@ -167,8 +167,17 @@ class Run:
 
 
 def write(run: Run, path: Path) -> None:
-    """Write a run beside its file and rename it into place: a reader, or a crash, never meets half of it."""
-    content = json.dumps({"schema": SCHEMA, "version": VERSION, **_as_json(run)}, indent=1)
+    """Keep a run in a file."""
+    save({"schema": SCHEMA, "version": VERSION, **_as_json(run)}, path)
+
+
+def save(fields: dict[str, Any], path: Path) -> None:
+    """Write JSON beside its file and rename it into place: a reader, or a crash, never meets half of it.
+
+    Raises:
+        InvalidArgument: it cannot be written; says why.
+    """
+    content = json.dumps(fields, indent=1)
     try:
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -199,20 +208,30 @@ def read(path: Path) -> Run:
     Raises:
         InvalidArgument: the file is not what ``write`` writes; says why.
     """
+    content = load(path)
+    try:
+        return _run(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _refusal(path, f"does not hold a run ({type(error).__name__}: {error})") from None
+
+
+def load(path: Path, schema: str = SCHEMA, version: int = VERSION) -> dict[str, Any]:
+    """What ``save`` wrote, if it is of this schema and version.
+
+    Raises:
+        InvalidArgument: it is not; says why.
+    """
     try:
         content = json.loads(path.read_text())
     except OSError as error:
         raise _refusal(path, f"cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise _refusal(path, f"is not JSON ({error})") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise _refusal(path, f"has no schema {SCHEMA!r}")
-    if content.get("version") != VERSION:
-        raise _refusal(path, f"has version {content.get('version')!r}, and this program reads version {VERSION}")
-    try:
-        return _run(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _refusal(path, f"does not hold a run ({type(error).__name__}: {error})") from None
+    if not isinstance(content, dict) or content.get("schema") != schema:
+        raise _refusal(path, f"has no schema {schema!r}")
+    if content.get("version") != version:
+        raise _refusal(path, f"has version {content.get('version')!r}, and this program reads version {version}")
+    return content
 
 
 def _run(content: dict[str, Any]) -> Run:
@@ -291,5 +310,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _now() -> str:
+def now() -> str:
+    """The time, in UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -55,7 +55,7 @@ def measured(case: Case, options: Options) -> Result:
     venue = venues.of(options.target)
     venue.open()
     try:
-        with _threads(case.threads or options.threads) as count:
+        with limited(case.threads or options.threads) as count:
             return _Race(case, options, venue, count).result()
     finally:
         venue.close()
@@ -157,33 +157,42 @@ class _Race:
         self._failures.append(f"{entry.library} {entry.name}: {problem}")
 
 
-def ours(task: Task, target: Target | None = None) -> Attempt:
-    """Tvmdml made ready for a task, by the door that its work names; compiles the kernel."""
-    return _DOORS[task.work.door](task, target or targets.resolve("cpu"))
+class Room(NamedTuple):
+    """Where the arrays of a task lie, in the target's memory."""
+
+    source: Any
+    """The input, or ``None`` where there is none."""
+    outputs: list[Any]
+    """In place, that is the input."""
 
 
-def _bound(task: Task, target: Target) -> Attempt:
-    operator = compiler.compile(task.desc, target)
+def room(task: Task, target: Target) -> Room:
+    """The input, where there is one, and room for the outputs."""
     if task.work.in_place:
         x = target.place(inputs.like(task.x))
-        call, outputs = operator.bind(x, x), [x]
-    else:
-        source, outputs = _placed(task, target)
-        call = operator.bind(source, *outputs)
-    return _writing(call, outputs, target)
+        return Room(x, [x])
+    return Room(None if task.input is None else target.place(task.input), [target.place(array) for array in task.outputs()])
 
 
-def _operator(task: Task, target: Target) -> Attempt:
-    source, outputs = _placed(task, target)
+def ours(task: Task, target: Target | None = None, where: Room | None = None) -> Attempt:
+    """Tvmdml made ready for a task, by the door that its work names; compiles the kernel.
+
+    The function door makes outputs of its own; by the others they are those of ``where``, or new ones.
+    """
+    return _DOORS[task.work.door](task, target or targets.resolve("cpu"), where)
+
+
+def _bound(task: Task, target: Target, where: Room | None) -> Attempt:
+    source, outputs = where or room(task, target)
+    return _writing(compiler.compile(task.desc, target).bind(source, *outputs), outputs, target)
+
+
+def _operator(task: Task, target: Target, where: Room | None) -> Attempt:
+    source, outputs = where or room(task, target)
     return _writing(partial(compiler.compile(task.desc, target), source, *outputs), outputs, target)
 
 
-def _placed(task: Task, target: Target) -> tuple[Any, list[Any]]:
-    """The input, where there is one, and room for the outputs, in the target's memory."""
-    return None if task.input is None else target.place(task.input), [target.place(array) for array in task.outputs()]
-
-
-def _function(task: Task, target: Target) -> Attempt:
+def _function(task: Task, target: Target, where: Room | None) -> Attempt:
     x = None if task.input is None else venues.of(target).placed(task.input)
     call: Any = KINDS[task.work.operator].function(task, x)
     if isinstance(target, DeviceTarget) and not isinstance(x, DeviceArray):  # what is NumPy's is moved there, and back
@@ -233,8 +242,8 @@ def fresh_kernels() -> Iterator[None]:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[int]:
-    """Let everyone use at most so many threads; gives the number there are."""
+def limited(count: int | None) -> Iterator[int]:
+    """Let everyone use at most so many threads, or all for ``None``; gives the number there are."""
     if count is None:
         yield cpu_threads.thread_count()
         return

@@ -59,6 +59,36 @@ class Work:
         return {**dataclasses.asdict(self), "sizes": list(self.sizes), "attributes": dict(self.attributes)}
 
 
+def of(desc: Operator, in_place: bool = False, data: str = "") -> Work | None:
+    """The work that a descriptor describes, on an input of this fill (or of the operator's usual one).
+
+    Returns:
+        The work; ``None`` where the bench has no words for it.
+    """
+    desc = desc.canonical()
+    if desc.NAME not in KINDS:
+        return None
+    first = next(tensor for _, tensor in desc.tensors() if tensor is not None)
+    usual = desc.samples()[:1]  # none without an input
+    fields: dict[str, Any] = {
+        "dtype": first.data_type.tvm,
+        "data": (data or usual[0]) if usual else "",
+        "attributes": tuple(KINDS[desc.NAME].attributes(desc).items()),
+        "in_place": in_place,
+    }
+    for layout in ("packed",) if in_place else inputs.LAYOUTS:  # in place there is a packed copy of the input
+        work = Work(desc.NAME, first.sizes, layout=layout, **fields)
+        if _written_out(work.describe()) == _written_out(desc):
+            return work
+    return None
+
+
+def _written_out(desc: Operator) -> str:
+    """A descriptor in words, the same for tensors that lie in the same way."""
+    tensors = {name: tensor and TensorDesc(tensor.data_type, tensor.sizes, tensor.layout) for name, tensor in desc.tensors()}
+    return dataclasses.replace(desc, **tensors).exactly()  # type: ignore[type-var] # a dataclass, as all descriptors are
+
+
 class Traffic(NamedTuple):
     """The bytes that work cannot do without, by what becomes of them."""
 
@@ -116,6 +146,8 @@ class Kind(NamedTuple):
     """What the bench knows about an operator."""
 
     describe: Callable[[Work], Operator]
+    attributes: Callable[[Any], dict[str, Attribute]]
+    """Those of the work that a descriptor describes."""
     traffic: Callable[[Task], Traffic]
     function: Callable[[Task, Any], Callable[[], Any]]
     """A call of the function door, on the input, wherever that lies."""
@@ -133,6 +165,10 @@ def _round(work: Work) -> Operator:
     )
 
 
+def _round_attributes(desc: tvmdml.ElementWiseRound) -> dict[str, Attribute]:
+    return {"rounding_mode": desc.rounding_mode.name.lower()}
+
+
 def _round_traffic(task: Task) -> Traffic:
     return Traffic(rewritten=task.x.nbytes) if task.work.in_place else Traffic(copied=task.x.nbytes)
 
@@ -148,6 +184,10 @@ def _top_k(work: Work) -> Operator:
         k=k,
         axis_direction=work["axis_direction"],
     )
+
+
+def _top_k_attributes(desc: tvmdml.TopK1) -> dict[str, Attribute]:
+    return {"axis": desc.axis, "k": desc.k, "axis_direction": desc.axis_direction.name.lower()}
 
 
 def _top_k_traffic(task: Task) -> Traffic:
@@ -180,6 +220,10 @@ def _nonzero(work: Work) -> Operator:
     )
 
 
+def _nonzero_attributes(desc: tvmdml.NonzeroCoordinates) -> dict[str, Attribute]:
+    return {}
+
+
 def _nonzero_traffic(task: Task) -> Traffic:
     count = int(task.expected[0][0])
     return Traffic(read=task.x.nbytes, written=4 * (count * task.x.ndim + 1))
@@ -195,6 +239,10 @@ def _diagonal(work: Work) -> Operator:
         diagonal_fill_begin=work["begin"],
         diagonal_fill_end=work["end"],
     )
+
+
+def _diagonal_attributes(desc: tvmdml.DiagonalMatrix1) -> dict[str, Attribute]:
+    return {"value": desc.value, "begin": desc.diagonal_fill_begin, "end": desc.diagonal_fill_end}
 
 
 def _diagonal_traffic(task: Task) -> Traffic:
@@ -234,8 +282,8 @@ def _diagonal_function(task: Task, x: Any) -> Callable[[], Any]:
 
 
 KINDS = {
-    "ELEMENT_WISE_ROUND": Kind(_round, _round_traffic, _round_function),
-    "TOP_K1": Kind(_top_k, _top_k_traffic, _top_k_function, _top_k_reference),
-    "NONZERO_COORDINATES": Kind(_nonzero, _nonzero_traffic, _nonzero_function, counted=True),
-    "DIAGONAL_MATRIX1": Kind(_diagonal, _diagonal_traffic, _diagonal_function),
+    "ELEMENT_WISE_ROUND": Kind(_round, _round_attributes, _round_traffic, _round_function),
+    "TOP_K1": Kind(_top_k, _top_k_attributes, _top_k_traffic, _top_k_function, _top_k_reference),
+    "NONZERO_COORDINATES": Kind(_nonzero, _nonzero_attributes, _nonzero_traffic, _nonzero_function, counted=True),
+    "DIAGONAL_MATRIX1": Kind(_diagonal, _diagonal_attributes, _diagonal_traffic, _diagonal_function),
 }

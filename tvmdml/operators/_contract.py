@@ -212,6 +212,25 @@ class Operator:
         floats = [value for field in self.fields() if isinstance(value := getattr(self, field.name), float)]
         return f"{self!r} {struct.pack(f'<{len(floats)}d', *floats).hex()}"
 
+    # -- Speed ----------------------------------------------------------------------------------------------------
+
+    def shape_class(self) -> dict[str, int | str]:
+        """What of the shapes decides which knobs suit.
+
+        Sizes are integers, 0 included; whoever compares them goes by the nearest power of two. Words are equal or not. An operator
+        and its ``canonical`` have the same.
+        """
+        first = next(desc for _, desc in self.tensors() if desc is not None)
+        return {"elements": self.outputs()[0].element_count, "length": first.sizes[-1], "layout": self.layout()}
+
+    def layout(self) -> str:
+        """How the tensors lie in memory: ``packed``, all of them, or ``strided``."""
+        return "packed" if all(desc.is_packed for _, desc in self.tensors() if desc is not None) else "strided"
+
+    def samples(self) -> tuple[str, ...]:
+        """What inputs are like, for whoever measures: names of ``tvmdml.bench.inputs.FILLS``. None where there is no input."""
+        return ("normal",) if any(desc is not None for _, desc in self.tensors(Role.INPUT)) else ()
+
     # -- The computation ------------------------------------------------------------------------------------------
 
     def computation(self, each: Each, in_place: bool = False) -> PrimFunc:

@@ -74,6 +74,24 @@ class DiagonalMatrix1(Operator):
         """The value in the output's type, as a 0-d array."""
         return _element(self.value, self.output_tensor.data_type)
 
+    def shape_class(self) -> dict[str, int | str]:
+        """Rows and columns, and how much of a row the band takes."""
+        height, width = self.output_tensor.sizes[-2:]
+        return {
+            "rows": height,
+            "width": width,
+            "matrices": math.prod(self.output_tensor.sizes[:-2]),
+            "band": -(-self._filled() // height) if height else 0,
+            "input": "no" if self.input_tensor is None else "yes",
+            "layout": self.layout(),
+        }
+
+    def _filled(self) -> int:
+        """How many elements of a matrix become the value."""
+        height, width = self.output_tensor.sizes[-2:]
+        begin, end = (_below(bound, height, width) for bound in (self.diagonal_fill_begin, self.diagonal_fill_end))
+        return end - begin + (0 if self.diagonal_fill_begin <= self.diagonal_fill_end else height * width)
+
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One element an item."""
         source, result = self.input_tensor, self.output_tensor
@@ -138,6 +156,10 @@ class DiagonalMatrix(Operator):
             diagonal_fill_end=min(self.offset + 1, _INT_MAX),
         )
 
+    def shape_class(self) -> dict[str, int | str]:
+        """DIAGONAL_MATRIX1's."""
+        return self.canonical().shape_class()
+
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """DIAGONAL_MATRIX1's."""
         return self.canonical().computation(each)
@@ -145,6 +167,12 @@ class DiagonalMatrix(Operator):
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         """DIAGONAL_MATRIX1's, with no input."""
         return self.canonical().reference(None)
+
+
+def _below(bound: int, height: int, width: int) -> int:
+    """How many elements of a matrix have a diagonal below the bound: in row ``r``, the first ``bound + r`` that there are."""
+    first, whole = (max(0, min(height, row)) for row in (-bound, width - bound))  # rows before have none; from ``whole`` on, all
+    return (whole - first) * (2 * bound + first + whole - 1) // 2 + (height - whole) * width
 
 
 def bits(element: Array) -> int:

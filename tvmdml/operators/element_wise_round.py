@@ -9,6 +9,7 @@ import numpy as np
 from tvmdml import tensorir as T
 from tvmdml.enums import RoundingMode
 from tvmdml.functions import AnyArray, Described, call
+from tvmdml.layout import collapse
 from tvmdml.operators._contract import FLOATS, Allows, Array, Input, Operator, Output, Support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
@@ -46,6 +47,19 @@ class ElementWiseRound(Operator):
         """Input and output alike."""
         self.require_same("data_type", "output_tensor", "input_tensor")
         self.require_same("sizes", "output_tensor", "input_tensor")
+
+    def shape_class(self) -> dict[str, int | str]:
+        """By the mode, too: each has instructions of its own."""
+        return {
+            "elements": self.output_tensor.element_count,
+            "rounding_mode": self.rounding_mode.name.lower(),
+            "layout": self.layout(),
+        }
+
+    def layout(self) -> str:
+        """Elements are all alike, so tensors that are transposed in the same way are as good as packed."""
+        _, steps = collapse(self.output_tensor.sizes, self.input_tensor.layout, self.output_tensor.layout, reorder=True)
+        return "packed" if set(steps) <= {(), (1,)} else "strided"
 
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One element an item."""

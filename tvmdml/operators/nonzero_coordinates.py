@@ -74,6 +74,19 @@ class NonzeroCoordinates(Operator):
         allowed = f"(1, …, 1, {elements}, n) with n from {low} to {high}: a row for each element of the input"
         self.require(fits, "output_coordinates_tensor.sizes", coordinates, allowed)
 
+    def shape_class(self) -> dict[str, int | str]:
+        """By the numbers of a row of coordinates, too, which are what is written."""
+        return {
+            "elements": self.input_tensor.element_count,
+            "length": self.input_tensor.sizes[-1],
+            "columns": str(self.output_coordinates_tensor.sizes[-1]),
+            "layout": self.layout(),
+        }
+
+    def samples(self) -> tuple[str, ...]:
+        """Shares of elements that are not zero."""
+        return "10 %", "0.1 %", "50 %", "100 %"
+
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One item does it all: where a row goes depends on every element before it."""
         source, result = self.input_tensor, self.output_coordinates_tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,6 +59,22 @@ class TopK1(Operator):
     def check(self) -> None:
         """The axis is there, K lies on it, and the outputs have their sizes."""
         _check(self)
+
+    def shape_class(self) -> dict[str, int | str]:
+        """Rows along the axis, how many there are, and how many elements lie between one of a row and the next."""
+        sizes = self.input_tensor.sizes
+        return {
+            "length": sizes[self.axis],
+            "k": self.k,
+            "rows": math.prod(sizes[: self.axis]) * math.prod(sizes[self.axis + 1 :]),
+            "inner": math.prod(sizes[self.axis + 1 :]),
+            "layout": self.layout(),
+        }
+
+    def samples(self) -> tuple[str, ...]:
+        """What selecting is easy and hard on."""
+        nan = ("all NaN",) if self.input_tensor.data_type.is_float else ()
+        return "normal", "ascending", "descending", "constant", *nan, "dense block"
 
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """One element an item: its rank is the number of elements that come before it, and a rank below K is its place."""
@@ -122,6 +139,14 @@ class TopK(Operator):
             k=self.k,
             axis_direction=AxisDirection.DECREASING,
         )
+
+    def shape_class(self) -> dict[str, int | str]:
+        """TOP_K1's."""
+        return self.canonical().shape_class()
+
+    def samples(self) -> tuple[str, ...]:
+        """TOP_K1's."""
+        return self.canonical().samples()
 
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
         """TOP_K1's."""

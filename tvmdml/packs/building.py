@@ -20,7 +20,7 @@ from tvmdml import _imports, knobs, stores, targets
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
 from tvmdml.kernel import Kernel, digest
 from tvmdml.packs import format as container
-from tvmdml.packs import lines, records, sources, work
+from tvmdml.packs import lines, records, sources, tuned, work
 from tvmdml.packs.format import Contents, Part
 from tvmdml.packs.records import Launch, Operation, symbol_of
 from tvmdml.packs.spec import Spec, Wanted
@@ -133,8 +133,10 @@ class _Plan:
         self.machines: dict[str, tuple[str, Target]] = {}
         for name in names:
             for machine in targets.elsewhere(name):
-                machine.knobs = self.knobs
                 self.machines.setdefault(machine.code, (name, machine))
+        self.logs = tuned.carried(spec.logs, [machine for _, machine in self.machines.values()]) if knobs.logs_count() else []
+        logs = tuned.logs_of(self.logs)
+        self.machines = {code: (name, tuned.deciding(one, self.knobs, logs)) for code, (name, one) in self.machines.items()}
         self.operations: dict[bytes, Operation] = {}
         self.wanted: dict[bytes, _Wanted] = {}
         self.skipped: list[str] = []
@@ -156,12 +158,19 @@ class _Plan:
             key = records.kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters)
             if key not in self.wanted:
                 source = kernel.source(machine)
-                job = work.Job(line, in_place, name, machine.code, threads, self.knobs, source, key)
-                self.wanted[key] = _Wanted(kernel, machine, job)
+                turned = self._turned(kernel.module, variant, desc, in_place)
+                job = work.Job(line, in_place, name, machine.code, threads, turned, source, key)
+                self.wanted[key] = _Wanted(kernel._replace(tuning=""), machine, job)  # in a pack its code alone counts
             launch = Launch(threads, key, tuple(kernel.scalars), tuple(kernel.temporaries))
             if before is None or launch[1:] != before[1:]:
                 yield launch
             before = launch
+
+    def _turned(self, module: str, machine: Target, desc: Any, in_place: bool) -> dict[str, dict[str, knobs.Value]]:
+        """The knobs that hold for an operation, a log's among them: whoever compiles it needs no logs."""
+        declared = knobs.of(module, machine)
+        values = {} if declared is None else declared.tuned(machine, desc, in_place).values
+        return {**self.knobs, module: {**values, **self.knobs.get(module, {})}} if values else self.knobs
 
 
 # -- Compiling ----------------------------------------------------------------------------------------------------
@@ -334,4 +343,5 @@ def _head(plan: _Plan) -> dict[str, Any]:
         "targets": {code: machine.name for code, (_, machine) in plan.machines.items()},
         "sources": {f"{machine.kind} {kernel.module}": kernel.source(machine) for kernel, machine, _ in plan.wanted.values()},
         "knobs": plan.knobs,
+        "logs": plan.logs,
     }

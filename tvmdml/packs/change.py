@@ -9,6 +9,7 @@ from typing import Any
 
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.packs import format as container
+from tvmdml.packs import tuned
 from tvmdml.packs.format import Contents, Pack, Part
 from tvmdml.packs.records import Kernel, Operation
 
@@ -26,7 +27,7 @@ def merge(paths: Sequence[_Path], output: _Path) -> None:
 
     Raises:
         InvalidArgument: there is nothing to merge.
-        PackError: a pack is damaged; or two are of different schedules, or of different knobs.
+        PackError: a pack is damaged; or two are of different schedules, of different knobs, or tuned in different ways.
         OSError: the file cannot be written.
     """
     if not paths:
@@ -41,6 +42,7 @@ def merge(paths: Sequence[_Path], output: _Path) -> None:
                 "targets": {**pack.head["targets"], **head["targets"]},
                 "sources": {**pack.head["sources"], **head["sources"]},
                 "knobs": head["knobs"],
+                "logs": tuned.together(head["logs"], pack.head["logs"]),
             }
         _write(output, head, packs, lambda record: True)
 
@@ -74,6 +76,7 @@ def split(path: _Path, target_names: Iterable[str], output: _Path) -> None:
         head = {
             **pack.head,
             "targets": {code: name for code, name in targets.items() if code in codes},
+            "logs": tuned.serving(pack.head["logs"], (targets[code] for code in codes)),
             "sources": {name: stamp for name, stamp in pack.head["sources"].items() if name in used},
         }
         _write(output, head, [pack], lambda record: record.target in codes)
@@ -101,6 +104,8 @@ def _require_alike(packs: Sequence[Pack], head: Mapping[str, Any], pack: Pack) -
     allowed, advice = "the same in all packs that are merged", "Build it anew as the other was, or load both."
     if pack.head["knobs"] != head["knobs"]:
         raise pack.error(f"knobs {pack.head['knobs']}, where {packs[0].path} has {head['knobs']}", allowed, advice)
+    if tuned.differ(pack.head, head):
+        raise pack.error(f"records of tuning that {packs[0].path} has others of for the same targets", allowed, advice)
     for name, stamp in pack.head["sources"].items():
         if head["sources"].get(name, stamp) != stamp:
             first = next(one for one in packs if name in one.head["sources"])

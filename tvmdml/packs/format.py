@@ -3,7 +3,7 @@
 A pack is, with all numbers little-endian::
 
     header      64 bytes: magic, format version, 0, bytes of the index, bytes of the parts, SHA-256 of the index
-    index       head    u32 bytes, then JSON: who made the pack, of which schedules, with which knobs
+    index       head    u32 bytes, then JSON: who made the pack, of which schedules, with which knobs and logs
                 parts   u32 count, then 96 bytes each: offset, stored bytes, bytes, SHA-256, SHA-256 of what is stored, suffix
                 table   u32 count, then 28 bytes each, by key: key, offset and bytes of a record, a kernel's part (else 2^32 - 1)
                 records JSON objects: kernels, and the operations that they are for
@@ -64,7 +64,7 @@ class Contents(NamedTuple):
 
     head: dict[str, Any]
     """``producer`` (versions), ``targets`` (their names, by what records call them), ``sources`` (a stamp of the schedules' source,
-    by target kind and operator), ``knobs`` (by operator)."""
+    by target kind and operator), ``knobs`` (by operator), ``logs`` (records of tuning, as lines of a log have them)."""
     parts: Sequence[Part]
     kernels: Sequence[Kernel]
     operations: Sequence[Operation]

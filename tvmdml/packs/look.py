@@ -68,6 +68,7 @@ def summary(pack: Pack) -> dict[str, Any]:
         "parts": pack.part_count,
         "producer": dict(pack.head["producer"]),
         "knobs": dict(pack.head["knobs"]),
+        "logs": len(pack.head["logs"]),
         "signers": _signers(pack),
     }
 
@@ -154,6 +155,11 @@ def _heads(one: Pack, other: Pack) -> Iterator[str]:
         for name in sorted({*values, *others}):
             if values.get(name) != others.get(name):
                 yield f"{member} {name}: {values.get(name, 'none')} in {one.path}, {others.get(name, 'none')} in {other.path}"
+    for pack, another in ((one, other), (other, one)):
+        for line in pack.head["logs"]:
+            if line not in another.head["logs"]:
+                about = f"{line['operator']} for {line['machine']['target']}: {line.get('shape_class')}"
+                yield f"only in {pack.path}: tuning of {about}"
     sources, others = one.head["sources"], other.head["sources"]
     for name in sorted(set(sources) & set(others)):  # what only one has comes up among the kernels
         if sources[name] != others[name]:

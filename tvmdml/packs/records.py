@@ -123,7 +123,10 @@ def read_head(content: bytes) -> dict[str, Any]:
         ``NOT_WRITTEN``: it did not write this.
     """
     given = _loaded(content)
-    return {name: {key: read(value) for key, value in _object(given[name]).items()} for name, read in _HEAD.items()}
+    found: dict[str, Any] = {
+        name: {key: read(value) for key, value in _object(given[name]).items()} for name, read in _HEAD.items()
+    }
+    return {**found, "logs": [_tuned(value) for value in _list(given.get("logs", []))]}  # which packs have not always had
 
 
 def read(content: bytes, part: int, parts: int) -> Kernel | Operation:
@@ -196,6 +199,19 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{type(value).__name__} in place of an object")
     return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{type(value).__name__} in place of a list")
+    return value
+
+
+def _tuned(value: Any) -> dict[str, Any]:
+    """A record of a log, as far as it takes to say what it is for; the whole is looked at by whoever goes by it."""
+    _name(_object(value)["operator"])
+    _text(_object(value["machine"])["target"])
+    return _object(value)
 
 
 def _text(value: Any) -> str:

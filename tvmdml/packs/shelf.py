@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import os
 import threading
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from tvmdml.operators import Operator
     from tvmdml.packs.format import Pack
     from tvmdml.targets import Launch, Launcher, Target
+    from tvmdml.tuning.logs import Logs
 
 _loaded: tuple[LoadedPack, ...] = ()
 """The one loaded last is asked first."""
@@ -84,7 +84,8 @@ class LoadedPack:
         self._codes = frozenset(self.pack.head["targets"])
         self._opened: dict[tuple[str, bytes], Any] = {}
         self._launchers: dict[tuple[object, ...], Launcher] = {}
-        self._tuned: dict[tuple[object, ...], Target] = {}
+        self._deciding: dict[tuple[object, ...], Target] = {}
+        self._logs: Logs | None = None
         self.renew_lock()
 
     def ready(self, desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
@@ -99,7 +100,7 @@ class LoadedPack:
         for relative in target.relatives(self._codes):
             if not self._fits(module, relative):
                 continue
-            machine = self._with_knobs(relative)
+            machine = self.deciding(relative)
             try:
                 kernel = machine.kernel(desc, in_place)
             except Unsupported:
@@ -199,16 +200,23 @@ class LoadedPack:
         """Its path, and how much is in it."""
         return f"<LoadedPack {self.pack.path}: {self.pack.count} records{', strict' if self.strict else ''}>"
 
-    def _with_knobs(self, target: Target) -> Target:
-        """The target with the knobs that the pack was built with."""
-        if not self.pack.head["knobs"]:
-            return target
+    def deciding(self, target: Target) -> Target:
+        """The target, with the knobs and the logs that the pack was built with.
+
+        Raises:
+            PackError: its logs are none.
+        """
         key = (target.name, target.code, target.tasks())
-        if key not in self._tuned:
-            tuned = copy.copy(target)
-            tuned.knobs = self.pack.head["knobs"]
-            self._tuned[key] = tuned
-        return self._tuned[key]
+        if key not in self._deciding:
+            from tvmdml.packs import tuned
+
+            if self._logs is None:
+                try:
+                    self._logs = tuned.logs_of(self.pack.head["logs"])
+                except InvalidArgument as error:
+                    raise self.pack.damaged(f"a record of its tuning logs makes no sense ({error})") from None
+            self._deciding[key] = tuned.deciding(target, self.pack.head["knobs"], self._logs)
+        return self._deciding[key]
 
     def _part(self, number: int, kernel: Kernel, target: Target) -> Any:
         """A part, loaded: a library for good, and once in a process, whichever packs it comes from."""

@@ -75,6 +75,7 @@ def read(paths: Sequence[str | os.PathLike[str]], targets: Sequence[str] = (), s
         targets=tuple(targets) or tuple(dict.fromkeys(itertools.chain.from_iterable(one.spec.targets for one in found))),
         wanted=spec.once(itertools.chain.from_iterable(one.spec.wanted for one in found)),
         knobs=_joined([one.spec.knobs for one in found]),
+        logs=tuple(dict.fromkeys(itertools.chain.from_iterable(one.spec.logs for one in found))),
     )
     return Found(joined, tuple(itertools.chain.from_iterable(one.notes for one in found)))
 

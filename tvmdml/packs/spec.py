@@ -18,6 +18,8 @@
     [knobs.top_k]
     algorithm = "sort"
 
+``logs = ["tuning_logs/folder", "more.jsonl"]`` names logs of tuning, from the spec's own folder on.
+
 In ``[[operators]]`` an attribute is a value, a list of values, or, for an integer, a range ``{ from = 1, to = 64, step = 1 }``; one
 that is a sequence itself is a list or a list of lists. So are ``sizes``, in which a size may be a list or a range in turn, and
 ``strides``, which are the first tensor's. Another tensor is a type, exact (``"uint64[32, 50]"``), or, if it need not be there,
@@ -48,7 +50,7 @@ from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported,
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
 from tvmdml.packs import format as packs
-from tvmdml.packs import lines
+from tvmdml.packs import lines, tuned
 from tvmdml.tensors import MAX_ELEMENTS, TensorDataType, TensorDesc
 
 MAX_SPEC_BYTES = 1 << 28
@@ -56,7 +58,7 @@ MAX_SPEC_BYTES = 1 << 28
 MAX_COMBINATIONS = 100_000
 """What the products of a spec may come to: some minutes of reading, and days of compiling."""
 _MAX_DEPTH, _MAX_BITS, _MAX_KEY_PARTS = 16, 1024, 256
-_FIELDS = ("targets", "kernels", "operators", "knobs")
+_FIELDS = ("targets", "logs", "kernels", "operators", "knobs")
 _OWN = ("operator", "types", "sizes", "strides", "in_place", "skip_invalid")
 _RANGE = ("from", "to", "step", "times")
 _SEQUENCES = (Role.UINTS, Role.INTS, Role.FLOATS)
@@ -86,6 +88,8 @@ class Spec(NamedTuple):
     wanted: tuple[Wanted, ...] = ()
     """Each once, in the order in which they first come up."""
     knobs: KnobValues = MappingProxyType({})
+    logs: tuple[str, ...] = ()
+    """Logs of tuning, files and folders. Those of the machine that builds do not count."""
 
 
 def plain(desc: Operator) -> Operator:
@@ -115,7 +119,11 @@ def once(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
 
 
 def write(
-    path: str | os.PathLike[str], wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValues | None = None
+    path: str | os.PathLike[str],
+    wanted: Iterable[Wanted],
+    targets: Iterable[str] = (),
+    knobs: KnobValues | None = None,
+    logs: Iterable[str] = (),
 ) -> None:
     """Write a spec that ``read`` takes, whole or not at all.
 
@@ -123,10 +131,10 @@ def write(
         InvalidArgument, ModelError, Unsupported: something in it is not what a spec can have.
         OSError: it cannot be written.
     """
-    packs.replace(path, [text(wanted, targets, knobs).encode()])
+    packs.replace(path, [text(wanted, targets, knobs, logs).encode()])
 
 
-def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValues | None = None) -> str:
+def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValues | None = None, logs: Iterable[str] = ()) -> str:
     """A spec in TOML. The same is the same text.
 
     Raises:
@@ -135,8 +143,10 @@ def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValue
     where = "spec"
     named = _targets(Node(list(targets), where, "targets"))
     turned = _knobs(Node({name: dict(values) for name, values in (knobs or {}).items()}, where, "knobs"))
+    tuned_by = _logs(Node(list(logs), where, "logs"))
     kernels = once(_wanted(Node({}, where, "kernels"), plain(one.desc), one.in_place) for one in wanted)
-    parts = [lines.toml({"targets": list(named)})[2:-2] + "\n"] if named else []
+    lists = {"targets": named, "logs": tuned_by}
+    parts = [lines.toml({name: list(values)})[2:-2] + "\n" for name, values in lists.items() if values]
     parts.append("\n".join(["kernels = [", *(f"    {one.line}," for one in kernels), "]\n"]))
     for operator, values in turned.items():
         parts.append(f"[knobs.{operator}]\n" + "".join(f"{lines.toml({name: value})[2:-2]}\n" for name, value in values.items()))
@@ -177,11 +187,12 @@ def parse(given: str | Mapping[str, Any], where: str) -> Spec:
         exact = [_exact(node) for node in _items(root, "kernels")]
         products = [_Product(node) for node in _items(root, "operators")]
         _check_count(root, products)
-        named, turned = root.get("targets"), root.get("knobs")
+        named, tuned_by, turned = root.get("targets"), root.get("logs"), root.get("knobs")
         return Spec(
             targets=_targets(named) if named else (),
             wanted=once([*exact, *itertools.chain.from_iterable(products)]),
             knobs=_knobs(turned) if turned else {},
+            logs=_logs(tuned_by) if tuned_by else (),
         )
     except (ModelError, Unsupported) as error:
         raise InvalidArgument(str(error)) from None
@@ -251,6 +262,19 @@ def _targets(node: Node) -> tuple[str, ...]:
         if name.strip().lower().partition(":")[0] not in kinds or not (name.isascii() and name.isprintable()):
             raise item.wrong(f"{', '.join(kinds)}, with a processor level or architectures after a colon")
     return tuple(names)
+
+
+def _logs(node: Node) -> tuple[str, ...]:
+    """Paths of logs, each read once to see that they are right. What is relative begins where the spec lies."""
+    found: dict[str, None] = {}
+    for item in node.items():
+        path = Path(node.file).parent / item.text()
+        try:
+            tuned.read(path)
+        except InvalidArgument as error:
+            raise item.blame(error, "") from None
+        found[str(path)] = None
+    return tuple(found)
 
 
 def _knobs(node: Node) -> KnobValues:

@@ -6,7 +6,6 @@ input, in memory with guards around it, beside the operator's reference. It is n
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import os
@@ -20,23 +19,20 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.device_arrays import launched
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
+from tvmdml.guarded import Place
 from tvmdml.kernel import Kernel as Decided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Array, Role
 from tvmdml.packs import lines, look, signing
-from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.packs.spec import can_be_in_place
 from tvmdml.targets import Target
-from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors import TensorDataType
 
 MAX_BYTES = 256 << 20
 """What the tensors of an operation may take, with what its kernel needs beside them: larger ones are not run."""
 _SEEDS = 1 << 64
-_GUARD = 256
-"""Bytes around each tensor that nobody may write to: as many as any device asks a tensor to begin on a multiple of."""
-_UNTOUCHED = 0xA5
 
 Progress = Callable[[int, int], object]
 """Called with how many operations have been run, and how many there are to run."""
@@ -120,7 +116,7 @@ def verify(
             signing.signers(loaded.pack)
         if key is not None and not signing.is_signed_by(loaded.pack, key):
             raise PackError(f"{path}: it is not signed with {key}. Do not load it, unless you know why.")
-        check = _Check(loaded, seed, _Machines(loaded.pack, device))
+        check = _Check(loaded, seed, _Machines(loaded, device))
         check.read()
         if not check.failed:
             check.run(progress or (lambda done, total: None))
@@ -132,9 +128,9 @@ def verify(
 class _Machines:
     """The targets of a pack: those that run here, and why the others do not."""
 
-    def __init__(self, pack: Pack, device: str | None) -> None:
-        self._names: Mapping[str, str] = pack.head["targets"]
-        self._knobs = pack.head["knobs"]
+    def __init__(self, loaded: LoadedPack, device: str | None) -> None:
+        self._names: Mapping[str, str] = loaded.pack.head["targets"]
+        self._loaded = loaded
         self.here: dict[str, Target] = {}
         """By code."""
         self._why: dict[str, str] = {}
@@ -154,7 +150,7 @@ class _Machines:
 
     def _add(self, machine: Target, codes: Sequence[str]) -> None:
         machine.home.wait()  # it is there
-        self.here.update((relative.code, self._tuned(relative)) for relative in machine.relatives(codes))
+        self.here.update((relative.code, self._loaded.deciding(relative)) for relative in machine.relatives(codes))
         self._why.update((code, f"{machine} does not run code for {self._names[code]}") for code in codes if code not in self.here)
 
     def why_not(self, code: str) -> str:
@@ -172,14 +168,7 @@ class _Machines:
             found = [one for one in targets.elsewhere(self._names[code]) if one.code == code]
         except TvmdmlError:
             return None
-        return self._tuned(found[0]) if found else None
-
-    def _tuned(self, target: Target) -> Target:
-        if not self._knobs:
-            return target
-        tuned = copy.copy(target)
-        tuned.knobs = self._knobs
-        return tuned
+        return self._loaded.deciding(found[0]) if found else None
 
 
 def _kind(code: str) -> str:
@@ -333,7 +322,7 @@ def _decided(machine: Target, desc: Operator, in_place: bool) -> Iterator[tuple[
 
 
 def _launched(kernel: Decided) -> tuple[object, ...]:
-    return kernel.identity, tuple(kernel.scalars), tuple(kernel.temporaries)
+    return kernel.module, kernel.name, kernel.parameters, tuple(kernel.scalars), tuple(kernel.temporaries)
 
 
 def _on(threads: int) -> str:
@@ -378,42 +367,13 @@ def _too_much(one: _Ready) -> str:
 # -- One operation ------------------------------------------------------------------------------------------------
 
 
-class _Place:
-    """A tensor in memory of its own, with guards on both sides."""
-
-    def __init__(self, desc: TensorDesc) -> None:
-        self._desc = desc
-        size = desc.span * desc.data_type.itemsize + 2 * _GUARD
-        memory = np.full(size + _GUARD, _UNTOUCHED, np.uint8)
-        start = -memory.ctypes.data % _GUARD
-        self.memory: Array = memory[start : start + size]
-        self.array = self._within(self.memory)
-
-    def _within(self, memory: Array) -> Array:
-        dtype = self._desc.data_type.numpy
-        strides = tuple(stride * dtype.itemsize for stride in self._desc.layout)
-        found: Array = np.ndarray(self._desc.sizes, dtype, buffer=memory.data, offset=_GUARD, strides=strides)
-        return found
-
-    def holding(self, values: Array) -> _Place:
-        """It, when values were put there; of elements that share a place, the last one stays."""
-        self.array[...] = values
-        return self
-
-    def is_guarded(self) -> bool:
-        """Whether all that is not the tensor's is as it was."""
-        untouched = np.full_like(self.memory, _UNTOUCHED)
-        self._within(untouched)[...] = self.array
-        return np.array_equal(untouched, self.memory)
-
-
 class _Trial:
     """An operation's input, and what has to come of it."""
 
     def __init__(self, desc: Operator, in_place: bool, rng: np.random.Generator) -> None:
         self._desc = desc
         self._inputs = {
-            name: None if tensor is None else _Place(tensor).holding(_values(rng, tensor.data_type, tensor.sizes))
+            name: None if tensor is None else Place(tensor).holding(_values(rng, tensor.data_type, tensor.sizes))
             for name, tensor in desc.tensors(Role.INPUT)
         }
         with np.errstate(all="ignore"):
@@ -422,17 +382,17 @@ class _Trial:
         self._same = dict(zip(outputs, self._inputs, strict=True)) if in_place else {}
         """Outputs that are an input as well."""
 
-    def places(self) -> dict[str, _Place]:
+    def places(self) -> dict[str, Place]:
         """The tensors to launch on, by name, each in new memory."""
         found = {}
         for name, tensor in self._desc.tensors():
             if tensor is None or name in self._same.values():
                 continue
             held = self._inputs.get(self._same.get(name, name))
-            found[name] = _Place(tensor) if held is None else _Place(tensor).holding(held.array)
+            found[name] = Place(tensor) if held is None else Place(tensor).holding(held.array)
         return found
 
-    def problem(self, places: Mapping[str, _Place]) -> str:
+    def problem(self, places: Mapping[str, Place]) -> str:
         """What is wrong with them after a launch; empty if nothing is."""
         for name, place in places.items():
             held = self._inputs.get(name)

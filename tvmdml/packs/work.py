@@ -24,6 +24,7 @@ class Job(NamedTuple):
     code: str
     threads: int
     knobs: Mapping[str, Mapping[str, Any]]
+    """Those of the pack, and what its logs say about the operation."""
     source: str
     """The stamp of the schedules that decided."""
     key: bytes
@@ -46,10 +47,11 @@ def start() -> None:
 
 
 def machine(text: str, code: str, knobs: Mapping[str, Mapping[str, Any]]) -> Target:
-    """The target of a name that has this code, with knobs."""
+    """The target of a name that has this code, with knobs, and no logs."""
+    from tvmdml.packs import tuned
+
     found = next(one for one in targets.elsewhere(text) if one.code == code)
-    found.knobs = knobs
-    return found
+    return tuned.deciding(found, knobs, tuned.logs_of([]))
 
 
 def compile_units(jobs: Sequence[Job]) -> list[Unit]:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.tuning.terms import Machine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tvmdml.knobs import Value
     from tvmdml.operators import Operator
     from tvmdml.stores import Artifact
+    from tvmdml.tuning.logs import Logs
 
 Launcher: TypeAlias = Any
 """A loaded kernel, in the form that its target's ``launch`` takes: the CPU's is called with tensors, temporaries and integers."""
@@ -75,6 +77,8 @@ class Target(abc.ABC):
     """Whether the kernels of a pack are joined to libraries; else each is a part of its own."""
     knobs: Mapping[str, Mapping[str, Value]] = MappingProxyType({})
     """Values of knobs, by operator, that hold for this target in place of the defaults."""
+    logs: Logs | None = None
+    """The logs of tuning that its schedules go by; ``None`` for those that are installed."""
     sources: ClassVar[tuple[str, ...]] = ("",)
     """The modules of the target's room whose text shapes the code that it makes; the room itself is the empty one."""
 
@@ -95,6 +99,10 @@ class Target(abc.ABC):
     def families(self) -> tuple[str, ...]:
         """What knobs may have defaults for: machines like this one, the most general name first."""
         return (self.kind,)
+
+    def machine(self) -> Machine:
+        """What kind of machine it is: what a log's records hold for. No device is started to tell."""
+        return Machine(self.spec_name, "", 0)
 
     @property
     def home(self) -> Target:
@@ -224,11 +232,13 @@ class Target(abc.ABC):
 
     def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
         """What this target's schedules decide for an operator: its own schedule's kernel, or the default's."""
-        from tvmdml import operators
+        from tvmdml import knobs, operators
 
-        schedule = _schedule(self.schedules, operators.module_of(type(desc)))
-        kernel: Kernel = schedule.kernel(desc, self, in_place)
-        return kernel
+        module = operators.module_of(type(desc))
+        kernel: Kernel = _schedule(self.schedules, module).kernel(desc, self, in_place)
+        turned = knobs.of(module, self)
+        tuning = "" if turned is None else turned.tuned(self, desc, in_place).hash
+        return kernel._replace(tuning=tuning) if tuning else kernel
 
     def __repr__(self) -> str:
         """The name."""

@@ -16,6 +16,7 @@ from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets import Build, Launch, Launcher, Target
 from tvmdml.targets.cpu import elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_library
+from tvmdml.tuning.terms import Machine
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -80,6 +81,10 @@ class CpuTarget(Target):
             extension.set_limit(count)
         return count
 
+    def machine(self) -> Machine:
+        """This machine's processor, whichever level is compiled for: it runs here."""
+        return Machine(self.name, host.processor_name(), self.tasks())
+
     def handover(self) -> int:
         """The pool in C takes a microsecond, the one in Python a hundred."""
         return 64 if threads.native() is None and not self._threads else 1
@@ -93,7 +98,7 @@ class CpuTarget(Target):
         """On each number of threads that kernels of a pack are chosen for."""
         for count in PACKED_THREADS:
             variant = CpuTarget(self.processor, count)
-            variant.knobs = self.knobs
+            variant.knobs, variant.logs = self.knobs, self.logs
             yield count, variant
 
     def relatives(self, codes: Iterable[str]) -> Iterator[Target]:

@@ -17,6 +17,7 @@ from tvmdml.errors import CompileError
 from tvmdml.targets.cpu import host, threads
 
 _NATIVE = Path(__file__).parent / "native"
+_SOURCES = ("pool.h", "pool.c", "carried.c")
 _POOL = ("__TVMBackendParallelLaunch", "tvmdml_pool_launch", "tvmdml_pool_set_limit")
 """What is seen of the pool."""
 _COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-ident", "-pthread", "-Wno-missing-field-initializers")
@@ -66,13 +67,34 @@ def link(objects: Mapping[str, bytes], processor: host.Processor) -> bytes:
 
 
 @functools.cache
+def guard(machine: str) -> bytes:
+    """A library with the pool, that keeps a stock RPC server of TVM alive through whatever is tried there (``native/guard.c``).
+
+    Args:
+        machine: ``x86_64`` or ``aarch64``.
+
+    Raises:
+        CompileError: as ``link``.
+    """
+    tools = _tools(machine)
+    with tempfile.TemporaryDirectory(prefix="tvmdml-") as name:
+        folder = Path(name)
+        for source in (*_SOURCES, "guard.c"):
+            shutil.copyfile(_NATIVE / source, folder / source)
+        options = (*_COMPILE, "-shared", "-s", "-Wl,-z,noexecstack", _STAYS)
+        if failed := _run([*tools.command, *options, "-o", "guard.so", "guard.c"], folder):
+            raise CompileError(f"what guards RPC servers could not be compiled for {machine}: {failed}")
+        return (folder / "guard.so").read_bytes()
+
+
+@functools.cache
 def _tools(machine: str) -> _Tools:
     """The first compiler for a machine that compiles the pool."""
     failures = []
     for command in _compilers(machine):
         with tempfile.TemporaryDirectory(prefix="tvmdml-") as name:
             folder = Path(name)
-            for source in ("pool.h", "pool.c", "carried.c"):  # beside each other, under names that are the same everywhere
+            for source in _SOURCES:  # beside each other, under names that are the same everywhere
                 shutil.copyfile(_NATIVE / source, folder / source)
             failed = _run([*command, *_COMPILE, "-c", "-o", "carried.o", "carried.c"], folder)
             if not failed:

@@ -31,6 +31,11 @@ _X86_EXTRAS = (
 _ARM_EXTRAS = (("dotprod", "asimddp"), ("fullfp16", "asimdhp"), ("i8mm", "i8mm"), ("sve", "sve"), ("sve2", "sve2"))
 _ARM = "aarch64"
 _ARM_MACHINES = (_ARM, "arm64")
+_NAMES = {
+    "{} {}.{}": ("vendor_id", "cpu family", "model"),
+    "CPU implementer {} part {}": ("CPU implementer", "CPU part"),
+}
+"""What a processor is called, of the lines of /proc/cpuinfo: an x86-64's, an Arm's."""
 _LEVEL_NAMES = tuple(name for name, _ in _X86_LEVELS)
 _FAMILIES = {"x86-64": ("x86-64", *_LEVEL_NAMES), _ARM: (_ARM,)}
 """The levels of each family, the lowest first."""
@@ -103,8 +108,14 @@ class Processor(NamedTuple):
 @functools.cache
 def host() -> Processor:
     """The processor this process runs on."""
-    flags = _flags()
-    if platform.machine() in _ARM_MACHINES:
+    return read(_cpuinfo(), platform.machine())
+
+
+def read(cpuinfo: str, machine: str) -> Processor:
+    """The processor that a /proc/cpuinfo is of, on a machine (``x86_64``, ``aarch64``)."""
+    match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    flags = frozenset(match[1].split()) if match else frozenset()
+    if machine in _ARM_MACHINES:
         return Processor(_ARM, tuple(name for name, word in _ARM_EXTRAS if word in flags))
     level = "x86-64"
     for name, words in _X86_LEVELS:
@@ -166,9 +177,15 @@ def model_name() -> str:
 
 
 @functools.cache
-def _flags() -> frozenset[str]:
-    match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-    return frozenset(match[1].split()) if match else frozenset()
+def processor_name(cpuinfo: str | None = None) -> str:
+    """Maker, family and model: ``AuthenticAMD 25.17``, ``CPU implementer 0x41 part 0xd0c``; empty where nobody says.
+
+    Args:
+        cpuinfo: another machine's /proc/cpuinfo, in place of this one's.
+    """
+    text = _cpuinfo() if cpuinfo is None else cpuinfo
+    said = dict(re.findall(r"^([\w ]+?)\s*:\s*(\S+)$", text, re.MULTILINE))
+    return next((form.format(*map(said.get, names)) for form, names in _NAMES.items() if said.keys() >= set(names)), "")
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from tvmdml.targets import Launch, Launcher, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Program
 from tvmdml.targets.cuda import architectures, driver
+from tvmdml.tuning.terms import Machine
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -50,6 +51,10 @@ class CudaTarget(DeviceTarget):
     def families(self) -> tuple[str, ...]:
         """With the newest architecture."""
         return ("cuda", self.architectures[-1])
+
+    def machine(self) -> Machine:
+        """By its architectures, and the name of the device, if it is one."""
+        return Machine(self.spec_name, "" if self.info is None else f"{self.info.name}, {self.info.arch}", 0)
 
     @property
     def home(self) -> Target:

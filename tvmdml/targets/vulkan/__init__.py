@@ -14,6 +14,7 @@ from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Image, Program
 from tvmdml.targets.vulkan import driver
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
+from tvmdml.tuning.terms import Machine
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -53,6 +54,10 @@ class VulkanTarget(DeviceTarget):
         """Devices of like capabilities share kernels."""
         return f"vulkan {self.capabilities.text()}"
 
+    def machine(self) -> Machine:
+        """The name of the device, if it is one: what it can do is seen from that."""
+        return Machine("vulkan", "" if self.info is None else f"{self.info.name}, {self.info.type}", 0)
+
     @property
     def device(self) -> driver.Device:
         """The opened device."""
@@ -82,7 +87,7 @@ class VulkanTarget(DeviceTarget):
         """As a GPU, and as a driver for the CPU."""
         for tasks in (super().tasks(), _CPU_TASKS):
             variant = VulkanTarget(self.name.partition(":")[2], self.capabilities, None)
-            variant._tasks, variant.knobs = tasks, self.knobs
+            variant._tasks, variant.knobs, variant.logs = tasks, self.knobs, self.logs
             yield tasks, variant
 
     def relatives(self, codes: Iterable[str]) -> Iterator[Target]:

@@ -6,7 +6,8 @@ import ctypes
 import gc
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ from tvmdml.targets.vulkan.physical import Physical
 from tvmdml.targets.vulkan.pipelines import Pipeline, Pipelines
 from tvmdml.targets.vulkan.prepared import Prepared
 from tvmdml.targets.vulkan.timer import Timer
+from tvmdml.targets.vulkan.timestamps import Queries
 
 Binding: TypeAlias = tuple[Memory, int, int]
 """What one buffer of a shader is: memory, an offset in it, and bytes from there."""
@@ -60,6 +62,7 @@ class Device:
         max_storage_range: how many bytes a binding may have.
         max_groups: groups in one dispatch of the driver's; more are split.
         timestamp_period: nanoseconds in a tick of its clock; 0 where it has none.
+        timestamp_bits: how many bits of a timestamp count; 0 where it has none.
     """
 
     def __init__(self, instance: Instance, physical: Physical, staging: bool) -> None:
@@ -75,7 +78,7 @@ class Device:
         self.descriptor_sets = DescriptorSets(self.connection, layouts, self.queue.done)
         self._pipelines = Pipelines(self.connection, self.queue, layouts, physical.identity)
         self.dropped_prepared: deque[tuple[int, list[DescriptorSet], int]] = deque()
-        self.spare_queries: list[int] = []
+        self.queries = Queries(self.connection, self.queue)
 
         types = physical.memory.memoryTypes[: physical.memory.memoryTypeCount]
         reached = any(kind.propertyFlags & (LOCAL | MAPPED) == LOCAL | MAPPED for kind in types)
@@ -281,6 +284,15 @@ class Device:
         """Hand everything over to the device; it starts at once, or when it is done with what it has."""
         self.queue.submit()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within, the device is given work when there is a full batch of it, or somebody waits: it does not idle in between."""
+        self.queue.hold(1)
+        try:
+            yield
+        finally:
+            self.queue.hold(-1)
+
     def wait(self) -> None:
         """Wait until everything given so far is done.
 
@@ -412,6 +424,7 @@ class Device:
     def _sweep(self, most: int = sys.maxsize) -> None:
         """Destroy what was dropped and is not used any more, after a look at no more than so many; the lock is held."""
         self._pipelines.sweep()
+        self.queries.sweep(most)
         for _ in range(min(most, len(self.dropped_prepared))):
             dropped = commands, sets, last_use = self.dropped_prepared.popleft()
             if not self.queue.done(last_use):

@@ -16,17 +16,20 @@ from tvmdml.targets.vulkan.physical import DeviceInfo, Physical, survey
 from tvmdml.targets.vulkan.pipelines import Pipeline
 from tvmdml.targets.vulkan.prepared import Prepared
 from tvmdml.targets.vulkan.timer import Timer
+from tvmdml.targets.vulkan.timestamps import Event, has_timestamps
 
 __all__ = [
     "Capabilities",
     "Device",
     "DeviceInfo",
+    "Event",
     "Memory",
     "MemoryUse",
     "Pipeline",
     "Prepared",
     "Timer",
     "devices",
+    "has_timestamps",
     "open_device",
     "validation_messages",
 ]

@@ -1,0 +1,228 @@
+"""What tuning logs are worth: each case with the knobs that they hold for this machine beside the defaults, in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import compiler, console, knobs, operators, targets
+from tvmdml.bench import checks, command, measure, results, runner, venues
+from tvmdml.bench.cases import Case
+from tvmdml.bench.command import Request
+from tvmdml.bench.measure import Contender, Pace, Timing
+from tvmdml.bench.report import geometric_mean, shown_seconds
+from tvmdml.bench.runner import Options, Room
+from tvmdml.bench.venues import Venue
+from tvmdml.bench.work import Task
+from tvmdml.device_arrays import DeviceArray
+from tvmdml.errors import DeviceError, InvalidArgument, message
+from tvmdml.kernel import Kernel
+from tvmdml.knobs import Value
+from tvmdml.operators import Operator
+from tvmdml.targets import Target
+from tvmdml.tuning import logs
+
+SCHEMA = "tvmdml-bench-tuned"
+VERSION = 1
+PACE = Pace(rounds=41, budget=2.5, least_rounds=11)
+"""More samples than elsewhere: most ratios are near 1."""
+
+
+class Row(NamedTuple):
+    """What came of a case."""
+
+    name: str
+    log: str
+    """What logs have for it: ``exact``, ``nearest`` (another shape class) or ``none``."""
+    knobs: Mapping[str, Value]
+    """Those that the log sets to something else than the defaults."""
+    same: bool = False
+    """Whether both come to the same kernel, launched in the same way. Then there is nothing to measure."""
+    default: Timing | None = None
+    tuned: Timing | None = None
+    problem: str = ""
+    """Why there are no times."""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as fast as the defaults."""
+        if self.same:
+            return 1.0
+        return self.default.median / self.tuned.median if self.default and self.tuned else None
+
+    @property
+    def spread(self) -> float | None:
+        """Of the times that the ratio is made of, the larger one's."""
+        return max(self.default.spread, self.tuned.spread) if self.default and self.tuned else None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs that read results."""
+        timings = {name: timing and timing._asdict() for name, timing in (("default", self.default), ("tuned", self.tuned))}
+        return {**self._asdict(), "knobs": dict(self.knobs), **timings, "ratio": self.ratio, "spread": self.spread}
+
+
+# -- Measuring ----------------------------------------------------------------------------------------------------
+
+
+def measured(case: Case, options: Options) -> Row:
+    """Race a case's two kernels, where they are two."""
+    if options.size is not None:
+        case = case.at_most(options.size)
+    venue = venues.of(options.target)
+    venue.open()
+    try:
+        with runner.limited(case.threads or options.threads):
+            return _Pair(case, options.target or targets.resolve("cpu")).row(venue, options.pace)
+    finally:
+        venue.close()
+
+
+class _Pair:
+    """A case as the logs have it, and as the defaults do."""
+
+    def __init__(self, case: Case, target: Target) -> None:
+        # Functions keep their plans, so in one process they have one kernel; that is called by the next smaller door.
+        door = "operator" if case.work.door == "function" else case.work.door
+        self._name, self._target = case.name, target
+        self._work = dataclasses.replace(case.work, door=door)
+
+    def row(self, venue: Venue, pace: Pace) -> Row:
+        """Look it up, and measure it if there is anything to measure."""
+        desc = self._work.describe().canonical()
+        log, values = applied(desc, self._work.in_place, self._target)
+        row = Row(self._name, log, values)
+        try:
+            tuned = _decided(compiler.ready(desc, self._target, self._work.in_place)[0])
+            with knobs.untuned():
+                default = _decided(compiler.ready(desc, self._target, self._work.in_place)[0])
+            return row._replace(same=True) if tuned == default else self._race(row, venue, pace)
+        except Exception as error:  # a defect in one kernel is no reason to stop: the row says what it was
+            return row._replace(problem=f"{type(error).__name__}: {error}")
+
+    def _race(self, row: Row, venue: Venue, pace: Pace) -> Row:
+        task = Task(self._work)
+        room = runner.room(task, self._target)  # one for both: where arrays lie in memory may make a difference of some per cent
+        with knobs.untuned():
+            default = runner.ours(task, self._target, room)
+        contenders = []
+        for role, attempt in (("base", default), ("ours", runner.ours(task, self._target, room))):
+            _wipe(task, room)
+            if problem := checks.ours(task, attempt.results()):
+                return row._replace(problem=f"{'tuned' if role == 'ours' else 'default'}: {problem}")
+            who = (role, runner.OURS, task.work.door, 0)
+            contenders.append(Contender(*who, attempt.call, attempt.prepare, attempt.repeat, stream=attempt.stream))
+        before, now = measure.race(contenders, pace, venue.clock(task.traffic))
+        return row._replace(default=before, tuned=now)
+
+
+def applied(desc: Operator, in_place: bool, target: Target) -> tuple[str, dict[str, Value]]:
+    """What logs have for an operation (see ``Row``), and the knobs that they set to something else than the defaults."""
+    module = operators.module_of(type(desc))
+    found = (logs.installed() if target.logs is None else target.logs).find(module, desc, in_place, target.machine())
+    declared = knobs.of(module, target)
+    if found is None or declared is None:
+        return "none", {}
+    defaults = vars(declared.now(target))
+    values = declared.tuned(target, desc, in_place).values
+    return "exact" if found.exact else "nearest", {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def _decided(kernel: Kernel) -> tuple[object, ...]:
+    """All that may make two kernels, or their launches, differ."""
+    return (kernel.module, kernel.name, kernel.parameters, tuple(kernel.scalars), tuple(kernel.temporaries))
+
+
+def _wipe(task: Task, room: Room) -> None:
+    """Make sure that results which are right are this kernel's own, and not those of one before it."""
+    for array in room.outputs:
+        dtype = np.dtype(array.dtype)
+        junk = np.broadcast_to(np.frombuffer(b"\xa5" * dtype.itemsize, dtype), array.shape)
+        content = task.x if task.work.in_place else junk
+        if isinstance(array, DeviceArray):
+            array.write(content)
+        else:
+            array[...] = content
+
+
+# -- The command --------------------------------------------------------------------------------------------------
+
+
+def run(request: Request) -> int:
+    """Measure what is asked for, keep it and show it; returns the exit code.
+
+    Raises:
+        InvalidArgument: the request makes no sense; says why.
+        DeviceError: the device cannot be used.
+    """
+    for option, given in (("--plot", request.plot_path), ("--compare", request.old), ("--resume", request.resume)):
+        if given:
+            raise InvalidArgument(message("bench --tuned", option, "--full, --operator, --filter, --device, --threads, --json"))
+    cases = command.select(request)
+    path = None if request.json_path is None else Path(request.json_path)
+    if path is not None and path.exists():
+        results.load(path, SCHEMA, VERSION)  # another run may be written over, but nothing else
+    venues.of(request.target).open()
+    if path is not None:
+        _save([], request.target, path)  # better to fail now than after the first case
+    options = Options(PACE, threads=request.threads, target=request.target)
+    rows: list[Row] = []
+    stopped, code = "", 0
+    try:
+        with command.bar(cases) as each:
+            for case in each:
+                rows.append(measured(case, options))
+                if path is not None:
+                    _save(rows, request.target, path)
+    except KeyboardInterrupt:
+        stopped, code = "interrupted", console.INTERRUPTED
+    except DeviceError as error:  # it can do no more in this process
+        stopped, code = str(error), 1
+    if rows:
+        console.table(("case", "knobs", "log", "default", "tuned", "ratio", "spread"), map(_shown, rows))
+    for line in summary(rows, request.target or targets.resolve("cpu")):
+        sys.stdout.write(f"{line}\n")
+    if stopped:
+        sys.stdout.write(f"{stopped}, with {len(cases) - len(rows)} cases left\n")
+        return code
+    return 1 if any(row.problem for row in rows) else 0
+
+
+def _save(rows: Sequence[Row], target: Target | None, path: Path) -> None:
+    about = {"machine": results.machine(target), "versions": results.versions(), "updated": results.now()}
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    figures = {"geometric_mean": geometric_mean(ratios), "least": min(ratios, default=None)}
+    results.save({"schema": SCHEMA, "version": VERSION, **about, **figures, "rows": [row.as_json() for row in rows]}, path)
+
+
+def _shown(row: Row) -> dict[str, str]:
+    return {
+        "case": row.name,
+        "knobs": ", ".join(f"{name}={value}" for name, value in row.knobs.items()),
+        "log": row.log,
+        "default": shown_seconds(row.default.median) if row.default else "same kernel" if row.same else "",
+        "tuned": shown_seconds(row.tuned.median) if row.tuned else "",
+        "ratio": "failed" if row.ratio is None else f"{row.ratio:.3f}",
+        "spread": "" if row.spread is None else f"±{row.spread * 100:.1f} %",
+    }
+
+
+def summary(rows: Sequence[Row], target: Target) -> Iterator[str]:
+    """Lines to end with."""
+    ratios = {row.name: row.ratio for row in rows if row.ratio is not None}
+    if (mean := geometric_mean(ratios.values())) is not None:
+        least = min(ratios, key=lambda name: ratios[name])
+        yield f"geometric mean of default/tuned: {mean:.3f}, over {len(ratios)} rows"
+        yield f"least: {ratios[least]:.3f}, {least}"
+    changed = sum(not row.same for row in rows)
+    exact, nearest = (sum(row.log == log for row in rows) for log in ("exact", "nearest"))
+    yield f"rows tuned: {changed} of {len(rows)} have another kernel than by default; logs know {exact} exactly, {nearest} nearly"
+    if rows and not exact + nearest:
+        yield f"no log is of this machine: {target}, {target.machine().processor}. `tvmdml tune` makes one."
+    for row in rows:
+        if row.problem:
+            yield f"failed: {row.name}: {row.problem}"

@@ -1,0 +1,165 @@
+"""Options that say what operation a command is about: ``--sizes 32,32000 --attr K=50``, or one of a model file's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from tvmdml.console import parsed
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
+
+if TYPE_CHECKING:
+    from tvmdml.enums import FeatureLevel
+    from tvmdml.operators import Operator
+    from tvmdml.tensors import TensorDataType
+
+T = TypeVar("T")
+
+
+class TensorOption(NamedTuple):
+    """A tensor unlike the input."""
+
+    name: str
+    data_type: TensorDataType | None
+    sizes: tuple[int, ...]
+
+
+class Operation(NamedTuple):
+    """What the options say."""
+
+    sizes: tuple[int, ...] | None
+    dtype: TensorDataType
+    attributes: tuple[tuple[str, Any], ...]
+    tensors: tuple[TensorOption, ...]
+    model: str | None
+    dispatchable: str | None
+
+    @property
+    def given(self) -> bool:
+        """Whether they name an operation, or the beginning of one."""
+        return bool(self.sizes is not None or self.attributes or self.tensors or self.model or self.dispatchable)
+
+    def describe(self, operator: str | None, level: FeatureLevel | None = None, extensions: bool = False) -> Operator:
+        """The operation's descriptor.
+
+        Args:
+            operator: DirectML's name of the operator; ``None`` where a model has it.
+            level: whose rules apply; ``None`` is the newest.
+            extensions: where DirectML has no such operation, tvmdml's extensions may.
+
+        Raises:
+            click.UsageError: too much or too little is given.
+            InvalidArgument, Unsupported, ModelError: there is no such operation.
+        """
+        from tvmdml import operators
+        from tvmdml.dxdispatch import sketch
+        from tvmdml.enums import FeatureLevel
+
+        if (operator is None) == (self.model is None):
+            raise click.UsageError("Give an OPERATOR or a --model.")
+        if operator is None:
+            return self._from_model()
+        if self.sizes is None:
+            raise click.UsageError("Give the input's --sizes.")
+        described = functools.partial(
+            sketch.describe,
+            operators.by_name(operator),
+            self.dtype,
+            self.sizes,
+            dict(self.attributes),
+            {tensor.name: tensor[1:] for tensor in self.tensors},
+            FeatureLevel.of(level),
+        )
+        try:
+            return described()
+        except (InvalidArgument, ModelError, Unsupported):
+            if not extensions:
+                raise
+            return described(extensions=True)
+
+    def _from_model(self) -> Operator:
+        from tvmdml import dxdispatch
+
+        assert self.model is not None
+        found = dxdispatch.read(self.model).dispatchables
+        if self.dispatchable is None and len(found) == 1:
+            return next(iter(found.values())).desc
+        if self.dispatchable not in found:
+            given = "none" if self.dispatchable is None else repr(self.dispatchable)
+            raise ModelError(message(f"{self.model}: dispatchable", given, ", ".join(found) or "nothing: the model has none"))
+        return found[self.dispatchable].desc
+
+
+def operation_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command these options; it gets them as ``operation``, an ``Operation``."""
+
+    @functools.wraps(command)
+    def gathered(*args: Any, **values: Any) -> T:
+        operation = Operation(*(values.pop(name) for name in Operation._fields))
+        return command(*args, operation=operation, **values)
+
+    for option in reversed(_OPTIONS):
+        gathered = option(gathered)
+    return gathered
+
+
+# -- What each is written like ------------------------------------------------------------------------------------
+
+
+def _data_type(text: str) -> TensorDataType:
+    from tvmdml.tensors import TensorDataType
+
+    return TensorDataType.parse(text, "dtype")
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.strip("[]()").split(","))
+    except ValueError:
+        raise InvalidArgument(message("sizes", repr(text), "numbers with commas between them, such as 32,32000")) from None
+
+
+def _tensor(text: str) -> TensorOption:
+    name, equals, rest = text.partition("=")
+    data_type, colon, sizes = rest.rpartition(":")
+    if not equals:
+        raise InvalidArgument(message("tensor", repr(text), "NAME=TYPE:SIZES, such as OutputTensor=float32:32,50"))
+    return TensorOption(name, _data_type(data_type) if colon else None, _sizes(sizes))
+
+
+def _attribute(text: str) -> tuple[str, Any]:
+    import pyjson5
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidArgument(message("attr", repr(text), "NAME=VALUE, such as K=50 or AxisDirection=DECREASING"))
+    try:
+        return name, pyjson5.decode(f"[{value}]")[0]
+    except (pyjson5.Json5Exception, IndexError):
+        return name, value  # a word
+
+
+_OPTIONS = (
+    click.option(
+        "--sizes", "--shape", "sizes", metavar="N,N,…", callback=parsed(_sizes), help="Sizes of the input, such as 32,32000."
+    ),
+    click.option(
+        "--dtype", metavar="TYPE", callback=parsed(_data_type), default="float32", show_default=True, help="Type of the input."
+    ),
+    click.option(
+        "--attr",
+        "attributes",
+        metavar="NAME=VALUE",
+        callback=parsed(_attribute),
+        multiple=True,
+        help="A field, such as K=50; else zero.",
+    ),
+    click.option(
+        "--tensor", "tensors", metavar="NAME=TYPE:SIZES", callback=parsed(_tensor), multiple=True, help="A tensor unlike the input."
+    ),
+    click.option("--model", help="Take the operator from a model file instead."),
+    click.option("--dispatchable", help="Which one of the model's."),
+)

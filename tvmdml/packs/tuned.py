@@ -1,0 +1,112 @@
+"""What of tuning logs a pack carries: the records that its kernels were decided by, and that decide wherever it runs.
+
+The logs of the machine that builds, and of those that run it, do not count. Nor does whose processor a record is of: what is
+decided for a target and a number of threads has to be the same everywhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvmdml import knobs
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.targets import Target
+from tvmdml.tuning import log_files, log_lines
+from tvmdml.tuning.logs import Logs
+from tvmdml.tuning.terms import Record
+
+Line = dict[str, Any]
+"""A record as a pack's head has it."""
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a log, or of all in a folder.
+
+    Raises:
+        InvalidArgument: there is none, one cannot be read, or a line is not as it should be.
+    """
+    try:
+        files = log_files.files(path) if path.is_dir() else [path] if path.is_file() else []
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(message("tuning log", f"{str(path)!r}, which cannot be read ({error})", _ALLOWED)) from None
+    if not files:
+        raise InvalidArgument(message("tuning log", f"{str(path)!r}, where there is none", _ALLOWED))
+    found = []
+    for line in log_files.read_all(files):
+        if line.record is None:
+            raise InvalidArgument(f"{line.where}: {line.problem}")
+        try:
+            knobs.check(line.record.operator, line.record.knobs)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{line.where}: {error}") from None
+        found.append(line.record)
+    return found
+
+
+_ALLOWED = "a file of tuning logs (.jsonl), or a folder of them"
+
+
+def carried(paths: Iterable[str], targets: Sequence[Target]) -> list[Line]:
+    """What a pack for these targets has of logs, in an order that does not depend on how the files lie: the newest of its kind.
+
+    Raises:
+        InvalidArgument: as ``read``.
+    """
+    names = {target.machine().target for target in targets}
+    found: dict[log_lines.Key, Record] = {}
+    for record in (record for path in paths for record in read(Path(path)) if record.machine.target in names):
+        key = log_lines.key(_of_any_processor(record))
+        found[key] = max(record, found.get(key, record), key=log_lines.age)
+    return sorted((json.loads(log_lines.encode(record)) for record in found.values()), key=_text)
+
+
+def logs_of(lines: Sequence[Mapping[str, Any]]) -> Logs:
+    """The logs that a pack's head has.
+
+    Raises:
+        InvalidArgument: one is no record.
+    """
+    records = (log_lines.parse(json.dumps(line, ensure_ascii=False).encode()) for line in lines)
+    return Logs(map(_of_any_processor, records), any_processor=True)
+
+
+def deciding(target: Target, turned: Mapping[str, Mapping[str, knobs.Value]], logs: Logs) -> Target:
+    """The target, as one that decides by a pack's knobs and logs."""
+    found = copy.copy(target)
+    found.knobs, found.logs = turned, logs
+    return found
+
+
+def serving(lines: Sequence[Line], names: Iterable[str]) -> list[Line]:
+    """Those records that are for some of a pack's targets, by the names that its head has of them."""
+    reached = _reached(names)
+    return [line for line in lines if line["machine"]["target"] in reached]
+
+
+def together(one: Sequence[Line], other: Sequence[Line]) -> list[Line]:
+    """The records of two packs that do not ``differ``, in the order that one pack would have them in."""
+    return sorted({_text(line): line for line in (*one, *other)}.values(), key=_text)
+
+
+def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the heads of two packs have other records for the targets that both are for."""
+    common = _reached(one["targets"].values()) & _reached(other["targets"].values())
+    mine, theirs = ([line for line in head["logs"] if line["machine"]["target"] in common] for head in (one, other))
+    return mine != theirs
+
+
+def _reached(names: Iterable[str]) -> set[str]:
+    """What records may call targets: as packs do, or, of devices that are told apart by what they can do, by the kind alone."""
+    return {called for name in names for called in (name, name.partition(":")[0])}
+
+
+def _text(line: Line) -> str:
+    return json.dumps(line, sort_keys=True)
+
+
+def _of_any_processor(record: Record) -> Record:
+    return record._replace(machine=record.machine._replace(processor=""))

@@ -1,0 +1,135 @@
+"""``Event``: a moment in a device's work, for measuring by its own clock.
+
+A query of Vulkan's holds the moment, in a pool of its own. Recording resets it first, which the device does in order with all
+that uses it: a query that somebody dropped can be another event's at once, even while the device has yet to write it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tvmdml.errors import DeviceError, message
+from tvmdml.targets.vulkan import structures as c
+
+if TYPE_CHECKING:
+    from tvmdml.targets.vulkan.commands import Queue
+    from tvmdml.targets.vulkan.connection import Connection
+    from tvmdml.targets.vulkan.device import Device
+
+
+class Queries:
+    """A device's queries for timestamps.
+
+    Attributes:
+        dropped: those that nobody holds, each with the last batch that uses it. Whoever drops one only says so here: that may be
+            in any thread, at any time.
+    """
+
+    def __init__(self, connection: Connection, queue: Queue) -> None:
+        self.dropped: deque[tuple[int, int]] = deque()
+        self._connection, self._queue = connection, queue
+
+    def take(self) -> tuple[int, int]:
+        """A query, and the last batch that uses it."""
+        with self._queue.lock:
+            self._connection.usable()
+            if self.dropped:
+                return self.dropped.pop()
+            info = c.VkQueryPoolCreateInfo(queryType=c.VK_QUERY_TYPE_TIMESTAMP, queryCount=1)
+            return self._connection.create("QueryPool", info), 0
+
+    def sweep(self, most: int) -> None:
+        """Destroy what was dropped and is not used any more, after a look at no more than so many; the queue's lock is held."""
+        for _ in range(min(most, len(self.dropped))):
+            dropped = query, last_use = self.dropped.popleft()
+            if self._queue.done(last_use):
+                self._connection.destroy("QueryPool", query)
+            else:
+                self.dropped.append(dropped)
+
+
+class Event:
+    """A moment in a device's work: the one at which all is done that was given to it before ``record``. Any thread may use it.
+
+    Raises:
+        DeviceError: the device has no timestamps (see ``has_timestamps``), or is lost.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._query = 0
+        if not has_timestamps(device):
+            raise DeviceError(f"{device.info.name}: this device has no timestamps: wait for its work, and use the host's clock")
+        self._device, self._dropped, self._recorded = device, device.queries.dropped, False
+        self._query, self._last_use = device.queries.take()
+
+    def record(self, stream: int = 0) -> None:
+        """Take the moment that the device has come to. Returns before that has come.
+
+        Args:
+            stream: is ignored: a device has one queue. Events of other devices have streams.
+
+        Raises:
+            DeviceError: the device is lost.
+        """
+        self._device.queue.record(self._record)
+
+    def seconds_since(self, other: Event) -> float:
+        """How long it came after another; less than 0 if it came before. Waits for both.
+
+        Raises:
+            DeviceError: one of them was not recorded, they are of two devices, or the device is lost.
+        """
+        device = self._device
+        if other._device is not device:
+            other._device.connection.usable()
+            raise DeviceError(f"{device.info.name}: {message('event', 'one of another device', 'one of this device')}")
+        begin, end = other._ticks(), self._ticks()
+        return seconds_between(begin, end, device.timestamp_bits, device.timestamp_period)
+
+    def _record(self, commands: int, serial: int) -> None:
+        vk = self._device.vk
+        self._last_use = serial
+        self._recorded = False  # should an interrupt come in between
+        vk.vkCmdResetQueryPool(commands, self._query, 0, 1)
+        vk.vkCmdWriteTimestamp(commands, c.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, self._query, 0)
+        self._recorded = True
+
+    def _ticks(self) -> int:
+        device = self._device
+        device.connection.usable()
+        if not self._recorded:
+            raise DeviceError(f"{device.info.name}: an event was not recorded")
+        device.queue.wait(self._last_use)  # as for any work: Vulkan's own wait for a query could not be interrupted
+        ticks = ctypes.c_uint64()
+        with device.queue.users.join():
+            device.connection.usable()
+            result = device.connection.call(
+                "vkGetQueryPoolResults", self._query, 0, 1, 8, ctypes.byref(ticks), 8, c.VK_QUERY_RESULT_64_BIT
+            )
+        if result == c.VK_NOT_READY:
+            raise DeviceError(f"{device.info.name}: an event was recorded again while somebody waited for it")
+        return ticks.value
+
+    def __del__(self) -> None:
+        if self._query:
+            self._dropped.append((self._query, self._last_use))
+
+
+def has_timestamps(device: Device) -> bool:
+    """Whether a device can say when it did something."""
+    return device.timestamp_bits > 0 and device.timestamp_period > 0
+
+
+def seconds_between(begin: int, end: int, bits: int, period: float) -> float:
+    """Seconds from one timestamp to another, by a clock that starts again at 0 after so many bits.
+
+    Args:
+        begin: ticks.
+        end: ticks; what lies more than half a round of the clock behind ``begin`` is taken to lie before it.
+        bits: how many of a timestamp count.
+        period: nanoseconds in a tick.
+    """
+    half = 1 << bits - 1
+    return ((end - begin + half) % (1 << bits) - half) * period * 1e-9

@@ -1,0 +1,229 @@
+"""``tvmdml tuning``: look at the logs of winners, check them, merge them, tidy them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tvmdml.console import as_json_option, parsed, print_json, table
+from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.operation_options import Operation, operation_options
+
+if TYPE_CHECKING:
+    from tvmdml.tuning.log_files import Line
+
+_PATH = click.Path(exists=True, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.group()
+def tuning() -> None:
+    """Show and tidy the logs of tuning: which knobs won on which machine."""
+
+
+def _operator(text: str) -> str:
+    from tvmdml import operators
+
+    try:
+        return operators.by_name(text).NAME
+    except Unsupported as error:
+        raise InvalidArgument(str(error)) from None
+
+
+# -- Looking ------------------------------------------------------------------------------------------------------
+
+
+@tuning.command()
+@click.argument("folders", metavar="[FOLDER…]", nargs=-1, type=_PATH)
+@click.option("--operator", metavar="NAME", callback=parsed(_operator), help="Only this one's.")
+@click.option("--target", metavar="TARGET", help="Only this one's: cpu, cpu:x86-64-v3, cuda:sm_90, vulkan …")
+@operation_options
+@click.option("--in-place", "in_place", is_flag=True, help="The operation writes to its input's memory.")
+@as_json_option
+def show(
+    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool, as_json: bool
+) -> None:
+    """Show the records in each FOLDER, or in all that are in use; or the one that holds for an operation here.
+
+    \b
+    tvmdml tuning show --operator TOP_K1
+    tvmdml tuning show --operator TOP_K1 --sizes 32,32000 --attr K=50 --attr Axis=1 --target cpu
+    """  # noqa: D301 - click's mark for text to leave as it is
+    if operation.given:
+        _show_one(folders, operator, target, operation, in_place, as_json)
+        return
+    from tvmdml.operators import by_name, module_of
+    from tvmdml.tuning import log_files, log_report, logs
+
+    module = None if operator is None else module_of(by_name(operator))
+    found = []
+    for folder in folders or logs.folders():
+        for line in log_files.read_all(_files(folder)):
+            if line.record is None:
+                _complain(line)
+            elif module in (None, line.record.operator) and _is_for(line.record.machine.target, target):
+                found.append((line.record, folder))
+    if as_json:
+        print_json([{**log_report.as_json(record), "folder": str(folder)} for record, folder in found])
+    elif found:
+        table(log_report.COLUMNS, [log_report.row(record, folder) for record, folder in found])
+    else:
+        click.echo(f"no records, in {', '.join(map(str, folders or logs.folders()))}")
+
+
+def _is_for(target: str, wanted: str | None) -> bool:
+    return wanted is None or target == wanted or target.startswith((f"{wanted}:", f"{wanted}+"))
+
+
+def _show_one(
+    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool, as_json: bool
+) -> None:
+    from tvmdml import targets
+    from tvmdml.tuning import logs
+    from tvmdml.tuning.log_report import Answer
+
+    if operator is None and operation.model is None:
+        raise click.UsageError("Give the operation's --operator, or a --model.")
+    desc = operation.describe(operator, extensions=True).canonical()
+    if in_place and not desc.IN_PLACE:
+        raise InvalidArgument(message("in_place", desc.NAME, "operators whose output may be their input's memory"))
+    known = logs.Logs(logs.read(folders)) if folders else logs.installed()
+    answer = Answer.of(known, desc, in_place, targets.resolve(target or "cpu").machine())
+    if as_json:
+        print_json(answer.json())
+    else:
+        click.echo(answer.text())
+
+
+# -- Checking -----------------------------------------------------------------------------------------------------
+
+
+@tuning.command()
+@click.argument("paths", metavar="[PATH…]", nargs=-1, type=_PATH)
+def validate(paths: tuple[Path, ...]) -> None:
+    """Check the logs that each PATH is, or has in it, or all that are in use: exit code 1 if a line is bad."""
+    from tvmdml.tuning import log_checks, logs
+
+    good, bad, count = 0, 0, 0
+    for path in paths or logs.folders():
+        files = _files(path)
+        count += len(files)
+        sound = []
+        for line, problem in _judged(files):
+            if problem:
+                click.echo(f"{line.where}: {problem}")
+                bad += 1
+            else:
+                sound.append(line)
+        good += len(sound)
+        for line, better in _repeated(sound):
+            click.echo(f"{line.where}: note: {better.where} has a newer one of this key, which counts instead")
+        changed = Counter(line.path for line in sound if line.record and log_checks.has_other_schedules(line.record))
+        for file, number in changed.items():
+            click.echo(f"{file}: note: {number} were made with other schedules; they count, but others might win now")
+    click.echo(f"{good} good, {bad} bad, in {count} files")
+    sys.exit(1 if bad else 0)
+
+
+def _judged(files: Iterable[Path]) -> Iterator[tuple[Line, str]]:
+    """Lines, and what is wrong with each."""
+    from tvmdml.tuning import log_checks, log_files
+
+    for line in log_files.read_all(files):
+        yield line, line.problem if line.record is None else log_checks.outdated(line.record)
+
+
+def _repeated(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
+    """Lines that a newer one stands beside, and that one."""
+    from tvmdml.tuning import log_lines
+
+    groups: dict[log_lines.Key, list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.record is not None:
+            groups[log_lines.key(line.record)].append(line)
+    for group in groups.values():
+        *older, newest = sorted(group, key=lambda line: log_lines.age(line.record) if line.record else ("", ""))
+        yield from ((line, newest) for line in older)
+
+
+# -- Changing -----------------------------------------------------------------------------------------------------
+
+
+@tuning.command()
+@click.argument("sources", metavar="SRC…", nargs=-1, required=True, type=_PATH)
+@click.option("-o", "--output", metavar="FOLDER", type=_FOLDER, required=True, help="The folder to put them into.")
+def merge(sources: tuple[Path, ...], output: Path) -> None:
+    """Put the records of each SRC, a folder of logs or a log, into a FOLDER. Of one key the newest stays; no bad line comes."""
+    from tvmdml.tuning import log_files
+
+    records = []
+    for line in (line for source in sources for line in _lines(source)):
+        if line.record is None:
+            _complain(line)
+        else:
+            records.append(line.record)
+    merged = log_files.merge(output, records)
+    click.echo(f"{output}: {merged.added} added, {merged.replaced} replaced, {merged.kept} kept, in {len(merged.paths)} files")
+
+
+@tuning.command()
+@click.argument("folder", metavar="[FOLDER]", required=False, type=_FOLDER)
+@click.option("--older-than", "older_than", metavar="DAYS", type=click.IntRange(0, 36500), help="Remove also what is older.")
+@click.option("--dry-run", "dry_run", is_flag=True, help="Say what would go, and leave it.")
+def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
+    """Remove from a FOLDER, by default the user's own, bad lines, what a newer one replaces, and what no schedule takes now."""
+    from tvmdml.tuning import log_files, logs
+
+    folder = folder or logs.user_folder()
+    files = log_files.files(folder)
+    gone: dict[Path, list[bytes]] = defaultdict(list)
+    left: list[Line] = []
+    oldest = "" if older_than is None else (datetime.now(timezone.utc) - timedelta(days=older_than)).isoformat()
+
+    def drop(line: Line, why: str) -> None:
+        gone[line.path].append(line.raw)
+        click.echo(f"{line.where}: {why}")
+
+    for line, problem in _judged(files):
+        if not line.number:
+            _complain(line)  # whatever it is, it is not ours to remove
+        elif problem:
+            drop(line, problem)
+        elif line.record is not None and line.record.date < oldest:
+            drop(line, f"of {line.record.date}")
+        else:
+            left.append(line)
+    for line, better in _repeated(left):
+        drop(line, f"{better.where} stays in its place")
+        left.remove(line)
+    if not dry_run:
+        for path, lines in gone.items():
+            log_files.remove(path, lines)
+        logs.forget()
+    count = sum(map(len, gone.values()))
+    click.echo(f"{folder}: {count} {'would go' if dry_run else 'removed'}, {len(left)} left")
+
+
+# -- Helpers ------------------------------------------------------------------------------------------------------
+
+
+def _files(path: Path) -> list[Path]:
+    from tvmdml.tuning import log_files
+
+    return log_files.files(path) if path.is_dir() or not path.exists() else [path]
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    from tvmdml.tuning import log_files
+
+    return log_files.read_all(_files(path))
+
+
+def _complain(line: Line) -> None:
+    click.secho(f"{line.where}: left out: {line.problem}", fg="yellow", err=True)

@@ -1,0 +1,504 @@
+"""``Fleet``: candidates are tried on machines that are registered with TVM's own RPC tracker, on all of them at once.
+
+Machines, and what lies between, fail. A trial that a server did not see to its end is given to another; what one server finds fault
+with, a second one has to see as well. A server that makes up results is left out, and so is one that is no match for the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any
+
+from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message
+from tvmdml.targets import Target
+from tvmdml.targets.cpu import CpuTarget, host
+from tvmdml.tuning import lanes, parcels
+from tvmdml.tuning.lanes import Lanes, Order, Place
+from tvmdml.tuning.parcels import Library
+from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome
+from tvmdml.tuning.workers import Failure, Workers
+
+_COMPILE_TIMEOUT = 120.0
+_WITNESSES = 2
+"""Sessions that have to see what is wrong with a candidate."""
+_STRIKES = 3
+"""Times in a row that a server lets us down, before it is left out."""
+_ASKING = 16
+"""Lanes at most that ask the tracker for a server at one time."""
+_PAUSE = 0.5
+"""Seconds until the next try, after a server did not open a session."""
+_GATHERING = 3.0
+"""Seconds that the other servers are waited for at first, when one is there."""
+_TICK = 0.25
+_SUSPECT = 4.0
+"""How many times as long as others a trial takes, and seconds at least, until a server that is idle is given it, too."""
+_LEAST_SUSPECT = 2.0
+_MOST_TIMES = 12
+"""How many times as long as a trial may take all goes that comes with it: a lane that is at it longer than that is stuck."""
+_KEPT_JOBS = 2
+"""Of which the inputs are kept on disk."""
+
+
+def _ignore(text: str) -> None:
+    """Tell nobody."""
+
+
+class Fleet:
+    """The machines that a tracker has under a key. A context manager: within, servers are held, and given back at its end.
+
+    Args:
+        tracker: ``host:port`` of the tracker.
+        key: under which name servers are registered with it.
+        target: what to compile for: a processor level that the servers have. By default, and if it is this machine's own, it is
+            theirs.
+        cache: a folder for what the processes that compile keep on disk.
+        timeout: seconds that a trial may take.
+        patience: seconds to wait for a server when none is left.
+        jobs: processes that compile; as many as this process has processors by default.
+        note: who is told what happens to servers.
+
+    Raises:
+        InvalidArgument: the tracker is not written so.
+        Unsupported: the target is a device.
+    """
+
+    def __init__(
+        self,
+        tracker: str,
+        key: str,
+        target: Target | None = None,
+        *,
+        cache: Path,
+        timeout: float = 20.0,
+        patience: float = 60.0,
+        jobs: int | None = None,
+        note: Callable[[str], None] = _ignore,
+    ) -> None:
+        if target is not None and not isinstance(target, CpuTarget):
+            given = f"a fleet for {target.name}"
+            raise Unsupported(message("tune", given, "cpu", "A fleet tunes processors; tune a device on the machine it is in."))
+        name, _, port = tracker.rpartition(":")
+        if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise InvalidArgument(message("tracker", repr(tracker), "host:port, such as 10.0.0.1:9190"))
+        if not key:
+            raise InvalidArgument(message("key", repr(key), "the name that servers were started with (--key)"))
+        self._tracker, self._key, self._wanted = (name.strip("[]"), int(port)), key, target
+        self._cache, self._timeout, self._patience, self._note = cache, timeout, patience, note
+        self._jobs = jobs or len(os.sched_getaffinity(0))
+        self._kind: Machine | None = None
+        self._lanes: list[_Lane] = []
+        self._free = 0
+        self._not_before = 0.0
+        self._avoided: set[Place] = set()
+        self._strikes: dict[Place, int] = {}
+        self._trouble = ""
+        self._works: dict[str, Path] = {}
+        self._batch: _Batch | None = None
+        self._compiling: _Compiling | None = None
+
+    def __enter__(self) -> Fleet:
+        """Find the servers.
+
+        Raises:
+            DeviceError: there are none.
+            CompileError: what it takes is not installed.
+            Unsupported: they cannot run what the target is compiled for.
+        """
+        environment = {"TVMDML_CACHE_DIR": str(self._cache), "TVMDML_PACKS": ""}
+        self._folder = tempfile.TemporaryDirectory(prefix="tvmdml-")
+        self._starter = Lanes(environment)
+        try:
+            self._workers = Workers(self._jobs, environment, _COMPILE_TIMEOUT)
+            end = time.monotonic() + self._patience
+            while not self.servers:
+                self._step()
+                self._lose_patience(end)
+            end = time.monotonic() + _GATHERING
+            while time.monotonic() < end and (self._free or any(lane.place and not lane.open for lane in self._lanes)):
+                self._step()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give servers back, and end all processes."""
+        self._starter.close()
+        for lane in self._lanes:
+            lane.connection.close()
+        self._lanes.clear()
+        if hasattr(self, "_workers"):
+            self._workers.close()
+        self._folder.cleanup()
+
+    @property
+    def servers(self) -> int:
+        """How many take part now."""
+        return sum(lane.open for lane in self._lanes)
+
+    @property
+    def batch(self) -> int:
+        """How many candidates to give it at once, so that no server idles for long."""
+        return max(8, 4 * self.servers)
+
+    def target(self, target: Target) -> CpuTarget:
+        """What schedules are to decide for: the servers' processor, with as many threads as it has."""
+        return self._target
+
+    def machine(self, target: Target) -> Machine:
+        """What the servers are: all are alike."""
+        return self._machine
+
+    def machine_of(self, target: Target) -> Machine:
+        """What winners will hold for."""
+        return self.machine
+
+    def measure(self, job: Job, candidates: Sequence[Knobs], thorough: bool = False) -> Iterator[tuple[int, Outcome]]:
+        """Compile candidates here, and check and time them on the servers, each beside the defaults.
+
+        Args:
+            job: what is tuned.
+            candidates: values of knobs.
+            thorough: take more and longer samples.
+
+        Yields:
+            The place of a candidate and what came of it, as they come.
+
+        Raises:
+            CompileError: the defaults do not compile, or what it takes is not installed.
+            DeviceError: no server is left.
+        """
+        if not candidates:
+            return
+        if self._compiling is not None:
+            self._compiling.join()
+        work = self._prepared(job)
+        calls = [(job, knobs, self._machine.threads) for knobs in candidates]
+        batch = self._batch = _Batch(work, self._workers, calls, thorough)
+        self._compiling = batch.compiling
+        try:
+            end = time.monotonic() + self._patience
+            while batch.unfinished:
+                self._assign(batch)
+                self._step(batch)
+                while batch.finished:
+                    yield batch.finished.popleft()
+                if self.servers:
+                    end = time.monotonic() + self._patience
+                elif batch.unfinished:
+                    self._lose_patience(end)
+        finally:
+            self._batch = None
+            batch.compiling.stop()
+
+    # -- Jobs -------------------------------------------------------------------------------------------------------
+
+    def _prepared(self, job: Job) -> Path:
+        """The file with a job's work."""
+        name = json.dumps(job)
+        if name not in self._works:
+            path = Path(self._folder.name) / f"{time.monotonic_ns()}"
+            _, problem = next(self._workers.map(parcels.prepare, [(job, self._machine.threads, path)]))
+            if isinstance(problem, Failure):
+                problem = problem.problem
+            if problem:
+                raise CompileError(f"{job.line.get('operator')}: the defaults cannot be measured: {problem}")
+            self._works[name] = path
+            for old in list(self._works)[:-_KEPT_JOBS]:
+                self._works.pop(old).unlink(missing_ok=True)
+        return self._works[name]
+
+    # -- Trials -----------------------------------------------------------------------------------------------------
+
+    def _assign(self, batch: _Batch) -> None:
+        """Give every server that has nothing to do a candidate."""
+        for lane in self._lanes:
+            if lane.open and lane.trial is None and (trial := batch.next_for(lane.place, self.servers)) is not None:
+                order = Order(batch.work, self._machine.threads, trial.library, batch.thorough)
+                lane.give(trial)
+                try:
+                    lane.connection.send(order)
+                except OSError:  # it has ended, as its last words or their end will say
+                    continue
+
+    def _done(self, lane: _Lane, outcome: Outcome) -> None:
+        trial, lane.trial = lane.trial, None
+        assert trial is not None
+        trial.lanes -= 1
+        if trial.over or self._batch is None or trial.batch is not self._batch:  # another server was quicker
+            return
+        if outcome.problem:
+            trial.complaints.append((lane.place, outcome))
+            if len(trial.complaints) < _WITNESSES:
+                self._batch.again(trial)
+                return
+        else:
+            self._strikes.pop(lane.place, None)
+            for place, complaint in trial.complaints:
+                self._strike(place, f"it said of a candidate that is fine: {complaint.problem}")
+        self._batch.finish(trial, outcome)
+        self._batch.seconds.append(time.monotonic() - lane.since)
+
+    def _lost(self, lane: _Lane, problem: str, to_blame: bool) -> None:
+        """A session is over."""
+        lane.connection.close()
+        self._lanes.remove(lane)
+        if not lane.open:
+            self._not_before = time.monotonic() + _PAUSE
+        trial = lane.trial
+        if trial is not None and lane.trying and not to_blame:
+            seconds = time.monotonic() - lane.trying
+            limit = self._timeout * (3 if trial.batch.thorough else 1)
+            what = f"hung: no result in {limit:g} s" if seconds > 0.95 * limit else "crashed: the session on the server ended"
+            self._done(lane, Outcome(problem=what))
+            return
+        if trial is not None:
+            trial.lanes -= 1
+            if trial.batch is self._batch and not trial.over:
+                trial.batch.again(trial)
+        if to_blame:
+            self._leave_out(lane.place, problem)
+        elif problem and lane.place != _NOWHERE:
+            self._strike(lane.place, problem)
+
+    # -- Servers ----------------------------------------------------------------------------------------------------
+
+    def _step(self, batch: _Batch | None = None) -> None:
+        """Start lanes that are missing, and hear what there is to hear."""
+        asking = sum(lane.place == _NOWHERE for lane in self._lanes)
+        while time.monotonic() >= self._not_before and asking < max(1, min(self._free, _ASKING)):
+            self._lanes.append(_Lane(self._starter.start(self._tracker, self._key, self._avoided, self._timeout)))
+            asking += 1
+        connections: list[Connection[Any, Any]] = [lane.connection for lane in self._lanes]
+        if batch is not None and batch.compiling.running:
+            connections.append(batch.compiling.connection)
+        ready = wait(connections, _TICK)
+        if batch is not None and batch.compiling.connection in ready:
+            batch.hear()
+        for lane in [lane for lane in self._lanes if lane.connection in ready]:
+            if lane not in self._lanes:  # what another said was its end, too
+                continue
+            try:
+                self._hear(lane, lane.connection.recv())
+            except (EOFError, OSError):
+                self._lost(lane, "it does not answer", False)
+        late = time.monotonic() - _MOST_TIMES * self._timeout
+        for lane in [lane for lane in self._lanes if lane.trial is not None and lane.since < late]:
+            self._lost(lane, "it does not answer", False)
+
+    def _hear(self, lane: _Lane, said: Any) -> None:
+        match said:
+            case lanes.Waiting(free):
+                self._free, self._trouble = free, ""
+            case lanes.Trouble(problem):
+                if problem != self._trouble:
+                    self._note(f"no tracker answers at {_written(self._tracker)}: {problem}")
+                self._trouble = problem
+            case lanes.Granted(place):
+                lane.place = place
+                self._free = max(0, self._free - 1)
+            case lanes.Opened(machine):
+                self._opened(lane, machine)
+            case lanes.Trying():
+                lane.trying = time.monotonic()
+            case lanes.Done(outcome):
+                self._done(lane, outcome)
+            case lanes.Lost(problem, to_blame):
+                self._lost(lane, problem, to_blame)
+            case lanes.Cannot(problem):
+                raise CompileError(problem)
+
+    def _opened(self, lane: _Lane, machine: Machine) -> None:
+        if self._kind is None:
+            self._kind = machine
+            self._target = _target(machine, self._wanted)
+            self._machine = machine._replace(target=self._target.name)
+        if machine != self._kind:
+            lane.connection.close()
+            self._lanes.remove(lane)
+            self._leave_out(lane.place, f"another kind of machine: {_shown(machine)}, where the first is {_shown(self._kind)}")
+            return
+        lane.open = True
+
+    def _strike(self, place: Place, problem: str) -> None:
+        self._strikes[place] = self._strikes.get(place, 0) + 1
+        if self._strikes[place] >= _STRIKES:
+            self._leave_out(place, problem)
+        else:
+            self._note(f"server {_written(place)} was lost: {problem}")
+
+    def _leave_out(self, place: Place, problem: str) -> None:
+        """Use a server no more, nor ask for it again."""
+        if place not in self._avoided:
+            self._note(f"server {_written(place)} is left out: {problem}")
+        self._avoided.add(place)
+        for lane in [lane for lane in self._lanes if lane.place == place]:
+            self._lost(lane, "", False)
+        for lane in [lane for lane in self._lanes if lane.place == _NOWHERE]:  # they would take it
+            lane.connection.close()
+            self._lanes.remove(lane)
+
+    def _lose_patience(self, end: float) -> None:
+        if time.monotonic() <= end:
+            return
+        at = f"{_written(self._tracker)} under {self._key}"
+        why = f"the tracker does not answer: {self._trouble}" if self._trouble else "none is free that can be used"
+        left = f"; left out: {', '.join(map(_written, sorted(self._avoided)))}" if self._avoided else ""
+        advice = f"python -m tvm.exec.rpc_server --tracker={_written(self._tracker)} --key={self._key} starts one."
+        raise DeviceError(f"no server of the tracker at {at} for {self._patience:g} s ({why}{left}). {advice}")
+
+
+_NOWHERE: Place = ("", 0)
+
+
+class _Lane:
+    """A process with a session, as far as is known here."""
+
+    def __init__(self, connection: Connection[Any, Any]) -> None:
+        self.connection = connection
+        self.place = _NOWHERE
+        self.open = False
+        self.trial: _Trial | None = None
+        self.since = self.trying = 0.0
+        """When it was given its trial, and when that began."""
+
+    def give(self, trial: _Trial) -> None:
+        """Note what it is at."""
+        self.trial, self.since, self.trying = trial, time.monotonic(), 0.0
+        trial.lanes += 1
+        trial.since = trial.since or self.since
+
+
+class _Trial:
+    """A candidate that was compiled."""
+
+    def __init__(self, batch: _Batch, index: int, library: Library) -> None:
+        self.batch, self.index, self.library = batch, index, library
+        self.complaints: list[tuple[Place, Outcome]] = []
+        self.lanes = 0
+        """Servers that are at it."""
+        self.since = 0.0
+        self.over = False
+
+
+class _Batch:
+    """Candidates on their way."""
+
+    def __init__(self, work: Path, workers: Workers, calls: Sequence[tuple[Any, ...]], thorough: bool) -> None:
+        self.work, self.thorough = work, thorough
+        self.unfinished = len(calls)
+        self.finished: deque[tuple[int, Outcome]] = deque()
+        self.seconds: list[float] = []
+        """What trials took."""
+        self._trials: list[_Trial] = []
+        self._waiting: deque[_Trial] = deque()
+        self.compiling = _Compiling(workers, calls)
+
+    def hear(self) -> None:
+        """Take what was compiled."""
+        found = self.compiling.receive()
+        if found is None:
+            return
+        index, library = found
+        if library.problem:
+            self._add(index, Outcome(problem=library.problem))
+        else:
+            trial = _Trial(self, index, library)
+            self._trials.append(trial)
+            self._waiting.append(trial)
+
+    def next_for(self, place: Place, servers: int) -> _Trial | None:
+        """What a server that is idle should try."""
+        for trial in self._waiting:  # a second opinion is another server's, if there is one
+            if servers == 1 or all(place != other for other, _ in trial.complaints):
+                self._waiting.remove(trial)
+                return trial
+        usual = statistics.median(self.seconds) if self.seconds else _LEAST_SUSPECT
+        late = time.monotonic() - max(_LEAST_SUSPECT, _SUSPECT * usual)
+        return next((trial for trial in self._trials if not trial.over and trial.lanes == 1 and trial.since < late), None)
+
+    def again(self, trial: _Trial) -> None:
+        """Have another server try it, unless one is at it."""
+        trial.since = 0.0
+        if not trial.lanes and trial not in self._waiting:
+            self._waiting.appendleft(trial)
+
+    def finish(self, trial: _Trial, outcome: Outcome) -> None:
+        """Note what came of it."""
+        trial.over = True
+        self._trials.remove(trial)
+        self._add(trial.index, outcome)
+
+    def _add(self, index: int, outcome: Outcome) -> None:
+        self.unfinished -= 1
+        self.finished.append((index, outcome))
+
+
+class _Compiling:
+    """A thread that has candidates compiled, and sends on what comes of them."""
+
+    def __init__(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
+        self.connection, self._theirs = Pipe(duplex=False)
+        self.running = True
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, args=(workers, calls), name="tvmdml compiling", daemon=True)
+        self._thread.start()
+
+    def receive(self) -> tuple[int, Library] | None:
+        """What came of one; nothing when that was all."""
+        index, found = self.connection.recv()
+        if index is None:
+            self.running = False
+            if found:
+                raise CompileError(found)
+            return None
+        return index, Library(problem=found.problem) if isinstance(found, Failure) else found
+
+    def stop(self) -> None:
+        """Let the rest be."""
+        self._stopped = True
+        self.connection.close()
+
+    def join(self) -> None:
+        """Wait until the processes that compile can be given something else."""
+        self._thread.join()
+
+    def _run(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
+        problem = ""
+        try:
+            for index, found in workers.map(parcels.build_library, calls):
+                if self._stopped:
+                    return
+                self._theirs.send((index, found))
+        except Exception as error:  # workers that do not start; or nobody is interested any more
+            problem = f"candidates are not compiled any more: {error}"
+        if not self._stopped:
+            self._theirs.send((None, problem))
+
+
+def _target(machine: Machine, wanted: CpuTarget | None) -> CpuTarget:
+    """What to compile for a kind of machine."""
+    own = host.known(machine.target.removeprefix("cpu:"))
+    assert own is not None, machine
+    if wanted is None or wanted.processor == host.host():
+        return CpuTarget(own, machine.threads)
+    if not own.runs(wanted.processor):
+        raise Unsupported(message("tune target", wanted.name, f"what the fleet's machines have: {machine.target}"))
+    return CpuTarget(wanted.processor, machine.threads)
+
+
+def _written(place: Place) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def _shown(machine: Machine) -> str:
+    return f"{machine.processor}, {machine.target}, {machine.threads} threads"

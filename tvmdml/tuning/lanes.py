@@ -1,0 +1,291 @@
+"""Processes that each hold a session on a server, so that nothing a server does or fails to do stops the run.
+
+A call of TVM's RPC cannot be given up: it waits for its answer. So each session has a process of its own, which the system ends
+when its time is over. All are forked from one that has imported TVM, which takes seconds and is done once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from tvmdml.errors import CompileError
+from tvmdml.tuning.parcels import Library
+from tvmdml.tuning.terms import Machine, Outcome
+
+Place: TypeAlias = tuple[str, int]
+"""A server's host and port."""
+_CODE = "import sys; sys.path[:] = sys.argv[2:]; from tvmdml.tuning.lanes import serve; serve(int(sys.argv[1]))"
+_MOST = 1 << 16
+"""Bytes of what a lane is started with."""
+_RETRY = 1.0
+"""Seconds between looks for a tracker that is not there."""
+_PATIENCE = 5.0
+"""Seconds that a tracker may take for an answer that it has at hand."""
+_GRACE = 5.0
+"""Seconds past a trial's time until the lane ends: by then the server should have ended it."""
+
+
+# -- What lanes say -----------------------------------------------------------------------------------------------
+
+
+class Waiting(NamedTuple):
+    """The tracker has been asked for a server."""
+
+    free: int
+    """How many it has that nobody uses, this one included."""
+
+
+class Trouble(NamedTuple):
+    """There is no tracker, or none that gives a proper answer."""
+
+    problem: str
+
+
+class Granted(NamedTuple):
+    """The tracker gave a server, which is now called."""
+
+    place: Place
+
+
+class Opened(NamedTuple):
+    """The server answered: there is a session."""
+
+    machine: Machine
+
+
+class Trying(NamedTuple):
+    """The session has all that it needs for the job; what happens now is the candidate's doing."""
+
+
+class Done(NamedTuple):
+    """What came of a trial."""
+
+    outcome: Outcome
+
+
+class Lost(NamedTuple):
+    """The session is over, or not to be trusted: no more will come from this lane."""
+
+    problem: str
+    to_blame: bool
+    """The server is, for good: what it answers cannot be right."""
+
+
+class Cannot(NamedTuple):
+    """Nothing can be done on any server: what it takes is not here."""
+
+    problem: str
+
+
+class Order(NamedTuple):
+    """What a lane is asked: to try a candidate."""
+
+    work: Path
+    """A file with the job's ``Work``."""
+    threads: int
+    library: Library
+    thorough: bool
+
+
+class _Start(NamedTuple):
+    tracker: Place
+    key: str
+    avoid: frozenset[Place]
+    timeout: float
+
+
+# -- Of the process that asks -------------------------------------------------------------------------------------
+
+
+class Lanes:
+    """Starts lanes. What it started ends with it, and with this process, however that comes.
+
+    Args:
+        environment: variables that they have beside this process's own.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the process
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CODE, str(theirs.fileno()), *sys.path],
+                env={**os.environ, **environment},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,  # out of reach of Ctrl-C; and all lanes can be killed with it
+            )
+
+    def start(self, tracker: Place, key: str, avoid: Collection[Place], timeout: float) -> Connection[Any, Any]:
+        """Start a lane, which asks the tracker for a server. Close the connection, and it ends.
+
+        Args:
+            tracker: where it is.
+            key: what servers are called there.
+            avoid: servers that are not wanted.
+            timeout: seconds that a trial may take.
+
+        Raises:
+            CompileError: what it takes is not installed.
+        """
+        ours, theirs = Pipe()
+        with theirs:
+            try:
+                content = pickle.dumps(_Start(tracker, key, frozenset(avoid), timeout))
+                socket.send_fds(self._socket, [content], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise CompileError(f"the processes that talk to servers have ended: {self.said()}") from None
+        return ours
+
+    def said(self) -> str:
+        """The last that was printed."""
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {self._process.poll()}"
+
+    def close(self) -> None:
+        """Kill them all."""
+        self._socket.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+
+# -- In the process -----------------------------------------------------------------------------------------------
+
+
+def serve(descriptor: int) -> None:
+    """Fork a lane for each connection that comes, until nobody is there any more; then all end."""
+    from tvmdml.targets.cpu import bundle, host
+    from tvmdml.tuning import remote
+
+    remote.rpc()
+    with contextlib.suppress(CompileError):  # which each lane says
+        bundle.guard(host.host().machine)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    orders = socket.socket(fileno=descriptor)
+    while True:
+        content, descriptors, _, _ = socket.recv_fds(orders, _MOST, 1)
+        if not content:
+            os.killpg(0, signal.SIGKILL)
+        if os.fork() == 0:
+            orders.close()
+            with contextlib.suppress(BaseException):
+                _lane(Connection(descriptors[0]), *pickle.loads(content))  # noqa: S301 - by whoever started this process
+            os._exit(0)  # whatever TVM would like to say to a server that does not answer
+        os.close(descriptors[0])
+
+
+def _lane(parent: Connection[Any, Any], tracker: Place, key: str, avoid: frozenset[Place], timeout: float) -> None:
+    """Get a server from the tracker, and try on it what comes."""
+    from tvmdml.tuning import remote
+
+    place, match = _request(parent, tracker, key, avoid)
+    parent.send(Granted(place))
+    signal.alarm(round(2 * timeout + _GRACE))  # nobody handles it: it ends the process
+    try:
+        session = remote.Session(place, match, timeout)
+        machine = session.machine()
+        session.rest()
+        parent.send(Opened(machine))
+    except CompileError as error:
+        parent.send(Cannot(str(error)))
+        return
+    except Exception as error:
+        parent.send(Lost(_first_line(error), False))
+        return
+    while True:
+        signal.alarm(0)
+        order: Order = parent.recv()
+        try:
+            answer = _try(parent, session, order, timeout)
+            session.rest()
+        except remote.Lie as error:
+            answer = Lost(str(error), True)
+        except Exception as error:
+            answer = Lost(_first_line(error), False)
+        parent.send(answer)
+        if isinstance(answer, Lost):
+            return
+
+
+def _try(parent: Connection[Any, Any], session: Any, order: Order, timeout: float) -> Done | Lost:
+    from tvmdml.tuning import remote
+
+    signal.alarm(round((6 if order.thorough else 4) * timeout + _GRACE))
+    if session.old():
+        return Lost("", False)
+    if problem := session.prepare(order.work, order.threads):
+        return Lost(f"the defaults are wrong there: {problem}", True)
+    parent.send(Trying())
+    signal.alarm(round((3 if order.thorough else 1) * timeout + _GRACE))
+    try:
+        return Done(session.measure(order.library, remote.THOROUGH if order.thorough else remote.QUICK))
+    except remote.Lie:
+        raise
+    except Exception as error:
+        if not session.alive():
+            raise
+        return Done(Outcome(problem=f"failed: {_first_line(error)}"))
+
+
+def _request(parent: Connection[Any, Any], tracker: Place, key: str, avoid: Collection[Place]) -> tuple[Place, str]:
+    """Ask a tracker for a server until it gives one, wherever the tracker has gone meanwhile."""
+    said = ""
+    while True:
+        try:
+            with socket.create_connection(tracker, _PATIENCE) as connection:
+                return _requested(parent, connection, key, avoid)
+        except (OSError, ValueError, TypeError, LookupError, struct.error) as error:
+            if said != (said := str(error) or type(error).__name__):
+                parent.send(Trouble(said))
+        if parent.poll(_RETRY):  # nobody is there any more, or something is said that nobody says now
+            sys.exit()
+
+
+def _requested(parent: Connection[Any, Any], connection: socket.socket, key: str, avoid: Collection[Place]) -> tuple[Place, str]:
+    from tvm.rpc import base
+
+    for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+    if struct.unpack("<i", base.recvall(connection, 4))[0] != base.RPC_TRACKER_MAGIC:
+        raise ValueError("it is no tracker of TVM's RPC")
+    base.sendjson(connection, [base.TrackerCode.SUMMARY])
+    _, summary = base.recvjson(connection)
+    parent.send(Waiting(int(summary["queue_info"].get(key, {}).get("free", 0))))
+    while True:
+        base.sendjson(connection, [base.TrackerCode.REQUEST, key, "", 1])
+        if parent in wait([connection, parent]):
+            sys.exit()
+        code, (host, port, match) = base.recvjson(connection)
+        if code != base.TrackerCode.SUCCESS:
+            raise ValueError(f"it answered {code}")
+        if (str(host), int(port)) not in avoid:  # else the server makes itself known anew, after a while
+            return (str(host), int(port)), str(match)
+        time.sleep(0.1)
+
+
+def _first_line(error: BaseException) -> str:
+    if "kShutdown" in str(error):
+        return "its session ended"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "Error caught" not in line), type(error).__name__)[:500]

@@ -1,0 +1,56 @@
+"""Whether a record still holds: by what is installed now, and not by how its line is written."""
+
+from __future__ import annotations
+
+import contextlib
+
+from tvmdml import knobs, targets
+from tvmdml.errors import TvmdmlError, message
+from tvmdml.kernel import source_stamp
+from tvmdml.operators import module_of
+from tvmdml.packs import lines
+from tvmdml.targets import Target
+from tvmdml.tuning import logs
+from tvmdml.tuning.terms import Record
+
+
+def outdated(record: Record) -> str:
+    """Why a record cannot be used any more; empty if it can.
+
+    Its knobs must be ones that a schedule takes, and its operator, types and shape class those of the operation that was measured.
+    """
+    measured = dict(record.measured)
+    in_place = measured.pop("in_place", False)
+    try:
+        knobs.check(record.operator, record.knobs)
+        desc = lines.read(measured, "measured")
+    except (TvmdmlError, RecursionError) as error:
+        return str(error)
+    found = {
+        "operator": (record.operator, module_of(type(desc))),
+        "types": (record.types, logs.types_of(desc)),
+        "shape_class": (record.shape_class, logs.class_of(desc, in_place is True)),
+    }
+    differs = (message(name, given, f"{own}, as measured") for name, (given, own) in found.items() if given != own)
+    return next(differs, "") or _constraint(record)
+
+
+def _constraint(record: Record) -> str:
+    """The constraint that the knobs break where they were measured."""
+    target = _target(record)
+    turned = None if target is None else knobs.of(record.operator, target)
+    broken = "" if turned is None else turned.allowed(record.knobs, target)
+    return message(f"{record.operator} knobs", dict(record.knobs), broken) if broken else ""
+
+
+def has_other_schedules(record: Record) -> bool:
+    """Whether the operator's schedules have changed since it was made: it holds, but others might win now."""
+    stamp, target = record.versions.get("schedules"), _target(record)
+    return stamp is not None and target is not None and source_stamp(record.operator, target) != stamp
+
+
+def _target(record: Record) -> Target | None:
+    """What it is for, if that can be told here."""
+    with contextlib.suppress(TvmdmlError):
+        return targets.elsewhere(record.machine.target)[0]
+    return None

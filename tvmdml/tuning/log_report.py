@@ -1,0 +1,116 @@
+"""Records and what is found among them, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml.bench.report import shown_seconds
+from tvmdml.console import Row
+from tvmdml.operators import module_of
+from tvmdml.tuning import log_files, logs
+from tvmdml.tuning.logs import Found, Logs
+from tvmdml.tuning.terms import Machine, Record, ShapeClass
+
+if TYPE_CHECKING:
+    from tvmdml.operators import Operator
+
+COLUMNS = (
+    "operator", "shape class", "types", "machine", "knobs", "median", "default", "ratio", "trials", "date", "folder",
+)  # fmt: skip
+
+
+def row(record: Record, folder: Path) -> Row:
+    """A record as a row of a table."""
+    return {
+        "operator": record.operator,
+        "shape class": shown_members(record.shape_class),
+        "types": " ".join(record.types.values()),
+        "machine": log_files.slug(record.machine),
+        "knobs": shown_knobs(record),
+        "median": shown_seconds(record.seconds),
+        "default": shown_seconds(record.default_seconds),
+        "ratio": f"{record.ratio:.2f}",
+        "trials": record.trials,
+        "date": record.date[:10],
+        "folder": folder,
+    }
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """A record, for programs."""
+    return {**record._asdict(), "machine": record.machine._asdict()}
+
+
+def shown_members(members: Mapping[str, int | str]) -> str:
+    """``k=64 length=32768``."""
+    return " ".join(f"{name}={value}" for name, value in sorted(members.items()))
+
+
+def shown_knobs(record: Record) -> str:
+    """What won, as far as it differs from the defaults."""
+    return shown_members(record.knobs) or "the defaults"
+
+
+class Answer(NamedTuple):
+    """What logs have for an operation."""
+
+    operator: str
+    machine: Machine
+    types: Mapping[str, str]
+    shape_class: ShapeClass
+    found: Found | None
+    distance: int | None
+    """From the class of what was found."""
+    why: str
+    """That nothing was found."""
+
+    @classmethod
+    def of(cls, known: Logs, desc: Operator, in_place: bool, machine: Machine) -> Answer:
+        """Look an operation up."""
+        operator, types, shape_class = module_of(type(desc)), logs.types_of(desc), logs.class_of(desc, in_place)
+        if (found := known.find(operator, desc, in_place, machine)) is not None:
+            return cls(operator, machine, types, shape_class, found, logs.distance(shape_class, found.record.shape_class), "")
+        return cls(operator, machine, types, shape_class, None, None, _why(known, operator, machine, types, shape_class))
+
+    def json(self) -> dict[str, Any]:
+        """For programs."""
+        found = None if self.found is None else {**self.found._asdict(), "record": as_json(self.found.record)}
+        return {**self._asdict(), "machine": self.machine._asdict(), "found": found}
+
+    def text(self) -> str:
+        """For people."""
+        types = shown_members(self.types)
+        head = f"{self.operator} on {log_files.slug(self.machine)}: {shown_members(self.shape_class)}; {types}"
+        if self.found is None:
+            return f"{head}\nno record, so the defaults hold: {self.why}"
+        record = self.found.record
+        which = "exact" if self.found.exact else f"nearest, {self.distance} away: {shown_members(record.shape_class)}"
+        times = f"{shown_seconds(record.seconds)}, the defaults {shown_seconds(record.default_seconds)}: ratio {record.ratio:.2f}"
+        return f"{head}\n{which}\nknobs: {shown_knobs(record)} ({self.found.hash})\n{times} ({record.trials} trials, {record.date})"
+
+
+def _why(known: Logs, operator: str, machine: Machine, types: Mapping[str, str], shape_class: ShapeClass) -> str:
+    """The first thing that no record has in common with the operation."""
+    left = [record for record in known.records if record.operator == operator]
+    if logs.are_off() and not known.records:
+        return "TVMDML_TUNING=0 leaves out all logs."
+    if not left:
+        return f"the logs have none of {operator}."
+    others = left
+    if not (left := [record for record in left if record.machine == machine]):
+        return f"the logs have it for other machines: {_some(log_files.slug(record.machine) for record in others)}."
+    others = left
+    if not (left := [record for record in left if record.types == types]):
+        return f"the logs have it for other types: {_some(shown_members(record.types) for record in others)}."
+    near = {shown_members(record.shape_class): logs.distance(shape_class, record.shape_class) for record in left}
+    limit = logs.NEAREST if known.nearest else 0
+    if all(far is None or far > limit for far in near.values()):
+        return f"the logs have it for other shape classes, and none at most {limit} away: {_some(near)}."
+    return "the knobs that the logs have for it are ones that no schedule takes any more."
+
+
+def _some(texts: Iterable[str]) -> str:
+    found = list(dict.fromkeys(texts))
+    return "; ".join(found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")

@@ -1,0 +1,137 @@
+"""What is sent to machines that have no tvmdml: kernels as libraries that need nothing, inputs, and what should come of them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import knobs as all_knobs
+from tvmdml import operators
+from tvmdml.bench.inputs import FILLS, SEED
+from tvmdml.errors import TvmdmlError
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import Role
+from tvmdml.packs import lines
+from tvmdml.targets.cpu import CpuTarget, host
+from tvmdml.tensors import TensorDesc
+from tvmdml.tuning.terms import Job, Knobs
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_SHOWN = 300
+"""Characters of a problem that are kept."""
+_JUNK = 0x5A
+"""The byte that outputs are full of before a kernel writes them: a number of every type, and none that is likely."""
+
+
+class Library(NamedTuple):
+    """A kernel that was compiled, and how to launch it; or why there is none."""
+
+    content: bytes = b""
+    """A shared library."""
+    symbol: str = ""
+    scalars: tuple[int, ...] = ()
+    temporaries: tuple[tuple[str, int], ...] = ()
+    problem: str = ""
+
+
+class Sample(NamedTuple):
+    """One input of a job. All arrays are flat: every byte that lies between the first element and the last."""
+
+    name: str
+    inputs: tuple[Array, ...]
+    expected: tuple[Array, ...]
+    """Outputs as NumPy has them, in their shapes."""
+
+
+class Work(NamedTuple):
+    """All that a session needs to know of a job."""
+
+    desc: Operator
+    in_place: bool
+    samples: tuple[Sample, ...]
+    default: Library
+
+    def outputs(self) -> tuple[Array, ...]:
+        """Flat outputs full of junk."""
+        return tuple(_junk(desc) for desc in self.desc.outputs())
+
+    def mismatch(self, sample: Sample, actual: tuple[Array, ...]) -> str:
+        """What is wrong with outputs that came back, flat; empty if nothing is."""
+        descs = self.desc.outputs()
+        views = tuple(view(desc, flat) for desc, flat in zip(descs, actual, strict=True))
+        if problem := self.desc.mismatch(views, sample.expected):
+            return problem
+        # In place what lies between the elements is the input's, which only its own kernel has seen.
+        before = sample.inputs if self.in_place else self.outputs()
+        for desc, flat, untouched in zip(descs, actual, before, strict=True):
+            between = np.ones(flat.shape, np.bool_)
+            view(desc, between)[...] = False
+            if flat[between].tobytes() != untouched[between].tobytes():
+                return "it writes between the elements of an output"
+        return ""
+
+
+def view(desc: TensorDesc, flat: Array) -> Array:
+    """A flat array as a tensor."""
+    strides = tuple(stride * flat.itemsize for stride in desc.layout)
+    return np.lib.stride_tricks.as_strided(flat, desc.sizes, strides)
+
+
+def build_library(job: Job, knobs: Knobs, threads: int) -> Library:
+    """Compile a candidate for a machine with so many threads; defaults are the schedule's own, whatever any log says."""
+    try:
+        desc = lines.read(job.line, "tune")
+        processor = host.known(job.target.removeprefix("cpu:"))
+        assert processor is not None, job.target
+        target = CpuTarget(processor, threads)
+        with all_knobs.untuned(), all_knobs.using(**{operators.module_of(type(desc.canonical())): knobs}):
+            kernel = target.kernel(desc.canonical(), job.in_place)
+            function = kernel.build()
+        symbol = f"tvmdml_{kernel.name}"
+        library = target.join({symbol: target.unit(function, symbol)})
+    except Exception as error:  # a schedule may have anything go wrong with values that nobody ever tried
+        said = str(error) if isinstance(error, TvmdmlError) else f"{type(error).__name__}: {error}"
+        return Library(problem=f"does not compile: {said[:_SHOWN]}")
+    return Library(library, symbol, tuple(kernel.scalars), tuple(kernel.temporaries))
+
+
+def prepare(job: Job, threads: int, path: Path) -> str:
+    """Make a job's ``Work`` and write it into a file; returns why not, or nothing."""
+    desc = lines.read(job.line, "tune")
+    default = build_library(job, {}, threads)
+    if default.problem:
+        return default.problem
+    samples = tuple(_sample(desc, name, number) for number, name in enumerate(desc.samples() or ("",)))
+    with open(path, "wb") as stream:
+        pickle.dump(Work(desc, job.in_place, samples, default), stream, protocol=pickle.HIGHEST_PROTOCOL)
+    return ""
+
+
+def load(path: Path) -> Work:
+    """Read what ``prepare`` wrote."""
+    with open(path, "rb") as stream:
+        work: Work = pickle.load(stream)  # noqa: S301 - this process's parent wrote it
+    return work
+
+
+def _sample(desc: Operator, name: str, number: int) -> Sample:
+    rng = np.random.default_rng(SEED + number)
+    inputs: list[Array] = []
+    views: list[Array | None] = []
+    for _, tensor in desc.tensors(Role.INPUT):
+        if tensor is None:
+            views.append(None)
+            continue
+        inputs.append(_junk(tensor))
+        views.append(view(tensor, inputs[-1]))
+        views[-1][...] = FILLS[name](rng, tensor.sizes, inputs[-1].dtype)  # type: ignore[index]
+    return Sample(name, tuple(inputs), desc.reference(*views))
+
+
+def _junk(desc: TensorDesc) -> Array:
+    size = max(1, desc.span)
+    return np.full(size * desc.data_type.numpy.itemsize, _JUNK, np.uint8).view(desc.data_type.numpy)

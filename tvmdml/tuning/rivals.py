@@ -1,0 +1,83 @@
+"""What winners are worth beside other libraries: each runs once more, here and now, next to the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tvmdml import knobs, targets
+from tvmdml.bench import measure, peers, runner, work
+from tvmdml.bench.cases import Case
+from tvmdml.bench.results import Entry
+from tvmdml.bench.work import Work
+from tvmdml.packs import lines
+from tvmdml.targets import Target
+from tvmdml.tuning.display import title
+from tvmdml.tuning.terms import Tuned
+
+
+class Peer(NamedTuple):
+    """The best library beside a winner."""
+
+    name: str
+    """``torch topk, 2 threads``."""
+    seconds: float
+    """Its median time of a call."""
+    ours: float
+    """The winner's, taken turn by turn with it."""
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as the library the winner is."""
+        return self.seconds / self.ours
+
+
+def peers_of(tuned: Sequence[Tuned], note: Callable[[str], None]) -> dict[int, Peer]:
+    """Race each winner that is this processor's own against the libraries that do the same work and are installed.
+
+    Args:
+        tuned: finished jobs.
+        note: is told of those that have no peer, and why.
+
+    Returns:
+        The best peers, by the jobs' places in ``tuned``.
+    """
+    if missing := peers.absent("cpu"):
+        note(f"not installed, so not compared with: {', '.join(missing)}")
+    found = {}
+    for place, one in enumerate(tuned):
+        outcome = _best(one)
+        if isinstance(outcome, Peer):
+            found[place] = outcome
+        else:
+            note(f"{title(one.job)}: no peer: {outcome}")
+    return found
+
+
+def _best(tuned: Tuned) -> Peer | str:
+    """The best peer; or why there is none."""
+    job = tuned.job
+    if job.target.partition(":")[0] != "cpu":
+        return "libraries are only compared with on the CPU"
+    target = targets.resolve(job.target)
+    if target.machine() != tuned.machine:
+        return "it was tuned for another machine than this one"
+    wanted = work.of(lines.read(job.line, "job"), job.in_place)
+    if wanted is None:
+        return "the bench does not have such work"
+    return _raced(wanted, tuned, target)
+
+
+def _raced(wanted: Work, tuned: Tuned, target: Target) -> Peer | str:
+    options = runner.Options(measure.QUICK, target=target)
+    with knobs.untuned(), knobs.using(**{tuned.record.operator: tuned.record.knobs}):
+        result = runner.measured(Case("tuning", title(tuned.job), wanted), options)
+    if result.failures:
+        return result.failures[0]
+    if result.ours is None or result.best is None:
+        return "no library here does this"
+    return Peer(_who(result.best), result.best.seconds, result.ours.seconds)
+
+
+def _who(entry: Entry) -> str:
+    return f"{entry.library} {entry.name}" + (f", {entry.threads} threads" if entry.threads > 1 else "")

@@ -1,0 +1,117 @@
+"""A job's session on disk: every finished trial is written down at once, so that the same command goes on from there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from tvmdml import stores
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.knobs import Value
+from tvmdml.tuning import log_lines
+from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial
+
+_TRIALS = "trials.jsonl"
+_DONE = "done.json"
+
+
+def folder() -> Path:
+    """Where sessions are kept, and the kernels of candidates: in the cache."""
+    return stores.DiskStore().root.parent / "tuning"
+
+
+class Session:
+    """The trials of a job, on a kind of machine, with the schedules as they are.
+
+    Args:
+        stamp: of the schedules' source; with others, another session begins.
+        fresh: forget what there was.
+    """
+
+    def __init__(self, job: Job, machine: Machine, stamp: str, *, fresh: bool = False) -> None:
+        about = {"job": [job.line, job.in_place], "machine": machine, "schedules": stamp}
+        text = json.dumps(about, sort_keys=True)
+        self._folder = folder() / "sessions" / hashlib.sha256(text.encode()).hexdigest()[:24]
+        if fresh:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "about.json").write_text(json.dumps(about, indent=1))
+        self.trials: list[Trial] = list(self._read())
+        self._known = {_key(trial.knobs): trial for trial in self.trials}
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other tuners off the job.
+
+        Raises:
+            InvalidArgument: another process is at it.
+        """
+        try:
+            with filelock.FileLock(self._folder / "lock", timeout=0):
+                yield
+        except filelock.Timeout:
+            given = "a job that another process is tuning"
+            raise InvalidArgument(message("tune", given, "one process a job", "Wait for it, or end it.")) from None
+
+    def find(self, knobs: Knobs) -> Trial | None:
+        """What came of a candidate, if it was tried."""
+        return self._known.get(_key(knobs))
+
+    def add(self, trial: Trial) -> None:
+        """Write a trial down."""
+        line = json.dumps({"knobs": trial.knobs, **trial.outcome._asdict()})
+        with open(self._folder / _TRIALS, "a+b") as stream:  # whatever a killed process left half is a line of its own
+            if stream.tell():
+                stream.seek(-1, os.SEEK_END)
+            stream.write(b"" if stream.read(1) in (b"", b"\n") else b"\n")
+            stream.write(line.encode() + b"\n")
+        self.trials.append(trial)
+        self._known[_key(trial.knobs)] = trial
+
+    def finish(self, trials: int, record: Record) -> None:
+        """Note what came of the job, and that as many trials as were asked for are done, or as many as there are."""
+        written = self._folder / f"{_DONE}.new"
+        written.write_text(json.dumps({"trials": trials, "record": log_lines.encode(record)}))
+        os.replace(written, self._folder / _DONE)
+
+    def finished(self, trials: int) -> Record | None:
+        """What came of it, where it is done for so many trials."""
+        try:
+            found = json.loads((self._folder / _DONE).read_text())
+            return log_lines.parse(found["record"].encode()) if found["trials"] >= trials else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def _read(self) -> Iterator[Trial]:
+        """Whole trials, each candidate once."""
+        with contextlib.suppress(OSError):
+            seen: set[tuple[tuple[str, Value], ...]] = set()
+            for line in (self._folder / _TRIALS).read_text(errors="replace").splitlines():
+                trial = _trial(line)
+                if trial is not None and _key(trial.knobs) not in seen:
+                    seen.add(_key(trial.knobs))
+                    yield trial
+
+
+def _trial(line: str) -> Trial | None:
+    try:
+        found = json.loads(line)
+        knobs = found.pop("knobs")
+        outcome = Outcome(**found)
+        figures = (outcome.seconds, outcome.default, outcome.spread, outcome.worst)
+        whole = isinstance(knobs, dict) and all(isinstance(value, (int, str)) for value in knobs.values())
+        whole = whole and all(isinstance(figure, (int, float)) for figure in figures) and isinstance(outcome.problem, str)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return Trial(knobs, outcome) if whole else None
+
+
+def _key(knobs: Knobs) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(knobs.items()))

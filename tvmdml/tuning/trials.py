@@ -1,0 +1,267 @@
+"""Trials: a candidate is compiled, checked bit for bit on every kind of input, and timed turn by turn with the defaults.
+
+This is what runs in the processes of ``workers``. Whatever is wrong with a candidate becomes its outcome's problem; only what
+nobody can be told of any more, a crash or a hang, is left to who started the process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tvmdml import compiler, knobs, operators, targets
+from tvmdml._garbage import not_collected
+from tvmdml.bench.measure import Contender
+from tvmdml.device_arrays import bound
+from tvmdml.kernel import Kernel
+from tvmdml.operators import Operator
+from tvmdml.targets import Launcher, Target
+from tvmdml.tuning.stand import Sample, Stand, described
+from tvmdml.tuning.terms import Job, Knobs, Outcome
+
+CUT = 3.0
+"""What takes this many times as long as the defaults in the first round gets no second one."""
+SLOW_CALL = 0.02
+"""Seconds from which on a call is timed while it is checked: more calls, to see how long they take, would take too long."""
+HOPELESS = 20.0
+"""What is this many times as slow as the defaults is not even tried on another input: some algorithms take a row's square."""
+WRONG, NOT_RUN = "wrong result", "does not run"
+"""How problems begin after which a process is not to be trusted: who writes the wrong thing may write it anywhere, and a device may
+be lost for good."""
+_LOOKS = 2
+"""More samples of what seems that slow: something else may have come in between."""
+_TICK = 1e-9
+_SHOWN = 300
+
+
+class Pace(NamedTuple):
+    """How much time to take. What disturbs a machine comes in bursts, so many short samples say more than a few long ones."""
+
+    rounds: int
+    """Samples of each contender on each input, at most."""
+    least_rounds: int
+    """However long they take."""
+    seconds: float
+    """What a sample lasts, at least, on the host's clock; a device's has its own."""
+    budget: float
+    """Seconds, shared out among the inputs, after which no further round begins."""
+
+
+TRIAL = Pace(rounds=81, least_rounds=3, seconds=0.00005, budget=0.03)
+"""Good enough to tell what is worth a closer look."""
+FINAL = Pace(rounds=3000, least_rounds=11, seconds=0.0001, budget=3.0)
+"""To be sure of a winner."""
+
+
+# -- What a process is called for -----------------------------------------------------------------------------------
+
+
+def compile_candidate(job: Job, values: Knobs) -> str:
+    """Have a candidate's kernel compiled, into the disk's store: whoever measures it finds it there.
+
+    The defaults are a candidate as well: no values.
+
+    Returns:
+        What is wrong, if it cannot be made; else nothing.
+    """
+    try:
+        _ready(described(job), job.in_place, targets.resolve(job.target), values)
+    except Exception as error:  # a schedule may have anything go wrong with values that nobody ever tried
+        return f"does not compile: {_said(error)}"
+    return ""
+
+
+def prepare(job: Job) -> str:
+    """Make a job's inputs and references, and check its defaults, which ``measure`` does else when it is first called for a job.
+
+    Returns:
+        Why nothing can be compared with the defaults, if so; else nothing.
+    """
+    return _defaults(job).problem
+
+
+def measure(job: Job, values: Knobs, pace: Pace = TRIAL) -> Outcome:
+    """Check a candidate, and time it beside the defaults."""
+    return confirm(job, [values], pace)[0]
+
+
+def confirm(job: Job, candidates: Sequence[Knobs], pace: Pace = FINAL) -> list[Outcome]:
+    """Check candidates, and time them all beside each other and the defaults."""
+    default = _defaults(job)
+    if default.problem:
+        return [Outcome(problem=default.problem) for _ in candidates]
+    entrants = [_Entrant(default.stand, values, default) for values in candidates]
+    if any(is_spoiled(Outcome(problem=entrant.problem)) for entrant in entrants):
+        _forget()
+    others = [entrant for entrant in entrants if not entrant.problem and entrant.identity != default.identity]
+    _Race(default, others, pace).run()
+    return [entrant.outcome(default) for entrant in entrants]
+
+
+def is_spoiled(outcome: Outcome) -> bool:
+    """Whether a process is not to be trusted any more, after this: for ``Workers.map``."""
+    return outcome.problem.startswith((WRONG, NOT_RUN))
+
+
+# -- Those who take part --------------------------------------------------------------------------------------------
+
+
+class _Entrant:
+    """A candidate: its kernel, bound to every input, and checked on each.
+
+    Attributes:
+        problem: why it is not worth timing; empty if it is.
+        calls: a call of it, by sample.
+        first: seconds of a call while it was checked, by sample.
+        times: seconds of a call, by sample.
+    """
+
+    def __init__(self, stand: Stand, values: Knobs, beside: _Entrant | None = None) -> None:
+        self.stand, self.problem = stand, ""
+        self.calls: list[Callable[[], object]] = []
+        self.first: list[float] = []
+        self.times: list[list[float]] = [[] for _ in stand.samples]
+        try:
+            kernel, launcher = _ready(stand.desc, stand.in_place, stand.target, values)
+        except Exception as error:  # as in compile_candidate
+            self.problem = f"does not compile: {_said(error)}"
+            return
+        self.identity = (kernel.identity, tuple(kernel.scalars), tuple(kernel.temporaries))
+        try:
+            launch = stand.target.launch(launcher, kernel.scalars, kernel.temporaries)
+            for sample in stand.samples:
+                self._enter(sample, bound(launch.bind(*sample.arrays), sample.arrays))
+                if beside is not None and not self.problem:
+                    self.problem = self._hopeless(beside)
+                if self.problem:
+                    return
+        except Exception as error:  # a driver that refuses it, or loses its device
+            self.problem = f"{NOT_RUN}: {_said(error)}"
+
+    def _enter(self, sample: Sample, call: Callable[[], object]) -> None:
+        problem, seconds = sample.problem(call)
+        if not problem and seconds >= SLOW_CALL:  # the first call had more to do
+            problem, again = sample.problem(call)
+            seconds = min(seconds, again)
+        if problem:
+            self.problem = f"{WRONG}{f' on input that is {sample.fill}' if sample.fill else ''}: {problem}"
+        self.calls.append(call)
+        self.first.append(seconds)
+
+    def _hopeless(self, beside: _Entrant) -> str:
+        """Whether it is far slower on the last input than another entrant, in words."""
+        mine, other = self.first[-1], beside.first[len(self.first) - 1]
+        return f"too slow: {mine:.2g} s, where the defaults take {other:.2g} s" if mine > max(SLOW_CALL, HOPELESS * other) else ""
+
+    def contender(self, i: int, pace: Pace) -> Contender:
+        """It on one of the inputs, as clocks take it."""
+        return Contender("ours", "tvmdml", "a candidate", 0, self.calls[i], sample=pace.seconds)
+
+    def outcome(self, default: _Entrant) -> Outcome:
+        """What came of it. On inputs where it was cut off, or that nobody came to, nothing did."""
+        if self.problem:
+            return Outcome(problem=self.problem)
+        mine = default.times if self.identity == default.identity else self.times
+        timings = [(_Timing.of(own), _Timing.of(theirs)) for own, theirs in zip(mine, default.times, strict=True) if own]
+        return Outcome(
+            seconds=statistics.geometric_mean(own.median for own, _ in timings),
+            default=statistics.geometric_mean(other.median for _, other in timings),
+            spread=statistics.fmean(own.spread for own, _ in timings),
+            worst=min(other.median / own.median for own, other in timings),
+        )
+
+
+class _Timing(NamedTuple):
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> _Timing:
+        low, median, high = (max(float(q), _TICK) for q in np.quantile(seconds, (0.1, 0.5, 0.9)))
+        return cls(median, (high - low) / 2 / median)
+
+
+class _Race:
+    """The defaults and candidates, in turns."""
+
+    def __init__(self, default: _Entrant, others: Sequence[_Entrant], pace: Pace) -> None:
+        self._default, self._others, self._pace = default, list(others), pace
+        self._counts = [self._count(i) for i in range(len(default.calls))]
+
+    def _count(self, i: int) -> int:
+        """How many calls of the defaults fill a sample. Everybody has as many: what a sample costs beside them is then the same."""
+        default = self._default
+        slow = default.first[i] >= max(SLOW_CALL, self._pace.seconds)
+        return 1 if slow else default.stand.clock.calls(default.contender(i, self._pace))
+
+    def run(self) -> None:
+        """Time them on every input, as long as there is anyone to compare the defaults with."""
+        for entrant in (self._default, *self._others):
+            entrant.times = [[] for _ in entrant.calls]
+        share = self._pace.budget / len(self._default.calls)
+        with not_collected():
+            for i in range(len(self._default.calls)):
+                end = time.monotonic() + share
+                for turn in range(self._pace.rounds):
+                    if turn >= self._pace.least_rounds and time.monotonic() >= end:
+                        break
+                    self._round(i, backwards=turn % 2 == 1)
+                    if turn == 0 and self._others and not self._cut(i):
+                        return
+
+    def _round(self, i: int, backwards: bool) -> None:
+        everybody = [self._default, *self._others]
+        for entrant in reversed(everybody) if backwards else everybody:
+            entrant.times[i].append(self._sample(entrant, i))
+
+    def _sample(self, entrant: _Entrant, i: int) -> float:
+        if entrant.first[i] >= max(SLOW_CALL, 2 * CUT * self._default.first[i]):
+            return entrant.first[i]  # there is no need to call it again
+        return entrant.stand.clock.sample(entrant.contender(i, self._pace), self._counts[i]).seconds
+
+    def _cut(self, i: int) -> bool:
+        """Leave out who is far behind; returns whether anyone is left."""
+        limit = CUT * self._default.times[i][0]
+        for entrant in self._others:
+            for _ in range(_LOOKS):
+                if entrant.times[i][0] > limit:
+                    entrant.times[i][0] = min(entrant.times[i][0], self._sample(entrant, i))
+        self._others = [entrant for entrant in self._others if entrant.times[i][0] <= limit]
+        return bool(self._others)
+
+
+# -- Kernels --------------------------------------------------------------------------------------------------------
+
+
+def _ready(desc: Operator, in_place: bool, target: Target, values: Knobs) -> tuple[Kernel, Launcher]:
+    """A candidate's kernel. What was tuned before is no part of the defaults, and packs have none of it."""
+    with knobs.untuned(), knobs.using(**{operators.module_of(type(desc)): values}):
+        kernel = target.kernel(desc, in_place)
+        return kernel, compiler.find(kernel, target)
+
+
+_last: tuple[Job, _Entrant] | None = None
+"""The job that this process was last called for, and its defaults: what is made for a job serves all its candidates."""
+
+
+def _defaults(job: Job) -> _Entrant:
+    global _last
+    if _last is None or _last[0] != job:
+        _last = None  # large arrays go before others come
+        default = _Entrant(Stand(job), {})
+        default.problem = default.problem and f"the defaults' own kernel: {default.problem}"
+        _last = (job, default)
+    return _last[1]
+
+
+def _forget() -> None:
+    global _last
+    _last = None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_SHOWN]

@@ -1,0 +1,156 @@
+"""``tvmdml tune``: search for faster knobs, and log what won."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tvmdml.console import INTERRUPTED
+from tvmdml.errors import DeviceError, InvalidArgument, message
+from tvmdml.operation_options import Operation, operation_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tvmdml.packs.spec import Wanted
+    from tvmdml.tuning.terms import Tuned
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("operator", required=False)
+@operation_options
+@click.option("--in-place", "in_place", is_flag=True, help="The OPERATOR's output is its input's own memory.")
+@click.option("--spec", metavar="FILE", type=_FILE, help="Every operation of a pack's spec, or of a model, in place of OPERATOR.")
+@click.option("--bench", is_flag=True, help="Every operation of the benchmark's quick set.")
+@click.option(
+    "--target",
+    "targets",
+    metavar="TARGET",
+    multiple=True,
+    help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: the spec's, or cpu]",
+)
+@click.option("--trials", type=click.IntRange(1), default=64, show_default=True, help="Candidates to try for each, at most.")
+@click.option(
+    "--logs",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to log.  [default: the user's own logs]",
+)
+@click.option("--fresh", is_flag=True, help="Try again what was tried before.")
+@click.option("--seed", type=int, default=0, help="Where the search begins.")
+@click.option("--report", metavar="OUT.html", type=_FILE, help="Write what was found, with pictures; .html or .png.")
+@click.option("--tracker", metavar="HOST:PORT", help="Try candidates on machines that a TVM RPC tracker knows.")
+@click.option("--key", metavar="NAME", help="What those machines are called there.")
+def tune(
+    operator: str | None,
+    operation: Operation,
+    in_place: bool,
+    spec: Path | None,
+    bench: bool,
+    targets: tuple[str, ...],
+    trials: int,
+    folder: Path | None,
+    fresh: bool,
+    seed: int,
+    report: Path | None,
+    tracker: str | None,
+    key: str | None,
+) -> None:
+    """Search for the knobs that make an OPERATOR fastest on this machine, and log them: from then on they are used here.
+
+    \b
+    tvmdml tune TOP_K1 --shape 32,32000 --attr K=50 --attr Axis=1 --trials 128
+    tvmdml tune --spec pack.toml --target cuda:0 --report out.html
+
+    Every candidate is checked against the reference before it is timed. Ctrl-C keeps what was found, and the same command goes on
+    from there.
+    """  # noqa: D301 - click's mark for text to leave as it is
+    if (operator is not None or operation.given) + (spec is not None) + bench != 1:
+        raise click.UsageError("Give an OPERATOR, or a --spec, or --bench: one of them.")
+    if (tracker is None) != (key is None):
+        raise click.UsageError("--tracker and --key go together: a tracker knows machines by their key.")
+    from tvmdml.tuning import report as reports
+    from tvmdml.tuning import rivals
+    from tvmdml.tuning.display import Terminal
+    from tvmdml.tuning.tuner import tune as run
+
+    if report is not None:
+        reports.check(report)
+    wanted, named = _wanted(operator, operation, in_place, spec, bench)
+    found: list[Tuned] = []
+    try:
+        with Terminal() as display:
+            for target in targets or _here(named) or ("cpu",):
+                found += run(
+                    wanted,
+                    target=target,
+                    trials=trials,
+                    folder=folder,
+                    tracker=tracker,
+                    key=key,
+                    display=display,
+                    fresh=fresh,
+                    seed=seed,
+                )
+    except KeyboardInterrupt:
+        click.echo("interrupted: every finished trial is kept; the same command goes on from there", err=True)
+        sys.exit(INTERRUPTED)
+    if report is not None:
+        reports.write(report, found, rivals.peers_of(found, _note))
+        click.echo(str(report))
+
+
+def _note(text: str) -> None:
+    click.secho(text, dim=True, err=True)
+
+
+def _here(named: Sequence[str]) -> list[str]:
+    """Those of a spec's targets that this machine can run; a pack is often built for more."""
+    from tvmdml.tuning import tuner
+
+    found = []
+    for target in named:
+        try:
+            found.append(tuner.here(target).name)
+        except (InvalidArgument, DeviceError) as error:
+            _note(f"{target}: left out: {error}")
+    if named and not found:
+        raise InvalidArgument(
+            message(
+                "tune",
+                f"a spec for {', '.join(named)}",
+                "a target that is here",
+                "none of the spec's targets is here: name one with --target.",
+            )
+        )
+    return found
+
+
+def _wanted(
+    operator: str | None, operation: Operation, in_place: bool, spec: Path | None, bench: bool
+) -> tuple[Sequence[Wanted], Sequence[str]]:
+    """What to tune, and the targets that a spec names."""
+    from tvmdml.packs import sources
+    from tvmdml.packs.spec import Wanted
+
+    if spec is not None:
+        read = sources.read([spec])
+        return read.spec.wanted, read.spec.targets
+    if bench:
+        return quick_set(), ()
+    return [Wanted(operation.describe(operator, extensions=True), in_place)], ()
+
+
+def quick_set() -> list[Wanted]:
+    """The operations of the benchmark's quick set, each once."""
+    from tvmdml.bench import tables
+    from tvmdml.packs.spec import Wanted
+
+    cases = tables.select(False, (), "", "cpu")
+    return list(dict.fromkeys(Wanted(case.work.describe(), case.work.in_place) for case in cases))

@@ -1,0 +1,255 @@
+"""``tune``: from operations to records in a log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import tvmdml
+from tvmdml import _imports, operators, targets
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.kernel import source_stamp
+from tvmdml.operators import Operator
+from tvmdml.packs import lines
+from tvmdml.packs.spec import Wanted
+from tvmdml.targets import Target
+from tvmdml.tuning import logs
+from tvmdml.tuning.display import Display, Silent
+from tvmdml.tuning.lab import Lab, LocalLab
+from tvmdml.tuning.search import Search
+from tvmdml.tuning.session import Session
+from tvmdml.tuning.session import folder as sessions
+from tvmdml.tuning.space import Space
+from tvmdml.tuning.terms import Job, Knobs, Outcome, Record, Trial, Tuned
+
+TRIALS = 64
+"""Candidates to try, unless told otherwise."""
+FINALISTS = 4
+"""The best ones, which are timed again, thoroughly and together."""
+GAIN = 1.02
+"""How many times as fast as the defaults a winner is, at least: less may be chance, and defaults are tested most."""
+WORST = 0.98
+"""How a winner does, at least, on that of its inputs which suits it worst."""
+AS_GOOD = 0.99
+"""How much of the best ratio is as good: the simplest of such candidates is taken."""
+_IDLE_ROUNDS = 16
+"""Times in a row that the search may come up with nothing new."""
+
+
+def tune(
+    operations: Operator | Wanted | Iterable[Operator | Wanted],
+    *,
+    target: str | Target = "cpu",
+    trials: int = TRIALS,
+    folder: str | os.PathLike[str] | None = None,
+    tracker: str | None = None,
+    key: str | None = None,
+    display: Display | None = None,
+    fresh: bool = False,
+    seed: int = 0,
+) -> list[Tuned]:
+    """Search for the knobs that make operations fastest on a target, and log what won: compiled here from then on, they have it.
+
+    Each candidate is compiled, checked bit for bit against the reference, and timed turn by turn with the defaults, in processes of
+    its own: one that crashes, hangs or is wrong costs its trial. The best are then timed again, together. Every finished trial is
+    kept: interrupted and asked for again, the work goes on where it was.
+
+    Args:
+        operations: descriptors; ``packs.spec.Wanted`` says of one that it runs in place.
+        target: where: as ``tvmdml.compile`` has it. It has to be here, or, with a tracker, a processor.
+        trials: how many candidates to try for each, at most; those of earlier runs count.
+        folder: where to log winners; the user's own logs by default, which count without further ado.
+        tracker: ``host:port`` of a TVM RPC tracker: candidates run on the machines that are registered there.
+        key: under which name they are.
+        display: who is told how it goes.
+        fresh: try again what was tried before.
+        seed: where the search begins.
+
+    Returns:
+        A ``Tuned`` for each operation, in order; its ``record`` has no knobs where the defaults were best.
+
+    Raises:
+        InvalidArgument, Unsupported: an operation breaks its contract; the target has no such kernel; a number makes no sense.
+        CompileError: the defaults do not compile, or what tuning takes is not installed (``pip install 'tvmdml[tune]'``).
+        DeviceError: the device, or the tracker and its machines, cannot be used.
+    """
+    wanted = [_wanted(one) for one in ([operations] if isinstance(operations, (Operator, Wanted)) else operations)]
+    if type(trials) is not int or trials < 1:
+        raise InvalidArgument(message("tune trials", repr(trials), "1 or more"))
+    if (tracker is None) != (key is None):
+        raise InvalidArgument(message("tune", "a tracker or a key alone", "both", "A tracker knows machines by their key."))
+    where, shown = here(target), display or Silent()
+    place: Lab = _fleet(where, tracker, key, shown) if tracker and key else LocalLab()
+    with place as lab:
+        tuner = _Tuner(lab, where, trials, Path(folder or logs.user_folder()), shown, fresh, seed)
+        return [tuner.tuned(one, number, len(wanted)) for number, one in enumerate(wanted, 1)]
+
+
+def here(target: str | Target) -> Target:
+    """A target that candidates can be timed on.
+
+    Raises:
+        InvalidArgument: it is none, or none that is here.
+        DeviceError: this machine has no such device.
+    """
+    found = targets.resolve(target)
+    if found.moves and not found.machine().processor:
+        advice = "`tvmdml devices` shows what is here."
+        raise InvalidArgument(message("tune target", str(target), f"a device that is here, such as {found.kind}:0", advice))
+    return found
+
+
+def _wanted(one: Operator | Wanted) -> Wanted:
+    found = Wanted(one, False) if isinstance(one, Operator) else one
+    if not isinstance(found, Wanted):
+        raise InvalidArgument(message("tune operations", type(one).__name__, "operator descriptors, such as tvmdml.TopK1(…)"))
+    found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return found
+
+
+def _fleet(target: Target, tracker: str, key: str, display: Display) -> Any:
+    from tvmdml.tuning.fleet import Fleet
+
+    return Fleet(tracker, key, target, cache=sessions(), note=display.note)
+
+
+class _Tuner:
+    def __init__(self, lab: Lab, target: Target, trials: int, folder: Path, display: Display, fresh: bool, seed: int) -> None:
+        self._lab, self._target, self._trials, self._folder = lab, lab.target(target), trials, folder
+        self._display, self._fresh, self._seed = display, fresh, seed
+        self._machine = lab.machine_of(target)
+
+    def tuned(self, wanted: Wanted, number: int, of: int) -> Tuned:
+        """Tune an operation, and log what won."""
+        module = operators.module_of(type(wanted.desc))
+        job = Job(lines.of(wanted.desc), wanted.in_place, self._target.name)
+        session = Session(job, self._machine, source_stamp(module, self._target), fresh=self._fresh)
+        with session.held():
+            self._display.begin(job, number, of, self._trials, len(session.trials))
+            found = self._earlier(job, session) or self._anew(wanted, job, session)
+            self._display.end(found)
+        return found
+
+    def _earlier(self, job: Job, session: Session) -> Tuned | None:
+        """What came of it, where it is done already."""
+        if (record := session.finished(self._trials)) is None:
+            return None
+        self._log(record)
+        return Tuned(job, self._machine, record, tuple(session.trials))
+
+    def _anew(self, wanted: Wanted, job: Job, session: Session) -> Tuned:
+        space = Space(wanted.desc, wanted.in_place, self._target)
+        if space.default is None:  # says why
+            self._target.kernel(wanted.desc.canonical(), wanted.in_place)
+        try:
+            self._search(job, space, session)
+        except KeyboardInterrupt:
+            self._display.note("interrupted: the best so far are timed once more, and kept; Ctrl-C again ends that, too")
+            self._log(self._record(wanted, job, space, session))
+            raise
+        record = self._record(wanted, job, space, session)
+        self._log(record)
+        session.finish(self._trials, record)
+        return Tuned(job, self._machine, record, tuple(session.trials))
+
+    def _search(self, job: Job, space: Space, session: Session) -> None:
+        """Try candidates until there are enough, or no more."""
+        if not space.choices or len(session.trials) >= self._trials:
+            return
+        search = Search(space, session.trials, batch=self._lab.batch, seed=self._seed + len(session.trials))
+        best = max(session.trials, key=_ratio, default=None)
+        idle = 0
+        while (left := self._trials - len(session.trials)) > 0 and idle < _IDLE_ROUNDS:
+            asked = search.ask()
+            if not asked:
+                return
+            unknown = [one for one in asked if session.find(one.knobs) is None][:left]
+            idle = 0 if unknown else idle + 1
+            for place, outcome in self._lab.measure(job, [one.knobs for one in unknown]):
+                trial = Trial(unknown[place].knobs, outcome)
+                session.add(trial)
+                best = max(filter(None, (best, trial)), key=_ratio)
+                self._display.trial(trial, best)
+            told = [(one, known.outcome) for one in asked if (known := session.find(one.knobs)) is not None]
+            search.tell([one for one, _ in told], [outcome for _, outcome in told])
+
+    def _record(self, wanted: Wanted, job: Job, space: Space, session: Session) -> Record:
+        knobs, outcome = self._winner(wanted.desc.NAME, job, space, session.trials)
+        return Record(
+            operator=space.operator,
+            machine=self._machine,
+            types=logs.types_of(wanted.desc),
+            shape_class=logs.class_of(wanted.desc, wanted.in_place),
+            knobs=knobs,
+            seconds=outcome.seconds if knobs else outcome.default,
+            spread=outcome.spread,
+            default_seconds=outcome.default,
+            trials=len(session.trials),
+            versions={
+                "tvmdml": tvmdml.__version__,
+                "apache-tvm": _imports.version("apache-tvm"),
+                "schedules": source_stamp(space.operator, self._target),
+            },
+            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            measured={**job.line, **({"in_place": True} if job.in_place else {})},
+        )
+
+    def _winner(self, name: str, job: Job, space: Space, trials: Sequence[Trial]) -> tuple[Knobs, Outcome]:
+        """What is best when it is timed once more, and once again: of many that were timed once, the first is so by luck as well.
+
+        Knobs that it gains nothing by are put back to their defaults, those that matter least first: the record is to hold for
+        shapes like this one, too.
+        """
+        ranked = sorted(trials, key=_ratio, reverse=True)[:FINALISTS]
+        final = self._timed(name, job, space, [trial.knobs for trial in ranked if trial.outcome.ratio > 1])
+        won = _best(final)
+        if len(won) > 1:
+            without = [(knob, _without(won, [knob])) for knob in won]
+            timed = self._timed(name, job, space, [won, *(knobs for _, knobs in without)])
+            ratios = {knob: outcome.ratio for (knob, _), (_, outcome) in zip(without, timed[2:], strict=True)}
+            least_first = sorted(won, key=lambda knob: ratios[knob], reverse=True)
+            final = self._timed(name, job, space, [_without(won, least_first[:count]) for count in range(len(won))])
+            best = max(outcome.ratio for _, outcome in final)
+            won = next((knobs for knobs, outcome in reversed(final) if _wins(outcome) and outcome.ratio >= AS_GOOD * best), {})
+        elif won:
+            final = self._timed(name, job, space, [won])
+            won = _best(final)
+        return won, next(outcome for knobs, outcome in final if knobs == won)
+
+    def _timed(self, name: str, job: Job, space: Space, candidates: Sequence[Knobs]) -> list[tuple[Knobs, Outcome]]:
+        """The defaults, and then candidates, beside each other, thoroughly: each kernel once, whoever it is of."""
+        everybody: list[Knobs] = [{}, *candidates]
+        decisions = [space.decide(knobs) for knobs in everybody]
+        entered = {decision: knobs for decision, knobs in zip(decisions, everybody, strict=True) if decision is not None}
+        outcomes = dict(self._lab.measure(job, list(entered.values()), thorough=True))
+        found = {decision: outcomes[place] for place, decision in enumerate(entered)}
+        if problem := outcomes[0].problem:
+            raise CompileError(f"{name}: the defaults cannot be measured: {problem}.")
+        none = Outcome(problem="breaks a constraint")
+        return [(knobs, none if what is None else found[what]) for knobs, what in zip(everybody, decisions, strict=True)]
+
+    def _log(self, record: Record) -> None:
+        logs.add(self._folder, [record])
+        logs.forget()
+
+
+def _ratio(trial: Trial) -> float:
+    return trial.outcome.ratio
+
+
+def _wins(outcome: Outcome) -> bool:
+    return outcome.ratio >= GAIN and outcome.worst >= WORST
+
+
+def _best(timed: Sequence[tuple[Knobs, Outcome]]) -> Knobs:
+    """The knobs that win; none where nobody does."""
+    winners = [(knobs, outcome) for knobs, outcome in timed if knobs and _wins(outcome)]
+    return max(winners, key=lambda one: one[1].ratio)[0] if winners else {}
+
+
+def _without(knobs: Knobs, names: Sequence[str]) -> Knobs:
+    return {name: value for name, value in knobs.items() if name not in names}
