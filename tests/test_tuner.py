@@ -17,6 +17,7 @@ from tvmdml import errors, targets, tuning
 from tvmdml.packs.spec import Wanted
 from tvmdml.targets import Target
 from tvmdml.tuning import logs, session, tuner
+from tvmdml.tuning.display import Silent
 from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Tuned
 
 DESC = top_k_desc(tensor("float32", (64, 4096)), 1, 20, "decreasing")
@@ -50,7 +51,7 @@ class Lab:
     def target(self, target: Target) -> Target:
         return target
 
-    def machine_of(self, target: Target) -> Machine:
+    def machine(self, target: Target) -> Machine:
         return Machine(target.name, "a test's", 2)
 
     def measure(self, job: Job, candidates: Sequence[Knobs], thorough: bool = False) -> Iterator[tuple[int, Outcome]]:
@@ -81,10 +82,10 @@ def logged(folder: Path) -> list[Any]:
 
 
 def test_the_winner_is_logged_and_found(tune: Any, tmp_path: Path) -> None:
-    (found,), lab = tune()
+    (found,), _ = tune()
     assert found.record.knobs["algorithm"] == "sort"
     assert found.record.ratio == pytest.approx(1.25)
-    assert (found.record.trials, len(lab.tried), len(found.trials)) == (24, 24, 24)
+    assert (found.record.trials, len(found.trials)) == (24, 24)
     assert logged(tmp_path) == [found.record]
     machine = Machine(targets.resolve("cpu").name, "a test's", 2)
     applies = logs.Logs(logged(tmp_path)).find("top_k", DESC, False, machine)
@@ -142,6 +143,29 @@ def test_defaults_that_cannot_be_measured_are_an_error(tune: Any) -> None:
         tune(lambda knobs, thorough: Outcome(problem="wrong result"))
 
 
+def test_of_several_operations_those_that_fail_are_left_out(tune: Any, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    class Listening(Silent):
+        def note(self, text: str) -> None:
+            told.append(text)
+
+    calls = 0
+
+    def time(knobs: Knobs, thorough: bool) -> Outcome:
+        """The first operation's defaults are wrong."""
+        nonlocal calls
+        calls += not knobs
+        return Outcome(problem="wrong result") if calls == 1 else sorting_is_best(knobs, thorough)
+
+    found, _ = tune(time, [SMALL, DESC], display=Listening())
+    assert [one.record.operator for one in found] == ["top_k"]
+    assert len(logged(tmp_path)) == 1
+    (text,) = told
+    assert text.startswith("ELEMENT_WISE_ROUND on cpu:")
+    assert "left out: ELEMENT_WISE_ROUND: the defaults cannot be measured: wrong result" in text
+
+
 # -- Interrupted, and gone on with --------------------------------------------------------------------------------
 
 
@@ -160,8 +184,10 @@ def test_an_interrupted_run_keeps_what_it_found_and_goes_on(tune: Any, tmp_path:
     (record,) = logged(tmp_path)
     assert record.trials == 13
     assert record.knobs["algorithm"] == "sort"
-    (found,), lab = tune()
-    assert len(lab.tried) == 24 - 13, "no finished trial is lost"
+    kept = (tmp_path / "cache").rglob("trials.jsonl")
+    earlier = [json.loads(line)["knobs"] for line in next(kept).read_text().splitlines()]
+    (found,), _ = tune()
+    assert [trial.knobs for trial in found.trials[:13]] == earlier, "no finished trial is lost"
     assert len(found.trials) == 24
     assert len({json.dumps(trial.knobs, sort_keys=True) for trial in found.trials}) == 24, "none is made again"
     assert logged(tmp_path) == [found.record]
@@ -172,10 +198,10 @@ def test_what_is_done_is_not_done_again(tune: Any, tmp_path: Path) -> None:
     (again,), lab = tune()
     assert (lab.tried, lab.finals) == ([], [])
     assert again.record == first.record
-    _, lab = tune(trials=30)
-    assert len(lab.tried) == 6
-    _, lab = tune(fresh=True)
-    assert len(lab.tried) == 24
+    (more,), _ = tune(trials=30)
+    assert (len(more.trials), more.trials[:24]) == (30, first.trials)
+    (fresh,), _ = tune(fresh=True)
+    assert len(fresh.trials) == 24
     assert len(logged(tmp_path)) == 1
 
 
@@ -204,8 +230,8 @@ def test_half_a_line_of_a_killed_process_is_no_trial(tune: Any, tmp_path: Path) 
         b"".join(lines[:10]) + b"\xff not json\n[1]\n" + b'{"knobs": {"algorithm": [1]}}\n' + lines[10][: len(lines[10]) // 2]
     )
     path.with_name("done.json").write_text("{")
-    (again,), lab = tune()
-    assert len(lab.tried) == 14
+    (again,), _ = tune()
+    assert len(again.trials) == 24
     assert [trial.knobs for trial in again.trials[:10]] == [trial.knobs for trial in found.trials[:10]]
 
 

@@ -32,6 +32,8 @@ from tvmdml.tuning.terms import Job, Knobs, Outcome
 pytest.importorskip("tornado", reason="TVM's tracker takes it")
 base = pytest.importorskip("tvm.rpc.base")
 
+pytestmark = pytest.mark.xdist_group("fleet")  # one set of servers is enough
+
 _KEY = "workbench"
 
 
@@ -195,7 +197,9 @@ def test_candidates_agree_with_the_reference_and_are_timed(fleet: tuple[Fleet, l
     _check(list(found.measure(_job(found, packed, in_place=True), [{}], thorough=True)), 1)
     _check(list(found.measure(_job(found, gaps), [{}])), 1)
     output = tvmdml.TensorDesc("float32", (1, 1, 6, 7))
-    no_input = tvmdml.DiagonalMatrix1(output_tensor=output, value=2.5, diagonal_fill_begin=-1, diagonal_fill_end=2)
+    no_input = tvmdml.DiagonalMatrix1(
+        output_tensor=output, value=2.5, value_data_type="float32", diagonal_fill_begin=-1, diagonal_fill_end=2
+    )
     _check(list(found.measure(_job(found, no_input), [{}])), 1)
     assert notes == []
 

@@ -18,7 +18,7 @@ from tvmdml.schedules.cpu._leaves import Leaves
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
+from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1, bits
 from tvmdml.targets import Target
@@ -33,6 +33,7 @@ _COLUMNS = 16
 
 KNOBS = Knobs(
     "diagonal_matrix",
+    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
     task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for a task of its own"),
     tasks_per_thread=Knob(4, (1, 2, 4, 8, 16), "tasks for each thread: rows of a triangle differ in what they cost"),
     stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),

@@ -13,7 +13,7 @@ from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
+from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.element_wise_round import ElementWiseRound, rounding
 from tvmdml.targets import Target
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "element_wise_round",
+    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
     task_elements=Knob(1 << 15, (1, *(1 << n for n in range(10, 24))), "least elements for a task of its own"),
     tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks for each thread"),
     stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),

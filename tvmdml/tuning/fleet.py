@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import tempfile
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,8 @@ from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupporte
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tuning import lanes, parcels
+from tvmdml.tuning.batches import Batch, Compiling, Trial
 from tvmdml.tuning.lanes import Lanes, Order, Place
-from tvmdml.tuning.parcels import Library
 from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome
 from tvmdml.tuning.workers import Failure, Workers
 
@@ -39,9 +36,6 @@ _PAUSE = 0.5
 _GATHERING = 3.0
 """Seconds that the other servers are waited for at first, when one is there."""
 _TICK = 0.25
-_SUSPECT = 4.0
-"""How many times as long as others a trial takes, and seconds at least, until a server that is idle is given it, too."""
-_LEAST_SUSPECT = 2.0
 _MOST_TIMES = 12
 """How many times as long as a trial may take all goes that comes with it: a lane that is at it longer than that is stuck."""
 _KEPT_JOBS = 2
@@ -102,8 +96,8 @@ class Fleet:
         self._strikes: dict[Place, int] = {}
         self._trouble = ""
         self._works: dict[str, Path] = {}
-        self._batch: _Batch | None = None
-        self._compiling: _Compiling | None = None
+        self._batch: Batch | None = None
+        self._compiling: Compiling | None = None
 
     def __enter__(self) -> Fleet:
         """Find the servers.
@@ -123,7 +117,7 @@ class Fleet:
                 self._step()
                 self._lose_patience(end)
             end = time.monotonic() + _GATHERING
-            while time.monotonic() < end and (self._free or any(lane.place and not lane.open for lane in self._lanes)):
+            while time.monotonic() < end and (self._free or any(lane.place != _NOWHERE and not lane.open for lane in self._lanes)):
                 self._step()
         except BaseException:
             self.__exit__()
@@ -158,10 +152,6 @@ class Fleet:
         """What the servers are: all are alike."""
         return self._machine
 
-    def machine_of(self, target: Target) -> Machine:
-        """What winners will hold for."""
-        return self.machine
-
     def measure(self, job: Job, candidates: Sequence[Knobs], thorough: bool = False) -> Iterator[tuple[int, Outcome]]:
         """Compile candidates here, and check and time them on the servers, each beside the defaults.
 
@@ -183,7 +173,7 @@ class Fleet:
             self._compiling.join()
         work = self._prepared(job)
         calls = [(job, knobs, self._machine.threads) for knobs in candidates]
-        batch = self._batch = _Batch(work, self._workers, calls, thorough)
+        batch = self._batch = Batch(work, self._workers, calls, thorough)
         self._compiling = batch.compiling
         try:
             end = time.monotonic() + self._patience
@@ -219,7 +209,7 @@ class Fleet:
 
     # -- Trials -----------------------------------------------------------------------------------------------------
 
-    def _assign(self, batch: _Batch) -> None:
+    def _assign(self, batch: Batch) -> None:
         """Give every server that has nothing to do a candidate."""
         for lane in self._lanes:
             if lane.open and lane.trial is None and (trial := batch.next_for(lane.place, self.servers)) is not None:
@@ -244,7 +234,7 @@ class Fleet:
         else:
             self._strikes.pop(lane.place, None)
             for place, complaint in trial.complaints:
-                self._strike(place, f"it said of a candidate that is fine: {complaint.problem}")
+                self._strike(place, f"{complaint.problem} (a candidate that is fine elsewhere)")
         self._batch.finish(trial, outcome)
         self._batch.seconds.append(time.monotonic() - lane.since)
 
@@ -272,7 +262,7 @@ class Fleet:
 
     # -- Servers ----------------------------------------------------------------------------------------------------
 
-    def _step(self, batch: _Batch | None = None) -> None:
+    def _step(self, batch: Batch | None = None) -> None:
         """Start lanes that are missing, and hear what there is to hear."""
         asking = sum(lane.place == _NOWHERE for lane in self._lanes)
         while time.monotonic() >= self._not_before and asking < max(1, min(self._free, _ASKING)):
@@ -334,7 +324,7 @@ class Fleet:
         if self._strikes[place] >= _STRIKES:
             self._leave_out(place, problem)
         else:
-            self._note(f"server {_written(place)} was lost: {problem}")
+            self._note(f"server {_written(place)}: {problem}")
 
     def _leave_out(self, place: Place, problem: str) -> None:
         """Use a server no more, nor ask for it again."""
@@ -367,122 +357,15 @@ class _Lane:
         self.connection = connection
         self.place = _NOWHERE
         self.open = False
-        self.trial: _Trial | None = None
+        self.trial: Trial | None = None
         self.since = self.trying = 0.0
         """When it was given its trial, and when that began."""
 
-    def give(self, trial: _Trial) -> None:
+    def give(self, trial: Trial) -> None:
         """Note what it is at."""
         self.trial, self.since, self.trying = trial, time.monotonic(), 0.0
         trial.lanes += 1
         trial.since = trial.since or self.since
-
-
-class _Trial:
-    """A candidate that was compiled."""
-
-    def __init__(self, batch: _Batch, index: int, library: Library) -> None:
-        self.batch, self.index, self.library = batch, index, library
-        self.complaints: list[tuple[Place, Outcome]] = []
-        self.lanes = 0
-        """Servers that are at it."""
-        self.since = 0.0
-        self.over = False
-
-
-class _Batch:
-    """Candidates on their way."""
-
-    def __init__(self, work: Path, workers: Workers, calls: Sequence[tuple[Any, ...]], thorough: bool) -> None:
-        self.work, self.thorough = work, thorough
-        self.unfinished = len(calls)
-        self.finished: deque[tuple[int, Outcome]] = deque()
-        self.seconds: list[float] = []
-        """What trials took."""
-        self._trials: list[_Trial] = []
-        self._waiting: deque[_Trial] = deque()
-        self.compiling = _Compiling(workers, calls)
-
-    def hear(self) -> None:
-        """Take what was compiled."""
-        found = self.compiling.receive()
-        if found is None:
-            return
-        index, library = found
-        if library.problem:
-            self._add(index, Outcome(problem=library.problem))
-        else:
-            trial = _Trial(self, index, library)
-            self._trials.append(trial)
-            self._waiting.append(trial)
-
-    def next_for(self, place: Place, servers: int) -> _Trial | None:
-        """What a server that is idle should try."""
-        for trial in self._waiting:  # a second opinion is another server's, if there is one
-            if servers == 1 or all(place != other for other, _ in trial.complaints):
-                self._waiting.remove(trial)
-                return trial
-        usual = statistics.median(self.seconds) if self.seconds else _LEAST_SUSPECT
-        late = time.monotonic() - max(_LEAST_SUSPECT, _SUSPECT * usual)
-        return next((trial for trial in self._trials if not trial.over and trial.lanes == 1 and trial.since < late), None)
-
-    def again(self, trial: _Trial) -> None:
-        """Have another server try it, unless one is at it."""
-        trial.since = 0.0
-        if not trial.lanes and trial not in self._waiting:
-            self._waiting.appendleft(trial)
-
-    def finish(self, trial: _Trial, outcome: Outcome) -> None:
-        """Note what came of it."""
-        trial.over = True
-        self._trials.remove(trial)
-        self._add(trial.index, outcome)
-
-    def _add(self, index: int, outcome: Outcome) -> None:
-        self.unfinished -= 1
-        self.finished.append((index, outcome))
-
-
-class _Compiling:
-    """A thread that has candidates compiled, and sends on what comes of them."""
-
-    def __init__(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
-        self.connection, self._theirs = Pipe(duplex=False)
-        self.running = True
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, args=(workers, calls), name="tvmdml compiling", daemon=True)
-        self._thread.start()
-
-    def receive(self) -> tuple[int, Library] | None:
-        """What came of one; nothing when that was all."""
-        index, found = self.connection.recv()
-        if index is None:
-            self.running = False
-            if found:
-                raise CompileError(found)
-            return None
-        return index, Library(problem=found.problem) if isinstance(found, Failure) else found
-
-    def stop(self) -> None:
-        """Let the rest be."""
-        self._stopped = True
-        self.connection.close()
-
-    def join(self) -> None:
-        """Wait until the processes that compile can be given something else."""
-        self._thread.join()
-
-    def _run(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
-        problem = ""
-        try:
-            for index, found in workers.map(parcels.build_library, calls):
-                if self._stopped:
-                    return
-                self._theirs.send((index, found))
-        except Exception as error:  # workers that do not start; or nobody is interested any more
-            problem = f"candidates are not compiled any more: {error}"
-        if not self._stopped:
-            self._theirs.send((None, problem))
 
 
 def _target(machine: Machine, wanted: CpuTarget | None) -> CpuTarget:

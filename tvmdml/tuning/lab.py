@@ -28,8 +28,9 @@ _CANDIDATE_BYTES = "512M"
 class Lab(Protocol):
     """A place to try candidates."""
 
-    batch: int
-    """How many to give it at once."""
+    @property
+    def batch(self) -> int:
+        """How many to give it at once."""
 
     def __enter__(self) -> Lab:
         """Make it ready."""
@@ -40,7 +41,7 @@ class Lab(Protocol):
     def target(self, target: Target) -> Target:
         """The target that schedules are to decide for: that which is there."""
 
-    def machine_of(self, target: Target) -> Machine:
+    def machine(self, target: Target) -> Machine:
         """What winners will hold for."""
 
     def measure(self, job: Job, candidates: Sequence[Knobs], thorough: bool = False) -> Iterator[tuple[int, Outcome]]:
@@ -74,7 +75,7 @@ class LocalLab:
         """The same."""
         return target
 
-    def machine_of(self, target: Target) -> Machine:
+    def machine(self, target: Target) -> Machine:
         """This machine, as the target's."""
         return target.machine()
 

@@ -161,6 +161,8 @@ class Lanes:
 
     def close(self) -> None:
         """Kill them all."""
+        if self._process.returncode is not None:  # by now its number may be another's
+            return
         self._socket.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -68,7 +68,9 @@ class Space:
         for name, choices in every.items():
             by_effect: dict[tuple[Decision | None, ...], Value] = {}
             for value in choices:  # of values that do the same, the one next to the default stands for all
-                by_effect.setdefault(tuple(self.decide({**setting, name: value}) for setting in settings), value)
+                effect = tuple(self.decide({**setting, name: value}) for setting in settings)
+                if any(effect):
+                    by_effect.setdefault(effect, value)
             if len(by_effect) > 1:
                 found[name] = tuple(by_effect.values())
         return found

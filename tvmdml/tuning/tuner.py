@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import tvmdml
-from tvmdml import _imports, operators, targets
+from tvmdml import _imports, functions, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
 from tvmdml.kernel import source_stamp
 from tvmdml.operators import Operator
 from tvmdml.packs import lines
@@ -28,12 +27,16 @@ from tvmdml.tuning.terms import Job, Knobs, Outcome, Record, Trial, Tuned
 
 TRIALS = 64
 """Candidates to try, unless told otherwise."""
+PROMISING = 12
+"""The best ones, which are tried once more: of many that were timed once, and not for long, the first is so by luck as well."""
 FINALISTS = 4
-"""The best ones, which are timed again, thoroughly and together."""
+"""The best of those, which are timed thoroughly and together."""
 GAIN = 1.02
 """How many times as fast as the defaults a winner is, at least: less may be chance, and defaults are tested most."""
 WORST = 0.98
 """How a winner does, at least, on that of its inputs which suits it worst."""
+MAY_BE = 0.9
+"""What may turn out to be ``WORST`` when it is timed for longer."""
 AS_GOOD = 0.99
 """How much of the best ratio is as good: the simplest of such candidates is taken."""
 _IDLE_ROUNDS = 16
@@ -70,7 +73,8 @@ def tune(
         seed: where the search begins.
 
     Returns:
-        A ``Tuned`` for each operation, in order; its ``record`` has no knobs where the defaults were best.
+        A ``Tuned`` for each operation, in order; its ``record`` has no knobs where the defaults were best. Of several operations,
+        those that the target lacks, or whose defaults fail, are left out, and the display is told.
 
     Raises:
         InvalidArgument, Unsupported: an operation breaks its contract; the target has no such kernel; a number makes no sense.
@@ -86,7 +90,7 @@ def tune(
     place: Lab = _fleet(where, tracker, key, shown) if tracker and key else LocalLab()
     with place as lab:
         tuner = _Tuner(lab, where, trials, Path(folder or logs.user_folder()), shown, fresh, seed)
-        return [tuner.tuned(one, number, len(wanted)) for number, one in enumerate(wanted, 1)]
+        return list(tuner.all(wanted))
 
 
 def here(target: str | Target) -> Target:
@@ -111,7 +115,7 @@ def _wanted(one: Operator | Wanted) -> Wanted:
     return found
 
 
-def _fleet(target: Target, tracker: str, key: str, display: Display) -> Any:
+def _fleet(target: Target, tracker: str, key: str, display: Display) -> Lab:
     from tvmdml.tuning.fleet import Fleet
 
     return Fleet(tracker, key, target, cache=sessions(), note=display.note)
@@ -121,7 +125,17 @@ class _Tuner:
     def __init__(self, lab: Lab, target: Target, trials: int, folder: Path, display: Display, fresh: bool, seed: int) -> None:
         self._lab, self._target, self._trials, self._folder = lab, lab.target(target), trials, folder
         self._display, self._fresh, self._seed = display, fresh, seed
-        self._machine = lab.machine_of(target)
+        self._machine = lab.machine(target)
+
+    def all(self, wanted: Sequence[Wanted]) -> Iterator[Tuned]:
+        """Tune operations one after the other."""
+        for number, one in enumerate(wanted, 1):
+            try:
+                yield self.tuned(one, number, len(wanted))
+            except (Unsupported, CompileError) as error:
+                if len(wanted) == 1:
+                    raise
+                self._display.note(f"{one.desc.NAME} on {self._target}: left out: {error}")
 
     def tuned(self, wanted: Wanted, number: int, of: int) -> Tuned:
         """Tune an operation, and log what won."""
@@ -199,19 +213,22 @@ class _Tuner:
         )
 
     def _winner(self, name: str, job: Job, space: Space, trials: Sequence[Trial]) -> tuple[Knobs, Outcome]:
-        """What is best when it is timed once more, and once again: of many that were timed once, the first is so by luck as well.
+        """What is best when it is timed thoroughly, and once again without those it has beaten.
 
         Knobs that it gains nothing by are put back to their defaults, those that matter least first: the record is to hold for
         shapes like this one, too.
         """
-        ranked = sorted(trials, key=_ratio, reverse=True)[:FINALISTS]
-        final = self._timed(name, job, space, [trial.knobs for trial in ranked if trial.outcome.ratio > 1])
+        promising = [trial for trial in sorted(trials, key=_ratio, reverse=True) if _may_win(trial.outcome)][:PROMISING]
+        again = dict(self._lab.measure(job, [trial.knobs for trial in promising])) if promising else {}
+        ratios = {place: min(trial.outcome.ratio, again[place].ratio) for place, trial in enumerate(promising)}
+        finalists = sorted(ratios, key=lambda place: ratios[place], reverse=True)[:FINALISTS]
+        final = self._timed(name, job, space, [promising[place].knobs for place in finalists])
         won = _best(final)
         if len(won) > 1:
             without = [(knob, _without(won, [knob])) for knob in won]
             timed = self._timed(name, job, space, [won, *(knobs for _, knobs in without)])
-            ratios = {knob: outcome.ratio for (knob, _), (_, outcome) in zip(without, timed[2:], strict=True)}
-            least_first = sorted(won, key=lambda knob: ratios[knob], reverse=True)
+            costs = {knob: outcome.ratio for (knob, _), (_, outcome) in zip(without, timed[2:], strict=True)}
+            least_first = sorted(won, key=lambda knob: costs[knob], reverse=True)
             final = self._timed(name, job, space, [_without(won, least_first[:count]) for count in range(len(won))])
             best = max(outcome.ratio for _, outcome in final)
             won = next((knobs for knobs, outcome in reversed(final) if _wins(outcome) and outcome.ratio >= AS_GOOD * best), {})
@@ -234,11 +251,16 @@ class _Tuner:
 
     def _log(self, record: Record) -> None:
         logs.add(self._folder, [record])
-        logs.forget()
+        functions.forget_plans()
 
 
 def _ratio(trial: Trial) -> float:
     return trial.outcome.ratio
+
+
+def _may_win(outcome: Outcome) -> bool:
+    """Whether a short trial leaves hope."""
+    return outcome.ratio > 1 and outcome.worst >= MAY_BE
 
 
 def _wins(outcome: Outcome) -> bool:

@@ -1,0 +1,130 @@
+"""Candidates on their way through the fleet: compiled here, tried there, and given to another server where that fails."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from typing import Any
+
+from tvmdml.errors import CompileError
+from tvmdml.tuning import parcels
+from tvmdml.tuning.lanes import Place
+from tvmdml.tuning.parcels import Library
+from tvmdml.tuning.terms import Outcome
+from tvmdml.tuning.workers import Failure, Workers
+
+_SUSPECT = 4.0
+"""How many times as long as others a trial takes, and seconds at least, until a server that is idle is given it, too."""
+_LEAST_SUSPECT = 2.0
+
+
+class Trial:
+    """A candidate that was compiled."""
+
+    def __init__(self, batch: Batch, index: int, library: Library) -> None:
+        self.batch, self.index, self.library = batch, index, library
+        self.complaints: list[tuple[Place, Outcome]] = []
+        self.lanes = 0
+        """Servers that are at it."""
+        self.since = 0.0
+        self.over = False
+
+
+class Batch:
+    """Candidates on their way."""
+
+    def __init__(self, work: Path, workers: Workers, calls: Sequence[tuple[Any, ...]], thorough: bool) -> None:
+        self.work, self.thorough = work, thorough
+        self.unfinished = len(calls)
+        self.finished: deque[tuple[int, Outcome]] = deque()
+        self.seconds: list[float] = []
+        """What trials took."""
+        self._trials: list[Trial] = []
+        self._waiting: deque[Trial] = deque()
+        self.compiling = Compiling(workers, calls)
+
+    def hear(self) -> None:
+        """Take what was compiled."""
+        found = self.compiling.receive()
+        if found is None:
+            return
+        index, library = found
+        if library.problem:
+            self._add(index, Outcome(problem=library.problem))
+        else:
+            trial = Trial(self, index, library)
+            self._trials.append(trial)
+            self._waiting.append(trial)
+
+    def next_for(self, place: Place, servers: int) -> Trial | None:
+        """What a server that is idle should try."""
+        for trial in self._waiting:  # a second opinion is another server's, if there is one
+            if servers == 1 or all(place != other for other, _ in trial.complaints):
+                self._waiting.remove(trial)
+                return trial
+        usual = statistics.median(self.seconds) if self.seconds else _LEAST_SUSPECT
+        late = time.monotonic() - max(_LEAST_SUSPECT, _SUSPECT * usual)
+        return next((trial for trial in self._trials if not trial.over and trial.lanes == 1 and trial.since < late), None)
+
+    def again(self, trial: Trial) -> None:
+        """Have another server try it, unless one is at it."""
+        trial.since = 0.0
+        if not trial.lanes and trial not in self._waiting:
+            self._waiting.appendleft(trial)
+
+    def finish(self, trial: Trial, outcome: Outcome) -> None:
+        """Note what came of it."""
+        trial.over = True
+        self._trials.remove(trial)
+        self._add(trial.index, outcome)
+
+    def _add(self, index: int, outcome: Outcome) -> None:
+        self.unfinished -= 1
+        self.finished.append((index, outcome))
+
+
+class Compiling:
+    """A thread that has candidates compiled, and sends on what comes of them."""
+
+    def __init__(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
+        self.connection, self._theirs = Pipe(duplex=False)
+        self.running = True
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, args=(workers, calls), name="tvmdml compiling", daemon=True)
+        self._thread.start()
+
+    def receive(self) -> tuple[int, Library] | None:
+        """What came of one; nothing when that was all."""
+        index, found = self.connection.recv()
+        if index is None:
+            self.running = False
+            if found:
+                raise CompileError(found)
+            return None
+        return index, Library(problem=found.problem) if isinstance(found, Failure) else found
+
+    def stop(self) -> None:
+        """Let the rest be."""
+        self._stopped = True
+        self.connection.close()
+
+    def join(self) -> None:
+        """Wait until the processes that compile can be given something else."""
+        self._thread.join()
+
+    def _run(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
+        problem = ""
+        try:
+            for index, found in workers.map(parcels.build_library, calls):
+                if self._stopped:
+                    return
+                self._theirs.send((index, found))
+        except Exception as error:  # workers that do not start; or nobody is interested any more
+            problem = f"candidates are not compiled any more: {error}"
+        if not self._stopped:
+            self._theirs.send((None, problem))
