@@ -32,8 +32,6 @@ from tvmdml.tuning.terms import Job, Knobs, Outcome
 pytest.importorskip("tornado", reason="TVM's tracker takes it")
 base = pytest.importorskip("tvm.rpc.base")
 
-pytestmark = pytest.mark.xdist_group("fleet")  # one set of servers is enough
-
 _KEY = "workbench"
 
 
