@@ -199,9 +199,9 @@ class _Tuner:
             types=logs.types_of(wanted.desc),
             shape_class=logs.class_of(wanted.desc, wanted.in_place),
             knobs=knobs,
-            seconds=outcome.seconds if knobs else outcome.default,
-            spread=outcome.spread,
-            default_seconds=outcome.default,
+            seconds=_figure(outcome.seconds if knobs else outcome.default),
+            spread=_figure(outcome.spread),
+            default_seconds=_figure(outcome.default),
             trials=len(session.trials),
             versions={
                 "tvmdml": tvmdml.__version__,
@@ -271,6 +271,11 @@ def _best(timed: Sequence[tuple[Knobs, Outcome]]) -> Knobs:
     """The knobs that win; none where nobody does."""
     winners = [(knobs, outcome) for knobs, outcome in timed if knobs and _wins(outcome)]
     return max(winners, key=lambda one: one[1].ratio)[0] if winners else {}
+
+
+def _figure(number: float) -> float:
+    """As many digits as mean something."""
+    return float(f"{number:.4g}")
 
 
 def _without(knobs: Knobs, names: Sequence[str]) -> Knobs:
