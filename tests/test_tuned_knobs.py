@@ -136,7 +136,7 @@ def test_a_record_that_breaks_a_constraint_is_passed_over() -> None:
     (waits,), (not_waits,) = targets.elsewhere("cuda:sm_90"), targets.elsewhere("vulkan:core")
     desc = nonzero_desc(tensor("float32", (1 << 20,)))
     found = [
-        tuned(target, record(desc, target.machine(), {"algorithm": "lookback", "most_groups": 64})).kernel(desc)
+        tuned(target, record(desc, target.machine(), {"algorithm": "lookback", "most_groups": 4096})).kernel(desc)
         for target in (waits, not_waits)
     ]
     assert [(kernel.name, bool(kernel.tuning)) for kernel in found] == [("lookback", True), ("scan", False)]
@@ -525,3 +525,20 @@ def test_a_device_goes_by_its_name(device: Target) -> None:
     assert found == Machine("vulkan" if device.kind == "vulkan" else device.spec_name, targets.shown(device), 0)
     (relative,) = device.relatives([device.code])
     assert relative.machine() == found
+
+
+@pytest.mark.parametrize("operator", ["diagonal_matrix", "element_wise_round", "nonzero_coordinates", "top_k"])
+def test_no_log_has_a_few_groups_go_round_too_often(operator: str) -> None:
+    """Mesa's software device leaves a thread's loops after 65535 rounds, and says nothing."""
+    (device,) = targets.elsewhere("vulkan:core")
+    declared = knobs.of(operator, device)
+    assert declared is not None
+    for groups in (1, 64, 512):
+        assert "most_groups is" in declared.allowed({"most_groups": groups}, device)
+
+
+def test_a_group_alone_takes_no_more_than_it_can() -> None:
+    (device,) = targets.elsewhere("vulkan:core")
+    with knobs.using(nonzero_coordinates={"algorithm": "alone", "threads": 32, "least_threads": 32}):
+        names = [device.kernel(nonzero_desc(tensor("float32", (size,)))).name for size in (1 << 20, (1 << 20) + 1)]
+    assert names == ["alone", "scan"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple
     def tuned(time: Time = sorting_is_best, operations: Any = DESC, **options: Any) -> tuple[list[Tuned], Lab]:
         lab = Lab(time)
         monkeypatch.setattr(tuner, "LocalLab", lambda: lab)
-        return tuning.tune(operations, folder=tmp_path / "logs", **{"trials": 24, **options}), lab
+        return tuning.tune(operations, **{"trials": 24, "folder": tmp_path / "logs", **options}), lab
 
     return tuned
 
@@ -218,13 +219,38 @@ def test_a_run_goes_on_at_the_operation_where_it_was(tune: Any) -> None:
     assert len(found) == 2
 
 
+_WHOLE = {"knobs": {"algorithm": "sort"}, "seconds": 1.0, "default": 1.0, "spread": 0.1, "worst": 1.0, "problem": ""}
+_NONSENSE = b"".join(
+    json.dumps({**_WHOLE, **wrong}).encode() + b"\n"
+    for wrong in (
+        {"knobs": {"algorithm": [1]}},
+        {"knobs": {"algorithm": True}},
+        {"seconds": 0.0},
+        {"seconds": 0},
+        {"seconds": math.nan},
+        {"default": -1.0},
+        {"default": 10**400},
+        {"default": math.inf},
+        {"problem": 3},
+        {"more": 1},
+    )
+)
+
+
+def test_trials_of_knobs_that_are_gone_are_passed_over(tune: Any, tmp_path: Path) -> None:
+    tune()
+    (path,) = (tmp_path / "cache").rglob("trials.jsonl")
+    gone = json.dumps({**_WHOLE, "knobs": {"gone_knob": 3}, "default": 9.0}).encode() + b"\n"
+    path.write_bytes(gone + path.read_bytes())
+    (found,), _ = tune(trials=30)
+    assert found.record.knobs["algorithm"] == "sort"
+
+
 def test_half_a_line_of_a_killed_process_is_no_trial(tune: Any, tmp_path: Path) -> None:
     (found,), _ = tune()
     (path,) = (tmp_path / "cache").rglob("trials.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(
-        b"".join(lines[:10]) + b"\xff not json\n[1]\n" + b'{"knobs": {"algorithm": [1]}}\n' + lines[10][: len(lines[10]) // 2]
-    )
+    path.write_bytes(b"".join(lines[:10]) + b"\xff not json\n[1]\n" + _NONSENSE + lines[10][: len(lines[10]) // 2])
     path.with_name("done.json").write_text("{")
     (again,), _ = tune()
     assert len(again.trials) == 24
@@ -270,6 +296,14 @@ def test_in_place_is_another_job(tune: Any, tmp_path: Path) -> None:
         ({"operations": "TOP_K"}, "operator descriptors"),
         ({"operations": [3]}, "given int"),
         ({"target": "gpu"}, "target: given 'gpu'"),
+        ({"operations": None}, "given NoneType"),
+        ({"operations": Wanted(DESC, True)}, "given TOP_K1 in place"),
+        ({"seed": -1}, "tune seed: given -1; allowed: 0 to "),
+        ({"seed": "x"}, "tune seed"),
+        ({"folder": "/dev/null/logs"}, "tune folder: given '/dev/null/logs'"),
+        ({"folder": 5}, "tune folder: given 5"),
+        ({"tracker": "127.0.0.1:9", "key": ""}, "key: given ''"),
+        ({"tracker": "", "key": "bench"}, "tracker: given ''"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tune: Any, options: dict[str, Any], said: str) -> None:

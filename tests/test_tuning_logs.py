@@ -952,3 +952,20 @@ def test_prune_removes_what_is_of_no_use(own_place: Path) -> None:
 def test_prune_has_nothing_to_do_where_nothing_is(own_place: Path) -> None:
     assert call("tuning", "prune").stdout == f"{own_place}: 0 removed, 0 left\n"
     assert call("tuning", "prune", "--older-than", "1e9").exit_code == 2
+
+
+def test_a_folder_that_nobody_may_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a service has kept another user's HOME."""
+
+    def refuse(self: Path, *_: object) -> Any:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    monkeypatch.setattr(Path, "glob", refuse)
+    monkeypatch.setattr(stores, "_warned", set())
+    monkeypatch.setenv("TVMDML_TUNING", "1")
+    monkeypatch.setenv("TVMDML_TUNING_LOGS", str(tmp_path))
+    logs.forget()
+    with pytest.warns(RuntimeWarning, match="left out"):
+        assert len(logs.installed()) == 0
+    logs.forget()

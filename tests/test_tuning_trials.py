@@ -328,3 +328,11 @@ def test_what_is_hopelessly_slow_is_not_tried_on_every_input() -> None:
     assert outcome.problem.startswith("too slow: ")
     assert outcome.ratio == 0
     assert not trials.is_spoiled(outcome)
+
+
+def test_elements_that_share_a_place_are_what_memory_holds() -> None:
+    """A broadcast input."""
+    desc = ElementWiseRound(
+        input_tensor=TensorDesc("float32", (4, 4), (0, 1)), output_tensor=TensorDesc("float32", (4, 4)), rounding_mode="toward_zero"
+    )
+    assert trials.measure(job(desc), ANOTHER, QUICK).problem == ""

@@ -144,7 +144,7 @@ class Knobs:
         return SimpleNamespace(**values)
 
     def _takes(self, name: str, value: Value) -> bool:
-        return name in self.knobs and not isinstance(value, bool) and value in self.knobs[name].choices
+        return name in self.knobs and type(value) in (int, str) and value in self.knobs[name].choices
 
     def _refuse(self, name: str, value: Value) -> None:
         everywhere = {known: knob for other in (*reversed(_of(self.operator)), self) for known, knob in other.knobs.items()}

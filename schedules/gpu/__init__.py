@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from tvmdml import tensorir as T
 from tvmdml.errors import Unsupported, message
+from tvmdml.knobs import Constraint
 from tvmdml.operators import Operator
 from tvmdml.targets._device import VECTOR_BYTES as VECTOR_BYTES
 from tvmdml.targets._device import DeviceTarget
@@ -106,6 +107,11 @@ def _refuse(where: str, given: str, allowed: str) -> NoReturn:
 def taken_steps(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
     """The steps; 0 where a size is 1, for that one is never taken, and may be larger than offsets are."""
     return tuple(0 if size == 1 else step for size, step in zip(sizes, steps, strict=True))
+
+
+def enough_groups(least: int) -> Constraint:
+    """That few groups do not stride over very much: Mesa's software device silently leaves a thread's loops after 65535 rounds."""
+    return Constraint(f"most_groups is {least} or more", lambda knobs, _: knobs.most_groups >= least)
 
 
 def groups_for(items: int, threads: int, target: DeviceTarget, most: int | None = None) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, groups_for, position, require, strided, taken_steps
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 
 from tvmdml import tensorir as T
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "diagonal_matrix",
+    enough_groups(1024),
     threads=Knob(256, (32, 64, 128, 256, 512), "threads of a group"),
     most_groups=Knob(8192, tuple(1 << n for n in range(16)), "most groups of a launch; each strides over what is left"),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, groups_for, position, require, strided
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided
 from tvmdml.schedules.gpu._words import unravel
 
 from tvmdml import tensorir as T
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "element_wise_round",
+    enough_groups(1024),
     threads=Knob(256, (32, 64, 128, 256, 512), "threads of a group"),
     most_groups=Knob(8192, tuple(1 << n for n in range(16)), "most groups of a launch; each strides over what is left"),
 )

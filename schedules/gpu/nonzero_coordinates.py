@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _scan, position, require, strided, taken_steps
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _scan, enough_groups, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "nonzero_coordinates",
+    enough_groups(1024),
     Constraint("least_threads is no more than threads", lambda knobs, _: knobs.least_threads <= knobs.threads),
-    Constraint("most_parts is no more than most_groups", lambda knobs, _: knobs.most_parts <= knobs.most_groups),
     Constraint(
         "lookback takes a device whose groups may wait for one another",
         lambda knobs, target: knobs.algorithm != "lookback" or not isinstance(target, DeviceTarget) or target.lookback,
@@ -125,8 +125,14 @@ def _shared_bytes(threads: int, lockstep: int) -> int:
     return total
 
 
+_MOST_ALONE = 1 << 20
+"""Elements past which a group alone would go round too often, however large it is."""
+
+
 def _way(elements: int, target: DeviceTarget, knobs: Any) -> str:
     way: str = knobs.algorithm
+    if way == "alone" and elements > _MOST_ALONE:
+        way = "auto"
     fits = elements < 1 << STATE_BITS
     if way == "auto":
         if elements <= knobs.alone_elements:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, require, strided
+from tvmdml.schedules.gpu import VECTOR_BYTES, enough_groups, require, strided
 from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Entry, Load, Neighbours, Queue, entry_bytes, i32
 from tvmdml.schedules.gpu._keys import Keys
 from tvmdml.schedules.gpu._rows import Batch, Rows
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _POWERS = tuple(1 << n for n in range(25))
 KNOBS = Knobs(
     "top_k",
+    enough_groups(32768),
     Constraint("part_elements is no more than part_most", lambda knobs, _: knobs.part_elements <= knobs.part_most),
     algorithm=Knob("auto", ("auto", "short", "queue", "select", "sort"), "the way; auto goes by length and K"),
     threads=Knob(256, (32, 64, 128, 256, 512), "most threads of a group"),

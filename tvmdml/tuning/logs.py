@@ -236,7 +236,13 @@ def user_folder() -> Path:
 def read(places: Iterable[Path]) -> Iterator[Record]:
     """The records of folders: of one key, the newest of the first folder that has one. Bad lines are warned of, and left out."""
     for folder in places:
-        yield from log_files.newest(_warned_of(log_files.read_all(log_files.files(folder)))).values()
+        try:
+            paths = log_files.files(folder)
+        except OSError as error:  # another user's, for a service that has kept its HOME
+            what = f"the tuning logs in {folder} cannot be read ({error.strerror}); they are left out."
+            stores.warn_once(str(folder), f"tvmdml: {what}")
+            continue
+        yield from log_files.newest(_warned_of(log_files.read_all(paths))).values()
 
 
 def _warned_of(lines: Iterable[log_files.Line]) -> Iterator[Record]:
@@ -261,10 +267,15 @@ def _given() -> Iterator[Path]:
         folder = Path(text)
         with contextlib.suppress(RuntimeError):  # a ~ for nobody's home is a name like any other
             folder = folder.expanduser()
-        if folder.is_dir():
+        try:
+            found = folder.is_dir()
+        except (OSError, ValueError):  # nobody may look there, or nothing can be called so
+            found = False
+        if found:
             yield folder
         else:
-            stores.warn_once(f"TVMDML_TUNING_LOGS {text}", f"tvmdml: TVMDML_TUNING_LOGS: {text!r} is no folder; it is left out.")
+            what = f"{text!r} is no folder; it is left out."
+            stores.warn_once(f"TVMDML_TUNING_LOGS {text}", f"tvmdml: TVMDML_TUNING_LOGS: {what}")
 
 
 @functools.cache

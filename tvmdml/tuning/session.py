@@ -20,6 +20,7 @@ from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial
 
 _TRIALS = "trials.jsonl"
 _DONE = "done.json"
+_MOST_SECONDS = 1e6
 
 
 def folder() -> Path:
@@ -106,8 +107,9 @@ def _trial(line: str) -> Trial | None:
         knobs = found.pop("knobs")
         outcome = Outcome(**found)
         figures = (outcome.seconds, outcome.default, outcome.spread, outcome.worst)
-        whole = isinstance(knobs, dict) and all(isinstance(value, (int, str)) for value in knobs.values())
-        whole = whole and all(isinstance(figure, (int, float)) for figure in figures) and isinstance(outcome.problem, str)
+        whole = isinstance(knobs, dict) and all(type(value) in (int, str) for value in knobs.values())
+        whole = whole and all(isinstance(figure, float) and figure >= 0 for figure in figures) and isinstance(outcome.problem, str)
+        whole = whole and (bool(outcome.problem) or 0 < outcome.seconds < _MOST_SECONDS > outcome.default > 0)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return Trial(knobs, outcome) if whole else None

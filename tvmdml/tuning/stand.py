@@ -75,8 +75,6 @@ class Sample:
             for name, desc in self._desc.tensors(Role.INPUT)
             if desc is not None
         }
-        with np.errstate(all="ignore"):
-            self._expected = self._desc.reference(*(values.get(name) for name, _ in self._desc.tensors(Role.INPUT)))
         self._before: dict[str, NumpyArray] = {}
         """What the outputs hold before a call, where that counts."""
         self._inputs: dict[str, _Held] = {}
@@ -87,6 +85,9 @@ class Sample:
             self._outputs = {name: _Held(Place(present[name]), self._target) for name in self._before}
         else:
             self._inputs = {name: _Held(Place(present[name]).holding(value), self._target) for name, value in values.items()}
+        read = {**values, **{name: held.place.array for name, held in self._inputs.items()}}  # elements may share a place
+        with np.errstate(all="ignore"):
+            self._expected = self._desc.reference(*(read.get(name) for name, _ in self._desc.tensors(Role.INPUT)))
         self._sums = {name: zlib.crc32(held.place.memory.data) for name, held in self._inputs.items()}
         everything = {**self._inputs, **self._outputs}
         self.arrays: list[Any] = [everything[name].array for name in present if name in everything]

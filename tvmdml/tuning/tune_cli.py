@@ -43,7 +43,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Where to log.  [default: the user's own logs]",
 )
 @click.option("--fresh", is_flag=True, help="Try again what was tried before.")
-@click.option("--seed", type=int, default=0, help="Where the search begins.")
+@click.option("--seed", type=click.IntRange(0, (1 << 30) - 1), default=0, help="Where the search begins.")
 @click.option("--report", metavar="OUT.html", type=_FILE, help="Write what was found, with pictures; .html or .png.")
 @click.option("--tracker", metavar="HOST:PORT", help="Try candidates on machines that a TVM RPC tracker knows.")
 @click.option("--key", metavar="NAME", help="What those machines are called there.")
@@ -75,16 +75,16 @@ def tune(
         raise click.UsageError("Give an OPERATOR, or a --spec, or --bench: one of them.")
     if (tracker is None) != (key is None):
         raise click.UsageError("--tracker and --key go together: a tracker knows machines by their key.")
-    from tvmdml.tuning import report as reports
-    from tvmdml.tuning import rivals
-    from tvmdml.tuning.display import Terminal
-    from tvmdml.tuning.tuner import tune as run
-
-    if report is not None:
-        reports.check(report)
-    wanted, named = _wanted(operator, operation, in_place, spec, bench)
-    found: list[Tuned] = []
     try:
+        from tvmdml.tuning import report as reports
+        from tvmdml.tuning import rivals
+        from tvmdml.tuning.display import Terminal
+        from tvmdml.tuning.tuner import tune as run
+
+        if report is not None:
+            reports.check(report)
+        wanted, named = _wanted(operator, operation, in_place, spec, bench)
+        found: list[Tuned] = []
         with Terminal() as display:
             for target in targets or _here(named) or ("cpu",):
                 found += run(
@@ -98,12 +98,12 @@ def tune(
                     fresh=fresh,
                     seed=seed,
                 )
+        if report is not None:
+            reports.write(report, found, rivals.peers_of(found, _note))
+            click.echo(str(report))
     except KeyboardInterrupt:
         click.echo("interrupted: every finished trial is kept; the same command goes on from there", err=True)
         sys.exit(INTERRUPTED)
-    if report is not None:
-        reports.write(report, found, rivals.peers_of(found, _note))
-        click.echo(str(report))
 
 
 def _note(text: str) -> None:

@@ -14,7 +14,7 @@ from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
 from tvmdml.kernel import source_stamp
 from tvmdml.operators import Operator
 from tvmdml.packs import lines
-from tvmdml.packs.spec import Wanted
+from tvmdml.packs.spec import Wanted, can_be_in_place
 from tvmdml.targets import Target
 from tvmdml.tuning import logs
 from tvmdml.tuning.display import Display, Silent
@@ -39,6 +39,7 @@ MAY_BE = 0.9
 """What may turn out to be ``WORST`` when it is timed for longer."""
 AS_GOOD = 0.99
 """How much of the best ratio is as good: the simplest of such candidates is taken."""
+MOST_SEED = 1 << 30
 _IDLE_ROUNDS = 16
 """Times in a row that the search may come up with nothing new."""
 
@@ -81,15 +82,20 @@ def tune(
         CompileError: the defaults do not compile, or what tuning takes is not installed (``pip install 'tvmdml[tune]'``).
         DeviceError: the device, or the tracker and its machines, cannot be used.
     """
-    wanted = [_wanted(one) for one in ([operations] if isinstance(operations, (Operator, Wanted)) else operations)]
+    if not isinstance(operations, Iterable):  # as neither a descriptor nor ``Wanted`` of one is
+        operations = [operations]
+    wanted = [_wanted(one) for one in ([operations] if isinstance(operations, Wanted) else operations)]
     if type(trials) is not int or trials < 1:
         raise InvalidArgument(message("tune trials", repr(trials), "1 or more"))
+    if type(seed) is not int or not 0 <= seed < MOST_SEED:
+        raise InvalidArgument(message("tune seed", repr(seed), f"0 to {MOST_SEED - 1}"))
     if (tracker is None) != (key is None):
         raise InvalidArgument(message("tune", "a tracker or a key alone", "both", "A tracker knows machines by their key."))
     where, shown = here(target), display or Silent()
-    place: Lab = _fleet(where, tracker, key, shown) if tracker and key else LocalLab()
+    kept = _writable(logs.user_folder() if folder is None else folder)
+    place: Lab = LocalLab() if tracker is None or key is None else _fleet(where, tracker, key, shown)
     with place as lab:
-        tuner = _Tuner(lab, where, trials, Path(folder or logs.user_folder()), shown, fresh, seed)
+        tuner = _Tuner(lab, where, trials, kept, shown, fresh, seed)
         return list(tuner.all(wanted))
 
 
@@ -112,7 +118,23 @@ def _wanted(one: Operator | Wanted) -> Wanted:
     if not isinstance(found, Wanted):
         raise InvalidArgument(message("tune operations", type(one).__name__, "operator descriptors, such as tvmdml.TopK1(…)"))
     found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    if found.in_place and not can_be_in_place(found.desc):
+        given = f"{found.desc.NAME} in place"
+        raise InvalidArgument(message("tune operations", given, "an operator that can be, with an output like its input"))
     return found
+
+
+def _writable(folder: str | os.PathLike[str]) -> Path:
+    """A folder for logs, made if need be: better to fail now than when all is measured."""
+    try:
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        if not os.access(place, os.W_OK):
+            raise PermissionError(0, "nobody may write there")
+    except (OSError, TypeError, ValueError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise InvalidArgument(message("tune folder", f"{folder!r} ({said})", "a folder that can be written to")) from None
+    return place
 
 
 def _fleet(target: Target, tracker: str, key: str, display: Display) -> Lab:
@@ -218,7 +240,8 @@ class _Tuner:
         Knobs that it gains nothing by are put back to their defaults, those that matter least first: the record is to hold for
         shapes like this one, too.
         """
-        promising = [trial for trial in sorted(trials, key=_ratio, reverse=True) if _may_win(trial.outcome)][:PROMISING]
+        known = [trial for trial in trials if space.places(trial.knobs) is not None]
+        promising = [trial for trial in sorted(known, key=_ratio, reverse=True) if _may_win(trial.outcome)][:PROMISING]
         again = dict(self._lab.measure(job, [trial.knobs for trial in promising])) if promising else {}
         ratios = {place: min(trial.outcome.ratio, again[place].ratio) for place, trial in enumerate(promising)}
         finalists = sorted(ratios, key=lambda place: ratios[place], reverse=True)[:FINALISTS]
