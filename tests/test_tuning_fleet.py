@@ -407,5 +407,5 @@ def test_a_fleet_tunes_processors_that_have_an_address(tmp_path: Path) -> None:
 
 def test_the_guard_is_compiled_for_known_machines_alone() -> None:
     assert bundle.guard("x86_64" if "x86" in targets.resolve("cpu").name else "aarch64").startswith(b"\x7fELF")
-    with pytest.raises(CompileError, match=r"no C compiler|not be compiled"):
+    with pytest.raises(CompileError, match=r"C compiler|not be compiled"):
         bundle.guard("pdp11")
