@@ -125,6 +125,23 @@ def test_luck_does_not_win(tune: Any, final: Outcome) -> None:
     assert found.record.ratio == 1
 
 
+def test_what_is_in_use_is_not_replaced_by_worse(tune: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short run finds less than a long one did."""
+
+    def time(knobs: Knobs, thorough: bool) -> Outcome:
+        seconds = 1e-5 * (
+            0.5 if knobs == {"algorithm": "sort", "digit_bits": 8} else 0.9 if knobs.get("algorithm") == "sort" else 1.1
+        )
+        return Outcome(seconds, 1e-5, 0.01, 1e-5 / seconds) if knobs else Outcome(1e-5, 1e-5, 0.01, 1.0)
+
+    (found,), _ = tune(time, trials=1)
+    logs.add(tmp_path / "long", [found.record._replace(knobs={"algorithm": "sort", "digit_bits": 8})])
+    monkeypatch.setenv("TVMDML_TUNING", "1")
+    monkeypatch.setenv("TVMDML_TUNING_LOGS", str(tmp_path / "long"))
+    (found,), _ = tune(time, trials=1, fresh=True)
+    assert found.record.knobs == {"algorithm": "sort", "digit_bits": 8}
+
+
 def test_trials_that_fail_are_counted_and_cost_no_more(tune: Any) -> None:
     def time(knobs: Knobs, thorough: bool) -> Outcome:
         return (

@@ -954,6 +954,22 @@ def test_prune_has_nothing_to_do_where_nothing_is(own_place: Path) -> None:
     assert call("tuning", "prune", "--older-than", "1e9").exit_code == 2
 
 
+@pytest.mark.filterwarnings("ignore:tvmdml. a record")
+def test_where_knobs_are_gone_the_next_folders_record_counts() -> None:
+    desc = top_k_desc(tensor("float32", (4, 150)), 1, 11, "decreasing")
+    machine = targets.resolve("cpu").machine()
+    good = _of(desc, machine, {"digit_bits": 8})
+    found = Logs([good._replace(knobs={"digit_bits": 77}), good]).find("top_k", desc, False, machine)
+    assert found is not None
+    assert found.record == good
+
+
+def _of(desc: Operator, machine: Machine, knobs: Mapping[str, Any]) -> Record:
+    line = lines.of(desc)
+    classes = logs.types_of(desc), logs.class_of(desc)
+    return Record("top_k", machine, *classes, knobs, 1e-6, 0.1, 2e-6, 3, {"tvmdml": "0"}, "2026-11-22T00:00:00+00:00", line)
+
+
 def test_a_folder_that_nobody_may_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a service has kept another user's HOME."""
 

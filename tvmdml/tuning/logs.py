@@ -113,13 +113,13 @@ class Logs:
         self.any_processor = any_processor
         self.nearest = nearest
         first: dict[log_lines.Key, Record] = {}
+        self._of_machine: dict[tuple[str, Machine], list[Record]] = {}
         for record in records:
             first.setdefault(log_lines.key(record), record)
+            # All of them: where the first has knobs that no schedule takes any more, the next one counts.
+            self._of_machine.setdefault((record.operator, self._kind(record.machine)), []).append(record)
         self.records = tuple(first.values())
         """One a key."""
-        self._of_machine: dict[tuple[str, Machine], list[Record]] = {}
-        for record in self.records:
-            self._of_machine.setdefault((record.operator, self._kind(record.machine)), []).append(record)
         self._found: dict[object, Found | None] = {}
 
     def find(self, operator: str, desc: Operator, in_place: bool, machine: Machine) -> Found | None:

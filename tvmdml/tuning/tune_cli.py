@@ -73,6 +73,8 @@ def tune(
     """  # noqa: D301 - click's mark for text to leave as it is
     if (operator is not None or operation.given) + (spec is not None) + bench != 1:
         raise click.UsageError("Give an OPERATOR, or a --spec, or --bench: one of them.")
+    if in_place and operator is None:
+        raise click.UsageError("--in-place goes with an OPERATOR; a spec says it of each operation.")
     if (tracker is None) != (key is None):
         raise click.UsageError("--tracker and --key go together: a tracker knows machines by their key.")
     try:
@@ -98,12 +100,23 @@ def tune(
                     fresh=fresh,
                     seed=seed,
                 )
+        if found:
+            _note(_where(folder))
         if report is not None:
             reports.write(report, found, rivals.peers_of(found, _note))
             click.echo(str(report))
     except KeyboardInterrupt:
         click.echo("interrupted: every finished trial is kept; the same command goes on from there", err=True)
         sys.exit(INTERRUPTED)
+
+
+def _where(folder: Path | None) -> str:
+    from tvmdml.tuning import logs
+
+    if folder is None:
+        return f"logged in {logs.user_folder()}, and used from now on"
+    used = any(folder.resolve() == other.resolve() for other in logs.folders())
+    return f"logged in {folder}" + ("" if used else f", which is used with TVMDML_TUNING_LOGS={folder.resolve()}")
 
 
 def _note(text: str) -> None:

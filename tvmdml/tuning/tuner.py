@@ -214,7 +214,9 @@ class _Tuner:
             search.tell([one for one, _ in told], [outcome for _, outcome in told])
 
     def _record(self, wanted: Wanted, job: Job, space: Space, session: Session) -> Record:
-        knobs, outcome = self._winner(wanted.desc.NAME, job, space, session.trials)
+        used = logs.installed().find(space.operator, wanted.desc, wanted.in_place, self._machine)
+        in_use = {} if used is None else used.record.knobs
+        knobs, outcome = self._winner(wanted.desc.NAME, job, space, session.trials, in_use)
         return Record(
             operator=space.operator,
             machine=self._machine,
@@ -234,8 +236,8 @@ class _Tuner:
             measured={**job.line, **({"in_place": True} if job.in_place else {})},
         )
 
-    def _winner(self, name: str, job: Job, space: Space, trials: Sequence[Trial]) -> tuple[Knobs, Outcome]:
-        """What is best when it is timed thoroughly, and once again without those it has beaten.
+    def _winner(self, name: str, job: Job, space: Space, trials: Sequence[Trial], in_use: Knobs) -> tuple[Knobs, Outcome]:
+        """What is best when it is timed thoroughly, and once again without those it has beaten; what is in use takes part.
 
         Knobs that it gains nothing by are put back to their defaults, those that matter least first: the record is to hold for
         shapes like this one, too.
@@ -245,7 +247,7 @@ class _Tuner:
         again = dict(self._lab.measure(job, [trial.knobs for trial in promising])) if promising else {}
         ratios = {place: min(trial.outcome.ratio, again[place].ratio) for place, trial in enumerate(promising)}
         finalists = sorted(ratios, key=lambda place: ratios[place], reverse=True)[:FINALISTS]
-        final = self._timed(name, job, space, [promising[place].knobs for place in finalists])
+        final = self._timed(name, job, space, [in_use, *(promising[place].knobs for place in finalists)])
         won = _best(final)
         if len(won) > 1:
             without = [(knob, _without(won, [knob])) for knob in won]
