@@ -217,3 +217,19 @@ def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         top_k={"task_elements": 1},
     ):
         yield
+
+
+@pytest.fixture
+def own_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The test has a user's folder of tuning logs of its own, no other logs, and has not been warned of anything."""
+    from tvmdml import stores
+    from tvmdml.tuning import logs
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for name in ("TVMDML_TUNING", "TVMDML_TUNING_NEAREST", "TVMDML_TUNING_LOGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(logs, "_shipped", lambda: ())
+    monkeypatch.setattr(stores, "_warned", set())
+    logs.forget()
+    yield tmp_path / "data" / "tvmdml" / "tuning_logs"
+    logs.forget()

@@ -1,0 +1,78 @@
+"""Records of tuning for tests: making them, writing them to logs of a test's own, finding them there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+from support import tensor, top_k_desc
+
+from tvmdml.cli import main
+from tvmdml.operators import Operator
+from tvmdml.packs import lines
+from tvmdml.tuning import log_lines, logs
+from tvmdml.tuning.logs import Found, Logs
+from tvmdml.tuning.terms import Machine, Record
+
+HERE = Machine("cpu:x86-64-v3", "AuthenticAMD 25.17", 2)
+THERE = Machine("vulkan", "llvmpipe (LLVM 15.0.6, 256 bits), CPU", 0)
+ROWS = top_k_desc(tensor("float32", (32, 1000)), 1, 16, "decreasing")
+
+
+def record(desc: Operator = ROWS, **changes: Any) -> Record:
+    """A record of an operation."""
+    in_place = changes.pop("in_place", False)
+    made = Record(
+        operator=type(desc).__module__.rpartition(".")[2],
+        machine=HERE,
+        types=logs.types_of(desc),
+        shape_class=logs.class_of(desc, in_place),
+        knobs={"digit_bits": 8} if "TOP_K" in desc.NAME else {},
+        seconds=1.25e-05,
+        spread=0.02,
+        default_seconds=2.5e-05,
+        trials=64,
+        versions={"tvmdml": "0.1.0", "apache-tvm": "0.27.0"},
+        date="2026-11-22T03:14:15+00:00",
+        measured={**lines.of(desc), **({"in_place": True} if in_place else {})},
+    )
+    return made._replace(**changes)
+
+
+def rows(length: int, k: int = 16, count: int = 32) -> Operator:
+    return top_k_desc(tensor("float32", (count, length)), 1, k, "decreasing")
+
+
+def found(known: Logs, desc: Operator = ROWS, machine: Machine = HERE, in_place: bool = False) -> Found | None:
+    return known.find("top_k", desc, in_place, machine)
+
+
+def write(path: Path, *content: bytes | str | Record) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    each = (log_lines.encode(one) if isinstance(one, Record) else one for one in content)
+    path.write_bytes(b"".join((one.encode() if isinstance(one, str) else one) + b"\n" for one in each))
+    return path
+
+
+def changed(**members: Any) -> str:
+    """A line with other members; ``None`` takes one out."""
+    line = {**json.loads(log_lines.encode(record())), **members}
+    return json.dumps({name: value for name, value in line.items() if value is not None})
+
+
+def installed_bits() -> object:
+    answer = found(logs.installed())
+    return None if answer is None else answer.record.knobs["digit_bits"]
+
+
+def call(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, arguments)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
