@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +28,8 @@ from support import (
 )
 
 import tvmdml
-from tvmdml import TensorDataType
+from tvmdml import TensorDataType, onnx_nodes
+from tvmdml.conformance import onnx_cases
 
 # -- ONNX ---------------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,8 @@ def _trilu(x: Array, k: Array | None = None, upper: int = 1) -> list[Any]:
     return [tvmdml.diagonal_matrix(x, value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)]
 
 
-# How each of ONNX's operators is said in DirectML's, and how many of its cases there are at least.
+# How each of ONNX's operators is said with functions, and how many of its cases there are at least. (Descriptors have a table of
+# their own, ``tvmdml.onnx_nodes``, whose cases are `tvmdml conformance --onnx`'s.)
 OURS: dict[str, tuple[Callable[..., list[Any]], int]] = {
     "Round": (_round, 1),
     "TopK": (_top_k, 7),
@@ -70,52 +71,26 @@ OURS: dict[str, tuple[Callable[..., list[Any]], int]] = {
 }
 
 
-def _inexpressible(arrays: list[Any], attributes: dict[str, Any]) -> str | None:
-    """Why a case cannot be said in DirectML's operators, if so."""
-    for array in arrays:
-        try:
-            if array.dtype != bool:
-                TensorDataType.from_numpy(array.dtype)
-        except tvmdml.InvalidArgument:
-            return f"DirectML has no {array.dtype}"
-    if attributes.get("sorted") == 0:
-        return "the order of an unsorted answer is left open"
-    return None
-
-
-@functools.cache
-def _all_cases() -> dict[str, list[Any]]:
-    """ONNX's test cases of a single node, by operator."""
-    node = pytest.importorskip("onnx.backend.test.case.node", reason="ONNX is not installed")
-    found: dict[str, list[Any]] = {operator: [] for operator in OURS}
-    for case in node.collect_testcases(None):
-        operators = [n.op_type for n in case.model.graph.node]
-        if len(operators) == 1 and operators[0] in found:
-            found[operators[0]].append(case)
-    return found
-
-
 @pytest.mark.filterwarnings("ignore")  # ONNX computes its expected outputs with warnings
 @pytest.mark.parametrize("operator", OURS)
 def test_onnx_cases_give_what_onnx_expects(operator: str, capsys: pytest.CaptureFixture[str]) -> None:
-    cases = _all_cases()[operator]
-    import onnx
-
+    pytest.importorskip("onnx", reason="ONNX is not installed")
     function, least = OURS[operator]
     ran = 0
-    for case in cases:
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in case.model.graph.node[0].attribute}
-        for inputs, outputs in case.data_sets:
-            reason = _inexpressible([*inputs, *outputs], attributes)
-            if reason is not None:
-                with capsys.disabled():
-                    print(f"\n{case.name}: not run: {reason}")  # noqa: T201
-                continue
-            results = function(*inputs, **attributes)
-            for result, expected in zip(results, outputs, strict=True):
-                assert_same_bits(np.ascontiguousarray(result), np.asarray(expected), any_nan=operator == "Round")
-            ran += 1
+    for case in onnx_cases.collected()[operator]:
+        if reason := case.unsaid():
+            with capsys.disabled():
+                print(f"\n{case.name}: not run: {reason}")  # noqa: T201
+            continue
+        results = function(*case.inputs, **case.attributes)
+        for result, expected in zip(results, case.outputs, strict=True):
+            assert_same_bits(np.ascontiguousarray(result), expected, any_nan=operator == "Round")
+        ran += 1
     assert ran >= least
+
+
+def test_every_operator_of_onnx_that_descriptors_are_made_of_is_run_as_a_function_too() -> None:
+    assert set(OURS) == set(onnx_nodes.OPERATORS)
 
 
 # -- PyTorch ------------------------------------------------------------------------------------------------------

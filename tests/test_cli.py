@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -179,6 +180,11 @@ def test_a_wrong_model_is_one_line_and_code_1(tmp_path: Path) -> None:
         (["cache", "prune", "--size", "big"], "size: given 'big'; allowed: a size"),
         (["source"], "Give an OPERATOR or a --model"),
         (["source", "TOP_K1"], "Give the input's --sizes"),
+        (["source", "NO_SUCH", "--sizes", "2"], "operator: given 'NO_SUCH'; allowed: DIAGONAL_MATRIX, "),
+        (["source", "TOP_K1", "--sizes", "2", "--dtype", "bfloat16"], "DirectML has no bfloat16: convert to float32"),
+        (["tune", "NO_SUCH", "--sizes", "2"], "operator: given 'NO_SUCH'; allowed: DIAGONAL_MATRIX, "),
+        (["run", "--device", "bad", "model.json"], "target: given 'bad'; allowed: cpu, cuda, vulkan"),
+        (["tuning", "prune", "/nonexistent"], "Directory '/nonexistent' does not exist"),
         (["source", "TOP_K1", "--sizes", "2,x"], "sizes: given '2,x'; allowed: numbers with commas"),
         (["source", "TOP_K1", "--sizes", "2", "--dtype", "float8"], "dtype: given 'float8'; allowed: 'float32'"),
         (["source", "TOP_K1", "--sizes", "2", "--attr", "K"], "attr: given 'K'; allowed: NAME=VALUE"),
@@ -241,6 +247,42 @@ def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path, monkeypatch: pyte
     assert json.loads(call("cache", "info", "--json").stdout)["count"] == 0
 
 
+def test_what_lies_beside_the_kernels_is_shown_and_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+    for name, size in (("tuning/sessions/one", 1000), ("vulkan", 24)):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").write_bytes(bytes(size))
+    assert json.loads("".join(lines("cache", "info", "--json")))["beside"] == {"tuning": 1000, "vulkan": 24}
+    assert lines("cache", "info")[1].startswith(f"1000 B in {tmp_path}/tuning: sessions of `tvmdml tune`")
+    assert lines("cache", "clear") == ["Removed 0 kernels."]
+    assert (tmp_path / "tuning").exists()
+    assert lines("cache", "clear", "--all") == ["Removed 0 kernels.", "Removed 1 KiB beside them."]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_variable_that_is_wrong_is_not_blamed_on_the_model(monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_SIZE", "huge")
+    assert failure("run", MODELS / "round.json").startswith("TVMDML_CACHE_SIZE: given 'huge'; allowed: a size such as")
+
+
+def test_a_failure_of_the_system_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(store: object) -> object:
+        raise OSError(28, "No space left on device", "/some/file")
+
+    monkeypatch.setattr("tvmdml.stores.DiskStore.clear", fails)
+    assert failure("cache", "clear") == "/some/file: No space left on device"
+
+
+def test_a_warning_is_told_without_the_place_in_the_code(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-c", "from tvmdml.cli import main; main()", "run", str(MODELS / "round.json")]
+    environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "file")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"tvmdml: kernels cannot be kept in {tmp_path}/file/kernels")
+
+
 # -- source -------------------------------------------------------------------------------------------------------
 
 
@@ -290,10 +332,9 @@ def test_the_source_comes_in_every_form(kind: str, sign: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["NO_SUCH", "--sizes", "2"], "operator: given 'NO_SUCH'; allowed: DIAGONAL_MATRIX, "),
         (["TOP_K1", "--sizes", "2,3"], "TOP_K1 k: given 0; allowed: 1 to 2"),
         (["TOP_K1", "--sizes", "2,3", "--attr", "Kay=1"], "TOP_K1 field: given 'Kay'; allowed: InputTensor, "),
-        (["TOP_K1", "--sizes", "2,3", "--attr", "K=x"], "TOP_K1: K: given 'x'; allowed: integer"),
+        (["TOP_K1", "--sizes", "2,3", "--attr", "K=x"], "TOP_K1: K: given 'x'; allowed: an integer"),
         (["ELEMENT_WISE_ROUND", "--sizes", "2", "--dtype", "int8"], "given int8 of rank 1; allowed: float32, float16"),
         (["ELEMENT_WISE_ROUND", "--sizes", "2", "--kind", "poem"], "source kind: given 'poem'; allowed: tir, llvm, asm"),
         (["--model", MODELS / "top_k1.json"], "dispatchable: given none; allowed: rows, columns, largest, smallest"),

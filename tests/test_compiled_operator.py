@@ -67,9 +67,9 @@ def test_arrays_are_given_in_field_order_or_by_name(round_: CompiledOperator) ->
     ("positional", "named", "said"),
     [
         (0, (), "0 tensors in order"),
-        (1, (), "1 tensors in order"),
+        (1, (), "1 tensor in order"),
         (3, (), "3 tensors in order"),
-        (1, ("input_tensor",), "1 tensors in order and input_tensor by name"),
+        (1, ("input_tensor",), "1 tensor in order and input_tensor by name"),
         (2, ("output_tensor",), "2 tensors in order and output_tensor by name"),
         (0, ("output_tensor",), "0 tensors in order and output_tensor by name"),
         (2, ("outputTensor",), "2 tensors in order and outputTensor by name"),
@@ -108,7 +108,7 @@ def test_an_array_for_an_absent_optional_tensor_is_refused(fill: CompiledOperato
     with pytest.raises(InvalidArgument) as caught:
         fill(x, y)
     assert str(caught.value) == "DIAGONAL_MATRIX1 input_tensor: given a tensor; allowed: None: the descriptor has none."
-    with pytest.raises(InvalidArgument, match=r"^DIAGONAL_MATRIX1 call: given 1 tensors in order; "):
+    with pytest.raises(InvalidArgument, match=r"^DIAGONAL_MATRIX1 call: given 1 tensor in order; "):
         fill(y)
 
 

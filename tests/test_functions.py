@@ -164,8 +164,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "unhashable mode": (lambda: tvmdml.round(X, rounding_mode=[]), "ELEMENT_WISE_ROUND rounding_mode: given []; allowed: "),  # type: ignore[arg-type]
     "k of 0": (lambda: tvmdml.top_k(X, 0), "TOP_K1 k: given 0; allowed: 1 to 3, the input's size along axis 1."),
     "k past the axis": (lambda: tvmdml.top_k(X, 4), "TOP_K1 k: given 4; allowed: 1 to 3, the input's size along axis 1."),
-    "k past 32 bits": (lambda: tvmdml.top_k(X, 2**40), "TOP_K1 k: given 1099511627776; allowed: integer from 0 to 4294967295."),
-    "negative k": (lambda: tvmdml.top_k(X, -1), "TOP_K1 k: given -1; allowed: integer from 0 to 4294967295."),
+    "k past 32 bits": (lambda: tvmdml.top_k(X, 2**40), "TOP_K1 k: given 1099511627776; allowed: an integer from 0 to 4294967295."),
+    "negative k": (lambda: tvmdml.top_k(X, -1), "TOP_K1 k: given -1; allowed: an integer from 0 to 4294967295."),
     "fraction as k": (lambda: tvmdml.top_k(X, 1.5), "TOP_K1 k: given 1.5; allowed: an integer."),  # type: ignore[arg-type]
     "k that is text": (lambda: tvmdml.top_k(X, "2"), "TOP_K1 k: given '2'; allowed: an integer."),  # type: ignore[arg-type]
     "k along nothing": (
@@ -218,22 +218,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: tvmdml.diagonal_matrix(sizes=(2, 3), dtype="single precision"),
         "DIAGONAL_MATRIX1 dtype: given 'single precision'; allowed: 'float32', ",
     ),
-    "text as a value": (lambda: tvmdml.diagonal_matrix(X, value="7"), "DIAGONAL_MATRIX1 value: given '7'; allowed: number."),  # type: ignore[arg-type]
+    "text as a value": (lambda: tvmdml.diagonal_matrix(X, value="7"), "DIAGONAL_MATRIX1 value: given '7'; allowed: a number."),  # type: ignore[arg-type]
     "bytes as a value": (
         lambda: tvmdml.diagonal_matrix(X, value=b"12345678"),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 value: given b'12345678'; allowed: number.",
+        "DIAGONAL_MATRIX1 value: given b'12345678'; allowed: a number.",
     ),
     "few bytes as a value": (
         lambda: tvmdml.diagonal_matrix(X, value=b"1"),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 value: given b'1'; allowed: number.",
+        "DIAGONAL_MATRIX1 value: given b'1'; allowed: a number.",
     ),
     "an array as a value": (
         lambda: tvmdml.diagonal_matrix(X, value=np.ones(2)),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 value: given array([1., 1.]); allowed: number.",
+        "DIAGONAL_MATRIX1 value: given array([1., 1.]); allowed: a number.",
     ),
     "begin past an INT": (
         lambda: tvmdml.diagonal_matrix(X, diagonal_fill_begin=2**31),
-        "DIAGONAL_MATRIX1 diagonal_fill_begin: given 2147483648; allowed: integer from -2147483648 to 2147483647.",
+        "DIAGONAL_MATRIX1 diagonal_fill_begin: given 2147483648; allowed: an integer from -2147483648 to 2147483647.",
     ),
     "another machine": (
         lambda: tvmdml.round(X, device="abacus"),
@@ -654,7 +654,7 @@ WRONG_OUTS: dict[str, tuple[Callable[[], Any], str]] = {
         "strides (1, 1) for sizes (2, 3); allowed: strides that give each element its own address",
     ),
     "two": (lambda: tvmdml.round(X, out=(X, X)), "2 arrays; allowed: 1: output_tensor"),
-    "one of two": (lambda: tvmdml.top_k(X, 1, out=X), "1 arrays; allowed: 2: output_value_tensor, output_index_tensor"),  # type: ignore[arg-type]
+    "one of two": (lambda: tvmdml.top_k(X, 1, out=X), "1 array; allowed: 2: output_value_tensor, output_index_tensor"),  # type: ignore[arg-type]
     "values and none": (
         lambda: tvmdml.top_k(X, 1, out=(np.empty((2, 1), "f4"), None)),
         "NoneType; allowed: a NumPy array, a PyTorch tensor, or any array that speaks DLPack",
@@ -780,6 +780,8 @@ def test_torch_types_that_directml_lacks_are_refused(torch: Any) -> None:
     ):
         with pytest.raises(InvalidArgument, match=r"^ELEMENT_WISE_ROUND input: given .*; allowed: "):
             tvmdml.round(x)
+    with pytest.raises(InvalidArgument, match="DirectML has no bfloat16: convert to float32"):
+        tvmdml.round(torch.zeros(2, dtype=torch.bfloat16))
 
 
 def test_results_go_to_torch_tensors(torch: Any) -> None:

@@ -305,9 +305,9 @@ def test_signatures_are_few_and_of_different_keys(file: bytes, reads: Callable[[
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "something else"),
-        (b"\x89TVM", "something else"),
-        (b"PK\3\4" * 40, "something else"),
+        (b"", "a file that begins as no pack does"),
+        (b"\x89TVM", "a file that begins as no pack does"),
+        (b"PK\3\4" * 40, "a file that begins as no pack does"),
         (b"\x89TVMDML\n", "within its header"),
     ],
 )
@@ -655,7 +655,7 @@ def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path / "nul\0byte", tmp_path / ("x" * 5000), tmp_path / "\ud800"):
         with pytest.raises(PackError, match=r"cannot be read: .* Give the path of a pack"):
             Pack(path)
-    with pytest.raises(PackError, match="given what is no regular file"):
+    with pytest.raises(PackError, match="given something that is no regular file"):
         Pack(tmp_path)
     with pytest.raises(PackError, match="cannot be read"):
         Pack(3)  # type: ignore[arg-type]

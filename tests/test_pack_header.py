@@ -32,6 +32,9 @@ pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")
 
 SOURCES = Path(__file__).parent / "c"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
+SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+# What the sanitizer makes of thread-local variables of libraries that were opened late is a guess, and a crash of its own.
+ASAN = "detect_leaks=1:intercept_tls_get_addr=0"
 LEVELS = ("aarch64",) if host.host().level == "aarch64" else ("x86-64", "x86-64-v3")
 ROUND_IN_PLACE = Wanted(round_desc(TensorDesc("float32", (4, 3)), "halves_to_nearest_even"), True)
 ROUND = Wanted(ROUND_IN_PLACE.desc)
@@ -202,12 +205,10 @@ def test_the_check_can_fail(check: Path, folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("compiler", "standard"), [("gcc", "c99"), ("g++", "c++11")])
 def test_sanitizers_find_nothing(folder: Path, tmp_path: Path, compiler: str, standard: str) -> None:
-    options = [f"-std={standard}", "-pthread", "-ldl", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    options = [f"-std={standard}", "-pthread", "-ldl", *SANITIZED]
     program = compiled(compiler, SOURCES / "check.c", folder, *options, name=f"sanitized_{standard}")
     jobs = write_jobs(tmp_path)
-    # What the sanitizer makes of thread-local variables of libraries that were opened late is a guess, and a crash of its own.
-    asan = "detect_leaks=1:intercept_tls_get_addr=0"
-    said(program, "errors", folder, jobs, ASAN_OPTIONS=asan, TVMDML_NUM_THREADS="2")
+    said(program, "errors", folder, jobs, ASAN_OPTIONS=ASAN, TVMDML_NUM_THREADS="2")
     assert_done(tmp_path)
 
 
@@ -217,9 +218,10 @@ def expected_example() -> str:
     return "".join(f"{value:g} at {index}\n" for value, index in zip(values.ravel(), indices.ravel(), strict=True))
 
 
-def test_the_example_in_c(folder: Path) -> None:
-    program = compiled("gcc", SOURCES / "example.c", folder, "-std=c99", "-ldl")
-    found = said(program, folder)
+@pytest.mark.parametrize("sanitized", [(), SANITIZED], ids=["as it is", "sanitized"])
+def test_the_example_in_c(folder: Path, sanitized: tuple[str, ...]) -> None:
+    program = compiled("gcc", SOURCES / "example.c", folder, "-std=c99", "-ldl", *sanitized)
+    found = said(program, folder, ASAN_OPTIONS=ASAN)
     best = [float(line.split()[0]) for line in expected_example().splitlines()]
     assert found == expected_example() + "".join(f"{np.rint(value):g}\n" for value in best)
 

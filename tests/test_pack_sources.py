@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import round_desc, top_k_desc
-from test_authorities import OURS, _all_cases
+from test_authorities import OURS
 
 import tvmdml
 import tvmdml.dxdispatch
 from tvmdml import TensorDesc, compiler, errors, functions
+from tvmdml.conformance import onnx_cases
 from tvmdml.packs import sources, spec
 from tvmdml.packs.spec import Wanted
 
@@ -147,17 +148,15 @@ class Graph:
 def test_onnx_cases_give_what_functions_compile(operator: str, onnx: Any, compiled: list[Wanted], tmp_path: Path) -> None:
     function, least = OURS[operator]
     ran = 0
-    for case in _all_cases()[operator]:
+    for case in onnx_cases.collected()[operator]:
         model = onnx.ModelProto.FromString(case.model.SerializeToString())
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in model.graph.node[0].attribute}
-        inputs, _ = case.data_sets[0]
-        for value, array in [*zip(model.graph.input, inputs, strict=True)][1:]:  # k is one, and is a constant here
-            model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), value.name))
+        for value, array in [*zip(model.graph.input, case.inputs, strict=True)][1:]:  # k is one, and is a constant here
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
         (tmp_path / "case.onnx").write_bytes(model.SerializeToString())
         compiled.clear()
         functions._plans.clear()
         with contextlib.suppress(errors.TvmdmlError):
-            function(*inputs, **attributes)
+            function(*case.inputs, **case.attributes)
         if compiled:
             assert sources.read([tmp_path / "case.onnx"]).spec.wanted == tuple(compiled), case.name
             ran += 1

@@ -253,7 +253,7 @@ def test_packs_are_named_by_the_environment(cpu_pack: Path, tmp_path: Path) -> N
     done = _run(_RUN, TVMDML_PACKS=f"{cpu_pack}{os.pathsep}{more}", TVMDML_DISABLE_JIT="1", TVMDML_CACHE_DIR=cache)
     assert (done.stdout.split(), done.stderr) == (["False"], "")
     done = _run(_RUN, TVMDML_PACKS="/nowhere.tvmdml")
-    assert "/nowhere.tvmdml: cannot be read" in done.stderr
+    assert "TVMDML_PACKS: /nowhere.tvmdml: cannot be read: No such file" in done.stderr
 
 
 def test_models_run_from_a_pack(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
@@ -668,8 +668,8 @@ def _fail(units: list[work.Unit]) -> None:
         (lambda units: units[1:], "did not come back"),
         (lambda units: [unit._replace(content=b"junk") for unit in units], "what came back is no such kernel"),
         (lambda units: [unit._replace(key=units[0].key) for unit in units], "what came back is no such kernel"),
-        (lambda units: [unit._replace(key=bytes(16)) for unit in units], "gave something else"),
-        (lambda units: [None], "gave something else"),
+        (lambda units: [unit._replace(key=bytes(16)) for unit in units], "it gave something else than the kernels"),
+        (lambda units: [None], "it gave something else than the kernels"),
         (_fail, "RuntimeError: out of paper"),
     ],
     ids=["less", "junk", "others", "unknown", "none", "failure"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +48,8 @@ VARIANTS: dict[str, tuple[str, int, dict[str, Any], str, str | None]] = {
     "level 3": ("cpu:x86-64-v3", 1, {}, "packed", "packed"),
     "level 3, streamed": ("cpu:x86-64-v3", 1, STREAMED, "packed", "shifted"),
 }
+# Down, up and to zero, as the C library's header has them.
+WAYS_TO_ROUND = {"x86_64": (0x400, 0x800, 0xC00), "aarch64": (0x800000, 0x400000, 0xC00000)}
 Variant = tuple[targets.Target, str, "str | None"]
 modes = pytest.mark.parametrize("mode", tuple(RoundingMode), ids=lambda mode: mode.name.lower())
 types = pytest.mark.parametrize("data_type", FLOATS, ids=str)
@@ -125,6 +129,28 @@ def test_every_start_in_a_line_is_as_good(variant: Variant, data_type: TensorDat
             assert_same_bits(memory[start : start + length], expected, any_nan=True)
             assert (memory[:start] == 42).all()
             assert (memory[start + length :] == 42).all()
+
+
+@pytest.mark.parametrize("variant", ["lines", "one by one", "tiles", "three tasks", "level 2", "level 3"], indirect=True)
+@modes
+@types
+def test_how_a_program_has_its_thread_round_changes_nothing(
+    variant: Variant, data_type: TensorDataType, mode: RoundingMode
+) -> None:
+    values = np.concatenate([awkward(data_type), (np.arange(-600, 600) / 4).astype(data_type.numpy)])
+    values = values[: values.size // 40 * 40].reshape(40, -1)
+    source, place = Placed.holding(values, variant[1]), Placed(data_type, values.shape, str(variant[2]))
+    desc = round_desc(source.desc, mode, str(variant[2]))
+    operator, (expected,) = ready(desc, variant[0]), reference(desc, values)
+    library = ctypes.CDLL("libm.so.6")
+    usual = library.fegetround()
+    for way in WAYS_TO_ROUND[platform.machine()]:
+        assert library.fesetround(way) == 0
+        try:
+            operator(source.array, place.array)
+        finally:
+            library.fesetround(usual)
+        assert_same_bits(place.array, expected, any_nan=True)
 
 
 @pytest.mark.exhaustive

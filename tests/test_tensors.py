@@ -138,7 +138,7 @@ BROKEN: dict[str, tuple[Callable[[], object], str, str, str]] = {
         "4294967296 elements",
         "at most 2^32 - 1",
     ),
-    "too few strides": (lambda: TensorDesc("int8", (2, 3), (3,)), "TensorDesc.strides", "1 strides", "2, one for each size"),
+    "too few strides": (lambda: TensorDesc("int8", (2, 3), (3,)), "TensorDesc.strides", "1 stride", "2, one for each size"),
     "too many strides": (lambda: TensorDesc("int8", (2,), (3, 1)), "TensorDesc.strides", "2 strides", "1, one for each size"),
     "negative stride": (
         lambda: TensorDesc("int8", (2, 3), (3, -1)),

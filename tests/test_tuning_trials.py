@@ -118,7 +118,7 @@ def test_neither_logs_nor_packs_have_a_say_in_it(monkeypatch: pytest.MonkeyPatch
     kernel = element_wise_round.kernel
 
     def noted(*given: Any) -> Any:
-        said.append((knobs._logs_count, dict(knobs.in_force())))
+        said.append((knobs.logs_count(), dict(knobs.in_force())))
         return kernel(*given)
 
     monkeypatch.setattr(element_wise_round, "kernel", noted)

@@ -167,8 +167,9 @@ def device(request: pytest.FixtureRequest, present: None) -> Device:
 def own(monkeypatch: pytest.MonkeyPatch, present: None) -> Iterator[Device]:
     """A device of this test's own, to be broken."""
     monkeypatch.setattr(driver, "_open", {})
-    yield driver.open_device(0)
-    for opened in list(driver._open.values()):
+    first = driver.open_device(0)
+    yield first
+    for opened in (first, *driver._open.values()):
         assert opened.close()
 
 

@@ -29,13 +29,16 @@ def __getattr__(name: str) -> Any:
     import importlib
     import pkgutil
 
+    from tvmdml._whole import whole
+
     try:
-        if name in _HOMES:
-            value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        elif any(module.name == name for module in pkgutil.iter_modules(__path__)):
-            value = importlib.import_module(f"{__name__}.{name}")
-        else:
-            value = importlib.import_module(f"{__name__}.operators").public_name(name)
+        with whole():
+            if name in _HOMES:
+                value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+            elif any(module.name == name for module in pkgutil.iter_modules(__path__)):
+                value = importlib.import_module(f"{__name__}.{name}")
+            else:
+                value = importlib.import_module(f"{__name__}.operators").public_name(name)
     except AttributeError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     globals()[name] = value

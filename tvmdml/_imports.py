@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from tvmdml._whole import apart, whole
 from tvmdml.errors import CompileError
 
 _lock = threading.RLock()
@@ -58,9 +59,18 @@ def _without_torch() -> Iterator[None]:
 
 @functools.cache
 def tvm_ffi() -> ModuleType:
-    """The runtime: loads and calls compiled kernels."""
-    with _lock, _without_torch():
-        return importlib.import_module("tvm_ffi")
+    """The runtime: loads and calls compiled kernels.
+
+    Raises:
+        CompileError: it cannot be imported.
+    """
+    try:
+        return _imported("tvm_ffi")
+    except MemoryError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise CompileError(f"the runtime cannot be imported ({why}): `pip install --force-reinstall apache-tvm-ffi`") from error
 
 
 @functools.cache
@@ -68,14 +78,37 @@ def tvm() -> ModuleType:
     """The compiler: needed to build a kernel, never to run one.
 
     Raises:
-        NoCompiler: it is not installed.
+        NoCompiler: it is not installed, or damaged.
     """
     tvm_ffi()
-    with _lock, _without_torch():
-        try:
-            return importlib.import_module("tvm")
-        except ModuleNotFoundError as error:
-            raise NoCompiler(f"the compiler is not installed ({error}): `pip install 'tvmdml[compiler]'`") from error
+    found = _part_of_compiler("tvm")
+    if getattr(found, "__file__", None) is None:
+        raise NoCompiler(
+            f"the compiler is not installed (only a folder of its name, {list(found.__path__)}): `pip install 'tvmdml[compiler]'`"
+        )
+    _part_of_compiler("tvm.tirx.script")  # schedules are written in it, and TVM itself leaves it for later
+    return found
+
+
+def _part_of_compiler(name: str) -> ModuleType:
+    try:
+        return _imported(name)
+    except ModuleNotFoundError as error:
+        raise NoCompiler(f"the compiler is not installed ({error}): `pip install 'tvmdml[compiler]'`") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a library that is missing, say
+        why = f"{type(error).__name__}: {error}"
+        advice = "`pip install --force-reinstall 'tvmdml[compiler]'`"
+        raise NoCompiler(f"the compiler is installed and cannot be imported ({why}): {advice}") from error
+
+
+def _imported(name: str) -> ModuleType:
+    def load() -> ModuleType:
+        with whole(), _lock, _without_torch():
+            return importlib.import_module(name)
+
+    return apart(load)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ import numpy as np
 
 from tvmdml.device_arrays import ROOMS, DeviceArray, overlap, room
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.tensors import NO_BFLOAT16, TYPE_NAMES
 
 if TYPE_CHECKING:
     from tvmdml.targets import Target
@@ -202,6 +203,8 @@ def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
     try:
         found: NumpyArray = tensor.detach().resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError) as error:
+        if str(tensor.dtype) == "torch.bfloat16":
+            raise InvalidArgument(message(where, "a PyTorch tensor of torch.bfloat16", TYPE_NAMES, NO_BFLOAT16)) from None
         given = f"a PyTorch tensor {tensor.dtype} on {tensor.device} that NumPy cannot see ({error})"
         raise InvalidArgument(message(where, given, ACCEPTED, "Move it to the CPU or convert it first.")) from error
     return found

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import tvmdml
+from tvmdml.conformance.cli import conformance
 from tvmdml.console import Row, as_json_option, parsed, print_json, shown_bytes, table, width
-from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, Unsupported, message
-from tvmdml.operation_options import Operation, operation_options
+from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
+from tvmdml.operation_options import Operation, operation_options, operator_name
 from tvmdml.packs.cli import pack
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
@@ -24,16 +26,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def _said(error: BaseException) -> str:
+    """What an error says; of one of the system's, which file it is about and why, without its number."""
+    if isinstance(error, OSError) and not isinstance(error, TvmdmlError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    return str(error)
+
+
+_formatted = warnings.formatwarning
+
+
+def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning for who uses a command, and does not care where in the code it comes from."""
+    return f"{message}\n" if str(message).startswith("tvmdml: ") else _formatted(message, category, filename, lineno, line)
+
+
 class _Main(click.Group):
     """The group of all commands: a failure is one line on standard error and exit code 1; wrong usage is code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        warnings.formatwarning = _warning
         try:
             return super().invoke(ctx)
         except (TvmdmlError, MemoryError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise  # who read what is printed has gone
-            text = " ".join(str(error).split()) or "out of memory"
+            text = " ".join(_said(error).split()) or "out of memory"
             click.secho(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)
 
@@ -209,6 +227,34 @@ def devices(as_json: bool) -> None:
         table(("target", "device", "state"), rows)
 
 
+@main.command()
+@as_json_option
+def doctor(as_json: bool) -> None:
+    """Check this installation: what works, what does not and why, and what to do. The exit code is 1 if something is broken."""
+    from tvmdml import doctor
+
+    rows = doctor.examine()
+    if as_json:
+        print_json({"works": doctor.is_well(rows), "verdict": doctor.verdict(rows), "checks": [row._asdict() for row in rows]})
+    else:
+        _show_findings(rows)
+        click.secho(doctor.verdict(rows), bold=True)
+    sys.exit(0 if doctor.is_well(rows) else 1)
+
+
+def _show_findings(rows: list[Any]) -> None:
+    """Findings under the names of their groups; what to do stands below each."""
+    group, colors = "", {"ok": "green", "limited": "yellow", "broken": "red"}
+    for row in rows:
+        if row.group != group:
+            group = row.group
+            click.secho(group, bold=True)
+        state = click.style(f"{row.state:8}", fg=colors.get(row.state))
+        click.echo(f"  {state}{row.check}: {' '.join(row.words.split())}")
+        if row.advice:
+            click.echo(f"          -> {' '.join(row.advice.split())}")
+
+
 def _device_rows() -> list[Row]:
     from tvmdml import targets
 
@@ -218,6 +264,7 @@ def _device_rows() -> list[Row]:
 # -- cache --------------------------------------------------------------------------------------------------------
 
 
+main.add_command(conformance)
 main.add_command(pack)
 main.add_command(tune)
 main.add_command(tuning)
@@ -234,9 +281,9 @@ def info(as_json: bool) -> None:
     """Show where the cache is and what is in it."""
     from datetime import datetime
 
-    from tvmdml.stores import DiskStore
+    from tvmdml import stores
 
-    store = DiskStore()
+    store = stores.DiskStore()
     entries = store.entries()
     total = sum(entry.size for entry in entries)
     rows: list[dict[str, Any]] = [
@@ -248,13 +295,17 @@ def info(as_json: bool) -> None:
         }
         for entry in reversed(entries)
     ]
+    beside = store.beside()
     if as_json:
-        print_json({"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries), "kernels": rows})
+        head = {"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries)}
+        print_json({**head, "kernels": rows, "beside": beside})
         return
     if rows:
         shown = [{**row, "size": shown_bytes(row["size"]), "target": _shown_target(row["target"])} for row in rows]
         table(("kernel", "target", "size", "last used"), shown)
     click.echo(f"{len(rows)} kernels, {shown_bytes(total)} of at most {shown_bytes(store.limit)}, in {store.root}")
+    for name, size in beside.items():
+        click.echo(f"{shown_bytes(size)} in {store.root.parent / name}: {stores.BESIDE[name]}")
 
 
 def _shown_target(target: str) -> str:
@@ -266,11 +317,19 @@ def _shown_target(target: str) -> str:
 
 
 @cache.command()
-def clear() -> None:
+@click.option(
+    "--all", "everything", is_flag=True, help="Also sessions of `tvmdml tune`, and what drivers of Vulkan made of kernels."
+)
+def clear(everything: bool) -> None:
     """Remove every kernel."""
     from tvmdml.stores import DiskStore
 
-    click.echo(f"Removed {DiskStore().clear()} kernels.")
+    store = DiskStore()
+    beside = store.beside() if everything else {}
+    click.echo(f"Removed {store.clear()} kernels.")
+    if everything:
+        store.clear_beside()
+        click.echo(f"Removed {shown_bytes(sum(beside.values()))} beside them.")
 
 
 @cache.command()
@@ -286,7 +345,7 @@ def prune(size: int | None) -> None:
 
 
 @main.command()
-@click.argument("operator", required=False)
+@click.argument("operator", required=False, callback=parsed(operator_name))
 @operation_options
 @click.option("--kind", default="tir", show_default=True, help="tir; CPU: llvm, asm; CUDA: cuda, ptx, sass; Vulkan: spirv.")
 @_device
@@ -327,19 +386,10 @@ def _bench_file(text: str) -> Any:
     return results.read(Path(text))
 
 
-def _operator_name(text: str) -> str:
-    from tvmdml import operators
-
-    try:
-        return operators.by_name(text).NAME
-    except Unsupported as error:
-        raise InvalidArgument(str(error)) from None
-
-
 @main.command()
 @click.option("--full", is_flag=True, help="Measure every case, against every library; else a subset, in about two minutes.")
 @click.option(
-    "--operator", "names", metavar="NAME", multiple=True, callback=parsed(_operator_name), help="Only this one; may be repeated."
+    "--operator", "names", metavar="NAME", multiple=True, callback=parsed(operator_name), help="Only this one; may be repeated."
 )
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only cases with this text in their names.")
 @_device

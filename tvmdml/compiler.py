@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from tvmdml import _imports, arrays, stores, targets
+from tvmdml._whole import apart, whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.device_arrays import DeviceArray, bound, launched
 from tvmdml.enums import FeatureLevel
-from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.errors import CompileError, InvalidArgument, counted, message, reason
 from tvmdml.kernel import Kernel, digest
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
@@ -26,6 +27,9 @@ from tvmdml.targets import Form, Launch, Launcher, Target
 from tvmdml.tensors import TensorDesc
 
 # -- Finding or building a kernel ---------------------------------------------------------------------------------
+
+MAX_KERNELS = 1024
+"""Kernels to hold; past that the memory of them starts afresh, and those that nobody uses are unloaded."""
 
 _memory: dict[tuple[object, ...], Launcher] = {}
 _locks: dict[tuple[object, ...], threading.RLock] = {}
@@ -45,10 +49,27 @@ def find(kernel: Kernel, target: Target) -> Launcher:
         return launcher
     with _locks_guard:
         lock = _locks.setdefault(identity, threading.RLock())
-    with lock:
-        if (launcher := _memory.get(identity)) is None:
-            launcher = _memory[identity] = _find_on_disk_or_build(kernel, target)
+
+    def find_elsewhere() -> Launcher:
+        launcher = _find_on_disk_or_build(kernel, target)
+        _remember(identity, launcher)
+        return launcher
+
+    try:
+        with lock:
+            if (launcher := _memory.get(identity)) is None:
+                launcher = apart(find_elsewhere)
+    finally:
+        _locks.pop(identity, None)
     return launcher
+
+
+def _remember(identity: tuple[object, ...], launcher: Launcher) -> None:
+    """Hold a kernel. A process may come to have any number of them, and each is a library with memory of its own."""
+    if len(_memory) >= MAX_KERNELS:
+        _memory.clear()
+        shelf.forget_plans()  # which hold kernels, too
+    _memory[identity] = launcher
 
 
 def _renew_locks() -> None:
@@ -61,17 +82,28 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
-    manifest = kernel.manifest(target)
-    name = digest(manifest)
-    store = stores.DiskStore()
-    if (artifact := store.find(name, target.suffixes)) is not None:
-        return target.load(artifact)
+    with whole():
+        manifest = kernel.manifest(target)
+        name = digest(manifest)
+        store = stores.DiskStore()
+        if (launcher := _stored(store, name, target)) is not None:
+            return launcher
     if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
         raise _Missing(f"none is in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
-    with store.lock(name):
-        if (artifact := store.find(name, target.suffixes)) is not None:  # another process built it meanwhile
-            return target.load(artifact)
+    with store.lock(name), whole():
+        if (launcher := _stored(store, name, target)) is not None:  # another process built it meanwhile
+            return launcher
         return _build(kernel, target, store, name, manifest)
+
+
+def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:
+    """The kernel that a store has, if it can be loaded: its checksum may be right, and what it is of may not."""
+    artifact = store.find(name, target.suffixes)
+    try:
+        return None if artifact is None else target.load(artifact)
+    except CompileError as error:
+        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled anew.")
+        return None
 
 
 def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, manifest: dict[str, object]) -> Launcher:
@@ -85,7 +117,7 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
                 stores.warn_once(
                     "linker",
                     "tvmdml: no linker was found, so every process compiles its kernels anew. "
-                    "Install one (Debian: binutils) or `pip install tvmdml[orcjit]`.",
+                    "Install one (Debian: binutils) or `pip install 'tvmdml[orcjit]'`.",
                 )
             else:
                 return target.load(store.add(name, manifest, written))
@@ -94,7 +126,7 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
     except Exception as error:  # a kernel that cannot be kept still runs
         stores.warn_once(
             str(store.root),
-            f"tvmdml: kernels cannot be kept in {store.root} ({error}); they stay in memory. "
+            f"tvmdml: kernels cannot be kept in {store.root} ({reason(error)}); they stay in memory. "
             "TVMDML_CACHE_DIR names another folder.",
         )
     return build.launcher()
@@ -113,9 +145,10 @@ def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kerne
     """
     shelf.note(desc, target, in_place)
     wanted = desc.canonical()
-    if (found := shelf.ready(wanted, target, in_place)) is not None:
-        return found
-    kernel = target.kernel(wanted, in_place)
+    with whole():
+        if (found := shelf.ready(wanted, target, in_place)) is not None:
+            return found
+        kernel = target.kernel(wanted, in_place)
     if shelf.strict():
         raise CompileError(shelf.missing(desc, target, in_place, "and nothing else may run: a pack was loaded with strict=True"))
     try:
@@ -124,7 +157,8 @@ def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kerne
         raise CompileError(shelf.missing(desc, target, in_place, str(error))) from None
     except _imports.NoCompiler as error:
         raise CompileError(shelf.missing(desc, target, in_place, f"no cache has it, and {error}")) from None
-    return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
+    with whole():
+        return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
 
 
 # -- The descriptor door ------------------------------------------------------------------------------------------
@@ -215,8 +249,13 @@ class CompiledOperator:
         """The kernel's code, built anew: ``"tir"``; on the CPU ``"llvm"``, ``"asm"``; on CUDA ``"cuda"``, ``"ptx"``, ``"sass"``; on
         Vulkan ``"spirv"``.
         """
-        function = self._kernel.build()
-        return str(function.script()) if kind == "tir" else self.target.source(function, kind)
+
+        def written() -> str:
+            with whole():
+                function = self._kernel.build()
+                return str(function.script()) if kind == "tir" else self.target.source(function, kind)
+
+        return apart(written)
 
     def __repr__(self) -> str:
         """Operator, tensors and target."""
@@ -277,7 +316,7 @@ class CompiledOperator:
         wrong = [name for name in named if name not in names or name in given]
         missing = [e.name for e in self._present if e.name not in given and e.name not in named]
         if wrong or missing or len(tensors) > len(names):
-            said = f"{len(tensors)} tensors in order" + (f" and {', '.join(named)} by name" if named else "")
+            said = f"{counted(len(tensors), 'tensor')} in order" + (f" and {', '.join(named)} by name" if named else "")
             raise InvalidArgument(message(f"{self.desc.NAME} call", said, f"{', '.join(names)}, each once"))
         given.update(named)
         return tuple(given.get(name) for name in names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.tensors import native
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
@@ -91,7 +93,7 @@ class DeviceArray:
     @classmethod
     def of(cls, target: Target, array: NumpyArray) -> DeviceArray:
         """Not for callers, who have ``tvmdml.asarray``: a packed copy of a NumPy array."""
-        found = cls.empty(target, array.shape, array.dtype.newbyteorder("="))
+        found = cls.empty(target, array.shape, native(array.dtype))
         found.write(array)
         return found
 
@@ -256,9 +258,13 @@ class DeviceArray:
         Raises:
             InvalidArgument: its size is another.
         """
-        kind = np.dtype(dtype)
-        if kind.itemsize != self.itemsize:
-            raise InvalidArgument(message("DeviceArray.view", f"{kind}", f"types of {self.itemsize} bytes, as {self.dtype} has"))
+        allowed = f"types of {self.itemsize} bytes, as {self.dtype} has"
+        try:
+            kind = np.dtype(dtype)
+        except (TypeError, ValueError, SyntaxError):
+            raise InvalidArgument(message("DeviceArray.view", safe_repr(dtype), allowed)) from None
+        if kind.itemsize != self.itemsize or kind.hasobject:  # whose bytes are addresses
+            raise InvalidArgument(message("DeviceArray.view", f"{kind}", allowed))
         return DeviceArray(self.target, self.memory, self.offset, self.shape, kind, self.strides)
 
     def copy(self) -> DeviceArray:
@@ -356,12 +362,14 @@ class DeviceArray:
         keys += [slice(None)] * (self.ndim - len(keys))
         for one, size, step in zip(keys, self.shape, self.strides, strict=True):
             if isinstance(one, slice):
-                begin, end, by = one.indices(size)
+                try:
+                    begin, end, by = one.indices(size)
+                except (TypeError, ValueError):
+                    begin = end = by = 0
                 by = by if by <= 0 else min(by, max(size, 1))
                 if by <= 0:
-                    raise InvalidArgument(
-                        message("DeviceArray index", str(one), "slices of positive step", "x.numpy() has the rest.")
-                    )
+                    allowed = "slices of positive step, with integers"
+                    raise InvalidArgument(message("DeviceArray index", safe_repr(one), allowed, "x.numpy() has the rest."))
                 length = len(range(begin, end, by))
                 offset += begin * step if length else 0
                 shape.append(length)
@@ -522,7 +530,7 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
     if isinstance(array, (list, tuple, int, float, bool)):
         try:
             array = np.asarray(array)
-        except (ValueError, OverflowError) as error:
+        except Exception as error:  # what an element of it raises is its own affair
             given = f"a {type(array).__name__} that is no array ({error})"
             raise InvalidArgument(message("asarray array", given, "lists of the same length, nested to one depth")) from None
     view = arrays.view(array, "asarray array")
@@ -549,13 +557,15 @@ def empty(shape: int | Sequence[int], *, dtype: Any = "float32", device: str | T
         DeviceError: there is no such device here, or the device has not enough memory.
     """
     from tvmdml import targets
-    from tvmdml.tensors import TensorDataType
+    from tvmdml.tensors import MAX_RANK, TensorDataType
 
     kind = TensorDataType.of(dtype, "empty dtype").numpy
     try:
-        sizes = tuple(operator.index(n) for n in ((shape,) if isinstance(shape, (int, np.integer)) else shape))
-    except TypeError:
+        given = (shape,) if isinstance(shape, (int, np.integer)) else itertools.islice(shape, MAX_RANK + 1)  # which may have no end
+        sizes = tuple(operator.index(n) for n in given)
+    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
         sizes = (-1,)
-    if any(n < 0 for n in sizes):
-        raise InvalidArgument(message("empty shape", repr(shape), "integers from 0 up"))
+    if len(sizes) > MAX_RANK or any(n < 0 for n in sizes) or math.prod(sizes) * kind.itemsize >= 1 << 63:
+        allowed = f"up to {MAX_RANK} integers from 0 up, of what memory can have"
+        raise InvalidArgument(message("empty shape", safe_repr(shape), allowed))
     return targets.resolve(device).empty(sizes, kind)

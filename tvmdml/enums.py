@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TypeVar
 
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
 
 E = TypeVar("E", bound="DmlEnum")
 
@@ -22,11 +22,11 @@ class DmlEnum(enum.IntEnum):
         """
         if isinstance(value, cls):
             return value
-        given = repr(value)
+        given = safe_repr(value)
         if isinstance(value, enum.Enum):
             value = None  # another enumeration's member is no number
         if isinstance(value, str):
-            name = value.upper().removeprefix(cls._prefix())
+            name = str.upper(value).removeprefix(cls._prefix())
             if name in cls.__members__:
                 return cls[name]
         elif isinstance(value, int) and not isinstance(value, bool):
@@ -72,11 +72,14 @@ class FeatureLevel(DmlEnum):
         """The level that ``value`` means: a member, ``"5.1"``, ``5.1``, ``"LEVEL_5_1"``; ``None`` is the newest."""
         if value is None:
             return NEWEST_FEATURE_LEVEL
+        if isinstance(value, cls):
+            return value
+        text = str(value) if isinstance(value, (str, float)) else ""
         for level in cls:
-            if value is level or str(value) == str(level) or str(value).upper().removeprefix("DML_FEATURE_") == level.name:
+            if text == str(level) or text.upper().removeprefix("DML_FEATURE_") == level.name:
                 return level
         choices = ", ".join(str(level) for level in cls)
-        raise InvalidArgument(message("feature_level", repr(value), choices, 'Write it as a string, such as "5.1".'))
+        raise InvalidArgument(message("feature_level", safe_repr(value), choices, 'Write it as a string, such as "5.1".'))
 
 
 NEWEST_FEATURE_LEVEL = FeatureLevel.LEVEL_6_4

@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import arrays, targets
+from tvmdml._whole import whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.device_arrays import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, counted, message
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.packs import shelf
 from tvmdml.targets import Launch, _quick
-from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, native
 
 AnyArray = Any
 """A NumPy array, a PyTorch tensor, an array of any library that speaks DLPack, or a ``DeviceArray``."""
@@ -182,7 +183,8 @@ def _home(out: Any) -> str | None:
 def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[targets.Target, DeviceArray | None]:
     """The target of a call, and an input that lies there, for results to be like it: another library's, if one is."""
     homes = [view for view in views if isinstance(view, DeviceArray)]
-    target = targets.resolve(device) if device else homes[0].target if homes else targets.resolve("cpu")
+    named = None if isinstance(device, str) and not device else device
+    target = targets.resolve(named) if named is not None else homes[0].target if homes else targets.resolve("cpu")
     for view in views:
         if view is not None:
             arrays.require_on(view, target, where)
@@ -290,11 +292,13 @@ class _Plan:
         views = []
         names = self._names
         if len(given) != len(names):
-            raise InvalidArgument(message(f"{self._desc.NAME} out", f"{len(given)} arrays", f"{len(names)}: {', '.join(names)}"))
+            raise InvalidArgument(
+                message(f"{self._desc.NAME} out", counted(len(given), "array"), f"{len(names)}: {', '.join(names)}")
+            )
         for name, array, (shape, dtype) in zip(names, given, self.results, strict=True):
             view = arrays.view(array, f"{self._desc.NAME} out ({name})", write=True)
             arrays.require_on(view, self._target, f"{self._desc.NAME} out ({name})")
-            if view.dtype.newbyteorder("=") != dtype or view.shape != tuple(shape):
+            if native(view.dtype) != dtype or view.shape != tuple(shape):
                 raise InvalidArgument(
                     message(
                         f"{self._desc.NAME} out ({name})", f"{view.dtype} of shape {view.shape}", f"{dtype} of shape {tuple(shape)}"
@@ -312,8 +316,8 @@ class _Plan:
 
 
 def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> Launch:
-    from tvmdml.compiler import ready
-
+    with whole():
+        from tvmdml.compiler import ready
     return ready(desc, target, in_place)[1]
 
 
@@ -333,7 +337,7 @@ def _kernel_form(array: NumpyArray, target: targets.Target) -> NumpyArray:
     if type(array) is DeviceArray and array.library is not None:
         packed: NumpyArray = array.library.packed(array)
         return packed
-    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return np.array(array, dtype=native(array.dtype), order="C")
 
 
 def _is_sparse(array: NumpyArray) -> bool:

@@ -13,13 +13,18 @@ _UNTOUCHED = 0xA5
 
 
 class Place:
-    """A tensor in memory of its own, with guards on both sides."""
+    """A tensor in memory of its own, with guards on both sides.
 
-    def __init__(self, desc: TensorDesc) -> None:
+    Args:
+        desc: the tensor.
+        shift: by how many elements it begins past a multiple of ``GUARD``; arrays of programs may begin at any element.
+    """
+
+    def __init__(self, desc: TensorDesc, shift: int = 0) -> None:
         self._desc = desc
         size = desc.span * desc.data_type.itemsize + 2 * GUARD
         memory = np.full(size + GUARD, _UNTOUCHED, np.uint8)
-        start = -memory.ctypes.data % GUARD
+        start = (shift * desc.data_type.itemsize - memory.ctypes.data) % GUARD
         self.memory: NumpyArray = memory[start : start + size]
         self.array = self._within(self.memory)
 

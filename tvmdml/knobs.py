@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
 
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
@@ -84,7 +84,7 @@ class Knobs:
             InvalidArgument: ``using`` names a knob that is not there, or a value that it cannot take.
         """
         defaults = self._for(target)
-        given = _in_force.get(self.operator)
+        given = in_force().get(self.operator)
         if target is not None and (own := target.knobs.get(self.operator)):
             given = {**own, **(given or {})}
         if target is not None and desc is not None and (tuned := self.tuned(target, desc, in_place).values):
@@ -93,7 +93,7 @@ class Knobs:
 
     def tuned(self, target: Target, desc: Operator, in_place: bool = False) -> Tuned:
         """What the target's logs say about an operation, as far as this schedule has such knobs and they keep its constraints."""
-        if not _logs_count:
+        if _untuned:
             return _UNTUNED
         logs = target.logs
         if logs is None:
@@ -149,9 +149,9 @@ class Knobs:
     def _refuse(self, name: str, value: Value) -> None:
         everywhere = {known: knob for other in (*reversed(_of(self.operator)), self) for known, knob in other.knobs.items()}
         if name not in everywhere:
-            raise InvalidArgument(message(f"{self.operator} knob", repr(name), ", ".join(everywhere)))
+            raise InvalidArgument(message(f"{self.operator} knob", safe_repr(name), ", ".join(everywhere)))
         choices = ", ".join(map(repr, everywhere[name].choices))
-        raise InvalidArgument(message(f"{self.operator} knob {name}", repr(value), choices))
+        raise InvalidArgument(message(f"{self.operator} knob {name}", safe_repr(value), choices))
 
 
 def _default(knob: Knob, families: tuple[str, ...]) -> Value:
@@ -194,12 +194,18 @@ def check(operator: str, values: Mapping[str, Value]) -> None:
         knobs._overridden(values, {})
 
 
-_in_force: Mapping[str, Mapping[str, Value]] = {}
+_Values = Mapping[str, Mapping[str, Value]]
+_NONE: _Values = MappingProxyType({})
+_layers: dict[object, _Values] = {}
+"""Each ``using`` that is entered, in whichever thread: they need not end in the order in which they began."""
 
 
 def in_force() -> Mapping[str, Mapping[str, Value]]:
     """What ``using`` says now, by operator."""
-    return _in_force
+    found = _NONE
+    for layer in tuple(_layers.values()):
+        found = {**found, **{name: {**found.get(name, {}), **values} for name, values in layer.items()}}
+    return found
 
 
 @contextlib.contextmanager
@@ -210,26 +216,28 @@ def using(**operators: Mapping[str, Value]) -> Iterator[None]:
     function may have its kernel from before.
 
     Raises:
-        InvalidArgument: no operator has such a name. (Names and values of knobs are looked at when a kernel is made.)
+        InvalidArgument: no operator has such a name, or there is no dict for it. (Names and values of knobs are looked at when a
+            kernel is made.)
     """
-    global _in_force
-    for name in operators:
-        if name not in _declared and importlib.util.find_spec(f"tvmdml.operators.{name}") is None:
-            raise InvalidArgument(message("knobs.using", repr(name), "an operator's module, such as top_k"))
-    before = _in_force
-    _in_force = {**before, **{name: {**before.get(name, {}), **values} for name, values in operators.items()}}
+    for name, values in operators.items():
+        if not isinstance(values, Mapping):
+            raise InvalidArgument(message(f"knobs.using {name}", safe_repr(values), "values by the names of knobs: a dict"))
+        if name not in _declared and not (name.isidentifier() and importlib.util.find_spec(f"tvmdml.operators.{name}")):
+            raise InvalidArgument(message("knobs.using", safe_repr(name), "an operator's module, such as top_k"))
+    layer = object()
+    _layers[layer] = operators
     try:
         yield
     finally:
-        _in_force = before
+        del _layers[layer]
 
 
-_logs_count = True
+_untuned: dict[object, None] = {}
 
 
 def logs_count() -> bool:
     """Whether logs of tuning count now, or ``untuned`` says that they do not."""
-    return _logs_count
+    return not _untuned
 
 
 @contextlib.contextmanager
@@ -238,9 +246,9 @@ def untuned() -> Iterator[None]:
 
     As with ``using``, a function may have its kernel from before.
     """
-    global _logs_count
-    before, _logs_count = _logs_count, False
+    layer = object()
+    _untuned[layer] = None
     try:
         yield
     finally:
-        _logs_count = before
+        del _untuned[layer]

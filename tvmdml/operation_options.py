@@ -106,6 +106,20 @@ def operation_options(command: Callable[..., T]) -> Callable[..., T]:
     return gathered
 
 
+def operator_name(text: str) -> str:
+    """An operator's name, as DirectML has it.
+
+    Raises:
+        InvalidArgument: there is no such operator.
+    """
+    from tvmdml import operators
+
+    try:
+        return operators.by_name(text).NAME
+    except Unsupported as error:
+        raise InvalidArgument(str(error)) from None
+
+
 # -- What each is written like ------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from tvmdml.enums import DmlEnum, TensorFlags
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 
 D = TypeVar("D", bound="TensorDesc")
 
@@ -34,6 +34,17 @@ class TensorDataType(DmlEnum):
     FLOAT64 = 9
     UINT64 = 10
     INT64 = 11
+
+    @classmethod
+    def parse(cls, value: object, where: str) -> TensorDataType:
+        """The member that a value means.
+
+        Raises:
+            InvalidArgument: no such member.
+        """
+        if isinstance(value, str) and value == "bfloat16":
+            raise InvalidArgument(message(where, safe_repr(value), TYPE_NAMES, NO_BFLOAT16))
+        return super().parse(value, where)
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
@@ -72,7 +83,7 @@ class TensorDataType(DmlEnum):
         Raises:
             InvalidArgument: no such type.
         """
-        if type(value).__module__ == "torch":
+        if (type(value).__module__, type(value).__name__) == ("torch", "dtype"):
             value = str(value).removeprefix("torch.")
         try:
             return cls.parse(value, where)
@@ -81,7 +92,7 @@ class TensorDataType(DmlEnum):
                 raise
             try:
                 dtype = np.dtype(value)
-            except TypeError:
+            except (TypeError, ValueError, SyntaxError):  # what NumPy has for texts that are no type differs
                 dtype = None
             if dtype is None or dtype == np.bool_:  # arrays of bool pass for UINT8 in places, but it is not DirectML's
                 raise
@@ -94,10 +105,16 @@ class TensorDataType(DmlEnum):
         Raises:
             InvalidArgument: DirectML has no such type.
         """
-        found = _FROM_NUMPY.get(dtype if dtype.isnative else dtype.newbyteorder("="))
+        found = _FROM_NUMPY.get(native(dtype))
         if found is None:
-            raise InvalidArgument(message(where, f"data type {dtype}", TYPE_NAMES, "Convert the array first."))
+            advice = NO_BFLOAT16 if str(dtype) == "bfloat16" else "Convert the array first."
+            raise InvalidArgument(message(where, f"data type {dtype}", TYPE_NAMES, advice))
         return found
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in the machine's order of bytes; not all of NumPy's types have orders."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 class _Names(NamedTuple):
@@ -126,6 +143,8 @@ _TYPES = {
     TensorDataType.UINT8: _names("uint8", 1),
 }
 _FROM_NUMPY = {names.numpy: data_type for data_type, names in _TYPES.items()} | {np.dtype(bool): TensorDataType.UINT8}
+NO_BFLOAT16 = "DirectML has no bfloat16: convert to float32, which has all its values, or to float16."
+"""What to do about an array of it."""
 TYPE_NAMES = ", ".join(names.tvm for names in _TYPES.values())
 
 
@@ -182,17 +201,20 @@ class TensorDesc:
             put(self, "strides", _integers("TensorDesc.strides", self.strides, 0, MAX_STRIDE))
             if len(self.strides) != self.rank:
                 raise InvalidArgument(
-                    message("TensorDesc.strides", f"{len(self.strides)} strides", f"{self.rank}, one for each size")
+                    message("TensorDesc.strides", counted(len(self.strides), "stride"), f"{self.rank}, one for each size")
                 )
         self._check_buffer()
 
     def _check_buffer(self) -> None:
+        put = object.__setattr__
         alignment = _integer("TensorDesc.guaranteed_base_offset_alignment", self.guaranteed_base_offset_alignment)
+        put(self, "guaranteed_base_offset_alignment", alignment)
         if alignment and (alignment < self.data_type.itemsize or alignment & (alignment - 1)):
             allowed = f"0, or a power of two of at least {self.data_type.itemsize} (the element size)"
             raise InvalidArgument(message("TensorDesc.guaranteed_base_offset_alignment", alignment, allowed))
         if self.total_tensor_size_in_bytes is not None:
             size = _integer("TensorDesc.total_tensor_size_in_bytes", self.total_tensor_size_in_bytes)
+            put(self, "total_tensor_size_in_bytes", size)
             if size < self.minimum_size_in_bytes:
                 allowed = f"at least {self.minimum_size_in_bytes}"
                 raise InvalidArgument(
@@ -295,18 +317,22 @@ def packed_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _integer(where: str, value: object) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgument(message(where, repr(value), "an integer")) from None
+    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+        raise InvalidArgument(message(where, safe_repr(value), "an integer")) from None
     if number < 0 or isinstance(value, bool):
-        raise InvalidArgument(message(where, repr(value), "an integer not below 0"))
+        raise InvalidArgument(message(where, safe_repr(value), "an integer not below 0"))
     return number
 
 
 def _integers(where: str, values: object, smallest: int, largest: int) -> tuple[int, ...]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InvalidArgument(message(where, repr(values), "a sequence of integers"))
+    try:
+        given = None if isinstance(values, (str, bytes)) else iter(values)  # type: ignore[call-overload]
+    except TypeError:
+        given = None
+    if given is None:
+        raise InvalidArgument(message(where, safe_repr(values), "a sequence of integers"))
     numbers = []
-    for i, value in enumerate(values):
+    for i, value in enumerate(given):
         number = _integer(f"{where}[{i}]", value)
         if not smallest <= number <= largest:
             raise InvalidArgument(message(f"{where}[{i}]", number, f"{smallest} to {largest}"))

@@ -12,6 +12,7 @@ from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 
 from tvmdml import tensorir as T
+from tvmdml.enums import RoundingMode
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.layout import collapse
@@ -29,6 +30,20 @@ KNOBS = Knobs(
     stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),
     aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "length from which on a run is aligned first"),
 )
+
+
+def _even(x: Any) -> Any:
+    return T.call_llvm_pure_intrin(T.type_of(x), "llvm.roundeven", x)
+
+
+def _away_from_zero(x: Any) -> Any:
+    whole, dtype = T.trunc(x), f"float{x.ty.dtype.bits}"
+    rest, half, one = x - whole, T.const(0.5, dtype), T.const(1, dtype)
+    return T.Select(rest >= half, whole + one, T.Select(rest <= -half, whole - one, whole))
+
+
+ROUNDING = {RoundingMode.HALVES_TO_NEAREST_EVEN: _even, RoundingMode.TOWARD_INFINITY: _away_from_zero}
+"""Right whichever way the program has set its threads to round, by which TVM's own goes: sums and differences here are exact."""
 
 
 def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
@@ -121,6 +136,9 @@ class _Writer:
                 per_task(tasks, self.parallel, task)
         return f.result()
 
+    def _rounded(self, value: Any) -> Any:
+        return rounding(self.mode, value, self.data_type, ROUNDING)
+
     def _run(self, start_in: Any, start_out: Any, length: Any) -> None:
         """Round a run of elements that lie at steps."""
         if self.steps != (1, 1):
@@ -149,7 +167,7 @@ class _Writer:
         T.either(length >= line, whole_lines, lambda: self._one_by_one(start_in, start_out, length))
 
     def _line(self, at_in: Any, at_out: Any, line: int, stream: bool) -> None:
-        value = rounding(self.mode, self.source[T.run(at_in, line)], self.data_type)
+        value = self._rounded(self.source[T.run(at_in, line)])
         if stream:
             self.leaves.stream(self.result, at_out, value)
         else:
@@ -159,14 +177,11 @@ class _Writer:
         """A row of tiles: columns of the result, which are rows of the input, are read and rounded, and rows are written."""
         with T.loop(T.let(tiles(width))) as tile:
             left = corner(tile, width)
-            columns = [
-                T.hold(rounding(self.mode, self.source[T.run(start_in + (left + c) * step_in, SIDE)], self.data_type))
-                for c in range(SIDE)
-            ]
+            columns = [T.hold(self._rounded(self.source[T.run(start_in + (left + c) * step_in, SIDE)])) for c in range(SIDE)]
             for r, row in enumerate(transposed(columns)):
                 T.store(self.result, T.run(start_out + r * step_out + left, SIDE), row)
 
     def _one_by_one(self, start_in: Any, start_out: Any, length: Any) -> None:
         with T.loop(length) as i:
             value = self.source[start_in + i * self.step_in]
-            T.store(self.result, start_out + i * self.step_out, rounding(self.mode, value, self.data_type))
+            T.store(self.result, start_out + i * self.step_out, self._rounded(value))

@@ -140,6 +140,8 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
         yield f"to {_asides(run.results)}: {mean:.2f} x as fast, which no goal speaks of; ahead in {ahead} of {len(asides)} cases"
     if line := compile_line(run.results):
         yield line
+    if tuned := run.versions.get("tuning logs"):
+        yield f"logs of tuning that count: {tuned}"
     if missing:
         yield f"not installed, so not compared with: {', '.join(missing)}"
     yield "ratio: the peer's time over tvmdml's. note: how the peer's output differs; tvmdml writes uint32 indices, and values."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -302,12 +303,22 @@ def _memory() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries that take part."""
+    """Of Python and the libraries that take part, and what the logs of tuning have."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = re.sub(r"\s+", " ", importlib.metadata.version(name))
-    return found
+    return {**found, "tuning logs": _tuning()}
+
+
+def _tuning() -> str:
+    """The logs of tuning that count: how many records, and a hash of them."""
+    from tvmdml.tuning import log_lines, logs
+
+    if logs.are_off():
+        return "none (TVMDML_TUNING=0)"
+    lines = sorted(map(log_lines.encode, logs.installed().records))
+    return f"{len(lines)} records ({hashlib.sha256(''.join(lines).encode()).hexdigest()[:8]})" if lines else "none"
 
 
 def now() -> str:

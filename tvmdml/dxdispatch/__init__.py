@@ -97,7 +97,12 @@ class Model:
 
 def _compile(dispatchable: Dispatchable, target: Target, level: str | FeatureLevel | None) -> CompiledOperator:
     desc = dispatchable.desc
+    level = FeatureLevel.of(level)
+    try:
+        desc.validate(level)
+    except (InvalidArgument, Unsupported) as error:
+        raise dispatchable.node.blame(error, desc.NAME, [field.dml_name for field in desc.fields()]) from None
     try:
         return compile_operator(desc, target, level)
-    except (InvalidArgument, Unsupported) as error:
+    except Unsupported as error:  # what else may be wrong is no fault of the model's
         raise dispatchable.node.blame(error, desc.NAME, [field.dml_name for field in desc.fields()]) from None

@@ -18,7 +18,7 @@ from tvmdml.dxdispatch.bindings import AnyArray
 from tvmdml.dxdispatch.dispatchables import Dispatchable
 from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Buffer, Resource
-from tvmdml.errors import InvalidArgument
+from tvmdml.errors import InvalidArgument, reason
 from tvmdml.operators._contract import Role
 from tvmdml.tensors import MAX_ELEMENTS
 
@@ -218,7 +218,7 @@ class WriteFile(Command):
                 else:
                     elements.tofile(file)
         except OSError as error:
-            raise self._target.error(f"{str(path)!r}, which cannot be written ({error})", "a file that can") from None
+            raise self._target.error(f"{str(path)!r}, which cannot be written ({reason(error)})", "a file that can") from None
         session.write(f"Resource '{self._name}' written to '{path}'\n")
 
     def _path(self, session: Session) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tvmdml.errors import ModelError, TvmdmlError, message
+from tvmdml.errors import ModelError, TvmdmlError, message, reason, safe_repr
 
 T = TypeVar("T")
 
@@ -144,7 +144,10 @@ def shown(value: Any) -> str:
         return f"an object of {', '.join(value)}"[:80] if value else "an empty object"
     if isinstance(value, list) and len(value) > 8:
         return f"a list of {len(value)} items"
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError):  # a hexadecimal number may have any number of digits
+        text = safe_repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
@@ -161,8 +164,10 @@ def read(path: Path) -> Node:
         if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_MODEL_BYTES:
             raise ModelError(message(file, "a folder, a device or a larger file", wanted, "Large data goes in .npy files."))
         text = path.read_text(encoding="utf-8-sig")
+    except ModelError:
+        raise
     except (OSError, ValueError) as error:
-        raise ModelError(message(file, f"a file that cannot be read ({error})", wanted)) from None
+        raise ModelError(message(file, f"a file that cannot be read ({reason(error)})", wanted)) from None
     return Node(_decode(text, file), file)
 
 

@@ -8,7 +8,7 @@ import pkgutil
 import re
 from types import ModuleType
 
-from tvmdml.errors import Unsupported, message
+from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.operators._contract import Operator
 
 __all__ = ["Operator", "all_operators", "by_name", "module_of", "public_name"]
@@ -51,7 +51,7 @@ def by_name(name: str) -> type[Operator]:
                 return cls
     if wanted in all_operators():
         return all_operators()[wanted]
-    raise Unsupported(message("operator", repr(name), ", ".join(all_operators()), "`tvmdml operators` lists them."))
+    raise Unsupported(message("operator", safe_repr(name), ", ".join(all_operators()), "`tvmdml operators` lists them."))
 
 
 def module_of(cls: type[Operator]) -> str:

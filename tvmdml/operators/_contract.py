@@ -30,7 +30,7 @@ import numpy as np
 from typing_extensions import dataclass_transform
 
 from tvmdml.enums import DmlEnum, FeatureLevel
-from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ class Role(Enum):
 
     INPUT = "input tensor"
     OUTPUT = "output tensor"
-    UINT = "integer from 0 to 4294967295"
-    INT = "integer from -2147483648 to 2147483647"
-    FLOAT = "number, kept in single precision"
-    SCALAR = "number"
+    UINT = "an integer from 0 to 4294967295"
+    INT = "an integer from -2147483648 to 2147483647"
+    FLOAT = "a number, kept in single precision"
+    SCALAR = "a number"
     BOOL = "true or false"
-    UINTS = "sequence of integers from 0 to 4294967295"
-    INTS = "sequence of integers from -2147483648 to 2147483647"
-    FLOATS = "sequence of numbers"
-    ENUM = "member of an enumeration"
+    UINTS = "a sequence of integers from 0 to 4294967295"
+    INTS = "a sequence of integers from -2147483648 to 2147483647"
+    FLOATS = "a sequence of numbers"
+    ENUM = "a member of an enumeration"
     OPERATOR = "operator descriptor"
 
 
@@ -362,7 +362,8 @@ def _coerce(desc: Operator, field: Field, value: Any) -> Any:
         return field.enum.parse(value, where)
     if field.role in _SEQUENCES or field.many:
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            raise InvalidArgument(message(where, repr(value), f"a sequence; each an {field.role.value}"))
+            allowed = field.role.value if field.role in _SEQUENCES else f"a sequence; each an {field.role.value}"
+            raise InvalidArgument(message(where, safe_repr(value), allowed))
         one = _SEQUENCES.get(field.role, field.role)
         return tuple(_ONE[one](f"{where}[{i}]", one, item) for i, item in enumerate(value))
     return _ONE[field.role](where, field.role, value)
@@ -371,7 +372,7 @@ def _coerce(desc: Operator, field: Field, value: Any) -> Any:
 def _instance(kind: Callable[[], type[T]]) -> Callable[[str, Role, Any], T]:
     def check(where: str, role: Role, value: Any) -> T:
         if not isinstance(value, kind()):
-            raise InvalidArgument(message(where, repr(value), f"{role.value}: a {kind().__name__}"))
+            raise InvalidArgument(message(where, safe_repr(value), f"{role.value}: a {kind().__name__}"))
         return value
 
     return check
@@ -381,21 +382,21 @@ def _integer(low: int, high: int) -> Callable[[str, Role, Any], int]:
     def check(where: str, role: Role, value: Any) -> int:
         try:
             number = python_operator.index(value)
-        except TypeError:
-            raise InvalidArgument(message(where, repr(value), role.value)) from None
+        except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+            raise InvalidArgument(message(where, safe_repr(value), role.value)) from None
         if isinstance(value, bool) or not low <= number <= high:
-            raise InvalidArgument(message(where, repr(value), role.value))
+            raise InvalidArgument(message(where, safe_repr(value), role.value))
         return number
 
     return check
 
 
 def _number(where: str, role: Role, value: Any) -> int | float:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # which NumPy calls an integer
         return int(value)
     if isinstance(value, (float, np.floating)):
         return float(value)
-    raise InvalidArgument(message(where, repr(value), role.value))
+    raise InvalidArgument(message(where, safe_repr(value), role.value))
 
 
 def _float(where: str, role: Role, value: Any) -> float:
@@ -409,7 +410,7 @@ def _float(where: str, role: Role, value: Any) -> float:
 def _bool(where: str, role: Role, value: Any) -> bool:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise InvalidArgument(message(where, repr(value), role.value))
+    raise InvalidArgument(message(where, safe_repr(value), role.value))
 
 
 # What a value of each role must be, and which role the items of a sequence have.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml import tensorir as T
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, call
 from tvmdml.operators._contract import (
     ALL_TYPES,
@@ -273,6 +273,6 @@ def _hashable(sizes: Any) -> Any:
         some = tuple(itertools.islice(sizes, 65))  # an endless iterator must not hang us, and 65 are too many anyway
         if not any(isinstance(size, (bool, np.bool_)) for size in some):
             return tuple(operator.index(size) for size in some)
-    except TypeError:
+    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
         pass
-    raise InvalidArgument(message("DIAGONAL_MATRIX1 sizes", repr(sizes), "a sequence of integers"))
+    raise InvalidArgument(message("DIAGONAL_MATRIX1 sizes", safe_repr(sizes), "a sequence of integers"))

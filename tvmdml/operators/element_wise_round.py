@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,13 +94,27 @@ class ElementWiseRound(Operator):
 _BELOW_HALF = {"float32": 0x3EFFFFFF, "float64": 0x3FDFFFFFFFFFFFFF}
 
 
-def rounding(mode: RoundingMode, value: Any, data_type: TensorDataType) -> Any:
-    """The rounded value, as a TensorIR expression of the same type; a vector gives a vector."""
+def rounding(
+    mode: RoundingMode,
+    value: Any,
+    data_type: TensorDataType,
+    own: Mapping[RoundingMode, Callable[[Any], Any]] = MappingProxyType({}),
+) -> Any:
+    """The rounded value, as a TensorIR expression of the same type; a vector gives a vector.
+
+    Args:
+        mode: how to round.
+        value: float16, float32 or float64.
+        data_type: the value's.
+        own: what a schedule has in place of the expressions here, by mode, for float32 and float64.
+    """
     lanes = T.lanes(value)
     of_lanes = f"x{lanes}" if lanes > 1 else ""
     narrow = data_type is TensorDataType.FLOAT16
     wide = T.cast(value, "float32" + of_lanes) if narrow else value
-    if mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
+    if mode in own:
+        result = own[mode](wide)
+    elif mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
         result = T.nearbyint(wide)
     elif mode is RoundingMode.TOWARD_ZERO:
         result = T.trunc(wide)

@@ -10,6 +10,7 @@ from typing_extensions import overload
 
 from tvmdml import tensorir as T
 from tvmdml.enums import FeatureLevel
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call
 from tvmdml.operators._contract import ALL_TYPES, FLOATS, INTS_TO_32, Allows, Array, Input, Operator, Output, Support
 from tvmdml.operators.top_k import index_type
@@ -177,6 +178,8 @@ def nonzero_coordinates(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
+    if not isinstance(trim, (int, np.bool_)):  # as True and False are
+        raise InvalidArgument(message("NONZERO_COORDINATES trim", safe_repr(trim), "True or False"))
     finish = _trim if trim else _without_columns
     found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device, boolean=True, finish=finish))
     return found.coordinates if trim else found

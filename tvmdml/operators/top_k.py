@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml import tensorir as T
 from tvmdml.enums import AxisDirection
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call
 from tvmdml.operators._contract import FLOATS, INTS_64, INTS_TO_32, Allows, Array, Input, Operator, Output, Support, Uint
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
@@ -210,7 +210,7 @@ def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
         name = TensorDataType.of(index_dtype, where).tvm
         return name, _INDEX_TYPES[name]
     except (InvalidArgument, KeyError):
-        raise InvalidArgument(message(f"{where} index_dtype", repr(index_dtype), ", ".join(_INDEX_TYPES))) from None
+        raise InvalidArgument(message(f"{where} index_dtype", safe_repr(index_dtype), ", ".join(_INDEX_TYPES))) from None
 
 
 def top_k(
@@ -250,8 +250,8 @@ def _describe(input: ArrayTensorDesc, k: int, axis: int, axis_direction: AxisDir
     position = normalise_axis(axis, input.rank, "TOP_K1")
     try:
         count = operator.index(k)
-    except TypeError:
-        raise InvalidArgument(message("TOP_K1 k", repr(k), "an integer")) from None
+    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+        raise InvalidArgument(message("TOP_K1 k", safe_repr(k), "an integer")) from None
     # A k that is off the axis is TOP_K1's to refuse; it must not fail here already, as a size.
     length = min(max(count, 1), max(input.sizes[position], 1))
     sizes = (*input.sizes[:position], length, *input.sizes[position + 1 :])
@@ -274,8 +274,8 @@ def normalise_axis(axis: Any, rank: int, where: str) -> int:
     """
     try:
         position = operator.index(axis)
-    except TypeError:
+    except (TypeError, RuntimeError):
         position = rank
     if not -rank <= position < rank or isinstance(axis, bool):
-        raise InvalidArgument(message(f"{where} axis", repr(axis), f"an integer from {-rank} to {rank - 1}"))
+        raise InvalidArgument(message(f"{where} axis", safe_repr(axis), f"an integer from {-rank} to {rank - 1}"))
     return position % rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import multiprocessing
 import os
@@ -17,7 +18,8 @@ from typing import Any, NamedTuple
 
 import tvmdml
 from tvmdml import _imports, knobs, stores, targets
-from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
+from tvmdml._whole import apart
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.kernel import Kernel, digest
 from tvmdml.packs import format as container
 from tvmdml.packs import lines, records, sources, tuned, work
@@ -80,7 +82,7 @@ def build(
     if not isinstance(spec, Spec) and place == Path(os.path.realpath(spec)):
         raise InvalidArgument(message("output", str(path), "another file than the spec"))
     if jobs is not None and (type(jobs) is not int or jobs < 1):
-        raise InvalidArgument(message("jobs", repr(jobs), "1 or more"))
+        raise InvalidArgument(message("jobs", safe_repr(jobs), "1 or more"))
     wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)]).spec
     if not wanted.wanted:
         raise InvalidArgument(message("pack spec", "no operations", "one or more, as kernels or [[operators]]"))
@@ -191,7 +193,9 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
 
     def keep(unit: work.Unit) -> None:
         if not isinstance(unit, work.Unit) or unit.key not in plan.wanted:
-            raise CompileError("whoever was to compile kernels gave something else.")
+            raise CompileError(
+                "packs.build executor: it gave something else than the kernels that it was to compile. Has it run to the end?"
+            )
         if not unit.problem and not plan.wanted[unit.key].machine.is_unit(unit.content, symbol_of(unit.key)):
             unit = unit._replace(problem="what came back is no such kernel")
         if unit.problem:
@@ -203,7 +207,7 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
 
     _run(left, executor, jobs, keep)
     if absent := total - len(units) - len(problems):
-        raise CompileError(f"{absent} of {total} kernels did not come back from whoever was to compile them.")
+        raise CompileError(f"packs.build executor: {absent} of {total} kernels did not come back from it. Have its workers ended?")
     if problems:
         raise CompileError(f"{len(problems)} of {total} kernels do not compile; the first: {problems[0]}")
     return units, len(left)
@@ -215,7 +219,7 @@ def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep
         raise CompileError("the compiler is not installed, and a pack takes it to build: `pip install 'tvmdml[compiler]'`.")
     if executor is None and (jobs == 1 or len(left) <= _ALONE):
         for job in left:
-            for unit in work.compile_units([job]):
+            for unit in apart(functools.partial(work.compile_units, [job])):
                 keep(unit)
         return
     pieces = [left[at : at + _TOGETHER] for at in range(0, len(left), _TOGETHER)]

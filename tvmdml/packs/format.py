@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tvmdml.errors import InvalidArgument, PackError, message
+from tvmdml.errors import InvalidArgument, PackError, message, naming, reason, safe_repr
 from tvmdml.packs import records
 from tvmdml.packs.records import Kernel, Operation
 
@@ -110,10 +110,10 @@ def require_place(path: str | os.PathLike[str]) -> Path:
         folder = place.parent
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise InvalidArgument(message("output", str(path), "a file in a folder that is there and can be written to"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         if isinstance(error, InvalidArgument):
             raise
-        raise InvalidArgument(message("output", repr(path), f"the path of a file ({error})")) from None
+        raise InvalidArgument(message("output", safe_repr(path), f"the path of a file ({error})")) from None
     return place
 
 
@@ -128,7 +128,7 @@ def replace(path: str | os.PathLike[str], pieces: Sequence[bytes]) -> None:
     staged = path.parent / f".tvmdml-{secrets.token_hex(8)}"
     handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with naming(path), os.fdopen(handle, "wb") as stream:
             with contextlib.suppress(OSError):
                 os.fchmod(handle, stat.S_IMODE(os.stat(path).st_mode))
             stream.writelines(pieces)
@@ -196,19 +196,19 @@ class Pack:
             # Parts are read later, and what was opened is what is read. A pipe's other end, say, is not waited for.
             self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError, TypeError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise PackError(f"{path}: cannot be read: {why}. Give the path of a pack.") from None
+            shown = path if isinstance(path, (str, Path)) else safe_repr(path)
+            raise PackError(f"{shown}: cannot be read: {reason(error)}. Give the path of a pack.") from None
         self._closing = weakref.finalize(self, os.close, self._file)
         self._open()
 
     def _open(self) -> None:
         status = os.fstat(self._file)
         if not stat.S_ISREG(status.st_mode):
-            raise self.error("what is no regular file", "a pack, as `tvmdml pack build` writes it")
+            raise self.error("something that is no regular file", "a pack, as `tvmdml pack build` writes it")
         size = status.st_size
         self.header = self._read(0, min(_HEADER.size, size))
         if not self.header.startswith(MAGIC):
-            raise self.error("something else", "a pack, as `tvmdml pack build` writes it")
+            raise self.error("a file that begins as no pack does", "a pack, as `tvmdml pack build` writes it")
         if len(self.header) < _HEADER.size:
             raise self.damaged("it ends within its header")
         _, version, zero, index_bytes, parts_bytes, checksum = _HEADER.unpack(self.header)
@@ -404,7 +404,7 @@ class Pack:
             try:
                 piece = os.pread(self._file, min(size, 1 << 30), at)
             except (OSError, ValueError) as error:
-                raise PackError(f"{self.path}: cannot be read: {error}.") from None
+                raise PackError(f"{self.path}: cannot be read: {reason(error)}.") from None
             if not piece:
                 raise self.damaged("it was cut short while it was open")
             pieces.append(piece)

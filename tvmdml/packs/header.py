@@ -16,7 +16,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.enums import DmlEnum
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.packs import _header_c, lines
@@ -61,7 +61,7 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     """
     name = name or _identifier(pack.path.stem)
     if not _IDENTIFIER.fullmatch(name):
-        raise InvalidArgument(message("name of a header", repr(name), "a name in C: letters, digits and _, a letter first"))
+        raise InvalidArgument(message("name of a header", safe_repr(name), "a name in C: letters, digits and _, a letter first"))
     content = _Content(pack, name)
     header = content.header()
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tvmdml import stores
 from tvmdml.packs import lines, shelf
 
 if TYPE_CHECKING:
@@ -66,8 +66,11 @@ def append(folder: str, desc: Operator, target: Target, in_place: bool) -> None:
     if (folder, entry) in _written:
         return
     _written.add((folder, entry))
-    with contextlib.suppress(OSError), open(Path(folder) / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as stream:
-        stream.write(f"{entry}\n")
+    try:
+        with open(Path(folder) / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as stream:
+            stream.write(f"{entry}\n")
+    except OSError as error:
+        stores.warn_once(folder, f"tvmdml: not all that this process uses is written down in {folder} ({error}).")
 
 
 def gather(folder: Path) -> Spec:

@@ -59,7 +59,7 @@ def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPa
     pack = LoadedPack(path, strict)
     with _lock:
         _loaded = (pack, *_loaded)
-    _forget_plans()
+    forget_plans()
     return pack
 
 
@@ -180,7 +180,7 @@ class LoadedPack:
         global _loaded
         with _lock:
             _loaded = tuple(pack for pack in _loaded if pack is not self)
-        _forget_plans()
+        forget_plans()
 
     def renew_lock(self) -> None:
         """In a forked child, which has none of the threads that may have held it."""
@@ -304,7 +304,10 @@ def _named(text: str) -> tuple[LoadedPack, ...]:
     """The packs of ``TVMDML_PACKS``."""
     with _lock:
         if text not in _of_environment:
-            _of_environment[text] = tuple(LoadedPack(path) for path in text.split(os.pathsep) if path)
+            try:
+                _of_environment[text] = tuple(LoadedPack(path) for path in text.split(os.pathsep) if path)
+            except PackError as error:
+                raise PackError(f"TVMDML_PACKS: {error}") from None
         return _of_environment[text]
 
 
@@ -326,7 +329,7 @@ def listen(listener: Callable[[Operator, Target, bool], None]) -> None:
     global _listeners
     with _lock:
         _listeners = (*_listeners, listener)
-    _forget_plans()
+    forget_plans()
 
 
 def stop(listener: Callable[[Operator, Target, bool], None]) -> None:
@@ -336,7 +339,8 @@ def stop(listener: Callable[[Operator, Target, bool], None]) -> None:
         _listeners = tuple(one for one in _listeners if one != listener)
 
 
-def _forget_plans() -> None:
+def forget_plans() -> None:
+    """Have functions plan their calls anew."""
     import sys
 
     global generation

@@ -221,7 +221,7 @@ def _loaded(where: str, allowed: str, kind: type, load: Callable[..., Any], *con
         key = load(*content)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         why = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise InvalidArgument(message(where, f"something else ({why})", allowed)) from None
+        raise InvalidArgument(message(where, f"something else than such a key ({why})", allowed)) from None
     if not isinstance(key, kind):
         raise InvalidArgument(message(where, f"another kind of key ({type(key).__name__})", allowed))
     return key
@@ -251,8 +251,12 @@ def _create(path: _Paths, content: bytes, mode: int) -> None:
     allowed = "a path where a new file can be"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+        except BaseException:
+            os.unlink(path)  # half a key would be in the way of a whole one
+            raise
     except (OSError, ValueError, TypeError) as error:
         why = getattr(error, "strerror", None) or error
         given = f"what cannot be written ({why})"

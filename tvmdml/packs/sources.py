@@ -11,21 +11,15 @@ import stat
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FunctionType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tvmdml import dxdispatch, functions
-from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
-from tvmdml.functions import Described
+from tvmdml import dxdispatch, onnx_nodes
+from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.operators import Operator
-from tvmdml.operators.diagonal_matrix import diagonal_matrix
-from tvmdml.operators.element_wise_round import round as round_to_integral
-from tvmdml.operators.nonzero_coordinates import nonzero_coordinates
-from tvmdml.operators.top_k import top_k
 from tvmdml.packs import spec
 from tvmdml.packs.spec import KnobValues, Spec, Wanted
-from tvmdml.tensors import MAX_ELEMENTS, ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import MAX_ELEMENTS
 
 MAX_MODEL_BYTES = 1 << 31
 """What a message of Protocol Buffers may have; larger models keep their weights in files of their own."""
@@ -58,7 +52,7 @@ def read(paths: Sequence[str | os.PathLike[str]], targets: Sequence[str] = (), s
     """
     for name, size in sizes.items():
         if type(size) is not int or not 1 <= size <= MAX_ELEMENTS:
-            raise InvalidArgument(message(f"size {name}", repr(size), f"an integer from 1 to {MAX_ELEMENTS}"))
+            raise InvalidArgument(message(f"size {name}", safe_repr(size), f"an integer from 1 to {MAX_ELEMENTS}"))
     known: set[str] = set()
     found = []
     for path in map(Path, paths):
@@ -112,7 +106,9 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Found:
     others = Counter(node.kind for node in taken if not node.ours)
     listed = ", ".join(f"{kind} {count}" for kind, count in sorted(others.items(), key=lambda item: (-item[1], item[0])))
     if not mine:
-        raise InvalidArgument(message(str(path), f"a model of {listed or 'no nodes'}", f"one with {', '.join(OPERATORS)}"))
+        raise InvalidArgument(
+            message(str(path), f"a model of {listed or 'no nodes'}", f"one with {', '.join(onnx_nodes.OPERATORS)}")
+        )
     wanted = spec.once(Wanted(node.desc) for node in mine if node.desc is not None)
     notes = [f"{node.name}: {node.reason}" for node in mine if node.desc is None]
     if not wanted:
@@ -129,132 +125,6 @@ _READERS: Mapping[str, Callable[[Path, Sizes, set[str]], Found]] = {
     ".json": _read_dxdispatch,
     ".onnx": _read_onnx,
 }
-
-# -- What functions compile -----------------------------------------------------------------------------------------
-
-
-class _Tensor(NamedTuple):
-    """What is known of a tensor of a model."""
-
-    dtype: Any
-    """NumPy's; ``None`` for one that NumPy lacks, or that is not known."""
-    shape: tuple[int | str, ...] | None
-    """A size that is open is its name."""
-
-
-def _compiled(function: Callable[..., Any], *inputs: Any, **attributes: Any) -> Operator:
-    """The descriptor that a function of an operator's file compiles for tensors such as these."""
-    described: list[Operator] = []
-
-    def call(describe: functions.Describe, tensors: Any, values: Any, *more: Any, boolean: bool = False, **rest: Any) -> Any:
-        found = describe(*(None if tensor is None else _described(tensor, boolean) for tensor in tensors), *values)
-        desc = found.desc if isinstance(found, Described) else found
-        desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
-        described.append(desc)
-        return desc.outputs()
-
-    # The function's own code, for which ``call`` means the one above.
-    assert isinstance(function, FunctionType)
-    among = {name: call if value is functions.call else value for name, value in function.__globals__.items()}
-    same = FunctionType(function.__code__, among, function.__name__, function.__defaults__, function.__closure__)
-    same.__kwdefaults__ = function.__kwdefaults__
-    same(*inputs, **attributes)
-    return described[0]
-
-
-def _described(tensor: _Tensor, boolean: bool) -> ArrayTensorDesc:
-    data_type = TensorDataType.of("uint8" if boolean and tensor.dtype == bool else tensor.dtype, "input")
-    return ArrayTensorDesc(data_type, tensor.shape or (1,), zero_dimensional=not tensor.shape)  # type: ignore[arg-type]
-
-
-# -- ONNX's operators, said in DirectML's ---------------------------------------------------------------------------
-
-
-class _Refused(Exception):
-    """A node that cannot be taken; says why."""
-
-
-class _Arguments:
-    """A node's inputs and attributes."""
-
-    def __init__(self, node: Any, tensors: Mapping[str, _Tensor], constants: Mapping[str, list[int]]) -> None:
-        import onnx
-
-        self._inputs, self._tensors, self._constants = list(node.input), tensors, constants
-        self.attributes: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-
-    def integer(self, name: str, default: int) -> int:
-        """An attribute."""
-        value = self.attributes.get(name, default)
-        if not isinstance(value, int):
-            raise _Refused(f"its {name} is no integer")
-        return value
-
-    def tensor(self) -> _Tensor:
-        """The first input."""
-        name = self._inputs[0] if self._inputs else ""
-        found = self._tensors.get(name, _Tensor(None, None))
-        if found.dtype is None:
-            raise _Refused("the type of its input is not known, or is none of DirectML's")
-        if found.shape is None:
-            raise _Refused("the shape of its input is not known")
-        open_sizes = [size for size in found.shape if isinstance(size, str)]
-        if open_sizes:
-            raise _Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are open")
-        return found
-
-    def constant(self, name: str) -> int:
-        """The second input, which has one element."""
-        values = self._constants.get(self._inputs[1], [])
-        if len(values) != 1:
-            raise _Refused(f"its {name} is no constant")
-        return values[0]
-
-    def has(self, position: int) -> bool:
-        """Whether there is such an input."""
-        return len(self._inputs) > position and bool(self._inputs[position])
-
-
-def _round(node: _Arguments) -> Operator:
-    return _compiled(round_to_integral, node.tensor())
-
-
-def _top_k(node: _Arguments) -> Operator:
-    k = node.constant("k") if node.has(1) else node.integer("k", 0)  # an attribute in the first version
-    direction = "decreasing" if node.integer("largest", 1) else "increasing"
-    return _compiled(top_k, node.tensor(), k, axis=node.integer("axis", -1), axis_direction=direction, index_dtype="int64")
-
-
-def _nonzero(node: _Arguments) -> Operator:
-    return _compiled(nonzero_coordinates, node.tensor(), index_dtype="int64")
-
-
-def _eye_like(node: _Arguments) -> Operator:
-    import onnx
-
-    tensor, k = node.tensor(), node.integer("k", 0)
-    wanted = node.integer("dtype", 0)
-    dtype = _numpy_type(onnx, wanted) if wanted else tensor.dtype
-    if dtype is None:
-        raise _Refused("the type of its output is none of DirectML's")
-    return _compiled(diagonal_matrix, sizes=tensor.shape, dtype=dtype, diagonal_fill_begin=k, diagonal_fill_end=k + 1)
-
-
-def _trilu(node: _Arguments) -> Operator:
-    k = node.constant("k") if node.has(1) else 0
-    begin, end = (-(2**31), k) if node.integer("upper", 1) else (k + 1, 2**31 - 1)
-    return _compiled(diagonal_matrix, node.tensor(), value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)
-
-
-OPERATORS: Mapping[str, Callable[[_Arguments], Operator]] = {
-    "Round": _round,
-    "TopK": _top_k,
-    "NonZero": _nonzero,
-    "EyeLike": _eye_like,
-    "Trilu": _trilu,
-}
-"""How each of ONNX's operators is said in DirectML's."""
-
 
 # What becomes of small integers on their way from a shape or a constant to a ``k``: lists in, a list out. A list is a vector or a
 # scalar.
@@ -284,14 +154,6 @@ def _paired(x: list[int], y: list[int]) -> Iterator[tuple[int, int]]:
     if 1 in (len(x), len(y)):
         x, y = x * max(len(y), 1), y * max(len(x), 1)
     return zip(x, y, strict=True)
-
-
-def _numpy_type(onnx: Any, element: int) -> Any:
-    """NumPy's type for a tensor's elements; ``None`` where it has none."""
-    try:
-        return onnx.helper.tensor_dtype_to_np_dtype(element)
-    except KeyError:
-        return None
 
 
 # -- ONNX's models --------------------------------------------------------------------------------------------------
@@ -362,7 +224,7 @@ class _Model:
 
     def _broken(self, error: Exception) -> InvalidArgument:
         said = " ".join(str(error).split())
-        return InvalidArgument(message(str(self._path), f"what is no ONNX model ({said[:300]})", "an ONNX model"))
+        return InvalidArgument(message(str(self._path), f"a file that is no ONNX model ({said[:300]})", "an ONNX model"))
 
     def _graphs(self) -> Iterator[Any]:
         waiting = [self._model.graph, *_subgraphs(node for function in self._model.functions for node in function.node)]
@@ -389,7 +251,7 @@ def _content(path: Path) -> bytes:
             raise InvalidArgument(message(str(path), "a folder, a device or a larger file", wanted))
         return path.read_bytes()
     except OSError as error:
-        raise InvalidArgument(message(str(path), f"a file that cannot be read ({error})", wanted)) from None
+        raise InvalidArgument(message(str(path), f"a file that cannot be read ({reason(error)})", wanted)) from None
 
 
 def _subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -414,7 +276,7 @@ class _Graph:
 
     def __init__(self, onnx: Any, graph: Any, settled: list[tuple[Any, int]], around: _Graph | None = None) -> None:
         self._onnx, self._graph = onnx, graph
-        self._tensors: ChainMap[str, _Tensor] = around._tensors.new_child() if around else ChainMap()
+        self._tensors: ChainMap[str, onnx_nodes.Tensor] = around._tensors.new_child() if around else ChainMap()
         self._constants: ChainMap[str, list[int]] = around._constants.new_child() if around else ChainMap()
         self._plain: set[str] = set(around._plain) if around else set()
         """Constants that shape inference knows, too."""
@@ -423,7 +285,7 @@ class _Graph:
         for value in (*graph.input, *graph.value_info, *graph.output):
             self._tensors[value.name] = self._tensor(value.type.tensor_type)
         for tensor in graph.initializer:
-            self._tensors[tensor.name] = _Tensor(_numpy_type(onnx, tensor.data_type), tuple(tensor.dims))
+            self._tensors[tensor.name] = onnx_nodes.Tensor(onnx_nodes.numpy_type(onnx, tensor.data_type), tuple(tensor.dims))
             self._plain.add(tensor.name)
             self._learn(tensor.name, self._integers(tensor))
 
@@ -432,7 +294,7 @@ class _Graph:
         for node in self._graph.node:
             kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
             name = f"{kind} {node.name!r}" if node.name else f"{kind} of {', '.join(node.output)}"
-            ours = kind in OPERATORS
+            ours = kind in onnx_nodes.OPERATORS
             if not ours:
                 yield _Node(kind, name, ours)
             else:
@@ -446,17 +308,17 @@ class _Graph:
         if kind == "TopK" and len(k) == 1 and node.input[1] not in self._plain:
             self._settled.append((node, k[0]))
         try:
-            desc = OPERATORS[kind](_Arguments(node, self._tensors, self._constants))
-        except (_Refused, TvmdmlError, ValueError) as error:  # ONNX's own for an attribute of no type
+            desc = onnx_nodes.OPERATORS[kind](onnx_nodes.Arguments(node, self._tensors, self._constants))
+        except (onnx_nodes.Refused, TvmdmlError, ValueError) as error:  # ONNX's own for an attribute of no type
             return _Node(kind, name, True, reason=str(error))
         if any(tensor.element_count == 0 for _, tensor in desc.tensors() if tensor is not None):
             return _Node(kind, name, True, reason="it has no elements, and so needs no kernel")
         return _Node(kind, name, True, spec.plain(desc))
 
-    def _tensor(self, kind: Any) -> _Tensor:
+    def _tensor(self, kind: Any) -> onnx_nodes.Tensor:
         known = kind.HasField("shape")
         shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in kind.shape.dim) if known else None
-        return _Tensor(_numpy_type(self._onnx, kind.elem_type), shape)
+        return onnx_nodes.Tensor(onnx_nodes.numpy_type(self._onnx, kind.elem_type), shape)
 
     def _integers(self, tensor: Any) -> list[int] | None:
         """The elements of a small tensor of integers."""
@@ -488,7 +350,7 @@ class _Graph:
                 self._learn(node.output[0], self._constant(attribute))
         elif kind == "Shape" and node.input:
             bounds = {attribute.name: attribute.i for attribute in node.attribute}
-            shape = self._tensors.get(node.input[0], _Tensor(None, None)).shape or ()
+            shape = self._tensors.get(node.input[0], onnx_nodes.Tensor(None, None)).shape or ()
             part = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
             numbers = [size for size in part if isinstance(size, int)]
             self._learn(node.output[0], numbers if len(numbers) == len(part) else None)

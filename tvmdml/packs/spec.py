@@ -46,7 +46,7 @@ from tvmdml import operators, targets
 from tvmdml.dxdispatch import descriptors, sketch
 from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message
+from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
 from tvmdml.packs import format as packs
@@ -171,7 +171,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
     except InvalidArgument:
         raise
     except (OSError, ValueError) as error:
-        raise InvalidArgument(message(file, f"a file that cannot be read ({error})", wanted)) from None
+        raise InvalidArgument(message(file, f"a file that cannot be read ({reason(error)})", wanted)) from None
     return parse(content, file)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml import knobs
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, reason
 from tvmdml.targets import Target
 from tvmdml.tuning import log_files, log_lines
 from tvmdml.tuning.logs import Logs
@@ -32,7 +32,7 @@ def read(path: Path) -> list[Record]:
     try:
         files = log_files.files(path) if path.is_dir() else [path] if path.is_file() else []
     except (OSError, ValueError) as error:
-        raise InvalidArgument(message("tuning log", f"{str(path)!r}, which cannot be read ({error})", _ALLOWED)) from None
+        raise InvalidArgument(message("tuning log", f"{str(path)!r}, which cannot be read ({reason(error)})", _ALLOWED)) from None
     if not files:
         raise InvalidArgument(message("tuning log", f"{str(path)!r}, where there is none", _ALLOWED))
     found = []

@@ -6,29 +6,27 @@ input, in memory with guards around it, beside the operator's reference. It is n
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tvmdml import targets
 from tvmdml.device_arrays import launched
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
-from tvmdml.guarded import Place
 from tvmdml.kernel import Kernel as Decided
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import Array, Role
 from tvmdml.packs import lines, look, signing
 from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.packs.spec import can_be_in_place
 from tvmdml.targets import Target
-from tvmdml.tensors import TensorDataType
+from tvmdml.trial import Trial, any_values
 
 MAX_BYTES = 256 << 20
 """What the tensors of an operation may take, with what its kernel needs beside them: larger ones are not run."""
@@ -287,7 +285,7 @@ class _Check:
                 continue
             self._ran += 1
             rng = np.random.default_rng([self._seed, *one.operation.key])  # the same for an operation, whatever else is run
-            trial = _Trial(one.desc, one.operation.in_place, rng)
+            trial = Trial(one.desc, one.operation.in_place, functools.partial(any_values, rng))
             for threads, kernel in one.kernels:
                 self._launches += 1
                 try:
@@ -298,7 +296,7 @@ class _Check:
                     self.failed.append(Finding(one.about, f"{kernel.name}{_on(threads)}: {problem}"))
         progress(len(self._ready), len(self._ready))
 
-    def _launch(self, machine: Target, kernel: Decided, trial: _Trial) -> str:
+    def _launch(self, machine: Target, kernel: Decided, trial: Trial) -> str:
         launcher = self._loaded.find(kernel, machine)
         assert launcher is not None  # its record is there, and of these schedules
         launch = machine.launch(launcher, kernel.scalars, kernel.temporaries)
@@ -362,69 +360,3 @@ def _too_much(one: _Ready) -> str:
     )
     besides = max(sum(count * np.dtype(dtype).itemsize for dtype, count in kernel.temporaries) for _, kernel in one.kernels)
     return f"it takes more than {MAX_BYTES >> 20} MiB" if tensors + besides > MAX_BYTES else ""
-
-
-# -- One operation ------------------------------------------------------------------------------------------------
-
-
-class _Trial:
-    """An operation's input, and what has to come of it."""
-
-    def __init__(self, desc: Operator, in_place: bool, rng: np.random.Generator) -> None:
-        self._desc = desc
-        self._inputs = {
-            name: None if tensor is None else Place(tensor).holding(_values(rng, tensor.data_type, tensor.sizes))
-            for name, tensor in desc.tensors(Role.INPUT)
-        }
-        with np.errstate(all="ignore"):
-            self._expected = desc.reference(*(None if place is None else place.array for place in self._inputs.values()))
-        outputs = [name for name, tensor in desc.tensors(Role.OUTPUT) if tensor is not None]
-        self._same = dict(zip(outputs, self._inputs, strict=True)) if in_place else {}
-        """Outputs that are an input as well."""
-
-    def places(self) -> dict[str, Place]:
-        """The tensors to launch on, by name, each in new memory."""
-        found = {}
-        for name, tensor in self._desc.tensors():
-            if tensor is None or name in self._same.values():
-                continue
-            held = self._inputs.get(self._same.get(name, name))
-            found[name] = Place(tensor) if held is None else Place(tensor).holding(held.array)
-        return found
-
-    def problem(self, places: Mapping[str, Place]) -> str:
-        """What is wrong with them after a launch; empty if nothing is."""
-        for name, place in places.items():
-            held = self._inputs.get(name)
-            if held is not None and not np.array_equal(held.memory, place.memory):
-                return f"{name}, an input, was written to"
-            if not place.is_guarded():
-                return f"memory outside of {name} was written to"
-        return self._desc.mismatch(tuple(places[name].array for name in places if name not in self._inputs), self._expected)
-
-
-def _values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
-    """Values of every kind: any bits; what is easy to get wrong; few values, over and over; many zeros."""
-    count = math.prod(sizes)
-    unsigned = f"u{data_type.itemsize}"
-    some = np.arange(-6, 7) / 2 if data_type.is_float else np.arange(-6 if data_type.is_signed else 0, 7)
-    zeros = np.array([0.0, -0.0] if data_type.is_float else [0])
-    choices = [_special(data_type), *(numbers.astype(data_type.numpy).view(unsigned) for numbers in (some, zeros))]
-    kinds = [np.frombuffer(rng.bytes(count * data_type.itemsize), unsigned), *(rng.choice(one, count) for one in choices)]
-    found: Array = np.choose(rng.integers(0, len(kinds), count, np.uint8), kinds).reshape(sizes)
-    return found.view(data_type.numpy)
-
-
-def _special(data_type: TensorDataType) -> Array:
-    """As bits: limits; of floats also infinities, the least ones, NaN of several kinds, and what is next to one half."""
-    dtype, bits = data_type.numpy, 8 * data_type.itemsize
-    if not data_type.is_float:
-        limits = np.iinfo(dtype)  # type: ignore[type-var]
-        return np.array([limits.min, limits.min + 1, limits.max // 2, limits.max - 1, limits.max], dtype).view(f"u{bits // 8}")
-    info: Any = np.finfo(dtype)  # type: ignore[type-var]
-    half = np.array(0.5, dtype)
-    least = [info.smallest_subnormal, info.tiny, np.nextafter(half, 0), np.nextafter(half, 1), info.max, np.inf]
-    numbers = np.array(least, dtype).view(f"u{bits // 8}")
-    quiet, infinity = (int(np.array(value, dtype).view(f"u{bits // 8}")) for value in (np.nan, np.inf))
-    positive = [*map(int, numbers), int(info.tiny.view(f"u{bits // 8}")) - 1, quiet | 5, infinity | 1]
-    return np.array([number | sign for number in positive for sign in (0, 1 << (bits - 1))], f"u{bits // 8}")

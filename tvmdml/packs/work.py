@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml import targets
+from tvmdml._whole import whole
 from tvmdml.errors import CompileError
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ def _compile(job: Job) -> Unit:
         kernel: Kernel = variant.kernel(lines.read(job.line, "a job").canonical(), job.in_place)
         key = kernel_key(variant.code, kernel.module, kernel.name, kernel.parameters)
         if (key, kernel.source(variant)) != (job.key, job.source):
-            raise CompileError("the process that compiles has another version of tvmdml than the one that asks")
-        return Unit(key, variant.unit(kernel.build(), symbol_of(key)))
+            raise CompileError(
+                "the process that compiles has another version of tvmdml than the one that asks: install the same on both"
+            )
+        with whole():
+            return Unit(key, variant.unit(kernel.build(), symbol_of(key)))
     except Exception as error:  # whatever it is, it has to reach the caller, from another machine too
         return Unit(job.key, b"", f"{type(error).__name__}: {error}")

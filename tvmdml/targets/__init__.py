@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from tvmdml.errors import InvalidArgument, message
+from tvmdml._whole import whole
+from tvmdml.errors import CompileError, InvalidArgument, message, safe_repr
 from tvmdml.tuning.terms import Machine
 
 if TYPE_CHECKING:
@@ -255,6 +257,10 @@ class Target(abc.ABC):
 
 @functools.cache
 def _schedule(folder: str, module: str) -> Any:
+    if importlib.util.find_spec("tvmdml.schedules") is None:
+        where = Path(__file__).parents[1]
+        advice = "Start Python in another folder, or `pip install -e .` there."
+        raise CompileError(f"{where} is a part of tvmdml's source, and has no schedules. {advice}")
     for name in (module, "_default"):
         try:
             return importlib.import_module(f"tvmdml.schedules.{folder}.{name}")
@@ -287,16 +293,17 @@ def resolve(text: str | Target) -> Target:
     if type(text).__name__ == "device":  # PyTorch's, which is written as a target is
         text = str(text)
     if not isinstance(text, str):
-        raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
-    return _resolved(text)
+        raise InvalidArgument(message("target", safe_repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+    return _resolved(str.__str__(text))  # whatever a class of its own does otherwise
 
 
 @functools.lru_cache(maxsize=64)
 def _resolved(text: str) -> Target:
     kind, _, rest = text.strip().lower().partition(":")
     if kind not in kinds():
-        raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
-    return target_class(kind).parse(rest)
+        raise InvalidArgument(message("target", safe_repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+    with whole():
+        return target_class(kind).parse(rest)
 
 
 def elsewhere(text: str) -> tuple[Target, ...]:
@@ -308,7 +315,7 @@ def elsewhere(text: str) -> tuple[Target, ...]:
     """
     kind, _, rest = text.strip().lower().partition(":")
     if kind not in kinds():
-        raise InvalidArgument(message("target", repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+        raise InvalidArgument(message("target", safe_repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
     return target_class(kind).elsewhere(rest)
 
 

@@ -112,9 +112,7 @@ class DeviceTarget(Target):
         try:
             return self.loaded(Program.from_bytes(artifact.content))
         except ValueError as error:
-            raise CompileError(
-                f"{self.name}: a stored kernel cannot be loaded: {error}. `tvmdml cache clear` removes it."
-            ) from error
+            raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}.") from error
 
     def tasks(self) -> int:
         """Groups that keep a large device busy."""

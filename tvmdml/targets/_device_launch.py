@@ -60,6 +60,8 @@ class DeviceLaunch(abc.ABC):
 
     def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
         """Run. On device arrays alone it returns before the work is done; what NumPy's arrays get is there on return."""
+        if len(arrays) != self._arrays:
+            raise self._other_arrays(len(arrays))
         device = self._target.device  # another one than before, where it was lost
         places, after = [], []
         for number, array in enumerate(arrays):
@@ -90,7 +92,7 @@ class DeviceLaunch(abc.ABC):
         """
         present = [i for i, form in enumerate(forms) if form is not None]
         if len(present) != self._arrays:
-            raise CompileError(f"{self._target.name}: a stored kernel takes {self._arrays} arrays, and is given {len(present)}.")
+            raise self._other_arrays(len(present))
         target = self._target
 
         def launch(*arrays: Any) -> bool:
@@ -114,6 +116,9 @@ class DeviceLaunch(abc.ABC):
             return True
 
         return launch
+
+    def _other_arrays(self, given: int) -> CompileError:
+        return CompileError(f"{self._target.name}: a stored kernel takes {self._arrays} arrays, and is given {given}.")
 
     def _scratch(self, device: Any, places: Sequence[Placed]) -> list[Placed]:
         """The temporaries of one run on these tensors."""

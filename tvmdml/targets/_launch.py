@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tvmdml import _imports, arrays
+from tvmdml._whole import whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.targets import Form, Launcher
 
@@ -23,10 +26,12 @@ class RuntimeLaunch:
     def __call__(self, *tensors: Any) -> None:
         """Launch on arrays, or on what ``bind`` made of them."""
         rest = (*(np.empty(count, dtype) for count, dtype in self._temporaries), *self._scalars)
-        try:
-            self._launcher(*tensors, *rest)
-        except BufferError:  # raised before anything ran: the runtime takes no read-only array, though inputs may be one
-            self._launcher(*map(_writable, tensors), *rest)
+        # Python may not end a daemon thread inside of the runtime; the main thread it does not end.
+        with contextlib.nullcontext() if threading.current_thread() is threading.main_thread() else whole():
+            try:
+                self._launcher(*tensors, *rest)
+            except BufferError:  # raised before anything ran: the runtime takes no read-only array, though inputs may be one
+                self._launcher(*map(_writable, tensors), *rest)
 
     def bind(self, *tensors: NumpyArray) -> Callable[[], None]:
         """A launch on these arrays, converted for the runtime once."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.console import as_json_option, parsed, print_json, table
-from tvmdml.errors import InvalidArgument, Unsupported, message
-from tvmdml.operation_options import Operation, operation_options
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.operation_options import Operation, operation_options, operator_name
 
 if TYPE_CHECKING:
     from tvmdml.tuning.log_files import Line
@@ -27,21 +27,12 @@ def tuning() -> None:
     """Show and tidy the logs of tuning: which knobs won on which machine."""
 
 
-def _operator(text: str) -> str:
-    from tvmdml import operators
-
-    try:
-        return operators.by_name(text).NAME
-    except Unsupported as error:
-        raise InvalidArgument(str(error)) from None
-
-
 # -- Looking ------------------------------------------------------------------------------------------------------
 
 
 @tuning.command()
 @click.argument("folders", metavar="[FOLDER…]", nargs=-1, type=_PATH)
-@click.option("--operator", metavar="NAME", callback=parsed(_operator), help="Only this one's.")
+@click.option("--operator", metavar="NAME", callback=parsed(operator_name), help="Only this one's.")
 @click.option("--target", metavar="TARGET", help="Only this one's: cpu, cpu:x86-64-v3, cuda:sm_90, vulkan …")
 @operation_options
 @click.option("--in-place", "in_place", is_flag=True, help="The operation writes to its input's memory.")
@@ -173,7 +164,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 
 
 @tuning.command()
-@click.argument("folder", metavar="[FOLDER]", required=False, type=_FOLDER)
+@click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--older-than", "older_than", metavar="DAYS", type=click.IntRange(0, 36500), help="Remove also what is older.")
 @click.option("--dry-run", "dry_run", is_flag=True, help="Say what would go, and leave it.")
 def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message
+from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tuning import lanes, parcels
@@ -82,9 +82,9 @@ class Fleet:
             raise Unsupported(message("tune", given, "cpu", "A fleet tunes processors; tune a device on the machine it is in."))
         name, _, port = tracker.rpartition(":")
         if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise InvalidArgument(message("tracker", repr(tracker), "host:port, such as 10.0.0.1:9190"))
+            raise InvalidArgument(message("tracker", safe_repr(tracker), "host:port, such as 10.0.0.1:9190"))
         if not key:
-            raise InvalidArgument(message("key", repr(key), "the name that servers were started with (--key)"))
+            raise InvalidArgument(message("key", safe_repr(key), "the name that servers were started with (--key)"))
         self._tracker, self._key, self._wanted = (name.strip("[]"), int(port)), key, target
         self._cache, self._timeout, self._patience, self._note = cache, timeout, patience, note
         self._jobs = jobs or len(os.sched_getaffinity(0))

@@ -7,6 +7,7 @@ when its time is over. All are forked from one that has imported TVM, which take
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import signal
@@ -30,6 +31,8 @@ Place: TypeAlias = tuple[str, int]
 _CODE = "import sys; sys.path[:] = sys.argv[2:]; from tvmdml.tuning.lanes import serve; serve(int(sys.argv[1]))"
 _MOST = 1 << 16
 """Bytes of what a lane is started with."""
+_MOST_SAID = 1 << 24
+"""Bytes of what a tracker says; a server takes about a hundred of them."""
 _RETRY = 1.0
 """Seconds between looks for a tracker that is not there."""
 _PATIENCE = 5.0
@@ -255,7 +258,7 @@ def _request(parent: Connection[Any, Any], tracker: Place, key: str, avoid: Coll
         try:
             with socket.create_connection(tracker, _PATIENCE) as connection:
                 return _requested(parent, connection, key, avoid)
-        except (OSError, ValueError, TypeError, LookupError, struct.error) as error:
+        except Exception as error:  # it may say anything
             if said != (said := str(error) or type(error).__name__):
                 parent.send(Trouble(said))
         if parent.poll(_RETRY):  # nobody is there any more, or something is said that nobody says now
@@ -272,18 +275,28 @@ def _requested(parent: Connection[Any, Any], connection: socket.socket, key: str
     if struct.unpack("<i", base.recvall(connection, 4))[0] != base.RPC_TRACKER_MAGIC:
         raise ValueError("it is no tracker of TVM's RPC")
     base.sendjson(connection, [base.TrackerCode.SUMMARY])
-    _, summary = base.recvjson(connection)
+    _, summary = _answer(connection)
     parent.send(Waiting(int(summary["queue_info"].get(key, {}).get("free", 0))))
     while True:
         base.sendjson(connection, [base.TrackerCode.REQUEST, key, "", 1])
         if parent in wait([connection, parent]):
             sys.exit()
-        code, (host, port, match) = base.recvjson(connection)
+        code, (host, port, match) = _answer(connection)
         if code != base.TrackerCode.SUCCESS:
             raise ValueError(f"it answered {code}")
         if (str(host), int(port)) not in avoid:  # else the server makes itself known anew, after a while
             return (str(host), int(port)), str(match)
         time.sleep(0.1)
+
+
+def _answer(connection: socket.socket) -> Any:
+    """What a tracker says, if it is not too long."""
+    from tvm.rpc import base
+
+    (size,) = struct.unpack("<i", base.recvall(connection, 4))
+    if not 0 < size <= _MOST_SAID:
+        raise ValueError(f"it answered {size} bytes")
+    return json.loads(base.recvall(connection, size))
 
 
 def _first_line(error: BaseException) -> str:

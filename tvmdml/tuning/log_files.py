@@ -5,6 +5,7 @@ Which file of a folder a line stands in is for people: what it says of machine a
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import hashlib
 import os
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tvmdml.errors import InvalidArgument
+from tvmdml.errors import InvalidArgument, naming
 from tvmdml.tuning import log_lines
 from tvmdml.tuning.log_lines import Key
 from tvmdml.tuning.terms import Machine, Record
@@ -79,8 +80,12 @@ def files(folder: Path) -> list[Path]:
 # -- Reading ------------------------------------------------------------------------------------------------------
 
 
-def read(path: Path) -> list[Line]:
+def read(path: Path, most_bad: int | None = None) -> list[Line]:
     """The lines of a file, good and bad; empty ones are left out.
+
+    Args:
+        path: the file.
+        most_bad: how many bad lines to look at: what comes after those is left out, and the last line says so. All, by default.
 
     Raises:
         OSError: it cannot be read, or is no file, or is too large.
@@ -92,14 +97,23 @@ def read(path: Path) -> list[Line]:
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise OSError(f"{path}: it is larger than {LARGEST_FILE >> 20} MiB")
-    return [_line(path, number, raw) for number, raw in enumerate(content.split(b"\n"), 1) if raw.strip()]
+    found: list[Line] = []
+    bad = 0
+    for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
+        if raw.strip():
+            found.append(_line(path, number, raw))
+            bad += found[-1].record is None
+            if bad == most_bad:
+                found.append(Line(path, number + 1, b"", None, f"the rest is not read: {bad} lines are bad before it"))
+                break
+    return found
 
 
-def read_all(paths: Iterable[Path]) -> Iterator[Line]:
-    """The lines of files; a file that cannot be read gives one bad line, of number 0."""
+def read_all(paths: Iterable[Path], most_bad: int | None = None) -> Iterator[Line]:
+    """The lines of files, as ``read`` has them; a file that cannot be read gives one bad line, of number 0."""
     for path in paths:
         try:
-            yield from read(path)
+            yield from read(path, most_bad)
         except OSError as error:
             yield Line(path, 0, b"", None, f"cannot be read: {error.strerror or error}")
 
@@ -180,7 +194,7 @@ def _write(path: Path, records: Iterable[Record], others: Iterable[bytes]) -> No
         return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with open(handle, "wb") as file:
+        with naming(path), open(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -70,7 +70,7 @@ def checked(record: Record) -> Record:
     try:
         line = encode(record).encode()
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidArgument(f"a record of a tuning log: {error}.") from None
+        raise InvalidArgument(f"a record of a tuning log cannot be written down: {error}.") from None
     return parse(line)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NEAREST = 2
 """How far away a class may be whose record is used: sizes differ by so many powers of two, all of them together."""
+_MOST_BAD = 1000
+"""Lines of a file that are bad; it is something else than a log, and the rest is not worth the time."""
 _MOST_WARNINGS = 3
 """Of one file."""
 _VARIABLES = ("TVMDML_TUNING", "TVMDML_TUNING_NEAREST", "TVMDML_TUNING_LOGS", "XDG_DATA_HOME", "HOME")
@@ -242,7 +244,7 @@ def read(places: Iterable[Path]) -> Iterator[Record]:
             what = f"the tuning logs in {folder} cannot be read ({error.strerror}); they are left out."
             stores.warn_once(str(folder), f"tvmdml: {what}")
             continue
-        yield from log_files.newest(_warned_of(log_files.read_all(paths))).values()
+        yield from log_files.newest(_warned_of(log_files.read_all(paths, _MOST_BAD))).values()
 
 
 def _warned_of(lines: Iterable[log_files.Line]) -> Iterator[Record]:
@@ -252,7 +254,7 @@ def _warned_of(lines: Iterable[log_files.Line]) -> Iterator[Record]:
             yield line.record
             continue
         bad[line.path] += 1
-        if bad[line.path] <= _MOST_WARNINGS:
+        if bad[line.path] <= _MOST_WARNINGS or not line.raw:  # it is about the file
             stores.warn_once(line.where, f"tvmdml: {line.where}: left out of the tuning logs: {line.problem}")
     for path, count in bad.items():
         if count > _MOST_WARNINGS:

@@ -24,6 +24,8 @@ _IDLE = 600
 """Seconds after which a session that is asked for nothing ends: its client is gone."""
 _LIFE = 3600.0
 """Seconds that a server gives a session; then it kills it, if nothing else has."""
+_MOST_THREADS = 1 << 16
+"""Threads that a machine may say it has."""
 _NOISE = 2e-3
 """Seconds by which two clocks may differ."""
 _GLANCE = 5e-4
@@ -84,6 +86,8 @@ class Session:
         size = self._guard["describe"](room, _ROOM)
         threads, quota, cpuinfo = room.numpy()[:size].tobytes().decode(errors="replace").split("\n", 2)
         count = _granted(int(threads), quota)
+        if count > _MOST_THREADS:
+            raise Lie(f"it says that it has {count} threads")
         return Machine(f"cpu:{host.read(cpuinfo, self._kind).name}", host.processor_name(cpuinfo), count)
 
     def prepare(self, path: Path, threads: int) -> str:

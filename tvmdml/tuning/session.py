@@ -13,7 +13,7 @@ from pathlib import Path
 import filelock
 
 from tvmdml import stores
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, naming
 from tvmdml.knobs import Value
 from tvmdml.tuning import log_lines
 from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial
@@ -43,7 +43,8 @@ class Session:
         if fresh:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / "about.json").write_text(json.dumps(about, indent=1))
+        with naming(self._folder / "about.json"):
+            (self._folder / "about.json").write_text(json.dumps(about, indent=1))
         self.trials: list[Trial] = list(self._read())
         self._known = {_key(trial.knobs): trial for trial in self.trials}
 
@@ -68,7 +69,8 @@ class Session:
     def add(self, trial: Trial) -> None:
         """Write a trial down."""
         line = json.dumps({"knobs": trial.knobs, **trial.outcome._asdict()})
-        with open(self._folder / _TRIALS, "a+b") as stream:  # whatever a killed process left half is a line of its own
+        path = self._folder / _TRIALS
+        with naming(path), open(path, "a+b") as stream:  # whatever a killed process left half is a line of its own
             if stream.tell():
                 stream.seek(-1, os.SEEK_END)
             stream.write(b"" if stream.read(1) in (b"", b"\n") else b"\n")
@@ -79,7 +81,8 @@ class Session:
     def finish(self, trials: int, record: Record) -> None:
         """Note what came of the job, and that as many trials as were asked for are done, or as many as there are."""
         written = self._folder / f"{_DONE}.new"
-        written.write_text(json.dumps({"trials": trials, "record": log_lines.encode(record)}))
+        with naming(written):
+            written.write_text(json.dumps({"trials": trials, "record": log_lines.encode(record)}))
         os.replace(written, self._folder / _DONE)
 
     def finished(self, trials: int) -> Record | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tvmdml.console import INTERRUPTED
+from tvmdml.console import INTERRUPTED, parsed
 from tvmdml.errors import DeviceError, InvalidArgument, message
-from tvmdml.operation_options import Operation, operation_options
+from tvmdml.operation_options import Operation, operation_options, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("operator", required=False)
+@click.argument("operator", required=False, callback=parsed(operator_name))
 @operation_options
 @click.option("--in-place", "in_place", is_flag=True, help="The OPERATOR's output is its input's own memory.")
 @click.option("--spec", metavar="FILE", type=_FILE, help="Every operation of a pack's spec, or of a model, in place of OPERATOR.")

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import tvmdml
 from tvmdml import _imports, functions, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.kernel import source_stamp
 from tvmdml.operators import Operator
 from tvmdml.packs import lines
@@ -40,6 +41,7 @@ MAY_BE = 0.9
 AS_GOOD = 0.99
 """How much of the best ratio is as good: the simplest of such candidates is taken."""
 MOST_SEED = 1 << 30
+_DISPLAY = ("begin", "trial", "note", "end")
 _IDLE_ROUNDS = 16
 """Times in a row that the search may come up with nothing new."""
 
@@ -82,13 +84,13 @@ def tune(
         CompileError: the defaults do not compile, or what tuning takes is not installed (``pip install 'tvmdml[tune]'``).
         DeviceError: the device, or the tracker and its machines, cannot be used.
     """
-    if not isinstance(operations, Iterable):  # as neither a descriptor nor ``Wanted`` of one is
-        operations = [operations]
-    wanted = [_wanted(one) for one in ([operations] if isinstance(operations, Wanted) else operations)]
+    wanted = list(map(_wanted, [operations] if isinstance(operations, (Operator, Wanted)) else _several(operations)))
     if type(trials) is not int or trials < 1:
-        raise InvalidArgument(message("tune trials", repr(trials), "1 or more"))
+        raise InvalidArgument(message("tune trials", safe_repr(trials), "1 or more"))
     if type(seed) is not int or not 0 <= seed < MOST_SEED:
-        raise InvalidArgument(message("tune seed", repr(seed), f"0 to {MOST_SEED - 1}"))
+        raise InvalidArgument(message("tune seed", safe_repr(seed), f"0 to {MOST_SEED - 1}"))
+    if display is not None and not all(callable(getattr(display, name, None)) for name in _DISPLAY):
+        raise InvalidArgument(message("tune display", safe_repr(display), f"an object with the methods {', '.join(_DISPLAY)}"))
     if (tracker is None) != (key is None):
         raise InvalidArgument(message("tune", "a tracker or a key alone", "both", "A tracker knows machines by their key."))
     where, shown = here(target), display or Silent()
@@ -113,9 +115,16 @@ def here(target: str | Target) -> Target:
     return found
 
 
+def _several(operations: object) -> Iterable[Any]:
+    try:
+        return iter(operations)  # type: ignore[call-overload,no-any-return]
+    except TypeError:
+        return [operations]  # which will be refused
+
+
 def _wanted(one: Operator | Wanted) -> Wanted:
     found = Wanted(one, False) if isinstance(one, Operator) else one
-    if not isinstance(found, Wanted):
+    if not isinstance(found, Wanted) or not isinstance(found.desc, Operator):
         raise InvalidArgument(message("tune operations", type(one).__name__, "operator descriptors, such as tvmdml.TopK1(…)"))
     found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     if found.in_place and not can_be_in_place(found.desc):

@@ -154,15 +154,25 @@ class CpuTarget(Target):
         return _CpuBuild(self._compile(function))
 
     def load(self, artifact: Artifact) -> Launcher:
-        """Load a shared library, or an object where the extra for that is installed."""
+        """Load a shared library, or an object where the extra for that is installed.
+
+        Raises:
+            CompileError: the system does not take it.
+        """
         parallel = threads.is_parallel(artifact.content)
-        if artifact.suffix == ".o":
-            orcjit = importlib.import_module("tvm_ffi_orcjit")
-            with threads.everywhere():
-                module = orcjit.default_session().load_module(artifact.content)
-        else:
-            module = load_library(artifact.content, lambda path: _load(path, parallel))
-        return _entry(module, parallel)
+        is_elf = artifact.suffix == ".so" and artifact.content.startswith(b"\x7fELF")
+        if is_elf and (problem := elf.problem(artifact.content, self.processor.machine)):
+            raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {problem}.")
+        try:
+            if artifact.suffix == ".o":
+                orcjit = importlib.import_module("tvm_ffi_orcjit")
+                with threads.everywhere():
+                    module = orcjit.default_session().load_module(artifact.content)
+            else:
+                module = load_library(artifact.content, lambda path: _load(path, parallel))
+            return _entry(module, parallel)
+        except (RuntimeError, AttributeError, OSError) as error:  # it is no library, or has no kernel
+            raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}.") from error
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
         """In C where that was built."""
@@ -228,7 +238,7 @@ class _CpuBuild(Build):
 def _load(path: str, parallel: bool) -> Any:
     module = _imports.tvm_ffi().get_global_func("ffi.Module.load_from_file.so")(path, "so")
     if parallel:
-        threads.attach(ctypes.CDLL(path))
+        threads.attach(path)
     return module
 
 

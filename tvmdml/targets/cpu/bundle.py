@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tvmdml.errors import CompileError
+from tvmdml.errors import CompileError, naming
 from tvmdml.targets.cpu import host, threads
 
 _NATIVE = Path(__file__).parent / "native"
@@ -49,7 +49,7 @@ def link(objects: Mapping[str, bytes], processor: host.Processor) -> bytes:
     """
     tools = _tools(processor.triple.partition("-")[0])
     parallel = any(threads.is_parallel(content) for content in objects.values())
-    with tempfile.TemporaryDirectory(prefix="tvmdml-") as name:
+    with tempfile.TemporaryDirectory(prefix="tvmdml-") as name, naming(name):
         folder = Path(name)
         symbols = sorted(objects)
         pieces = [objects[symbol] for symbol in symbols]

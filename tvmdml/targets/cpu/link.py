@@ -41,7 +41,11 @@ def link(obj: Path) -> Path | None:
         if (path := shutil.which(name)) is None:
             continue
         library = obj.with_suffix(".so")
-        done = subprocess.run([path, *options, "-o", library, obj], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run([path, *options, "-o", library, obj], capture_output=True, text=True, check=False)
+        except OSError as error:  # it is no program, or there is no memory for one
+            failed = str(error)
+            continue
         if done.returncode == 0:
             return library
         failed = f"{path}: {done.stderr.strip() or f'exit status {done.returncode}'}"

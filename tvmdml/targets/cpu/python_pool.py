@@ -106,7 +106,7 @@ class _Pool:
             self._inside.tasks = nested
         job.finished.acquire()
         if job.failed:
-            raise DeviceError("a part of a parallel kernel failed")
+            raise DeviceError("cpu: a part of a kernel failed on a thread, so its outputs are not whole. Is memory short?")
 
     def call(self, call: _Call) -> None:
         """Have a worker make a call, and wait for it. Whatever is raised meanwhile is raised when the call is over."""

@@ -6,6 +6,7 @@ hands work over in less than a microsecond, or to the one in Python where the ex
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import functools
 import importlib
@@ -134,9 +135,11 @@ def limit(library: ctypes.CDLL) -> None:
     library.tvmdml_pool_set_limit(thread_count())
 
 
-def attach(library: ctypes.CDLL) -> None:
-    """Give a loaded kernel library the pool."""
+def attach(path: str) -> None:
+    """Give a loaded kernel library the pool. Python's own hold on it is let go: it is unloaded when its kernels are dropped."""
+    library = ctypes.CDLL(path)
     ctypes.c_void_p.in_dll(library, _SYMBOL.decode()).value = address()
+    _ctypes.dlclose(library._handle)
 
 
 @contextmanager

@@ -112,7 +112,8 @@ def _run(command: list[str]) -> bytes:
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as error:
-        raise CompileError(f"cuda: {name} could not be run: {error}") from error
+        whose = " TVMDML_NVCC names it." if command[0] == os.environ.get("TVMDML_NVCC") else ""
+        raise CompileError(f"cuda: {name} could not be run: {error}.{whose}") from error
     try:
         printed, complained = process.communicate(timeout=_TIMEOUT)
     except BaseException as error:
@@ -173,7 +174,7 @@ def _by_nvrtc(text: str, form: str) -> bytes:
 def _checked(answer: tuple[Any, ...]) -> Any:
     result, *values = answer
     if int(result):
-        raise CompileError(f"cuda: NVRTC says {result}")
+        raise CompileError(f"cuda: NVRTC failed: {result}")
     return values[0] if values else None
 
 

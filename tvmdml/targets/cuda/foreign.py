@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import ctypes
+import itertools
 import math
 import operator
 import sys
@@ -20,9 +21,9 @@ import numpy as np
 
 from tvmdml import arrays, targets
 from tvmdml.device_arrays import DeviceArray, extent, packed
-from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.targets.cuda import CudaTarget, dlpack, driver, header, loader
-from tvmdml.tensors import TYPE_NAMES, TensorDataType
+from tvmdml.tensors import NO_BFLOAT16, TYPE_NAMES, TensorDataType
 
 _Dtype: TypeAlias = "np.dtype[Any]"
 _DEVICE_ORDINAL = 9
@@ -172,15 +173,19 @@ def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any,
 
     Raises:
         BufferError: it cannot be had like that.
-        InvalidArgument: there is no such stream.
+        InvalidArgument: there is no such stream, or an argument makes no sense.
     """
-    versioned = max_version is not None and tuple(max_version) >= (1, 0)
+    if copy is not None and not isinstance(copy, bool):
+        raise InvalidArgument(message("DeviceArray.__dlpack__ copy", safe_repr(copy), "True, False or None"))
+    version, device = _two("max_version", max_version), _two("dl_device", dl_device)
+    versioned = version is not None and version >= (1, 0)
     here = dlpack_device(array)
-    if dl_device is not None and tuple(dl_device) != here:
-        if tuple(dl_device) != (1, 0) or copy is False:
-            given, allowed = f"device {tuple(dl_device)}", f"{here}, or (1, 0) where a copy may be made"
+    if device is not None and device != here:
+        if device != (1, 0) or copy is False:
+            given, allowed = f"device {device}", f"{here}, or (1, 0) where a copy may be made"
             raise BufferError(message("DeviceArray.__dlpack__", given, allowed))
-        return array.numpy().__dlpack__(**({"max_version": max_version} if versioned else {}))
+        keywords: dict[str, Any] = {"max_version": version} if versioned else {}
+        return array.numpy().__dlpack__(**keywords)
     if copy:
         array = array.copy()
     elif not array.writeable and not versioned:
@@ -192,6 +197,17 @@ def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any,
     if consumer is not None:
         _hand_over(array, consumer)
     return capsule
+
+
+def _two(name: str, value: Any) -> tuple[int, int] | None:
+    """An argument of DLPack's that is two integers, or absent."""
+    if value is None:
+        return None
+    try:
+        one, other = value
+        return operator.index(one), operator.index(other)
+    except (TypeError, ValueError):
+        raise InvalidArgument(message(f"DeviceArray.__dlpack__ {name}", safe_repr(value), "two integers, or None")) from None
 
 
 def interface(array: DeviceArray) -> dict[str, Any]:
@@ -217,7 +233,7 @@ def _consumer(stream: Any) -> int | None:
         handle = 0
     if handle == 0 or handle < -1:
         allowed = "None, -1, 1 (the legacy default stream), 2 (the per-thread one), or a stream's handle"
-        raise InvalidArgument(message("DeviceArray.__dlpack__ stream", repr(stream), allowed))
+        raise InvalidArgument(message("DeviceArray.__dlpack__ stream", safe_repr(stream), allowed))
     return None if handle == -1 else _handle(handle)
 
 
@@ -265,7 +281,8 @@ class _Torch(Library):
             address, index = tensor.data_ptr(), tensor.get_device()
         except KeyError:
             given = f"a PyTorch tensor {tensor.dtype} on {tensor.device}"
-            raise InvalidArgument(message(where, given, TYPE_NAMES, "Convert it first.")) from None
+            advice = NO_BFLOAT16 if "bfloat16" in given else "Convert it first."
+            raise InvalidArgument(message(where, given, TYPE_NAMES, advice)) from None
         except (RuntimeError, TypeError) as error:  # sparse, without memory …
             raise self._hidden(tensor, where, error) from error
         if not address and 0 not in shape:
@@ -469,8 +486,8 @@ def _layout(where: str, address: int, shape: Any, strides: Any, dtype: _Dtype) -
     """Sizes, and strides in bytes, as they are said."""
     itemsize = dtype.itemsize
     try:
-        sizes = tuple([operator.index(size) for size in shape])
-        steps = packed(sizes, itemsize) if strides is None else tuple([operator.index(step) for step in strides])
+        sizes = _integers(shape)
+        steps = packed(sizes, itemsize) if strides is None else _integers(strides)
     except TypeError:
         good = False
     else:
@@ -488,6 +505,11 @@ def _layout(where: str, address: int, shape: Any, strides: Any, dtype: _Dtype) -
         allowed = f"up to {_MAX_RANK} sizes from 0 up, and as many strides, all integers, within the memory of a device"
         raise InvalidArgument(message(where, given, allowed, _ITS_LIBRARY))
     return sizes, steps
+
+
+def _integers(given: Any) -> tuple[int, ...]:
+    """Integers, and no more than an array can have: there may be no end to them."""
+    return tuple([operator.index(one) for one in itertools.islice(given, _MAX_RANK + 1)])
 
 
 # -- What they share ----------------------------------------------------------------------------------------------

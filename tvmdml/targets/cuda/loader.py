@@ -9,7 +9,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from tvmdml.errors import DeviceError
+from tvmdml.errors import DeviceError, NoDevice
 from tvmdml.targets.cuda import header as c
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -130,7 +130,7 @@ def _load() -> Any:
         libraries = ctypes.CDLL(name), ctypes.PyDLL(name)
     except OSError as error:
         why = str(error) if name in str(error) else f"{name}: {error}"
-        raise DeviceError(f"cuda: no NVIDIA driver was found ({why}). {_INSTALL}{where}") from None
+        raise NoDevice(f"cuda: no NVIDIA driver was found ({why}). {_INSTALL}{where}") from None
     found = SimpleNamespace()
     for table, library in ((c.FUNCTIONS, libraries[0]), (c.QUICK, libraries[1])):
         for symbol, arguments in table.items():
@@ -167,7 +167,8 @@ def _not_started(found: Any, code: int) -> DeviceError:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     chosen = f" CUDA_VISIBLE_DEVICES is set to {visible!r}." if visible is not None else ""
     advice = _ADVICE.get(code, "`nvidia-smi` shows whether the driver works at all.")
-    return DeviceError(f"cuda: the NVIDIA driver is here but does not start: {_words(found, code)}. {advice}{chosen}")
+    kind = NoDevice if code == c.CUDA_ERROR_NO_DEVICE else DeviceError
+    return kind(f"cuda: the NVIDIA driver is here but does not start: {_words(found, code)}. {advice}{chosen}")
 
 
 def _words(library: Any, code: int) -> str:

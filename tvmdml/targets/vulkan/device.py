@@ -73,6 +73,14 @@ class Device:
         self.timestamp_period, self.timestamp_bits = limits.timestamp_period, limits.timestamp_bits
         self.connection = Connection(instance, physical)
         self.vk = self.connection.vk
+        try:
+            self._equip(physical, staging)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _equip(self, physical: Physical, staging: bool) -> None:
+        """Make what every device has: a queue, pools, caches."""
         self.queue = Queue(self.connection, physical.queue_family)
         layouts = Layouts(self.connection)
         self.descriptor_sets = DescriptorSets(self.connection, layouts, self.queue.done)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from tvmdml.errors import DeviceError
+from tvmdml.errors import DeviceError, NoDevice
 from tvmdml.targets.vulkan import structures as c
 
 _LIBRARIES = {
@@ -68,9 +68,7 @@ class Instance:
     """The process's entry into Vulkan, with the functions that need no device."""
 
     def __init__(self) -> None:
-        get_address = _library().vkGetInstanceProcAddr
-        get_address.restype, get_address.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
-        entry = functions(c.GLOBAL_FUNCTIONS, lambda name: get_address(None, name))
+        get_address, entry = _entry()
         version = ctypes.c_uint32()
         if entry.vkEnumerateInstanceVersion is None or entry.vkEnumerateInstanceVersion(ctypes.byref(version)) < 0:
             version.value = 1 << 22
@@ -85,9 +83,7 @@ class Instance:
         if _PORTABILITY in here:
             extensions.append(_PORTABILITY)
         if self.validating:
-            if _VALIDATION_LAYER not in {
-                layer.layerName for layer in enumerate_all(c.VkLayerProperties, entry.vkEnumerateInstanceLayerProperties)
-            }:
+            if not has_validation_layer():
                 raise DeviceError(
                     "TVMDML_VULKAN_VALIDATION: the layer VK_LAYER_KHRONOS_validation is not here. "
                     "Debian: apt-get install vulkan-validationlayers."
@@ -159,13 +155,20 @@ def is_forked() -> bool:
 def refuse_after_fork() -> None:
     """Raise ``DeviceError`` in a process that was forked after Vulkan was started."""
     if _forked:
-        raise DeviceError(FORKED)
+        raise DeviceError(f"vulkan: {FORKED}")
 
 
-def no_driver(found: str) -> DeviceError:
+def has_validation_layer() -> bool:
+    """Whether Khronos's validation layer is installed."""
+    _, entry = _entry()
+    layers = enumerate_all(c.VkLayerProperties, entry.vkEnumerateInstanceLayerProperties)
+    return _VALIDATION_LAYER in {layer.layerName for layer in layers}
+
+
+def no_driver(found: str) -> NoDevice:
     """What to raise where the loader knows no driver."""
     chosen = "".join(f" {name} is set to {value!r}." for name in _CHOOSING if (value := os.environ.get(name)))
-    return DeviceError(f"Vulkan's loader is here but found no driver that works ({found}). {_GET_DRIVER}{chosen}")
+    return NoDevice(f"Vulkan's loader is here but found no driver that works ({found}). {_GET_DRIVER}{chosen}")
 
 
 def failure(call: str, result: int, device: str = "") -> DeviceError:
@@ -227,13 +230,20 @@ def version_text(version: int) -> str:
     return f"{version >> 22 & 0x7F}.{version >> 12 & 0x3FF}.{version & 0xFFF}"
 
 
+def _entry() -> tuple[Any, Any]:
+    """What gives a function's address, and the functions that need no instance."""
+    get_address = _library().vkGetInstanceProcAddr
+    get_address.restype, get_address.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
+    return get_address, functions(c.GLOBAL_FUNCTIONS, lambda name: get_address(None, name))
+
+
 def _library() -> ctypes.CDLL:
     for name in _LIBRARIES:
         try:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise DeviceError(f"{_LIBRARIES[0]} is not here: Vulkan is not installed. {_GET_LOADER}")
+    raise NoDevice(f"{_LIBRARIES[0]} is not here: Vulkan is not installed. {_GET_LOADER}")
 
 
 def _messenger_info() -> Any:

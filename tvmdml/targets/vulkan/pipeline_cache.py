@@ -9,7 +9,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from tvmdml.stores import DiskStore
+from tvmdml.stores import DiskStore, is_stale
 from tvmdml.targets.vulkan.physical import Identity
 
 LIMIT = 64 << 20
@@ -46,9 +46,14 @@ def write(file: Path, data: bytes) -> None:
             file.unlink(missing_ok=True)
             return
         file.parent.mkdir(parents=True, exist_ok=True)
+        for path in file.parent.glob(".*"):  # of processes that were killed
+            with suppress(OSError):
+                if is_stale(path):
+                    path.unlink()
         beside = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
         try:
-            beside.write_bytes(_MARK + hashlib.sha256(data).digest() + data)
+            with open(beside, "xb") as stream:  # and not what somebody else has put there
+                stream.write(_MARK + hashlib.sha256(data).digest() + data)
             os.replace(beside, file)
         finally:
             beside.unlink(missing_ok=True)

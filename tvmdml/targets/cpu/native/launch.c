@@ -340,7 +340,8 @@ static bool has_form(PyObject *object, const form_t *form) {
     int needed = form->output ? ALIGNED | WRITEABLE : ALIGNED;
     size_t bytes = form->rank * sizeof(Py_ssize_t);
     return is_native(array->dtype) && array->dtype->number == form->type && array->rank == form->rank && (array->flags & needed) == needed &&
-           memcmp(array->shape, form->sizes, bytes) == 0 && memcmp(array->strides, form->sizes + form->rank, bytes) == 0;
+           (bytes == 0 || /* then NumPy has no shape and strides at all */
+            (memcmp(array->shape, form->sizes, bytes) == 0 && memcmp(array->strides, form->sizes + form->rank, bytes) == 0));
 }
 
 Py_ssize_t fit_arrays(const fit_t *fit, PyObject *const *objects, Py_ssize_t count, PyObject **present) {

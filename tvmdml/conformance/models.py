@@ -1,0 +1,116 @@
+"""Models: DxDispatch's JSON, run as ``tvmdml run`` does, with what has to come of it.
+
+A model here says so itself, under names that its reader leaves alone:
+
+- ``$expected``: by the name of a resource, its elements after all commands; of an output that is defined in part, the first ones.
+- ``$printed``: all lines that the commands print, but for timings.
+- ``$written``: by path, what the files hold that are written: type, elements, and for arrays of NumPy's their sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tvmdml import dxdispatch
+from tvmdml.conformance.checks import Check, is_taken
+from tvmdml.dxdispatch import commands, nodes
+from tvmdml.enums import FeatureLevel
+from tvmdml.operators._contract import Array
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDataType
+
+FOLDER = Path(__file__).with_name("models")
+_OWN = ("Running on ", "Dispatch ", "Initialize ")
+"""How lines begin that are another way each time."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelCheck(Check):
+    """A model leaves, prints and writes what it says."""
+
+    part: ClassVar[str] = "models"
+    path: Path
+    level: FeatureLevel
+
+    @property
+    def what(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    def problem(self, target: Target, seed: int) -> str:
+        """The first that is not as stated."""
+        root = nodes.read(self.path)
+        model = dxdispatch.read(self.path)
+        said = io.StringIO()
+        with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
+            asked = root.value["$expected"]
+            looks = [_look(name, number, model) for number, name in enumerate(asked)]
+            dataclasses.replace(model, commands=[*model.commands, *looks]).run(
+                target, feature_level=self.level, output_path=folder, write=said.write
+            )
+            for number, (name, values) in enumerate(asked.items()):
+                found = np.load(Path(folder) / f"{number}.look.npy")
+                if problem := _differing(found[: len(values)], _array(values, found.dtype)):
+                    return f"{name}: {problem}"
+            for path, content in root.value.get("$written", {}).items():
+                if problem := _misread(Path(folder) / path, content):
+                    return f"{path}: {problem}"
+        return _misprinted(said.getvalue(), root.value.get("$printed", []))
+
+
+def _look(name: str, number: int, model: dxdispatch.Model) -> commands.Command:
+    """A command that writes a resource to a file, as it is by then."""
+    node = nodes.Node({"type": "writeFile", "resource": name, "targetPath": f"{number}.look.npy"}, "$expected")
+    return commands.read(node, model.resources, model.dispatchables)
+
+
+def _array(values: list[Any], dtype: np.dtype[Any]) -> Array:
+    """Elements as JSON has them; of what it has no number for, the name."""
+    return np.array([float(value) if isinstance(value, str) else value for value in values], dtype)
+
+
+def _differing(found: Array, wanted: Array) -> str:
+    """The first element that is another one; a NaN is as good as any other, a zero is not."""
+    if found.shape != wanted.shape:
+        return f"is of shape {found.shape}, should be {wanted.shape}"
+    bits = f"u{found.itemsize}"
+    differ = found.view(bits) != wanted.view(bits)
+    if found.dtype.kind == "f":
+        differ &= ~(np.isnan(found) & np.isnan(wanted))
+    if not differ.any():
+        return ""
+    at = int(differ.argmax())
+    first = f"{found.flat[at]}, should be {wanted.flat[at]}"
+    return f"{int(differ.sum())} of {differ.size} elements differ, first element {at}: {first}"
+
+
+def _misread(path: Path, content: Mapping[str, Any]) -> str:
+    if not path.is_file():
+        return "was not written"
+    dtype = TensorDataType.parse(content["type"], str(path)).numpy
+    found = np.load(path) if path.suffix == ".npy" else np.fromfile(path, dtype)
+    if found.dtype != dtype:
+        return f"is of {found.dtype}, should be {dtype}"
+    wanted = _array(content["values"], dtype)
+    return _differing(found, wanted.reshape(content.get("sizes", wanted.shape)))
+
+
+def _misprinted(said: str, wanted: list[str]) -> str:
+    lines = [line for line in said.splitlines() if not line.startswith(_OWN) and "' written to '" not in line]
+    return "" if lines == wanted else f"prints {lines}, should be {wanted}"
+
+
+def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
+    """The models in which the first operator is one of these, and all of whose operators the level takes."""
+    names = list(names)
+    for path in sorted(FOLDER.glob("*.json")):
+        descs = [each.desc for each in dxdispatch.read(path).dispatchables.values()]
+        if descs[0].NAME in names and all(is_taken(desc, level) for desc in descs):
+            yield ModelCheck(descs[0].NAME, path, level)

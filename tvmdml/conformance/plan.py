@@ -1,0 +1,96 @@
+"""``Plan``: what is to be run, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tvmdml import _imports, operators, targets
+from tvmdml.conformance import PARTS, SEED, models, references, rules, running
+from tvmdml.conformance.checks import Check, Outcome
+from tvmdml.enums import FeatureLevel
+from tvmdml.errors import DeviceError, InvalidArgument, Unsupported, message
+from tvmdml.operators import Operator
+
+_SEEDS = 1 << 64
+
+
+class Plan(NamedTuple):
+    """What is to be run."""
+
+    targets: tuple[str, ...]
+    checks: tuple[Check, ...]
+    """On each of the targets."""
+    seed: int
+    level: FeatureLevel
+    isolated: bool
+
+    @property
+    def total(self) -> int:
+        """How many outcomes there are to be."""
+        return len(self.targets) * len(self.checks)
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Run it, one target after the other."""
+        for target in self.targets:
+            yield from running.outcomes(self.checks, target, self.seed, self.isolated)
+
+
+def here() -> tuple[str, ...]:
+    """The targets of this machine: its processor, and every device that answers."""
+    found = []
+    for kind in targets.kinds():
+        rows = targets.target_class(kind).devices()
+        for name in [kind] if kind == "cpu" else [row["target"] for row in rows if row["device"] != "none"]:
+            try:
+                targets.resolve(name).home.wait()
+            except DeviceError:
+                continue
+            found.append(name)
+    return tuple(found)
+
+
+def plan(
+    devices: Sequence[str] = (),
+    names: Iterable[str] = (),
+    *,
+    parts: Iterable[str] = PARTS[:3],
+    seed: int = SEED,
+    feature_level: str | FeatureLevel | None = None,
+    isolated: bool = True,
+) -> Plan:
+    """What ``conformance.run`` runs; see there."""
+    parts, level = tuple(parts), FeatureLevel.of(feature_level)
+    for part in parts:
+        if part not in PARTS:
+            raise InvalidArgument(message("conformance part", repr(part), ", ".join(PARTS)))
+    if not 0 <= seed < _SEEDS:
+        raise InvalidArgument(message("conformance seed", seed, f"0 to {_SEEDS - 1}"))
+    if not _imports.version("apache-tvm"):
+        raise Unsupported("conformance compiles every kernel, and the compiler is not installed: `pip install 'tvmdml[compiler]'`.")
+    where = tuple(dict.fromkeys(_answering(device) for device in devices)) or here()
+    wanted = list(dict.fromkeys(_there(operators.by_name(name), level) for name in names))
+    wanted = wanted or list(operators.all_operators())
+    found: list[Check] = []
+    for part, module in (("rules", rules), ("cases", references), ("models", models)):
+        if part in parts:
+            found += module.checks(wanted, level)
+    if "onnx" in parts:
+        from tvmdml.conformance import onnx_cases
+
+        found += onnx_cases.checks(wanted, level)
+    return Plan(where, tuple(found), seed, level, isolated)
+
+
+def _answering(device: str) -> str:
+    """A target by its own name, once it has answered."""
+    found = targets.resolve(device)
+    found.home.wait()
+    return found.name if found.moves else device
+
+
+def _there(operator: type[Operator], level: FeatureLevel) -> str:
+    if level < operator.feature_level():
+        allowed = f"{operator.feature_level()} and above: the operator came with that level"
+        raise InvalidArgument(message(f"conformance feature_level for {operator.NAME}", level, allowed))
+    return operator.NAME

@@ -1,0 +1,84 @@
+"""Reference cases: kernels run in guarded memory, and compared bit for bit with the operator's reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from tvmdml.compiler import CompiledOperator
+from tvmdml.conformance import cases
+from tvmdml.conformance.checks import Check, is_taken
+from tvmdml.conformance.fills import FILLS
+from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
+from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.operators import Operator
+from tvmdml.packs import lines
+from tvmdml.targets import Target
+from tvmdml.trial import Trial
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceCase(Check):
+    """A kernel gives what the reference gives, on one input."""
+
+    part: ClassVar[str] = "cases"
+    case: cases.Case
+
+    @property
+    def what(self) -> str:
+        """The descriptor as a pack's spec has it, and the input."""
+        return f"{line(self.case.desc, self.case.in_place)}, input {self.case.fill!r}"
+
+    def problem(self, target: Target, seed: int) -> str:
+        """What the kernel does wrong."""
+        desc, fill, in_place = self.case
+        # The same for a case, whatever else is run.
+        number = zlib.crc32(self.what.encode())
+        values = functools.partial(FILLS[fill], np.random.default_rng([seed, number]))
+        return tried(desc, target, Trial(desc, in_place, values, shift=number % 4))
+
+
+def line(desc: Operator, in_place: bool = False) -> str:
+    """A descriptor as a line of a pack's spec."""
+    return lines.toml(lines.of(desc), in_place)
+
+
+def tried(desc: Operator, target: Target, trial: Trial) -> str:
+    """Compile an operator, extensions and all, and call it; what is wrong, empty if nothing is."""
+    desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    operator = CompiledOperator(desc, target)
+    places = trial.places()
+    with target.holding([place.memory for place in places.values()]) as there:
+        operator(*(None if array is None else there(array) for array in trial.arguments(places)))
+        target.wait()
+    return trial.problem(places)
+
+
+def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
+    """The cases of the operators that the level takes."""
+    for name in names:
+        for case in cases.reference(name):
+            if is_taken(case.desc, level):
+                yield ReferenceCase(name, case)
+
+
+def again(text: str, fill: str, target: Target, seed: int) -> str:
+    """Run the case of a report's line once more: ``{ operator = "TOP_K1", … }`` and the name of its input.
+
+    Raises:
+        InvalidArgument: there is no such descriptor or input.
+    """
+    from tvmdml.packs import spec
+
+    if fill not in FILLS:
+        raise InvalidArgument(message("case input", repr(fill), ", ".join(FILLS)))
+    try:
+        (wanted,) = spec.parse(f"kernels = [{text}]", "case").wanted
+    except (Unsupported, ValueError) as error:
+        raise InvalidArgument(str(error)) from None
+    return ReferenceCase(wanted.desc.NAME, cases.Case(wanted.desc, fill, wanted.in_place)).problem(target, seed)

@@ -1,0 +1,133 @@
+"""``Report``: what came of all checks, for people and as JSON to send."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from tvmdml import operators, targets
+from tvmdml.bench import results
+from tvmdml.bench.results import now, versions
+from tvmdml.conformance import RULES
+from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, VERDICTS, Outcome
+from tvmdml.console import Row
+from tvmdml.enums import FeatureLevel
+
+FORMAT = 1
+"""Raised when the meaning of the JSON changes."""
+COLUMNS = ("operator", "target", "rules", "cases", "models", "onnx")
+_SHOWN = 50
+"""Failures that are told one by one; JSON has all."""
+
+
+def machine() -> dict[str, Any]:
+    """Where it was: the processor and the system, every device with its driver, and the versions of what takes part."""
+    import tvmdml
+
+    devices = [row for kind in targets.kinds() for row in targets.target_class(kind).devices()]
+    return {"tvmdml": tvmdml.__version__, "versions": versions(), **results.machine(), "devices": devices}
+
+
+@dataclasses.dataclass
+class Report:
+    """What was found."""
+
+    targets: tuple[str, ...]
+    seed: int
+    level: FeatureLevel
+    outcomes: list[Outcome]
+    left: int = 0
+    """How many checks were not come to, because somebody interrupted."""
+    machine: dict[str, Any] = dataclasses.field(default_factory=machine)
+    made: str = dataclasses.field(default_factory=now)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """What does not hold."""
+        return [outcome for outcome in self.outcomes if outcome.verdict == FAILED]
+
+    @property
+    def idle(self) -> list[str]:
+        """Targets that were to run kernels and ran none: that descriptors are refused rightly says nothing of a device."""
+        kernels = [outcome for outcome in self.outcomes if outcome.part != RULES and not self.left]
+        ran = {outcome.target for outcome in kernels if outcome.verdict != NOT_RUN}
+        return list(dict.fromkeys(outcome.target for outcome in kernels if outcome.target not in ran))
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that was run holds, and something was on every target."""
+        return not (self.failed or self.idle) and any(outcome.verdict == PASSED for outcome in self.outcomes)
+
+    def counts(self) -> dict[tuple[str, str, str], Counter[str]]:
+        """How many of each verdict, by operator, target and part."""
+        found: dict[tuple[str, str, str], Counter[str]] = {}
+        for outcome in self.outcomes:
+            found.setdefault((outcome.operator, outcome.target, outcome.part), Counter())[outcome.verdict] += 1
+        return found
+
+    def rows(self) -> Iterator[Row]:
+        """A row for each operator on each target, by ``COLUMNS``."""
+        counts = self.counts()
+        for target in self.targets:
+            for operator in operators.all_operators():
+                cells = {part: _cell(counts.get((operator, target, part), Counter())) for part in COLUMNS[2:]}
+                if any(cells.values()):
+                    yield {"operator": operator, "target": target, **{part: cell or "-" for part, cell in cells.items()}}
+
+    def json(self) -> dict[str, Any]:
+        """All of it."""
+        keys = ("operator", "target", "part")
+        return {
+            "format": FORMAT,
+            "made": self.made,
+            "machine": self.machine,
+            "targets": list(self.targets),
+            "seed": self.seed,
+            "feature_level": str(self.level),
+            "left": self.left,
+            "counts": [
+                {**dict(zip(keys, where, strict=True)), **{verdict: count[verdict] for verdict in VERDICTS}}
+                for where, count in sorted(self.counts().items())
+            ],
+            **{verdict: [_told(outcome) for outcome in sorted(self._of(verdict))] for verdict in (FAILED, NOT_RUN)},
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What else there is to say: where it was, what failed, why what was not run was not, and how it is as a whole."""
+        about = self.machine
+        tvm = about["versions"].get("apache-tvm", "none")
+        yield f"tvmdml {about['tvmdml']}, TVM {tvm}, Python {about['versions']['python']}, {about['system']}, {about['cpu']}"
+        kinds = {target.partition(":")[0] for target in self.targets}
+        shown = [row for row in about["devices"] if row["target"] in self.targets or str(row["target"]).partition(":")[0] in kinds]
+        yield from (f"{row['target']}: {row['device']}; {row['state']}" for row in shown)
+        for why, count in Counter(f"{one.part} on {one.target}: {one.said}" for one in self._of(NOT_RUN)).items():
+            yield f"not run, {count} {why}"
+        yield from (f"FAILED: {target} ran no kernel at all" for target in self.idle)
+        failed = sorted(self.failed)
+        for one in failed[:_SHOWN]:
+            yield f"FAILED: {one.operator} on {one.target}, {one.part}: {one.what}, seed {self.seed}: {one.said}"
+        if len(failed) > _SHOWN:
+            yield f"and {len(failed) - _SHOWN} more, which --json has"
+        all_of_it = Counter(outcome.verdict for outcome in self.outcomes)
+        said = ", ".join(f"{all_of_it[verdict]} {verdict}" for verdict in VERDICTS)
+        yield said + (f"; interrupted, with {self.left} left" if self.left else "")
+
+    def _of(self, verdict: str) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.verdict == verdict]
+
+
+def _cell(count: Counter[str]) -> str:
+    """``27 passed``, ``1 failed, 26 passed``; empty where there is nothing."""
+    return ", ".join(f"{count[verdict]} {verdict}" for verdict in (FAILED, PASSED, NOT_RUN) if count[verdict])
+
+
+def _told(outcome: Outcome) -> dict[str, str]:
+    return {
+        "operator": outcome.operator,
+        "target": outcome.target,
+        "part": outcome.part,
+        "what": outcome.what,
+        "said": outcome.said,
+    }

@@ -1,0 +1,99 @@
+"""Rules: what each feature level takes, and every rule broken once, with the message that says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from tvmdml import operators
+from tvmdml.compiler import compile as compile_operator
+from tvmdml.conformance import cases
+from tvmdml.conformance.checks import Check
+from tvmdml.enums import FeatureLevel
+from tvmdml.errors import TvmdmlError
+from tvmdml.operators import Operator
+from tvmdml.targets import Target
+from tvmdml.tensors import MAX_RANK, TensorDataType, TensorDesc
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule(Check):
+    """A rule that is broken is refused, in words that say what was given and what is allowed."""
+
+    part: ClassVar[str] = "rules"
+    name: str
+
+    @property
+    def what(self) -> str:
+        """The rule's name."""
+        return self.name
+
+    def problem(self, target: Target, seed: int) -> str:
+        """What is wrong with how it is refused."""
+        return refusal(cases.broken(self.operator)[self.name], target)
+
+
+def refusal(broken: cases.Broken, target: Target) -> str:
+    """What is wrong with how a broken rule is refused; empty if nothing is."""
+    start = f"{broken.where}: given {broken.given}; allowed: {broken.allowed}."
+    wanted = f"should be refused with {broken.error.__name__}: {start}{' … ' + broken.advice if broken.advice else ''}"
+    try:
+        compile_operator(broken.build(), target, broken.level)
+    except TvmdmlError as error:
+        said = str(error)
+        right = type(error) is broken.error and said.startswith(start) and said.endswith(broken.advice)
+        return "" if right else f"{wanted}; was with {type(error).__name__}: {said}"
+    return f"{wanted}; was taken"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table(Check):
+    """A feature level takes exactly the types and ranks of the operator's table."""
+
+    part: ClassVar[str] = "rules"
+    level: str
+
+    @property
+    def what(self) -> str:
+        """The level."""
+        return f"types and ranks at {self.level}"
+
+    def problem(self, target: Target, seed: int) -> str:
+        """The first type and rank that are taken and should not be, or the other way round."""
+        cls, make = operators.by_name(self.operator), cases.described(self.operator)
+        level = FeatureLevel.of(self.level)
+        for data_type, rank in itertools.product(TensorDataType, range(1, MAX_RANK + 1)):
+            desc = make(TensorDesc(data_type, (2,) * rank))
+            right, said = _is_listed(cls, desc, level), ""
+            try:
+                desc.validate(level)
+            except TvmdmlError as error:
+                said = str(error)
+            if right == bool(said):
+                return (
+                    f"{data_type.tvm} of rank {rank} {'should be taken' if right else 'should be refused'}; {said or 'was taken'}"
+                )
+        return ""
+
+
+def _is_listed(cls: type[Operator], desc: Operator, level: FeatureLevel) -> bool:
+    """Whether a row of the support table has all tensors of a descriptor."""
+    tensors = {name.partition("[")[0]: tensor for name, tensor in desc.tensors() if tensor is not None}
+    return any(
+        row.level is not None
+        and row.level <= level
+        and all(
+            tensor.data_type in row.tensors[name].types and row.tensors[name].min_rank <= tensor.rank <= row.tensors[name].max_rank
+            for name, tensor in tensors.items()
+        )
+        for row in cls.SUPPORT
+    )
+
+
+def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
+    """Of the operators, every rule; whatever the level, all have their turn."""
+    for name in names:
+        yield from (Rule(name, rule) for rule in cases.broken(name))
+        yield from (Table(name, str(one)) for one in FeatureLevel)

@@ -1,0 +1,38 @@
+"""How checks are run: in processes of their own, for a kernel that is wrong may do anything to the one that it runs in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from tvmdml.conformance.checks import FAILED, NOT_RUN, Check, Outcome, perform
+from tvmdml.tuning.workers import Failure, Workers
+
+TIMEOUT = 300.0
+"""Seconds that a check may take, its kernel's compilation included."""
+MOST_LOST = 20
+"""Processes that may die, hang or lose their device before nobody believes in the rest."""
+_MOST_WORKERS = 4
+# The defaults of the knobs are asked, so that reports of machines that were tuned otherwise can be compared.
+_ENVIRONMENT = {"TVMDML_TUNING": "0"}
+
+
+def outcomes(checks: Sequence[Check], target: str, seed: int, isolated: bool) -> Iterator[Outcome]:
+    """What comes of each check on a target, as it comes; the order is not theirs."""
+    if not isolated:
+        yield from (perform(check, target, seed) for check in checks)
+        return
+    left, lost = dict(enumerate(checks)), 0
+    count = max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)), len(checks)))
+    with Workers(count, _ENVIRONMENT, TIMEOUT) as workers:
+        calls = [(check, target, seed) for check in checks]
+        for number, answer in workers.map(perform, calls, spoils=lambda outcome: outcome.spoiled):
+            check = left.pop(number)
+            if isinstance(answer, Failure):
+                answer = check.outcome(target, FAILED, answer.problem, spoiled=True)
+            lost += answer.spoiled
+            yield answer
+            if lost >= MOST_LOST:
+                break
+    for check in left.values():
+        yield check.outcome(target, NOT_RUN, f"given up after {lost} processes that died, hung or lost their device")

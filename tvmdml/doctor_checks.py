@@ -1,0 +1,441 @@
+"""What ``tvmdml doctor`` looks at: a function for each check, and the table of them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tvmdml
+from tvmdml import _imports, doctor_settings
+from tvmdml.console import shown_bytes
+from tvmdml.doctor import ABSENT, BROKEN, LIMITED, OK, Check, Finding
+from tvmdml.errors import CompileError, NoDevice, TvmdmlError
+
+if TYPE_CHECKING:
+    from tvmdml.operators import Operator
+    from tvmdml.packs.format import Pack
+    from tvmdml.targets import Target
+
+FFI = ((0, 1, 14), (0, 1, 15))
+"""The versions of apache-tvm-ffi that this package works with: from the first on, and older than the second."""
+TVM = ((0, 27), (0, 28))
+TORCH = (2, 4)
+"""The oldest that ``tvmdml.torch`` works with."""
+_LEAST_ROOM = 64 << 20
+"""Bytes on the cache's disk below which kernels will soon not fit."""
+_MOST_READ = 128 << 20
+"""Bytes of the cache that are compared with their checksums, those used last first."""
+
+
+# -- Installation -------------------------------------------------------------------------------------------------
+
+
+def _versions() -> Iterator[Finding]:
+    system = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    words = f"tvmdml {tvmdml.__version__}, Python {platform.python_version()}, {system}"
+    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
+        yield Finding(LIMITED, words, "It is made for Linux, on x86-64 and 64-bit Arm processors.")
+    else:
+        yield Finding(OK, words)
+    import numpy as np
+
+    yield Finding(OK, f"NumPy {np.__version__}")
+
+
+def _runtime() -> Iterator[Finding]:
+    yield _in_range("apache-tvm-ffi", *FFI, "TVM 0.27 can crash with 0.1.15.")
+
+
+def _in_range(name: str, least: tuple[int, ...], below: tuple[int, ...], why: str = "") -> Finding:
+    version = _imports.version(name)
+    wanted = f"'{name}>={_dotted(least)},<{_dotted(below)}'"
+    if not version:
+        return Finding(BROKEN, f"{name} is not installed", f"`pip install {wanted}`.")
+    if least <= _numbers(version) < below:
+        return Finding(OK, f"{name} {version}")
+    return Finding(BROKEN, f"{name} {version} does not work with this package. {why}".strip(), f"`pip install {wanted}`.")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _compiler() -> Iterator[Finding]:
+    """The compiler alone: with no cache and no pack."""
+    from tvmdml import targets
+
+    if not _imports.version("apache-tvm"):
+        words = "apache-tvm is not installed: only kernels that a pack or the cache has can run"
+        yield Finding(ABSENT, words, "`pip install 'tvmdml[compiler]'`.")
+        return
+    yield _in_range("apache-tvm", *TVM)
+    target, desc = targets.resolve("cpu"), _operation()
+    start = time.perf_counter()
+    _imports.tvm()
+    imported = time.perf_counter()
+    kernel = target.kernel(desc.canonical())
+    launch = target.launch(target.build(kernel.build()).launcher(), kernel.scalars, kernel.temporaries)
+    yield _tried(desc, launch, f"loaded in {imported - start:.1f} s, a kernel compiled in {time.perf_counter() - imported:.1f} s")
+
+
+def _extension() -> Iterator[Finding]:
+    from tvmdml.targets.cpu import threads
+
+    words, advice = threads.state(), ""
+    if threads.native() is None:
+        advice = "It works as well; calls take some microseconds more, and threads pay only for large arrays."
+    yield Finding(OK if threads.native() else LIMITED, words, advice)
+
+
+# -- The processor ------------------------------------------------------------------------------------------------
+
+
+def _processor() -> Iterator[Finding]:
+    from tvmdml.targets.cpu import cgroups, host, threads
+
+    yield Finding(OK, f"{host.model_name()}: kernels are compiled for {host.host().name}")
+    chosen = f", TVMDML_NUM_THREADS={text}" if (text := os.environ.get("TVMDML_NUM_THREADS", "")) else ""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    granted = f", the container is granted the time of {limit}" if (limit := cgroups.processors()) else ""
+    here = f"{os.cpu_count()} processors, of which the process may use {usable}{granted}{chosen}"
+    yield Finding(OK, f"kernels run on up to {threads.thread_count()} threads ({here})")
+
+
+def _linker() -> Iterator[Finding]:
+    from tvmdml.targets.cpu import link
+
+    if found := link.linker():
+        yield Finding(OK, f"kernels are linked by {found}")
+    elif link.object_loader():
+        yield Finding(OK, "there is no linker; kernels are kept as objects, which tvm_ffi_orcjit loads")
+    else:
+        advice = "Install binutils (Debian, Ubuntu: apt-get install binutils), or `pip install 'tvmdml[orcjit]'`."
+        yield Finding(LIMITED, "there is no linker (ld, ld.lld, cc, gcc, clang): every process compiles its kernels anew", advice)
+
+
+def _cpu_kernel() -> Iterator[Finding]:
+    """A kernel as any program has it: from a pack, from the cache, or compiled."""
+    try:
+        yield _run_on("cpu", _operation())
+    except CompileError as error:
+        for desc in _packed():
+            yield _run_on("cpu", desc)
+            return
+        if not _imports.version("apache-tvm") and not _pack_paths():
+            words = "nothing was tried: there is no compiler, and TVMDML_PACKS names no pack"
+            yield Finding(LIMITED, words, "TVMDML_PACKS=ops.tvmdml tvmdml doctor tries a pack's kernels.")
+            return
+        yield Finding(BROKEN, f"no kernel can be had: {error}", "`pip install 'tvmdml[compiler]'`, or name a pack in TVMDML_PACKS.")
+
+
+def _packed() -> Iterator[Operator]:
+    """Operations of the packs in use that this processor has kernels for, small ones."""
+    from tvmdml import targets
+    from tvmdml.packs import lines
+
+    for pack in map(_opened, _pack_paths()):
+        codes = {relative.code for relative in targets.resolve("cpu").relatives(pack.head["targets"])}
+        for operation in pack.operations():
+            if operation.target in codes and not operation.in_place:
+                desc = lines.read(operation.line, "the record")
+                if all(tensor is None or tensor.span < 1 << 20 for _, tensor in desc.tensors()):
+                    yield desc
+
+
+# -- Running a kernel ---------------------------------------------------------------------------------------------
+
+
+def _operation() -> Operator:
+    from tvmdml import ElementWiseRound, RoundingMode, TensorDesc
+
+    tensor = TensorDesc("float32", (97,))
+    return ElementWiseRound(input_tensor=tensor, output_tensor=tensor, rounding_mode=RoundingMode.HALVES_TO_NEAREST_EVEN)
+
+
+def _run_on(target: Target | str, desc: Operator) -> Finding:
+    """Compile or find an operation's kernel, run it, and compare with the reference."""
+    from tvmdml import compiler
+
+    before, start = compiler.compiled_count, time.perf_counter()
+    operator = compiler.compile(desc, target)
+    how = "compiled" if compiler.compiled_count > before else "taken from a pack or the cache"
+    return _tried(desc, operator, f"{target}: {desc.NAME} {how} in {time.perf_counter() - start:.2f} s")
+
+
+def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
+    import numpy as np
+
+    from tvmdml.guarded import Place
+    from tvmdml.operators._contract import Role
+
+    rng, inputs = np.random.default_rng(0), dict(desc.tensors(Role.INPUT))
+    places = {name: None if tensor is None else Place(tensor) for name, tensor in desc.tensors()}
+    for name, tensor in inputs.items():
+        if tensor is not None and (place := places[name]) is not None:
+            place.holding(rng.integers(0, 13, tensor.sizes) / (2 if tensor.data_type.is_float else 1))
+    arrays = {name: None if place is None else place.array for name, place in places.items()}
+    expected = desc.reference(*(arrays[name] for name in inputs))
+    run(*arrays.values())
+    problem = desc.mismatch(tuple(a for name, a in arrays.items() if name not in inputs and a is not None), expected)
+    if not problem and not all(place is None or place.is_guarded() for place in places.values()):
+        problem = "memory outside of its tensors was written to"
+    if problem:
+        advice = "`tvmdml cache clear` makes kernels be built anew; where that does not help, update drivers, and report it."
+        return Finding(BROKEN, f"{words}, and the result is WRONG: {problem}", advice)
+    return Finding(OK, f"{words}, and right")
+
+
+# -- Kernels on disk ----------------------------------------------------------------------------------------------
+
+
+def _cache() -> Iterator[Finding]:
+    from tvmdml.stores import DiskStore
+
+    store = DiskStore(limit=0)
+    root = store.root
+    other = "Kernels stay in memory, and every process compiles its own. TVMDML_CACHE_DIR names another folder."
+    try:
+        with store.staging("doctor") as folder:
+            (folder / "written").write_bytes(b"x")
+    except OSError as error:
+        yield Finding(LIMITED, f"{root} cannot be written: {error.strerror or error}", other)
+        return
+    finally:
+        with contextlib.suppress(OSError):
+            (root / "do").rmdir()  # of the name "doctor"
+    yield Finding(OK, f"{root} can be written")
+    if who := store.others():
+        advice = f"`chmod o-w {root}`, or have TVMDML_CACHE_DIR name a folder of your own."
+        yield Finding(LIMITED, f"{who} can write to {root}, and what lies there is run", advice)
+    free = shutil.disk_usage(root).free
+    if free < _LEAST_ROOM:
+        yield Finding(LIMITED, f"its disk has {shown_bytes(free)} left", other)
+    yield _locks(root)
+
+
+def _locks(root: Path) -> Finding:
+    import filelock
+
+    path = root / ".doctor.lock"
+    try:
+        with filelock.FileLock(path, timeout=5):
+            pass
+    except (OSError, NotImplementedError, filelock.Timeout) as error:
+        advice = "Processes that start at once compile the same kernels twice; a folder on a local disk has locks."
+        return Finding(LIMITED, f"files cannot be locked in {root}: {error}", advice)
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return Finding(OK, "its locks work")
+
+
+def _contents() -> Iterator[Finding]:
+    from tvmdml.stores import DiskStore
+
+    store = DiskStore()
+    entries = store.entries()
+    total = sum(entry.size for entry in entries)
+    yield Finding(OK, f"{len(entries)} kernels, {shown_bytes(total)} of at most {shown_bytes(store.limit)}")
+    if damaged := store.damaged(_MOST_READ):
+        words = f"{len(damaged)} damaged, such as {damaged[0].name}; they are passed over, and built anew when needed"
+        yield Finding(LIMITED, words, "Nothing has to be done. If it happens again, look at the disk.")
+
+
+# -- Packs and tuning ---------------------------------------------------------------------------------------------
+
+
+def _pack_paths() -> list[str]:
+    return [path for path in os.environ.get("TVMDML_PACKS", "").split(os.pathsep) if path]
+
+
+def _opened(path: str) -> Pack:
+    """A pack that may be loaded."""
+    from tvmdml.packs.shelf import LoadedPack
+
+    return LoadedPack(path).pack
+
+
+def _packs() -> Iterator[Finding]:
+    if not _pack_paths():
+        yield Finding(ABSENT, "TVMDML_PACKS names none")
+    for path in _pack_paths():
+        try:
+            pack = _opened(path)
+        except TvmdmlError as error:
+            advice = "Every call fails for want of it: correct TVMDML_PACKS, or build the pack anew."
+            yield Finding(BROKEN, str(error), advice)
+            continue
+        if other := _of_other_schedules(pack):
+            made = pack.head["producer"].get("tvmdml")
+            words = f"{path}: its kernels for {', '.join(other)} are of other schedules (tvmdml {made}), and are passed over"
+            yield Finding(LIMITED, words, "Build it anew with the version that is installed.")
+        else:
+            yield Finding(OK, f"{path}: {pack.count} records, for {', '.join(sorted(pack.head['targets'].values()))}")
+
+
+def _of_other_schedules(pack: Pack) -> list[str]:
+    """The kinds and operators of a pack whose kernels were built of schedules that are not those installed."""
+    from tvmdml import targets
+    from tvmdml.kernel import source_stamp
+
+    found = set()
+    for name in pack.head["targets"].values():
+        with contextlib.suppress(TvmdmlError):
+            target = targets.elsewhere(name)[0]
+            for about, stamp in pack.head["sources"].items():
+                kind, _, module = about.partition(" ")
+                if kind == target.kind and stamp != source_stamp(module, target):
+                    found.add(about)
+    return sorted(found)
+
+
+def _keys() -> Iterator[Finding]:
+    from tvmdml.packs import signing
+
+    if not os.environ.get(signing.VARIABLE, "").strip():
+        yield Finding(OK, f"any pack may be loaded: {signing.VARIABLE} names no keys")
+    else:
+        yield Finding(OK, f"only packs that one of {len(signing.trusted_keys() or ())} trusted keys has signed may be loaded")
+        if not _imports.version("cryptography"):
+            words = "no pack can be loaded: signatures are checked by the package cryptography, which is not installed"
+            yield Finding(BROKEN, words, "`pip install 'tvmdml[sign]'`.")
+
+
+def _tuning() -> Iterator[Finding]:
+    from tvmdml import targets
+    from tvmdml.tuning import log_files, logs
+
+    if logs.are_off():
+        yield Finding(OK, "TVMDML_TUNING=0: no log counts")
+        return
+    folders = logs.folders()
+    machine = targets.resolve("cpu").machine()
+    mine = [record for record in logs.installed().records if record.machine == machine]
+    words = f"{len(mine)} of {len(logs.installed().records)} records are for this processor and number of threads"
+    yield Finding(OK, f"{words}, in {', '.join(map(str, folders))}")
+    lines = log_files.read_all(path for folder in folders for path in log_files.files(folder))
+    if bad := [line for line in lines if line.record is None]:
+        advice = "`tvmdml tuning validate` lists them, `tvmdml tuning prune` removes them."
+        yield Finding(LIMITED, f"{len(bad)} lines are left out, such as {bad[0].where}: {bad[0].problem}", advice)
+
+
+# -- Devices ------------------------------------------------------------------------------------------------------
+
+
+def _cuda() -> Iterator[Finding]:
+    from tvmdml.targets.cuda import compilers, driver, loader
+
+    try:
+        yield Finding(OK, f"kernels are compiled by {compilers.describe()}")
+    except CompileError as error:
+        yield Finding(ABSENT, str(error).removeprefix("cuda: "))
+    try:
+        found = driver.devices()
+    except NoDevice as error:
+        yield Finding(ABSENT, str(error).removeprefix("cuda: "))
+        return
+    yield Finding(OK, f"NVIDIA's driver speaks CUDA {loader.version_text(loader.cuda().version)}")
+    for info in found:
+        about = f"cuda:{info.index}, {info.name} ({info.arch}, {shown_bytes(info.memory)})"
+        yield from _device("cuda", info.index, about, info.problem)
+
+
+def _vulkan() -> Iterator[Finding]:
+    from tvmdml.targets.vulkan import driver, loader
+
+    try:
+        found = driver.devices()
+    except NoDevice as error:
+        yield Finding(ABSENT, str(error))
+        return
+    layer = "is here" if loader.has_validation_layer() else "is not here, and only developers need it"
+    yield Finding(OK, f"Vulkan's loader is here; Khronos's validation layer {layer}")
+    for info in found:
+        lacking = [name for name in ("float64", "int64", "float16") if not getattr(info.capabilities, name)]
+        lacks = f"; it cannot do {' and '.join(lacking)}" if lacking and not info.problem else ""
+        about = f"vulkan:{info.index}, {info.name} ({info.type}, Vulkan {info.api}, {info.driver}{lacks})"
+        yield from _device("vulkan", info.index, about, info.problem)
+
+
+def _device(kind: str, index: int, about: str, problem: str) -> Iterator[Finding]:
+    from tvmdml import targets
+
+    if problem:
+        yield Finding(LIMITED, f"{about} cannot be used: {problem}")
+        return
+    yield Finding(OK, about)
+    try:
+        yield _run_on(targets.resolve(f"{kind}:{index}"), _operation())
+    except CompileError as error:
+        words = f"{kind}:{index}: no kernel can be had: {error}"
+        yield Finding(LIMITED, words, "Packs for it run all the same; to compile, install what is missing.")
+
+
+# -- Other packages -----------------------------------------------------------------------------------------------
+
+_LIBRARIES = ("torch", "cupy", "cupy-cuda12x", "cupy-cuda13x", "onnx", "onnxruntime", "matplotlib")
+_EXTRAS = {
+    "compiler": "compiles kernels that no pack and no cache has",
+    "cuda": "compiles for CUDA where there is no toolkit",
+    "sign": "signs packs, and checks signatures",
+    "tune": "searches for faster knobs",
+    "bench": "measures beside other libraries, with pictures",
+    "orcjit": "keeps kernels where there is no linker",
+}
+"""What each extra is for."""
+
+
+def _libraries() -> Iterator[Finding]:
+    found = {name: version for name in _LIBRARIES if (version := _imports.version(name))}
+    here = ", ".join(f"{name} {version}" for name, version in found.items())
+    yield Finding(OK, here) if here else Finding(ABSENT, f"none of {', '.join(_LIBRARIES)} is installed, and none is needed")
+    if "torch" in found and _numbers(found["torch"]) < TORCH:
+        words = f"tvmdml.torch does not work with PyTorch {found['torch']}; functions take its tensors all the same"
+        yield Finding(LIMITED, words, f"`pip install -U torch`: {_dotted(TORCH)} or later.")
+
+
+def _extras() -> Iterator[Finding]:
+    wanted: dict[str, list[str]] = {name: [] for name in _EXTRAS}
+    for line in importlib.metadata.requires("tvmdml") or ():
+        of = re.fullmatch(r"([\w.-]+).*extra\s*==\s*['\"]([\w-]+)['\"].*", line)
+        if of and of[2] in wanted:
+            wanted[of[2]].append(of[1])
+    for extra, what in _EXTRAS.items():
+        if missing := [name for name in wanted[extra] if not _imports.version(name)]:
+            yield Finding(ABSENT, f"{extra} ({what}): {', '.join(missing)} not installed", f"`pip install 'tvmdml[{extra}]'`.")
+        else:
+            yield Finding(OK, f"{extra} ({what})")
+
+
+CHECKS = (
+    Check("Installation", "settings", doctor_settings.findings),
+    Check("Installation", "versions", _versions),
+    Check("Installation", "runtime", _runtime),
+    Check("Installation", "compiler", _compiler, apart=True),
+    Check("Installation", "C extension", _extension),
+    Check("Processor", "processor", _processor),
+    Check("Processor", "linker", _linker),
+    Check("Processor", "kernel", _cpu_kernel, apart=True),
+    Check("Kernels on disk", "cache", _cache),
+    Check("Kernels on disk", "contents", _contents),
+    Check("Packs", "packs", _packs),
+    Check("Packs", "trust", _keys),
+    Check("Tuning", "logs", _tuning),
+    Check("CUDA", "CUDA", _cuda, apart=True),
+    Check("Vulkan", "Vulkan", _vulkan, apart=True),
+    Check("Other packages", "libraries", _libraries),
+    Check("Other packages", "extras", _extras),
+)
+"""All checks, in the order that they are shown in."""
