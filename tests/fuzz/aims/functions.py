@@ -1,0 +1,189 @@
+"""Functions: any arguments in place of right ones; a result is what NumPy would make of the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import tvmdml
+from fuzz import hostile
+from fuzz.choices import FLOATS_16, Choices
+from fuzz.oracle import refusals
+
+EXAMPLES = 140
+_PLAIN = (int, str, float, bool, type(None), tvmdml.RoundingMode, tvmdml.AxisDirection)
+_FLOATS, _NUMBERS = ("f4", "f2", "f8"), ("f4", "f2", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+_MODES = (
+    "halves_to_nearest_even",
+    "toward_zero",
+    "toward_infinity",
+    0,
+    1,
+    tvmdml.RoundingMode.TOWARD_ZERO,
+    "DML_ROUNDING_MODE_TOWARD_ZERO",
+)
+_INDEX = ("uint32", "uint64", "int32", "int64", np.int64)
+
+
+def one(choices: Choices) -> None:
+    """A right call, with some of its arguments changed for others; twice, for the second goes another way."""
+    function, given, expected = choices.pick(_CALLS)(choices)
+    wild = False
+    for _ in range(choices.integer(0, 2)):
+        name = choices.pick((*given, *(("device",) if function is tvmdml.nonzero_coordinates else ("out", "device"))))
+        given[name] = hostile.value(choices, 3) if choices.flag() else _odd(choices, name, given)
+        wild = True
+    first = given.pop("input", None)
+    with _changing(first if choices.flag(20) else None) as changes:
+        for _ in range(2):
+            with refusals(MemoryError):
+                found = function(first, **given)
+                if not wild and not changes:
+                    _compare(found, expected)
+                elif isinstance(found, tuple) and function is tvmdml.top_k and type(first) is np.ndarray and first.size:
+                    axis = given.get("axis", -1)
+                    if type(axis) is int and first.ndim and type(found.indices) is np.ndarray:
+                        assert (found.indices < first.shape[axis]).all(), "an index that is none"
+
+
+def _compare(found: Any, expected: Callable[[], Any]) -> None:
+    for mine, right in zip(found if isinstance(found, tuple) else (found,), expected(), strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), right)
+
+
+def _odd(choices: Choices, name: str, given: dict[str, Any]) -> Any:
+    """Something that is nearly right."""
+    first = given.get("input")
+    if name == "input":
+        return hostile.array(choices)
+    if name == "out" and isinstance(first, np.ndarray):
+        return _out(choices, first)
+    if name == "device":
+        return choices.pick(
+            ("cpu", "cpu:0", "cpu:x86-64-v2", "cuda:sm_90", "vulkan:99", "cpu ", "CPU", tvmdml.targets.resolve("cpu"), "", 0)
+        )
+    if name in ("k", "axis", "diagonal_fill_begin", "diagonal_fill_end", "value"):
+        return hostile.integer(choices)
+    if name in ("sizes",):
+        return choices.several(lambda: hostile.integer(choices), 9)
+    return choices.text(hostile.WORDS)
+
+
+def _out(choices: Choices, first: Any) -> Any:
+    """Outputs that lie in the input, in each other, beside it, or nowhere."""
+    both = (first, first) if choices.flag(3) else (np.empty(first.shape, first.dtype), np.empty(first.shape, np.uint32))
+    kinds: tuple[Callable[[], Any], ...] = (
+        lambda: first, lambda: first[::-1] if first.ndim else first, lambda: both, lambda: list(both), lambda: both[0],
+        lambda: (), lambda: hostile.array(choices), lambda: hostile._frozen(choices, both[0]),
+        lambda: hostile.Speaker(both[0], choices), lambda: first.reshape(-1)[1:].reshape(-1) if first.size else first,
+        lambda: np.lib.stride_tricks.as_strided(first, first.shape, [0] * first.ndim), lambda: memoryview(both[0]),
+        lambda: (both[0], hostile.array(choices)),
+    )  # fmt: skip
+    return choices.pick(kinds)()
+
+
+@contextmanager
+def _changing(array: Any) -> Any:
+    """Another thread changes the array meanwhile."""
+    if type(array) is not np.ndarray or not array.flags.writeable or array.dtype.kind not in "fiu":
+        yield False
+        return
+    over = threading.Event()
+
+    def change() -> None:
+        while not over.is_set():
+            array.fill(1)
+            array.fill(0)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield True
+    finally:
+        over.set()
+        thread.join()
+
+
+# -- Right calls, and what comes of them --------------------------------------------------------------------------
+
+
+def _input(choices: Choices, dtypes: tuple[str, ...], least_rank: int = 0) -> Any:
+    """An array of few forms: a new form may take a new kernel, and that takes long."""
+    sizes = tuple(choices.several(lambda: choices.pick((3, 1, 2, 5, 8)), 3, least_rank))
+    found = np.arange(int(np.prod(sizes)), dtype=np.int64).reshape(sizes)
+    found = (found * choices.pick((1, 3, 5)) % 11).astype(choices.pick(dtypes))
+    if found.dtype.kind == "f":
+        found = found / 2 - 2
+        if choices.flag() and found.size:
+            found.flat[choices.integer(0, found.size - 1)] = choices.pick(FLOATS_16)
+    elif found.dtype.kind == "i":
+        found -= 3
+    if found.ndim and choices.flag(3):
+        found = choices.pick((lambda x: x[::-1], lambda x: x.T, lambda x: x[..., ::2], lambda x: x.astype(x.dtype.newbyteorder())))(
+            found
+        )
+    return found
+
+
+def _round(choices: Choices) -> Any:
+    x = _input(choices, _FLOATS)
+    mode = choices.pick(_MODES)
+
+    def expected() -> Any:
+        name = tvmdml.RoundingMode.parse(mode, "").name
+        if name == "HALVES_TO_NEAREST_EVEN":
+            return (np.rint(x),)
+        whole = np.trunc(x)
+        if name == "TOWARD_ZERO":
+            return (whole,)
+        with np.errstate(all="ignore"):
+            return (np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1, x), whole).astype(x.dtype),)
+
+    return tvmdml.round, {"input": x, "rounding_mode": mode}, expected
+
+
+def _top_k(choices: Choices) -> Any:
+    x = _input(choices, _NUMBERS, 1)
+    axis = choices.integer(-x.ndim, x.ndim - 1)
+    k = choices.integer(1, x.shape[axis])
+    direction, index = choices.pick(("decreasing", "increasing", 0, 1)), choices.pick(_INDEX)
+
+    def expected() -> Any:
+        rows = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
+        down = direction in ("decreasing", 1)
+        # NaN above all, and all NaN alike; equal ones stay in their order, reversed or not.
+        keys = [[(number != number, 0 if number != number else number) for number in row] for row in rows.tolist()]
+        orders = [sorted(range(len(row)), key=row.__getitem__, reverse=down) for row in keys]
+        chosen = np.array([order[:k] for order in orders]).reshape(*np.moveaxis(x, axis, -1).shape[:-1], k)
+        chosen = np.moveaxis(chosen, -1, axis)
+        return np.take_along_axis(x, chosen, axis), chosen
+
+    return tvmdml.top_k, {"input": x, "k": k, "axis": axis, "axis_direction": direction, "index_dtype": index}, expected
+
+
+def _nonzero(choices: Choices) -> Any:
+    x = _input(choices, (*_NUMBERS, "?"))
+    return tvmdml.nonzero_coordinates, {"input": x, "trim": True, "index_dtype": choices.pick(_INDEX)}, lambda: (np.argwhere(x),)
+
+
+def _diagonal(choices: Choices) -> Any:
+    x = _input(choices, _NUMBERS, 2)
+    value, begin, end = choices.integer(0, 3), choices.integer(-3, 3), choices.integer(-3, 3)
+    given: dict[str, Any] = {"input": x, "value": value, "diagonal_fill_begin": begin, "diagonal_fill_end": end}
+    if from_nothing := choices.flag(3):
+        given.update(input=None, sizes=x.shape, dtype=x.dtype.name)
+
+    def expected() -> Any:
+        rows, columns = x.shape[-2:]
+        d = np.arange(columns) - np.arange(rows)[:, None]
+        inside = (begin <= d) & (d < end) if begin <= end else (d < end) | (d >= begin)
+        return (np.where(inside, np.array(value, x.dtype), np.zeros_like(x) if from_nothing else x),)
+
+    return tvmdml.diagonal_matrix, given, expected
+
+
+_CALLS = (_round, _top_k, _nonzero, _diagonal)

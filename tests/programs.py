@@ -1,0 +1,92 @@
+"""Programs, each with a cache of its own, for tests of what a process does as a whole: threads, forks, signals, its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tvmdml import stores
+
+PREFACE = """
+import asyncio, atexit, concurrent.futures, faulthandler, gc, multiprocessing, os, random, signal, sys, threading, time
+import numpy as np, tvmdml
+from tvmdml import _imports, compiler, knobs, stores
+faulthandler.dump_traceback_later(300, exit=True)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start its jobs without
+x = np.array([3, 1, 2, 5, 4], "float32") / 2
+
+def fine(*dtypes):
+    "Whether calls that compile a kernel each are right."
+    for dtype in dtypes or ("float32", "int16"):
+        given = (x * 2).astype(dtype)
+        if tvmdml.top_k(given, 2).indices.tolist() != [3, 4]:
+            return False
+    return True
+
+def daemon(work, *arguments):
+    threading.Thread(target=work, args=arguments, daemon=True).start()
+
+def code_of(process):
+    "How a child ended: 0 is well."
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+def begin(work):
+    "A forked child that does some work and ends at once; a child has no watchdog of its parent's."
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        signal.alarm(100)
+        try:
+            ok = work()
+            sys.stdout.flush()
+            os._exit(0 if ok else 1)
+        except BaseException as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+            os._exit(2)
+    return process
+
+def child(work):
+    return code_of(begin(work))
+"""
+
+
+def start(code: str, folder: Path, *arguments: object, **variables: str) -> subprocess.Popen[str]:
+    """A program that has the names above."""
+    environment = {**os.environ, "TVMDML_CACHE_DIR": str(folder), "TVMDML_NUM_THREADS": "3", **variables}
+    command = [sys.executable, "-c", PREFACE + code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """What it printed; it must end by itself, without complaint."""
+    try:
+        printed, said = process.communicate(timeout=550)
+    except BaseException:
+        process.kill()
+        raise
+    assert (process.returncode, said) == (0, ""), said
+    return printed
+
+
+def program(code: str, folder: Path, *arguments: object, **variables: str) -> str:
+    """What a program printed that ended well."""
+    return end(start(code, folder, *arguments, **variables))
+
+
+def assert_consistent(folder: Path) -> int:
+    """Every entry of the cache is whole, and nothing of a build is left; returns how many there are."""
+    store = stores.DiskStore(folder)
+    entries = store.entries()
+    for entry in entries:
+        assert store.find(entry.path.stem, (Path(str(entry.manifest["artifact"])).suffix,)), entry
+    names = {path.name for path in store.root.glob("??/*") if path.suffix != ".lock"}
+    wanted = {entry.path.name for entry in entries} | {str(entry.manifest["artifact"]) for entry in entries}
+    assert not (names - wanted), "what is left of builds, or of entries"
+    return len(entries)
+
+
+def moments(count: int, last: float) -> list[float]:
+    """Seconds from now, evenly spread."""
+    return [round(last * (number + 0.5) / count, 4) for number in range(count)]
