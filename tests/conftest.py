@@ -24,7 +24,7 @@ from tvmdml.targets import _quick
 
 # A kernel is compiled when an example first needs it, so an example has no deadline.
 _common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
-hypothesis.settings.register_profile("ci", max_examples=25, derandomize=True, **_common)
+hypothesis.settings.register_profile("ci", max_examples=18, derandomize=True, **_common)
 hypothesis.settings.register_profile("explore", max_examples=3000, **_common)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _runs_elsewhere(item: pytest.Item) -> bool:
     """Whether a case that is for every target is another device's: their kernels are of the same schedules, and take their time.
 
-    Of the many small ones every eighth one runs on the CPU, and some on one of the devices. What is about devices, and not about
+    Of the many small ones every sixteenth one runs on the CPU, and some on one of the devices. What is about devices, and not about
     operators, runs on each.
     """
     kind = getattr(item, "callspec", None) and item.callspec.params.get("target")  # type: ignore[attr-defined]
@@ -81,8 +81,8 @@ def _runs_elsewhere(item: pytest.Item) -> bool:
         return False
     number = zlib.crc32(item.nodeid.replace(kind, "", 1).encode())
     if kind == "cpu":
-        return _is_of_many(item) and number % 8 != 0
-    return number % (32 if _is_of_many(item) else 2) != (kind == "cuda")
+        return _is_of_many(item) and number % 16 != 0
+    return number % (64 if _is_of_many(item) else 2) != (kind == "cuda")
 
 
 def _is_of_many(item: pytest.Item) -> bool:

@@ -178,7 +178,10 @@ assert fine("float32", "uint8") and compiler.compiled_count == 1
     )
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param("fork", marks=pytest.mark.exhaustive), "spawn", pytest.param("forkserver", marks=pytest.mark.exhaustive)],
+)
 def test_pools_of_processes(tmp_path: Path, method: str) -> None:
     (tmp_path / "main.py").write_text("""
 import concurrent.futures, multiprocessing, sys

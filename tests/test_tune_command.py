@@ -56,8 +56,9 @@ def test_a_winner_is_logged_and_used_from_then_on(place: Path) -> None:
     assert "exact" in shown
 
 
+@pytest.mark.parametrize("device", ["vulkan", pytest.param("cuda", marks=pytest.mark.exhaustive)], indirect=True)
 def test_every_operation_of_a_spec_on_a_device(place: Path, device: Target) -> None:
-    """Timed by the device's own clock."""
+    """Timed by the device's own clock. (The emulator's kernels take a C++ compiler a while.)"""
     (place / "spec.toml").write_text(
         f"""
 targets = ["{device.name}"]

@@ -99,7 +99,7 @@ def _part_of_compiler(name: str) -> ModuleType:
         raise
     except Exception as error:  # a library that is missing, say
         why = f"{type(error).__name__}: {error}"
-        advice = "`pip install --force-reinstall 'tvmdml[compiler]'`"
+        advice = "start the program again; if that does not help, `pip install --force-reinstall 'tvmdml[compiler]'`"
         raise NoCompiler(f"the compiler is installed and cannot be imported ({why}): {advice}") from error
 
 
