@@ -206,7 +206,6 @@ def numbers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """CPU kernels cut even the smallest work into three tasks."""
     from tvmdml.schedules.cpu import _default
-
     from tvmdml.targets.cpu import CpuTarget
 
     monkeypatch.setenv("TVMDML_NUM_THREADS", "3")

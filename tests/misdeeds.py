@@ -87,9 +87,8 @@ def wrong_mode(job: Any, values: Any) -> Any:
 
 def round_otherwise(patch: Any) -> None:
     """Have the schedule round in another way if any knob is turned."""
-    from tvmdml.schedules.cpu import element_wise_round
-
     from tvmdml import RoundingMode, knobs
+    from tvmdml.schedules.cpu import element_wise_round
 
     kernel = element_wise_round.kernel
 

@@ -27,11 +27,11 @@ import test_gpu_top_k
 from expressions import AWKWARD, FLOATS, TYPES, Written, written
 from support import ALL
 from test_cuda_kernels import extremes, number_of
-from tvmdml.schedules import gpu
 
 from tvmdml import DiagonalMatrix1, ElementWiseRound, NonzeroCoordinates, Operator, TensorDataType, TensorDesc, TopK1, knobs
 from tvmdml import tensorir as T
 from tvmdml.errors import CompileError, InvalidArgument
+from tvmdml.schedules import gpu
 from tvmdml.targets._lower import lower
 from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, source, terms, translate
 

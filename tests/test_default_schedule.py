@@ -34,7 +34,6 @@ from support import (
     ties,
     top_k_desc,
 )
-from tvmdml.schedules.cpu import _default
 
 from tvmdml import (
     AxisDirection,
@@ -49,6 +48,7 @@ from tvmdml import (
     targets,
 )
 from tvmdml.operators._contract import Role
+from tvmdml.schedules.cpu import _default
 from tvmdml.targets import Target
 
 types = pytest.mark.parametrize("data_type", ALL, ids=str)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from support import ALL, FLOATING, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
-from tvmdml.schedules import gpu
-from tvmdml.schedules.gpu import _default
 
 from tvmdml import Operator, RoundingMode, TensorDataType, TensorDesc, knobs
 from tvmdml.errors import CompileError, Unsupported
+from tvmdml.schedules import gpu
+from tvmdml.schedules.gpu import _default
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
 

@@ -21,11 +21,11 @@ from support import (
     sparse,
     special_values,
 )
-from tvmdml.schedules.gpu import nonzero_coordinates
 
 import tvmdml
 from tvmdml import NonzeroCoordinates, TensorDataType, TensorDesc, knobs
 from tvmdml.kernel import Kernel
+from tvmdml.schedules.gpu import nonzero_coordinates
 from tvmdml.targets import Target
 from tvmdml.targets._device import DeviceTarget
 

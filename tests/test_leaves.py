@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support import Array, assert_same_bits, random_bits, seeded, special_values
-from tvmdml.schedules.cpu._leaves import _LEAVES, Leaves
 
 from tvmdml import TensorDataType, errors, targets
 from tvmdml import tensorir as T
+from tvmdml.schedules.cpu._leaves import _LEAVES, Leaves
 
 LEVELS = ("", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 Launcher = Callable[..., Any]

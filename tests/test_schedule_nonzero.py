@@ -20,11 +20,11 @@ from support import (
     sparse,
     special_values,
 )
-from tvmdml.schedules.cpu import nonzero_coordinates as schedule
-from tvmdml.schedules.cpu._leaves import Leaves
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, knobs, targets
+from tvmdml.schedules.cpu import nonzero_coordinates as schedule
+from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import setuptools
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -119,31 +120,41 @@ def described() -> dict[str, Any]:
 
 
 def of_the_package() -> Iterator[tuple[str, Path]]:
-    """What lies in the package's folders, and the name of the package that it belongs to."""
-    for name, folder in described()["tool"]["setuptools"]["package-dir"].items():
-        for path in sorted((TOP / folder).rglob("*")):
-            inside = path.parent.relative_to(TOP / folder).parts
-            if path.is_file() and "__pycache__" not in inside and path.suffix != ".so":
-                yield ".".join((name, *inside)), path
+    """The files in the package's folders, each with the name of its package. ``schedules`` and ``tuning_logs`` are links."""
+    for folder, _, names in os.walk(TOP / "tvmdml", followlinks=True):
+        inside = Path(folder).relative_to(TOP).parts
+        for path in (Path(folder) / name for name in sorted(names)):
+            if "__pycache__" not in inside and path.suffix != ".so":
+                yield ".".join(inside), path
 
 
 def test_every_folder_of_source_is_installed() -> None:
-    listed = described()["tool"]["setuptools"]["packages"]
-    assert set(listed) == {name for name, path in of_the_package() if path.suffix == ".py"} | {"tvmdml.tuning_logs"}
-    assert listed == sorted(listed)
+    find = described()["tool"]["setuptools"]["packages"]["find"]
+    found = setuptools.PackageFinder.find(str(TOP), include=find["include"])
+    assert set(found) == {name for name, path in of_the_package() if path.suffix == ".py"}
 
 
 def test_every_other_file_is_installed_or_built() -> None:
-    setuptools = described()["tool"]["setuptools"]
-    folders = {name: TOP / folder for name, folder in setuptools["package-dir"].items()}
+    described_there = described()["tool"]["setuptools"]
     shipped = {
         path
-        for name, patterns in setuptools["package-data"].items()
-        for path in chain.from_iterable((folders.get(name) or TOP.joinpath(*name.split("."))).glob(pattern) for pattern in patterns)
+        for name, patterns in described_there["package-data"].items()
+        for path in chain.from_iterable(TOP.joinpath(*name.split(".")).glob(pattern) for pattern in patterns)
     }
-    built = {TOP / path for module in setuptools["ext-modules"] for path in (*module["sources"], *module["depends"])}
+    built = {TOP / path for module in described_there["ext-modules"] for path in (*module["sources"], *module["depends"])}
     others = {path for _, path in of_the_package() if path.suffix != ".py"}
     assert others <= shipped | built, sorted(map(str, others - shipped - built))
+
+
+def test_a_clone_is_the_whole_package_however_it_was_installed(tmp_path: Path) -> None:
+    """Python started in a clone finds the clone's ``tvmdml`` first: all of it must be there, without an editable install."""
+    command = "import tvmdml.schedules.cpu.top_k, tvmdml.tuning_logs as logs; print(tvmdml.schedules.__file__, logs.__file__)"
+    links = {
+        "PYTHONPATH": os.pathsep.join([str(TOP), *(path for path in sys.path if path and Path(path) != TOP)]),
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run([sys.executable, "-S", "-c", command], cwd=TOP, env=links, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [str(TOP / "tvmdml" / name / "__init__.py") for name in ("schedules", "tuning_logs")], done.stderr
 
 
 def test_readme_has_the_licences_of_what_it_asks_for() -> None:

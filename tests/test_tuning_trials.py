@@ -10,7 +10,6 @@ import misdeeds
 import numpy as np
 import pytest
 from support import Array, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
-from tvmdml.schedules.cpu import element_wise_round
 
 from tvmdml import Operator, TensorDesc, compiler, knobs
 from tvmdml.bench.measure import Contender
@@ -19,6 +18,7 @@ from tvmdml.errors import DeviceError
 from tvmdml.guarded import Place
 from tvmdml.operators.element_wise_round import ElementWiseRound
 from tvmdml.packs import lines
+from tvmdml.schedules.cpu import element_wise_round
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 from tvmdml.tuning import clocks, trials

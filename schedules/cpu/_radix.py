@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmdml.schedules.cpu._order import Order
-
 from tvmdml import tensorir as T
+from tvmdml.schedules.cpu._order import Order
 
 Temporaries = tuple[tuple[str, int], ...]
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.cpu import per_task, share, split, unit_step
-from tvmdml.schedules.cpu._leaves import Leaves
-
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1, bits
+from tvmdml.schedules.cpu import per_task, share, split, unit_step
+from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

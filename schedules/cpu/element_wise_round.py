@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.cpu import per_task, share, split, unit_step
-from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
-
 from tvmdml import tensorir as T
 from tvmdml.enums import RoundingMode
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.element_wise_round import ElementWiseRound, rounding
+from tvmdml.schedules.cpu import per_task, share, split, unit_step
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

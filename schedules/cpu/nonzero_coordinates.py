@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.cpu import per_task, share, unit_step
-from tvmdml.schedules.cpu._leaves import Leaves
-
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
+from tvmdml.schedules.cpu import per_task, share, unit_step
+from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

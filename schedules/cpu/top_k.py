@@ -14,6 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tvmdml import tensorir as T
+from tvmdml.kernel import Kernel
+from tvmdml.knobs import Knob, Knobs
+from tvmdml.layout import collapse
+from tvmdml.operators.top_k import TopK1
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._columns import ColumnLists
 from tvmdml.schedules.cpu._leaves import Leaves
@@ -21,12 +26,6 @@ from tvmdml.schedules.cpu._order import Order
 from tvmdml.schedules.cpu._radix import RadixSort
 from tvmdml.schedules.cpu._select import BLOCK, Selection, blocks
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
-
-from tvmdml import tensorir as T
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
-from tvmdml.layout import collapse
-from tvmdml.operators.top_k import TopK1
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

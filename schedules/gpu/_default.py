@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import groups_for, position, require, strided
-
 from tvmdml import operators
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
 from tvmdml.operators import Operator
+from tvmdml.schedules.gpu import groups_for, position, require, strided
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tvmdml import tensorir as T
 from tvmdml.schedules.gpu import strided
 from tvmdml.schedules.gpu._bitonic import i32
 from tvmdml.schedules.gpu._select import Sums
-
-from tvmdml import tensorir as T
 
 _NIBBLE = 4
 _NIBBLES = 1 << _NIBBLE

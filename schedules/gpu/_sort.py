@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tvmdml import tensorir as T
 from tvmdml.schedules.gpu import strided
 from tvmdml.schedules.gpu._bitonic import POSITION, i32, stream
 from tvmdml.schedules.gpu._radix import TileSort
 from tvmdml.schedules.gpu._select import Counters, Sums
 from tvmdml.schedules.gpu._way import SCANNED_BYTES, SPARE_BYTES, Way, above
-
-from tvmdml import tensorir as T
 from tvmdml.targets._device import DeviceTarget
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tvmdml import tensorir as T
 from tvmdml.schedules.gpu import Numbers, strided
 from tvmdml.schedules.gpu._words import unravel
-
-from tvmdml import tensorir as T
 
 SIDE = 32
 """Elements along a side."""

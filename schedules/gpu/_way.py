@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from tvmdml import tensorir as T
 from tvmdml.schedules.gpu._bitonic import POSITION
 from tvmdml.schedules.gpu._rows import Rows
-
-from tvmdml import tensorir as T
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:

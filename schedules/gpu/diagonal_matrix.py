@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided, taken_steps
-from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
-
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1, bits
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided, taken_steps
+from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.tensors import packed_strides
 

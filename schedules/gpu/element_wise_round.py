@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided
-from tvmdml.schedules.gpu._words import unravel
-
 from tvmdml import tensorir as T
 from tvmdml.enums import RoundingMode
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Knob, Knobs
 from tvmdml.layout import collapse
 from tvmdml.operators.element_wise_round import ElementWiseRound, rounding
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided
+from tvmdml.schedules.gpu._words import unravel
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.tensors import TensorDataType
 

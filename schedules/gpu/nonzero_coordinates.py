@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _scan, enough_groups, position, require, strided, taken_steps
-from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
-from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
-
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Constraint, Knob, Knobs
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _scan, enough_groups, position, require, strided, taken_steps
+from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
+from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:

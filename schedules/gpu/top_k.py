@@ -16,6 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tvmdml import tensorir as T
+from tvmdml.errors import Unsupported, message
+from tvmdml.kernel import Kernel
+from tvmdml.knobs import Constraint, Knob, Knobs
+from tvmdml.operators.top_k import TopK1
 from tvmdml.schedules.gpu import VECTOR_BYTES, enough_groups, require, strided
 from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Entry, Load, Neighbours, Queue, entry_bytes, i32
 from tvmdml.schedules.gpu._keys import Keys
@@ -23,12 +28,6 @@ from tvmdml.schedules.gpu._rows import Batch, Rows
 from tvmdml.schedules.gpu._select import Counters, Select, Sums, highest_shift
 from tvmdml.schedules.gpu._sort import Sort
 from tvmdml.schedules.gpu._way import SCANNED_BYTES, SPARE_BYTES, Way, above, below
-
-from tvmdml import tensorir as T
-from tvmdml.errors import Unsupported, message
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Constraint, Knob, Knobs
-from tvmdml.operators.top_k import TopK1
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
