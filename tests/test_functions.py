@@ -64,7 +64,7 @@ def assert_like_packed(name: str, x: Any) -> None:
 def test_every_type_comes_back_as_itself(name: str, data_type: TensorDataType) -> None:
     x = mixture(seeded(name, data_type), data_type, (5, 6))
     if name == "round" and data_type not in FLOATING:
-        with pytest.raises(Unsupported, match=rf"^ELEMENT_WISE_ROUND input_tensor: given {data_type.tvm} of rank 2; allowed: fl"):
+        with pytest.raises(Unsupported, match=rf"^tvmdml.round: input: given {data_type.tvm} of rank 2; allowed: fl"):
             tvmdml.round(x)
         return
     results = flat(CALLS[name](x))
@@ -98,7 +98,7 @@ def test_a_type_that_directml_lacks_is_refused_by_name(name: str, dtype: str) ->
         CALLS[name](np.zeros((3, 3), dtype))
     text = str(caught.value)
     assert f"given data type {np.dtype(dtype)}; allowed: float64, float32, float16, int64, " in text
-    assert text.split()[0].isupper()
+    assert text.startswith(f"tvmdml.{name}: input: ")
 
 
 @pytest.mark.parametrize("index_dtype", [*INDEX_TYPES, np.int64, np.dtype("uint32"), "<i4", "u8"], ids=str)
@@ -117,11 +117,11 @@ def test_indices_come_in_the_type_asked_for(index_dtype: Any) -> None:
 @pytest.mark.parametrize("index_dtype", ["int16", "float32", "index", 5, None])
 def test_another_index_type_is_refused(index_dtype: Any) -> None:
     x = np.zeros((2, 3), np.float32)
-    for operator, call in (("TOP_K1", lambda: tvmdml.top_k(x, 1, index_dtype=index_dtype)),
-                           ("NONZERO_COORDINATES", lambda: tvmdml.nonzero_coordinates(x, index_dtype=index_dtype))):  # fmt: skip
+    for operator, call in (("top_k", lambda: tvmdml.top_k(x, 1, index_dtype=index_dtype)),
+                           ("nonzero_coordinates", lambda: tvmdml.nonzero_coordinates(x, index_dtype=index_dtype))):  # fmt: skip
         with pytest.raises(InvalidArgument) as caught:
             call()
-        assert str(caught.value) == (f"{operator} index_dtype: given {index_dtype!r}; allowed: uint32, int32, uint64, int64.")
+        assert str(caught.value) == (f"tvmdml.{operator}: index_dtype: given {index_dtype!r}; allowed: uint32, int32, uint64, int64.")
 
 
 # -- Attributes ---------------------------------------------------------------------------------------------------
@@ -159,81 +159,81 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "mode": (
         lambda: tvmdml.round(X, rounding_mode="up"),
-        "ELEMENT_WISE_ROUND rounding_mode: given 'up'; allowed: 'halves_to_nearest_even', 'toward_zero', 'toward_infinity'.",
+        "tvmdml.round: rounding_mode: given 'up'; allowed: 'halves_to_nearest_even', 'toward_zero', 'toward_infinity'.",
     ),
-    "unhashable mode": (lambda: tvmdml.round(X, rounding_mode=[]), "ELEMENT_WISE_ROUND rounding_mode: given []; allowed: "),  # type: ignore[arg-type]
-    "k of 0": (lambda: tvmdml.top_k(X, 0), "TOP_K1 k: given 0; allowed: 1 to 3, the input's size along axis 1."),
-    "k past the axis": (lambda: tvmdml.top_k(X, 4), "TOP_K1 k: given 4; allowed: 1 to 3, the input's size along axis 1."),
-    "k past 32 bits": (lambda: tvmdml.top_k(X, 2**40), "TOP_K1 k: given 1099511627776; allowed: an integer from 0 to 4294967295."),
-    "negative k": (lambda: tvmdml.top_k(X, -1), "TOP_K1 k: given -1; allowed: an integer from 0 to 4294967295."),
-    "fraction as k": (lambda: tvmdml.top_k(X, 1.5), "TOP_K1 k: given 1.5; allowed: an integer."),  # type: ignore[arg-type]
-    "k that is text": (lambda: tvmdml.top_k(X, "2"), "TOP_K1 k: given '2'; allowed: an integer."),  # type: ignore[arg-type]
+    "unhashable mode": (lambda: tvmdml.round(X, rounding_mode=[]), "tvmdml.round: rounding_mode: given []; allowed: "),  # type: ignore[arg-type]
+    "k that is True": (lambda: tvmdml.top_k(X, True), "tvmdml.top_k: k: given True; allowed: an integer from 0 to 3, the"),
+    "k past the axis": (lambda: tvmdml.top_k(X, 4), "tvmdml.top_k: k: given 4; allowed: 0 to 3, the input's size along axis 1."),
+    "k past 32 bits": (lambda: tvmdml.top_k(X, 2**40), "tvmdml.top_k: k: given 1099511627776; allowed: an integer from 0 to 4294967295."),
+    "negative k": (lambda: tvmdml.top_k(X, -1), "tvmdml.top_k: k: given -1; allowed: an integer from 0 to 3, the input's size along axis 1."),
+    "fraction as k": (lambda: tvmdml.top_k(X, 1.5), "tvmdml.top_k: k: given 1.5; allowed: an integer from 0 to 3, the"),  # type: ignore[arg-type]
+    "k that is text": (lambda: tvmdml.top_k(X, "2"), "tvmdml.top_k: k: given '2'; allowed: an integer from 0 to 3, the"),  # type: ignore[arg-type]
     "k along nothing": (
         lambda: tvmdml.top_k(np.zeros((2, 0), "f4"), 1),
-        "TOP_K1 k: given 1; allowed: none: the input has no elements along the axis.",
+        "tvmdml.top_k: k: given 1; allowed: 0 to 0, the input's size along axis 0.",
     ),
-    "axis past the end": (lambda: tvmdml.top_k(X, 1, axis=2), "TOP_K1 axis: given 2; allowed: an integer from -2 to 1."),
-    "axis before the start": (lambda: tvmdml.top_k(X, 1, axis=-3), "TOP_K1 axis: given -3; allowed: an integer from -2 to 1."),
-    "fraction as axis": (lambda: tvmdml.top_k(X, 1, axis=0.5), "TOP_K1 axis: given 0.5; allowed: an integer from -2 to 1."),  # type: ignore[arg-type]
-    "no axis": (lambda: tvmdml.top_k(X, 1, axis=None), "TOP_K1 axis: given None; allowed: an integer from -2 to 1."),  # type: ignore[arg-type]
+    "axis past the end": (lambda: tvmdml.top_k(X, 1, axis=2), "tvmdml.top_k: axis: given 2; allowed: an integer from -2 to 1."),
+    "axis before the start": (lambda: tvmdml.top_k(X, 1, axis=-3), "tvmdml.top_k: axis: given -3; allowed: an integer from -2 to 1."),
+    "fraction as axis": (lambda: tvmdml.top_k(X, 1, axis=0.5), "tvmdml.top_k: axis: given 0.5; allowed: an integer from -2 to 1."),  # type: ignore[arg-type]
+    "no axis": (lambda: tvmdml.top_k(X, 1, axis=None), "tvmdml.top_k: axis: given None; allowed: an integer from -2 to 1."),  # type: ignore[arg-type]
     "sideways": (
         lambda: tvmdml.top_k(X, 1, axis_direction="up"),
-        "TOP_K1 axis_direction: given 'up'; allowed: 'increasing', 'decr",
+        "tvmdml.top_k: axis_direction: given 'up'; allowed: 'increasing', 'decr",
     ),
     "vector as a matrix": (
         lambda: tvmdml.diagonal_matrix(np.zeros(3, "f4")),
-        "DIAGONAL_MATRIX1 input_tensor: given float32 of rank 1; allowed: ",
+        "tvmdml.diagonal_matrix: input: given float32 of rank 1; allowed: ",
     ),
     "no sizes": (
         lambda: tvmdml.diagonal_matrix(),
-        "DIAGONAL_MATRIX1 sizes: given neither an input nor sizes; allowed: one of the ",
+        "tvmdml.diagonal_matrix: sizes: given neither an input nor sizes; allowed: one of the ",
     ),
-    "one size": (lambda: tvmdml.diagonal_matrix(sizes=(3,)), "DIAGONAL_MATRIX1 output_tensor: given float32 of rank 1; allowed: "),
+    "one size": (lambda: tvmdml.diagonal_matrix(sizes=(3,)), "tvmdml.diagonal_matrix: output: given float32 of rank 1; allowed: "),
     "a number as sizes": (
         lambda: tvmdml.diagonal_matrix(sizes=3),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 sizes: given 3; allowed: a sequence of integers.",
+        "tvmdml.diagonal_matrix: sizes: given 3; allowed: a sequence of integers.",
     ),
     "fractions as sizes": (
         lambda: tvmdml.diagonal_matrix(sizes=(2.0, 3)),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 sizes: given (2.0, 3); allowed: a sequence of integers.",
+        "tvmdml.diagonal_matrix: sizes: given (2.0, 3); allowed: a sequence of integers.",
     ),
     "booleans as sizes": (
         lambda: tvmdml.diagonal_matrix(sizes=(True, 3)),
-        "DIAGONAL_MATRIX1 sizes: given (True, 3); allowed: a sequence of integers.",
+        "tvmdml.diagonal_matrix: sizes: given (True, 3); allowed: a sequence of integers.",
     ),
     "other sizes than the input's": (
         lambda: tvmdml.diagonal_matrix(X, sizes=(3, 2)),
-        "DIAGONAL_MATRIX1 sizes: given (3, 2); allowed: (2, 3), the input's. Leave it out.",
+        "tvmdml.diagonal_matrix: sizes: given (3, 2); allowed: (2, 3), the input's. Leave it out.",
     ),
     "another type than the input's": (
         lambda: tvmdml.diagonal_matrix(X, dtype="int32"),
-        "DIAGONAL_MATRIX1 dtype: given int32; allowed: float32, the input's. Leave it out.",
+        "tvmdml.diagonal_matrix: dtype: given int32; allowed: float32, the input's. Leave it out.",
     ),
     "a type there is not": (
         lambda: tvmdml.diagonal_matrix(sizes=(2, 3), dtype="complex64"),
-        "DIAGONAL_MATRIX1 dtype: given data type complex64; allowed: float64, ",
+        "tvmdml.diagonal_matrix: dtype: given data type complex64; allowed: float64, ",
     ),
-    "bool as a type": (lambda: tvmdml.diagonal_matrix(sizes=(2, 3), dtype=bool), "DIAGONAL_MATRIX1 dtype: given "),
+    "bool as a type": (lambda: tvmdml.diagonal_matrix(sizes=(2, 3), dtype=bool), "tvmdml.diagonal_matrix: dtype: given "),
     "a word as a type": (
         lambda: tvmdml.diagonal_matrix(sizes=(2, 3), dtype="single precision"),
-        "DIAGONAL_MATRIX1 dtype: given 'single precision'; allowed: 'float32', ",
+        "tvmdml.diagonal_matrix: dtype: given 'single precision'; allowed: 'float32', ",
     ),
-    "text as a value": (lambda: tvmdml.diagonal_matrix(X, value="7"), "DIAGONAL_MATRIX1 value: given '7'; allowed: a number."),  # type: ignore[arg-type]
+    "text as a value": (lambda: tvmdml.diagonal_matrix(X, value="7"), "tvmdml.diagonal_matrix: value: given '7'; allowed: a number."),  # type: ignore[arg-type]
     "bytes as a value": (
         lambda: tvmdml.diagonal_matrix(X, value=b"12345678"),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 value: given b'12345678'; allowed: a number.",
+        "tvmdml.diagonal_matrix: value: given b'12345678'; allowed: a number.",
     ),
     "few bytes as a value": (
         lambda: tvmdml.diagonal_matrix(X, value=b"1"),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 value: given b'1'; allowed: a number.",
+        "tvmdml.diagonal_matrix: value: given b'1'; allowed: a number.",
     ),
     "an array as a value": (
         lambda: tvmdml.diagonal_matrix(X, value=np.ones(2)),  # type: ignore[arg-type]
-        "DIAGONAL_MATRIX1 value: given array([1., 1.]); allowed: a number.",
+        "tvmdml.diagonal_matrix: value: given array([1., 1.]); allowed: a number.",
     ),
     "begin past an INT": (
         lambda: tvmdml.diagonal_matrix(X, diagonal_fill_begin=2**31),
-        "DIAGONAL_MATRIX1 diagonal_fill_begin: given 2147483648; allowed: an integer from -2147483648 to 2147483647.",
+        "tvmdml.diagonal_matrix: diagonal_fill_begin: given 2147483648; allowed: an integer from -2147483648 to 2147483647.",
     ),
     "another machine": (
         lambda: tvmdml.round(X, device="abacus"),
@@ -427,7 +427,7 @@ def test_coordinates_of_an_array_without_dimensions_have_no_columns(value: float
 
 
 def test_an_array_without_dimensions_is_no_matrix() -> None:
-    with pytest.raises(Unsupported, match=r"^DIAGONAL_MATRIX1 input_tensor: given float32 of rank"):
+    with pytest.raises(Unsupported, match=r"^tvmdml.diagonal_matrix: input: given float32 of rank"):
         tvmdml.diagonal_matrix(np.array(1, np.float32))
 
 
@@ -514,7 +514,7 @@ def test_the_value_reaches_both_limits_of_its_type_and_not_past_them(data_type: 
         found = tvmdml.diagonal_matrix(sizes=(1, 1), dtype=data_type.tvm, value=value)
         assert int(found[0, 0]) == value
     for value in (limits.min - 1, limits.max + 1, 0.5, math.nan, math.inf):
-        with pytest.raises(InvalidArgument, match=rf"^DIAGONAL_MATRIX1 value: given .*; allowed: an integer from {limits.min} to "):
+        with pytest.raises(InvalidArgument, match=rf"^tvmdml.diagonal_matrix: value: given .*; allowed: an integer from {limits.min} to "):
             tvmdml.diagonal_matrix(sizes=(1, 1), dtype=data_type.tvm, value=value)
 
 
@@ -625,7 +625,7 @@ def test_outs_that_overlap_each_other_are_refused() -> None:
     memory = np.zeros(12, np.uint32)
     for at in (0, 2):
         values, indices = memory[:6].view(np.float32).reshape(3, 2), memory[at : at + 6].reshape(3, 2)
-        with pytest.raises(InvalidArgument, match=r"^TOP_K1 out .*overlaps"):
+        with pytest.raises(InvalidArgument, match=r"^tvmdml.top_k: out .*overlaps"):
             tvmdml.top_k(x, 2, out=(values, indices))
 
 
@@ -778,7 +778,7 @@ def test_torch_types_that_directml_lacks_are_refused(torch: Any) -> None:
         torch.zeros(2, 2).to_sparse(),
         torch.zeros(2, device="meta"),
     ):
-        with pytest.raises(InvalidArgument, match=r"^ELEMENT_WISE_ROUND input: given .*; allowed: "):
+        with pytest.raises(InvalidArgument, match=r"^tvmdml.round: input: given .*; allowed: "):
             tvmdml.round(x)
     with pytest.raises(InvalidArgument, match="DirectML has no bfloat16: convert to float32"):
         tvmdml.round(torch.zeros(2, dtype=torch.bfloat16))
@@ -901,7 +901,7 @@ def test_an_array_that_only_speaks_dlpack_is_read() -> None:
 def test_an_array_on_another_device_is_refused_with_advice() -> None:
     with pytest.raises(InvalidArgument) as caught:
         tvmdml.round(Exporter(np.zeros(3, np.float32), device=2))
-    assert str(caught.value).startswith("ELEMENT_WISE_ROUND input: given Exporter that NumPy cannot see (")
+    assert str(caught.value).startswith("tvmdml.round: input: given Exporter that NumPy cannot see (")
     assert str(caught.value).endswith("Copy it to the CPU first.")
 
 

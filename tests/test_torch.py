@@ -226,7 +226,7 @@ def test_a_matrix_from_nothing_lies_where_it_is_asked_for() -> None:
 
 BAD: dict[str, Callable[[Any], Any]] = {
     "k too large": lambda x: ops.top_k(x, 99),
-    "k of none": lambda x: ops.top_k(x, 0),
+    "k below none": lambda x: ops.top_k(x, -1),
     "no such axis": lambda x: ops.top_k(x, 1, axis=2),
     "no such direction": lambda x: ops.top_k(x, 1, axis_direction="sideways"),
     "no such index type": lambda x: ops.top_k(x, 1, index_dtype=torch.float32),
@@ -581,7 +581,7 @@ def test_a_new_operator_needs_nothing_but_its_file(new: Any) -> None:
     opcheck(new.mean.default, (a, b.T.contiguous().T))
     program = exported(lambda x: new.mean(x, x), a, open=({0: B, 1: N},))
     assert torch.equal(program.module()(torch.ones(2, 9)), torch.ones(2, 9))
-    with pytest.raises(InvalidArgument, match=r"ELEMENT_WISE_MEAN b_tensor.sizes: given"):
+    with pytest.raises(InvalidArgument, match=r"test_torch: b.sizes: given"):
         new.mean(a.to("meta"), b[1:].to("meta"))
 
 
@@ -589,7 +589,7 @@ def test_a_new_operator_without_a_gradient_says_so(new: Any) -> None:
     x = torch.ones(3, requires_grad=True)
     y = new.mean(x, x)
     with pytest.raises(
-        Unsupported, match=r"mean gradient: given a backward pass; allowed: none: it has no gradient. Pass x.detach"
+        Unsupported, match=r"tvmdml.mean: gradient: given a backward pass; allowed: none: it has no gradient. Pass x.detach"
     ):
         y.sum().backward()
 
@@ -597,7 +597,7 @@ def test_a_new_operator_without_a_gradient_says_so(new: Any) -> None:
 def test_a_new_operator_with_a_last_step_has_to_tell_shapes(new: Any) -> None:
     x = torch.ones(3)
     assert new.first_mean(x, x).tolist() == [1]
-    with pytest.raises(Unsupported, match=r"ELEMENT_WISE_MEAN input: .* test_torch._first does not tell its `shapes`"):
+    with pytest.raises(Unsupported, match=r"test_torch: input: .* test_torch._first does not tell its `shapes`"):
         new.first_mean(x.to("meta"), x.to("meta"))
 
 

@@ -24,6 +24,8 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":  # what `help(tvmdml)` lists; only who asks for it pays for the operators' files
+        return __dir__()
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
@@ -40,9 +42,17 @@ def __getattr__(name: str) -> Any:
             else:
                 value = importlib.import_module(f"{__name__}.operators").public_name(name)
     except AttributeError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+        # With a name given, Python does not add a guess of its own, which would be TopK for topk.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{_suggestion(name)}", name=name) from None
     globals()[name] = value
     return value
+
+
+def _suggestion(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, __dir__(), 1)
+    return f" Did you mean {near[0]!r}?" if near else " dir(tvmdml) lists what there is."
 
 
 def __dir__() -> list[str]:

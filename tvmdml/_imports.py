@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from tvmdml import installing
 from tvmdml._whole import apart, whole
 from tvmdml.errors import CompileError
 
@@ -84,7 +85,7 @@ def tvm() -> ModuleType:
     found = _part_of_compiler("tvm")
     if getattr(found, "__file__", None) is None:
         raise NoCompiler(
-            f"the compiler is not installed (only a folder of its name, {list(found.__path__)}): `pip install 'tvmdml[compiler]'`"
+            f"the compiler is not installed (only a folder of its name, {list(found.__path__)}): {installing.command('compiler')}"
         )
     _part_of_compiler("tvm.tirx.script")  # schedules are written in it, and TVM itself leaves it for later
     return found
@@ -94,12 +95,12 @@ def _part_of_compiler(name: str) -> ModuleType:
     try:
         return _imported(name)
     except ModuleNotFoundError as error:
-        raise NoCompiler(f"the compiler is not installed ({error}): `pip install 'tvmdml[compiler]'`") from error
+        raise NoCompiler(f"the compiler is not installed ({error}): {installing.command('compiler')}") from error
     except MemoryError:
         raise
     except Exception as error:  # a library that is missing, say
         why = f"{type(error).__name__}: {error}"
-        advice = "start the program again; if that does not help, `pip install --force-reinstall 'tvmdml[compiler]'`"
+        advice = f"start the program again; if that does not help, {installing.command('compiler', '--force-reinstall')}"
         raise NoCompiler(f"the compiler is installed and cannot be imported ({why}): {advice}") from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import _imports, arrays, stores, targets
+from tvmdml import _imports, arrays, installing, stores, targets
 from tvmdml._whole import apart, whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.device_arrays import DeviceArray, bound, launched
@@ -117,7 +117,7 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
                 stores.warn_once(
                     "linker",
                     "tvmdml: no linker was found, so every process compiles its kernels anew. "
-                    "Install one (Debian: binutils) or `pip install 'tvmdml[orcjit]'`.",
+                    f"Install one (Debian: binutils) or {installing.command('orcjit')}.",
                 )
             else:
                 return target.load(store.add(name, manifest, written))

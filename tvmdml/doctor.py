@@ -22,6 +22,8 @@ OK, LIMITED, BROKEN, ABSENT = "ok", "limited", "broken", "absent"
 """Works; works with something missing or slow; fails; is not here and need not be."""
 PATIENCE = 30.0
 """Seconds that a process of a check may take."""
+_SETTINGS, _KERNEL = "settings", "kernel"
+"""Names of checks: of the variables of the environment; of a kernel on the processor."""
 _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from tvmdml import doctor; doctor.answer(sys.argv[1])"
 
 
@@ -33,6 +35,8 @@ class Finding(NamedTuple):
     words: str
     advice: str = ""
     """What to do; empty where there is nothing to do."""
+    runs: bool = False
+    """Whether it shows that kernels can run here."""
 
 
 class Check(NamedTuple):
@@ -53,6 +57,7 @@ class Row(NamedTuple):
     state: str
     words: str
     advice: str
+    runs: bool = False
 
 
 # -- All of it ----------------------------------------------------------------------------------------------------
@@ -71,7 +76,7 @@ def examine(names: Iterable[str] = (), *, apart: bool = True) -> list[Row]:
         warnings.simplefilter("ignore")  # what is warned of elsewhere is a finding here
         answers = {check.name: pool.submit(_asked, check.name) for check in checks if check.apart and apart}
         found = [(check, answers[check.name].result() if check.name in answers else _made(check)) for check in checks]
-    return [Row(check.group, check.name, *finding) for check, findings in found for finding in findings]
+    return _each_fault_once([Row(check.group, check.name, *finding) for check, findings in found for finding in findings])
 
 
 def verdict(rows: Iterable[Row]) -> str:
@@ -82,13 +87,35 @@ def verdict(rows: Iterable[Row]) -> str:
         first = next(row for row in rows if row.state == BROKEN)
         more = f", and {count[BROKEN] - 1} more" if count[BROKEN] > 1 else ""
         return f"Something is broken: {first.check}{more}; see what is said of it above."
+    if cannot_run(rows):
+        advice = next((row.advice for row in rows if row.check == _KERNEL and row.advice), "")
+        return f"tvmdml is limited here: no kernel can run. {advice}".strip()
     limited = f"; {count[LIMITED]} of the points above could be better" if count[LIMITED] else ""
     return f"tvmdml works here{limited}."
 
 
 def is_well(rows: Iterable[Row]) -> bool:
-    """Whether nothing is broken."""
-    return all(row.state != BROKEN for row in rows)
+    """Whether nothing is broken, and kernels can run."""
+    rows = list(rows)
+    return all(row.state != BROKEN for row in rows) and not cannot_run(rows)
+
+
+def cannot_run(rows: Iterable[Row]) -> bool:
+    """Whether it was tried to run a kernel on the processor, and neither that nor anything else shows that kernels can run."""
+    rows = list(rows)
+    return any(row.check == _KERNEL for row in rows) and not any(row.runs for row in rows)
+
+
+def _each_fault_once(rows: list[Row]) -> list[Row]:
+    """Say of a variable that is wrong once that it is; what could not be looked at because of it only says so."""
+    wrong = [row.words.partition("=")[0] for row in rows if row.check == _SETTINGS and row.state == BROKEN]
+    found = []
+    for row in rows:
+        because = next((name for name in wrong if name in row.words), None) if row.check != _SETTINGS else None
+        if row.state == BROKEN and because is not None:
+            row = row._replace(state=LIMITED, words=f"not looked at, because of {because}: see settings", advice="")
+        found.append(row)
+    return found
 
 
 def answer(name: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tvmdml
-from tvmdml import _imports, doctor_settings
+from tvmdml import _imports, doctor_settings, installing, stores
 from tvmdml.console import shown_bytes
 from tvmdml.doctor import ABSENT, BROKEN, LIMITED, OK, Check, Finding
 from tvmdml.errors import CompileError, NoDevice, TvmdmlError
@@ -78,7 +78,7 @@ def _compiler() -> Iterator[Finding]:
 
     if not _imports.version("apache-tvm"):
         words = "apache-tvm is not installed: only kernels that a pack or the cache has can run"
-        yield Finding(ABSENT, words, "`pip install 'tvmdml[compiler]'`.")
+        yield Finding(ABSENT, words, f"{installing.command('compiler')}.")
         return
     yield _in_range("apache-tvm", *TVM)
     target, desc = targets.resolve("cpu"), _operation()
@@ -121,7 +121,7 @@ def _linker() -> Iterator[Finding]:
     elif link.object_loader():
         yield Finding(OK, "there is no linker; kernels are kept as objects, which tvm_ffi_orcjit loads")
     else:
-        advice = "Install binutils (Debian, Ubuntu: apt-get install binutils), or `pip install 'tvmdml[orcjit]'`."
+        advice = f"Install binutils (Debian, Ubuntu: apt-get install binutils), or {installing.command('orcjit')}."
         yield Finding(LIMITED, "there is no linker (ld, ld.lld, cc, gcc, clang): every process compiles its kernels anew", advice)
 
 
@@ -133,11 +133,14 @@ def _cpu_kernel() -> Iterator[Finding]:
         for desc in _packed():
             yield _run_on("cpu", desc)
             return
-        if not _imports.version("apache-tvm") and not _pack_paths():
-            words = "nothing was tried: there is no compiler, and TVMDML_PACKS names no pack"
-            yield Finding(LIMITED, words, "TVMDML_PACKS=ops.tvmdml tvmdml doctor tries a pack's kernels.")
-            return
-        yield Finding(BROKEN, f"no kernel can be had: {error}", "`pip install 'tvmdml[compiler]'`, or name a pack in TVMDML_PACKS.")
+        advice = f"{installing.command('compiler')}, or name a pack in TVMDML_PACKS."
+        if _imports.version("apache-tvm") or _pack_paths():
+            yield Finding(BROKEN, f"no kernel can be had: {error}", advice)
+        elif count := len(stores.DiskStore().entries()):
+            words = f"nothing was tried: there is no compiler and no pack; the {count} kernels of the cache are all that can run"
+            yield Finding(LIMITED, words, advice, runs=True)
+        else:
+            yield Finding(LIMITED, "no kernel can run: there is no compiler, no pack, and nothing in the cache", advice)
 
 
 def _packed() -> Iterator[Operator]:
@@ -194,7 +197,7 @@ def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
     if problem:
         advice = "`tvmdml cache clear` makes kernels be built anew; where that does not help, update drivers, and report it."
         return Finding(BROKEN, f"{words}, and the result is WRONG: {problem}", advice)
-    return Finding(OK, f"{words}, and right")
+    return Finding(OK, f"{words}, and right", runs=True)
 
 
 # -- Kernels on disk ----------------------------------------------------------------------------------------------
@@ -310,7 +313,7 @@ def _keys() -> Iterator[Finding]:
         yield Finding(OK, f"only packs that one of {len(signing.trusted_keys() or ())} trusted keys has signed may be loaded")
         if not _imports.version("cryptography"):
             words = "no pack can be loaded: signatures are checked by the package cryptography, which is not installed"
-            yield Finding(BROKEN, words, "`pip install 'tvmdml[sign]'`.")
+            yield Finding(BROKEN, words, f"{installing.command('sign')}.")
 
 
 def _tuning() -> Iterator[Finding]:
@@ -338,9 +341,11 @@ def _cuda() -> Iterator[Finding]:
     from tvmdml.targets.cuda import compilers, driver, loader
 
     try:
-        yield Finding(OK, f"kernels are compiled by {compilers.describe()}")
+        compiler = compilers.describe()
     except CompileError as error:
         yield Finding(ABSENT, str(error).removeprefix("cuda: "))
+    else:
+        yield _cuda_compiler(compiler)
     try:
         found = driver.devices()
     except NoDevice as error:
@@ -350,6 +355,17 @@ def _cuda() -> Iterator[Finding]:
     for info in found:
         about = f"cuda:{info.index}, {info.name} ({info.arch}, {shown_bytes(info.memory)})"
         yield from _device("cuda", info.index, about, info.problem)
+
+
+def _cuda_compiler(name: str) -> Finding:
+    """The compiler that was found, asked for its version: what does not run cannot answer."""
+    from tvmdml.targets.cuda import compilers
+
+    try:
+        return Finding(OK, f"kernels are compiled by {name}, version {compilers.version()}")
+    except CompileError as error:
+        words = f"{name} is what would compile kernels, and it does not work: {str(error).removeprefix('cuda: ')}"
+        return Finding(LIMITED, words, "Correct TVMDML_NVCC or the installation of CUDA's toolkit. TVMDML_CUDA_COMPILER=nvrtc passes it over.")
 
 
 def _vulkan() -> Iterator[Finding]:
@@ -414,7 +430,7 @@ def _extras() -> Iterator[Finding]:
             wanted[of[2]].append(of[1])
     for extra, what in _EXTRAS.items():
         if missing := [name for name in wanted[extra] if not _imports.version(name)]:
-            yield Finding(ABSENT, f"{extra} ({what}): {', '.join(missing)} not installed", f"`pip install 'tvmdml[{extra}]'`.")
+            yield Finding(ABSENT, f"{extra} ({what}): {', '.join(missing)} not installed", f"{installing.command(extra)}.")
         else:
             yield Finding(OK, f"{extra} ({what})")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -67,12 +68,21 @@ def _library(name: str) -> Finding:
     return Finding(OK, "valid")
 
 
+def _folder(name: str) -> Finding:
+    text = os.environ[name]
+    with contextlib.suppress(RuntimeError):  # a ~ for nobody's home is a name like any other
+        text = str(Path(text).expanduser())
+    if text and not Path(text).is_absolute():
+        return Finding(LIMITED, "it is relative: every folder that a program starts in has a cache of its own", "Write an absolute path.")
+    return Finding(OK, "set")
+
+
 def _as_is(name: str) -> Finding:
     return Finding(OK, "set")
 
 
 SETTINGS: dict[str, Callable[[str], Finding]] = {
-    "TVMDML_CACHE_DIR": _as_is,  # what it comes to is looked at on its own
+    "TVMDML_CACHE_DIR": _folder,  # what it comes to is looked at on its own
     "TVMDML_CACHE_SIZE": _parsed("tvmdml.stores:default_limit"),
     "TVMDML_CUDA_COMPILER": _one_of("nvcc", "nvrtc"),
     "TVMDML_CUDA_LIBRARY": _library,

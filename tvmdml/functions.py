@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,10 +23,10 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.device_arrays import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message
-from tvmdml.operators._contract import Operator, Role
+from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.packs import shelf
 from tvmdml.targets import Launch, _quick
-from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, native
+from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, ArrayTensorDesc, TensorDataType, native
 
 AnyArray = Any
 """A NumPy array, a PyTorch tensor, an array of any library that speaks DLPack, or a ``DeviceArray``."""
@@ -52,6 +53,34 @@ MAX_FORMS = 64
 
 Describe = Callable[..., "Operator | Described"]
 """``describe(*input_descs, *attributes)``; an absent optional input is ``None``."""
+D = TypeVar("D", bound=Describe)
+
+
+def describes(name: str) -> Callable[[D], D]:
+    """Mark what describes the calls of a function, by the name that errors give the function: ``tvmdml.top_k``."""
+
+    def mark(describe: D) -> D:
+        describe.function = name  # type: ignore[attr-defined]
+        return describe
+
+    return mark
+
+
+def name_of(describe: Describe) -> str:
+    """The function's name in errors."""
+    return str(getattr(describe, "function", describe.__module__))
+
+
+def described(describe: Describe, descs: Iterable[ArrayTensorDesc | None], attributes: Iterable[Any]) -> Described:
+    """The descriptor of a call, checked.
+
+    Raises:
+        InvalidArgument, Unsupported: the function does not take such inputs or attributes.
+    """
+    found = describe(*descs, *attributes)
+    found = Described(found) if isinstance(found, Operator) else found
+    found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return found
 
 
 def call(
@@ -113,7 +142,8 @@ def call(
     except TypeError:  # an attribute that cannot be hashed: describing it will say what is wrong with it
         plan = None
     if plan is None:
-        plan = _make_plan(key, describe, views, attributes, device, boolean)
+        with called_by(name_of(describe)):
+            plan = _make_plan(key, describe, views, attributes, device, boolean)
     results = plan.run(views) if out is None else plan.run_into(views, out)
     if quick is not None and not on_device and (launch := plan.launch_on(out)) is not None:
         _quick.remember(quick, describe, device, attributes, views, out, launch, plan.results)
@@ -159,13 +189,12 @@ def _make_plan(
     generation = shelf.generation
     target, home = _where(views, device, _input(describe))
     ready = [None if view is None else _kernel_form(view, target) for view in views]
-    descs = [None if view is None else _describe_array(view, _input(describe), boolean) for view in ready]
-    described = describe(*descs, *attributes)
-    if isinstance(described, Operator):
-        described = Described(described)
-    described.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    descs = [None if view is None else _describe_array(view, _input(describe)) for view in ready]
+    if not boolean and any(view is not None and view.dtype == np.bool_ for view in views):
+        raise _no_bool(describe(*descs, *attributes), _input(describe))
+    found = described(describe, descs, attributes)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
-    plan = _Plan(described, target, copies, absent=any(view is None for view in views), home=home)
+    plan = _Plan(name_of(describe), found, target, copies, absent=any(view is None for view in views), home=home)
     with _storing, suppress(TypeError):  # the attribute that cannot be hashed
         if shelf.generation == generation:  # else a pack has come or gone meanwhile
             if len(_plans) >= MAX_PLANS:
@@ -194,8 +223,11 @@ def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[target
 class _Plan:
     """Everything about a form of call that does not change from call to call."""
 
-    def __init__(self, described: Described, target: targets.Target, copies: bool, absent: bool, home: DeviceArray | None) -> None:
+    def __init__(
+        self, function: str, described: Described, target: targets.Target, copies: bool, absent: bool, home: DeviceArray | None
+    ) -> None:
         desc, dtypes, shapes = described
+        self._function = function
         library = None if home is None else home.library
         self._desc = desc
         self._target = target
@@ -249,8 +281,7 @@ class _Plan:
         results = self._check_out(given)
         for i, name in enumerate(self._names):
             if any(arrays.overlaps(earlier, results[i]) for earlier in results[:i]):
-                where = f"{self._desc.NAME} out ({name})"
-                raise InvalidArgument(message(where, "memory that overlaps another output's", "memory of its own"))
+                raise InvalidArgument(message(self._out(name), "memory that overlaps another output's", "memory of its own"))
         if not self._run_directly(views, results):
             for array, result in zip(results, self.run(views), strict=True):
                 arrays.assign(array, result)
@@ -269,10 +300,11 @@ class _Plan:
         launch = self._into.get(form)
         if launch is None:
             desc = self._with_layouts(out)
-            desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)  # refuses elements that share an address
-            if len(self._into) >= MAX_FORMS:
-                self._into.clear()
-            launch = self._into[form] = _launch(desc, self._target, in_place)
+            with called_by(self._function):
+                desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)  # refuses elements that share an address
+                if len(self._into) >= MAX_FORMS:
+                    self._into.clear()
+                launch = self._into[form] = _launch(desc, self._target, in_place)
         if self._target.moves:
             launched(launch, [*([] if in_place else sources), *out])
         else:
@@ -293,23 +325,27 @@ class _Plan:
         names = self._names
         if len(given) != len(names):
             raise InvalidArgument(
-                message(f"{self._desc.NAME} out", counted(len(given), "array"), f"{len(names)}: {', '.join(names)}")
+                message(f"{self._function}: out", counted(len(given), "array"), f"{len(names)}: {', '.join(names)}")
             )
         for name, array, (shape, dtype) in zip(names, given, self.results, strict=True):
-            view = arrays.view(array, f"{self._desc.NAME} out ({name})", write=True)
-            arrays.require_on(view, self._target, f"{self._desc.NAME} out ({name})")
+            view = arrays.view(array, self._out(name), write=True)
+            arrays.require_on(view, self._target, self._out(name))
             if native(view.dtype) != dtype or view.shape != tuple(shape):
                 raise InvalidArgument(
-                    message(
-                        f"{self._desc.NAME} out ({name})", f"{view.dtype} of shape {view.shape}", f"{dtype} of shape {tuple(shape)}"
-                    )
+                    message(self._out(name), f"{view.dtype} of shape {view.shape}", f"{dtype} of shape {tuple(shape)}")
                 )
             if not (view.writeable if type(view) is DeviceArray else view.flags.writeable):
-                raise InvalidArgument(message(f"{self._desc.NAME} out ({name})", "a read-only array", "a writable one"))
+                raise InvalidArgument(message(self._out(name), "a read-only array", "a writable one"))
             views.append(view)
         return views
 
+    def _out(self, name: str) -> str:
+        """How errors name the array for an output."""
+        return f"{self._function}: out ({name})"
+
     def _answer_empty(self, views: list[NumpyArray | None], results: tuple[NumpyArray, ...]) -> None:
+        if not any(math.prod(result.shape) for result in results):
+            return
         inputs = [view.numpy() if type(view) is DeviceArray else view for view in views]
         for result, answer in zip(results, self._desc.reference(*inputs), strict=True):
             arrays.assign(result, answer.reshape(result.shape))
@@ -348,9 +384,18 @@ def _is_sparse(array: NumpyArray) -> bool:
     return span > 2 * int(array.nbytes)
 
 
-def _describe_array(array: NumpyArray, where: str, boolean: bool) -> ArrayTensorDesc:
-    if array.dtype == np.bool_ and not boolean:
-        raise InvalidArgument(message(where, "data type bool", TYPE_NAMES, "x.view(numpy.uint8) has the same bytes."))
+def _no_bool(found: Operator | Described, where: str) -> InvalidArgument:
+    """The error for an array of bool, with what to do about it: the operator may take its bytes as UINT8, or no integers at all."""
+    desc = found if isinstance(found, Operator) else found.desc
+    name = next(name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None)
+    types = [data_type for data_type in TensorDataType if any(data_type in row.tensors[name].types for row in desc.SUPPORT)]
+    advice = "x.view(numpy.uint8) has the same bytes; of a PyTorch tensor, x.view(torch.uint8)."
+    if TensorDataType.UINT8 not in types:
+        advice = f"Convert it: numpy.asarray(x, {types[0].tvm!r}); of a PyTorch tensor, x.to(torch.{types[0].tvm})."
+    return InvalidArgument(message(where, "data type bool", ", ".join(data_type.tvm for data_type in types), advice))
+
+
+def _describe_array(array: NumpyArray, where: str) -> ArrayTensorDesc:
     data_type = TensorDataType.from_numpy(array.dtype, where)
     if not array.ndim <= MAX_RANK:
         raise InvalidArgument(message(where, f"{array.ndim} dimensions", f"0 to {MAX_RANK}"))
@@ -365,8 +410,4 @@ def _describe_array(array: NumpyArray, where: str, boolean: bool) -> ArrayTensor
 
 @functools.cache
 def _input(describe: Describe) -> str:
-    return f"{_name(describe)} input"
-
-
-def _name(describe: Describe) -> str:
-    return describe.__module__.rpartition(".")[2].upper()
+    return f"{name_of(describe)}: input"

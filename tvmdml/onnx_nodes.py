@@ -7,8 +7,6 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from tvmdml import functions
-from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.functions import Described
 from tvmdml.operators import Operator
 from tvmdml.operators.diagonal_matrix import diagonal_matrix
 from tvmdml.operators.element_wise_round import round as round_to_integral
@@ -33,9 +31,7 @@ def _compiled(function: Callable[..., Any], *inputs: Any, **attributes: Any) -> 
     described: list[Operator] = []
 
     def call(describe: functions.Describe, tensors: Any, values: Any, *more: Any, boolean: bool = False, **rest: Any) -> Any:
-        found = describe(*(None if tensor is None else _described(tensor, boolean) for tensor in tensors), *values)
-        desc = found.desc if isinstance(found, Described) else found
-        desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+        desc = functions.described(describe, (None if tensor is None else _described(tensor, boolean) for tensor in tensors), values).desc
         described.append(desc)
         return desc.outputs()
 
@@ -123,13 +119,21 @@ def _eye_like(node: Arguments) -> Operator:
     dtype = numpy_type(onnx, wanted) if wanted else tensor.dtype
     if dtype is None:
         raise Refused("the type of its output is none of DirectML's")
-    return _compiled(diagonal_matrix, sizes=tensor.shape, dtype=dtype, diagonal_fill_begin=k, diagonal_fill_end=k + 1)
+    return _compiled(diagonal_matrix, sizes=tensor.shape, dtype=dtype, diagonal_fill_begin=_diagonal(k), diagonal_fill_end=_diagonal(k + 1))
 
 
 def _trilu(node: Arguments) -> Operator:
     k = node.constant("k") if node.has(1) else 0
-    begin, end = (-(2**31), k) if node.integer("upper", 1) else (k + 1, 2**31 - 1)
-    return _compiled(diagonal_matrix, node.tensor(), value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)
+    begin, end = (None, _diagonal(k)) if node.integer("upper", 1) else (_diagonal(k + 1), None)
+    tensor = node.tensor()
+    if tensor.dtype == bool:
+        tensor = tensor._replace(dtype="uint8")  # the same bytes, which are moved and not computed with
+    return _compiled(diagonal_matrix, tensor, value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)
+
+
+def _diagonal(k: int) -> int:
+    """The diagonal as DirectML's INT, which k (an INT64) may exceed: no matrix has diagonals out there."""
+    return min(max(k, -(2**31)), 2**31 - 1)
 
 
 OPERATORS: Mapping[str, Callable[[Arguments], Operator]] = {

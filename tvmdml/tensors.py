@@ -42,8 +42,8 @@ class TensorDataType(DmlEnum):
         Raises:
             InvalidArgument: no such member.
         """
-        if isinstance(value, str) and value == "bfloat16":
-            raise InvalidArgument(message(where, safe_repr(value), TYPE_NAMES, NO_BFLOAT16))
+        if isinstance(value, str) and value in _ADVICE:
+            raise InvalidArgument(message(where, safe_repr(value), TYPE_NAMES, _ADVICE[value]))
         return super().parse(value, where)
 
     @property
@@ -88,7 +88,7 @@ class TensorDataType(DmlEnum):
         try:
             return cls.parse(value, where)
         except InvalidArgument:
-            if not isinstance(value, (np.dtype, type, str)):
+            if not isinstance(value, (np.dtype, type, str)) or value in _UNCLEAR:
                 raise
             try:
                 dtype = np.dtype(value)
@@ -146,6 +146,13 @@ _FROM_NUMPY = {names.numpy: data_type for data_type, names in _TYPES.items()} | 
 NO_BFLOAT16 = "DirectML has no bfloat16: convert to float32, which has all its values, or to float16."
 """What to do about an array of it."""
 TYPE_NAMES = ", ".join(names.tvm for names in _TYPES.values())
+_UNCLEAR = {
+    "float": "Write float32 or float64: libraries differ in what float means.",
+    "int": "Write int32 or int64: libraries differ in what int means.",
+    "uint": "Write uint32 or uint64: libraries differ in what uint means.",
+}
+_ADVICE = {"bfloat16": NO_BFLOAT16, **_UNCLEAR}
+"""What to do about names that are refused, and that people write."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +178,8 @@ class TensorDesc:
     guaranteed_base_offset_alignment: int = 0
     flags: TensorFlags = TensorFlags.NONE
 
-    _smallest_size: ClassVar[int] = 1
+    SMALLEST_SIZE: ClassVar[int] = 1
+    """What a size may be at least."""
 
     if TYPE_CHECKING:  # what may be given, where the fields say what is kept
 
@@ -190,7 +198,7 @@ class TensorDesc:
         put = object.__setattr__
         put(self, "data_type", TensorDataType.of(self.data_type, "TensorDesc.data_type"))
         put(self, "flags", TensorFlags.parse(self.flags, "TensorDesc.flags"))
-        put(self, "sizes", _integers("TensorDesc.sizes", self.sizes, self._smallest_size, MAX_ELEMENTS))
+        put(self, "sizes", _integers("TensorDesc.sizes", self.sizes, self.SMALLEST_SIZE, MAX_ELEMENTS))
         if not 1 <= self.rank <= MAX_RANK:
             raise InvalidArgument(message("TensorDesc.sizes", f"{self.rank} dimensions", f"1 to {MAX_RANK}"))
         if self.element_count > MAX_ELEMENTS:
@@ -303,7 +311,7 @@ class ArrayTensorDesc(TensorDesc):
             zero_dimensional: bool = False,
         ) -> None: ...
 
-    _smallest_size: ClassVar[int] = 0
+    SMALLEST_SIZE: ClassVar[int] = 0
 
 
 def packed_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:

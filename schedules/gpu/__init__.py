@@ -93,11 +93,11 @@ def require(desc: Operator, target: DeviceTarget, numbers: Numbers | None, *type
             bits = int(dtype.lstrip("uintfloa"))
             name, tensor = next((t for t in tensors if 8 * t[1].data_type.itemsize == bits), tensors[0])
             allowed = f"data types of {'up to 32 bits' if bits == 64 else f'other than {bits} bits'}, as the device lacks {called}"
-            _refuse(f"{desc.NAME} {name}", f"{tensor.data_type.tvm} on {target.name}", allowed)
+            _refuse(desc.where(name), f"{tensor.data_type.tvm} on {target.name}", allowed)
     if (numbers is None or numbers.dtype == "int64") and not target.has("int64"):
         name, _ = max(tensors, key=lambda t: t[1].span)
         given = "offsets of 64 bits" if numbers is None else "offsets past 2^30"
-        _refuse(f"{desc.NAME} {name}", f"{given} on {target.name}", "smaller ones, as the device lacks shaderInt64")
+        _refuse(desc.where(name), f"{given} on {target.name}", "smaller ones, as the device lacks shaderInt64")
 
 
 def _refuse(where: str, given: str, allowed: str) -> NoReturn:

@@ -101,7 +101,7 @@ def kernel(desc: TopK1, target: DeviceTarget, in_place: bool) -> Kernel:
     writer = _WAYS[way](way, rows, target, knobs, threads, most)
     require(desc, target, writer.numbers, keys.element)
     if batch.length > _MOST_LENGTH:
-        raise Unsupported(message(f"{desc.NAME} axis", f"size {batch.length} on {target.name}", f"up to {_MOST_LENGTH}"))
+        raise Unsupported(message(desc.where("axis"), f"size {batch.length} on {target.name}", f"up to {_MOST_LENGTH}"))
     return Kernel("top_k", way, writer.parameters, writer.function, writer.numbers.scalars, writer.temporaries)
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tvmdml import installing
 from tvmdml.bench import measure, peers, report, results, runner, tables, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Result, Run
@@ -104,7 +105,7 @@ def _check_plot(path: Path | None) -> None:
     if not path.parent.is_dir():
         raise InvalidArgument(message("--plot", repr(str(path)), "a file in a folder that exists"))
     if not _installed("matplotlib"):
-        raise InvalidArgument(message("--plot", "no matplotlib", "an installed one", "`pip install 'tvmdml[bench]'` has it."))
+        raise InvalidArgument(message("--plot", "no matplotlib", "an installed one", f"{installing.command('bench')} has it."))
 
 
 def _installed(module: str) -> bool:

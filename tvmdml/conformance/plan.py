@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tvmdml import _imports, operators, targets
+from tvmdml import _imports, installing, operators, targets
 from tvmdml.conformance import PARTS, SEED, models, references, rules, running
 from tvmdml.conformance.checks import Check, Outcome
 from tvmdml.enums import FeatureLevel
@@ -67,7 +67,7 @@ def plan(
     if not 0 <= seed < _SEEDS:
         raise InvalidArgument(message("conformance seed", seed, f"0 to {_SEEDS - 1}"))
     if not _imports.version("apache-tvm"):
-        raise Unsupported("conformance compiles every kernel, and the compiler is not installed: `pip install 'tvmdml[compiler]'`.")
+        raise Unsupported(f"conformance compiles every kernel, and the compiler is not installed: {installing.command('compiler')}.")
     where = tuple(dict.fromkeys(_answering(device) for device in devices)) or here()
     wanted = list(dict.fromkeys(_there(operators.by_name(name), level) for name in names))
     wanted = wanted or list(operators.all_operators())

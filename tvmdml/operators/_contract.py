@@ -23,6 +23,8 @@ import operator as python_operator
 import struct
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
@@ -82,6 +84,19 @@ INTS_TO_32 = (
 )  # fmt: skip
 INTS_64 = (TensorDataType.INT64, TensorDataType.UINT64)
 ALL_TYPES = tuple(TensorDataType)
+
+
+_FUNCTION: ContextVar[str] = ContextVar("tvmdml_function", default="")
+
+
+@contextmanager
+def called_by(function: str) -> Iterator[None]:
+    """Errors about descriptors name this function, which the caller knows, and not the operator behind it."""
+    token = _FUNCTION.set(function)
+    try:
+        yield
+    finally:
+        _FUNCTION.reset(token)
 
 
 class Field(NamedTuple):
@@ -193,7 +208,7 @@ class Operator:
         self._check_support(level, extensions)
         for name, desc in self.tensors(Role.OUTPUT):
             if desc is not None:
-                desc.check_writable(f"{self.NAME} {name}")
+                desc.check_writable(self.where(name))
         self.check_level(level)
         self.check()
 
@@ -266,10 +281,16 @@ class Operator:
 
     # -- Stating rules --------------------------------------------------------------------------------------------
 
+    @classmethod
+    def where(cls, field: str) -> str:
+        """How an error names a field: ``TOP_K1 k``, or ``tvmdml.top_k: k`` where a function was called."""
+        function = _FUNCTION.get()
+        return f"{function}: {field.replace('_tensor', '')}" if function else f"{cls.NAME} {field}"
+
     def require(self, holds: bool, field: str, given: object, allowed: str, advice: str = "") -> None:
         """Raise ``InvalidArgument`` unless the rule holds."""
         if not holds:
-            raise InvalidArgument(message(f"{self.NAME} {field}", given, allowed, advice))
+            raise InvalidArgument(message(self.where(field), given, allowed, advice))
 
     def require_same(self, what: str, tensor: str, other: str) -> None:
         """Raise ``InvalidArgument`` unless two tensors agree in ``data_type``, ``rank`` or ``sizes``."""
@@ -281,7 +302,7 @@ class Operator:
         introduced = self.feature_level()
         if level < introduced:
             raise Unsupported(
-                message(f"{self.NAME} feature_level", str(level), f"{introduced} and above", "The operator came with that level.")
+                message(self.where("feature_level"), str(level), f"{introduced} and above", "The operator came with that level.")
             )
         rows = [r for r in self.SUPPORT if (extensions if r.level is None else r.level <= level)]
         if any(not self._misfit(row) for row in rows):
@@ -293,12 +314,12 @@ class Operator:
         types = [t.tvm for t in TensorDataType if any(t in a.types for a in allows)]
         low, high = min(a.min_rank for a in allows), max(a.max_rank for a in allows)
         ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
-        where = f"feature level {level}" + (" with extensions" if extensions else "")
+        at = "" if extensions else f", at feature level {level}"
         raise Unsupported(
             message(
-                f"{self.NAME} {name}",
+                self.where(name),
                 f"{desc.data_type.tvm} of rank {desc.rank}",
-                f"{', '.join(types)}; {ranks}, at {where}",
+                f"{', '.join(types)}; {ranks}{at}",
                 self._where_supported(level),
             )
         )
@@ -355,7 +376,7 @@ def _field(name: str, hint: Any) -> Field:
 
 def _coerce(desc: Operator, field: Field, value: Any) -> Any:
     """The value in its field's type."""
-    where = f"{desc.NAME} {field.name}"
+    where = desc.where(field.name)
     if value is None and (field.optional or field.role in (Role.INPUT, Role.OUTPUT)):
         return None  # an operator that is part of another has no tensors; `validate` asks for those that are needed
     if field.enum is not None:

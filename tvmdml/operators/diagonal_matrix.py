@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml import tensorir as T
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.functions import AnyArray, call
+from tvmdml.functions import AnyArray, call, describes
 from tvmdml.operators._contract import (
     ALL_TYPES,
     FLOATS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["DiagonalMatrix", "DiagonalMatrix1", "diagonal_matrix"]
 
 
-_INT_MAX = 2**31 - 1
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 
 class DiagonalMatrix1(Operator):
@@ -205,23 +205,23 @@ def diagonal_matrix(
     sizes: Sequence[int] | None = None,
     dtype: Any = None,
     value: int | float = 1,
-    diagonal_fill_begin: int = 0,
-    diagonal_fill_end: int = 1,
+    diagonal_fill_begin: int | None = 0,
+    diagonal_fill_end: int | None = 1,
     out: AnyArray | None = None,
     device: str | None = None,
 ) -> AnyArray:
     """Fill a band of diagonals of a matrix, or of each matrix of a batch (DML_OPERATOR_DIAGONAL_MATRIX1).
 
     With ``d`` the column minus the row, elements with ``begin <= d < end`` become ``value``; when begin is above end, those with
-    ``d < end`` or ``d >= begin``. The others are the input's, or zero without one. ``-2**31`` and ``2**31 - 1`` mean "no bound".
+    ``d < end`` or ``d >= begin``. The others are the input's, or zero without one.
 
     Args:
         input: what stands outside the band; any of the eleven types, two to eight dimensions.
         sizes: the result's sizes, where there is no input.
         dtype: the result's type, where there is no input; float32 by default.
         value: what to fill with; an integer for integer types.
-        diagonal_fill_begin: the first diagonal to fill.
-        diagonal_fill_end: the one after the last.
+        diagonal_fill_begin: the first diagonal to fill; ``None`` for no bound: all that are below ``diagonal_fill_end``.
+        diagonal_fill_end: the diagonal after the last; ``None`` for no bound: all from ``diagonal_fill_begin`` on.
         out: where to write the result; may be ``input`` itself.
         device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is, or the CPU.
 
@@ -236,25 +236,33 @@ def diagonal_matrix(
     return call(_describe, (input,), attributes, out, device, optional=True)[0]
 
 
-def _describe(input: ArrayTensorDesc | None, sizes: Any, dtype: Any, value: Any, begin: int, end: int) -> DiagonalMatrix1:  # noqa: A002
-    where = "DIAGONAL_MATRIX1"
+@describes("tvmdml.diagonal_matrix")
+def _describe(
+    input: ArrayTensorDesc | None,  # noqa: A002
+    sizes: Any,
+    dtype: Any,
+    value: Any,
+    begin: int | None,
+    end: int | None,
+) -> DiagonalMatrix1:
+    where = DiagonalMatrix1.where
     if input is None:
         if sizes is None:
-            raise InvalidArgument(message(f"{where} sizes", "neither an input nor sizes", "one of the two"))
-        result = ArrayTensorDesc(TensorDataType.of("float32" if dtype is None else dtype, f"{where} dtype"), sizes)
+            raise InvalidArgument(message(where("sizes"), "neither an input nor sizes", "one of the two"))
+        result = ArrayTensorDesc(TensorDataType.of("float32" if dtype is None else dtype, where("dtype")), sizes)
     else:
         result = input.with_sizes(input.sizes)
         for name, given, own in (("sizes", sizes, input.sizes), ("dtype", dtype, input.data_type)):
-            if given is not None and (TensorDataType.of(given, f"{where} dtype") if name == "dtype" else given) != own:
+            if given is not None and (TensorDataType.of(given, where("dtype")) if name == "dtype" else given) != own:
                 shown = own.tvm if isinstance(own, TensorDataType) else own
-                raise InvalidArgument(message(f"{where} {name}", given, f"{shown}, the input's", "Leave it out."))
+                raise InvalidArgument(message(where(name), given, f"{shown}, the input's", "Leave it out."))
     return DiagonalMatrix1(
         input_tensor=input,
         output_tensor=result,
         value_data_type=result.data_type,
         value=struct.unpack("<d", value.double)[0] if isinstance(value, _Exact) else value,
-        diagonal_fill_begin=begin,
-        diagonal_fill_end=end,
+        diagonal_fill_begin=_INT_MIN if begin is None else begin,
+        diagonal_fill_end=_INT_MAX if end is None else end,
     )
 
 
@@ -275,4 +283,4 @@ def _hashable(sizes: Any) -> Any:
             return tuple(operator.index(size) for size in some)
     except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
         pass
-    raise InvalidArgument(message("DIAGONAL_MATRIX1 sizes", safe_repr(sizes), "a sequence of integers"))
+    raise InvalidArgument(message("tvmdml.diagonal_matrix: sizes", safe_repr(sizes), "a sequence of integers"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml import tensorir as T
 from tvmdml.enums import RoundingMode
-from tvmdml.functions import AnyArray, Described, call
+from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.layout import collapse
 from tvmdml.operators._contract import FLOATS, Allows, Array, Input, Operator, Output, Support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
@@ -150,6 +150,7 @@ def round(  # noqa: A001 - DirectMLX's name
     return call(_describe, (input,), (rounding_mode,), out, device)[0]
 
 
+@describes("tvmdml.round")
 def _describe(input: ArrayTensorDesc, rounding_mode: RoundingMode | str) -> Described:  # noqa: A002
     output = input.with_sizes(input.sizes)
     desc = ElementWiseRound(input_tensor=input, output_tensor=output, rounding_mode=rounding_mode)  # type: ignore[arg-type]

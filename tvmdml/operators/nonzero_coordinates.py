@@ -11,9 +11,9 @@ from typing_extensions import overload
 from tvmdml import tensorir as T
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.functions import AnyArray, Described, call
+from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._contract import ALL_TYPES, FLOATS, INTS_TO_32, Allows, Array, Input, Operator, Output, Support
-from tvmdml.operators.top_k import index_type
+from tvmdml.operators.top_k import index_type, usual_index_type
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def nonzero_coordinates(
     input: AnyArray,
     *,
     trim: Literal[False],
-    index_dtype: Any = "uint32",
+    index_dtype: Any = None,
     device: str | None = None,
 ) -> NonzeroCoordinatesResult: ...
 
@@ -150,7 +150,7 @@ def nonzero_coordinates(
     input: AnyArray,
     *,
     trim: bool = True,
-    index_dtype: Any = "uint32",
+    index_dtype: Any = None,
     device: str | None = None,
 ) -> AnyArray: ...
 
@@ -159,7 +159,7 @@ def nonzero_coordinates(
     input: AnyArray,  # noqa: A002
     *,
     trim: bool = True,
-    index_dtype: Any = "uint32",
+    index_dtype: Any = None,
     device: str | None = None,
 ) -> AnyArray:
     """Where the elements that are not zero lie, in the order of the elements (DML_OPERATOR_NONZERO_COORDINATES).
@@ -169,7 +169,8 @@ def nonzero_coordinates(
     Args:
         input: any of the eleven data types, or bool; any shape of up to eight dimensions.
         trim: return only the rows that are meant. Without it nothing is cut, copied or waited for.
-        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``.
+        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``. By default int64 for a PyTorch tensor, because PyTorch
+            cannot index with uint32, and uint32 for other arrays. Differences of unsigned coordinates wrap around.
         device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
 
     Returns:
@@ -179,7 +180,9 @@ def nonzero_coordinates(
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     if not isinstance(trim, (int, np.bool_)):  # as True and False are
-        raise InvalidArgument(message("NONZERO_COORDINATES trim", safe_repr(trim), "True or False"))
+        raise InvalidArgument(message("tvmdml.nonzero_coordinates: trim", safe_repr(trim), "True or False"))
+    if index_dtype is None:
+        index_dtype = usual_index_type(input)
     finish = _trim if trim else _without_columns
     found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device, boolean=True, finish=finish))
     return found.coordinates if trim else found
@@ -207,8 +210,9 @@ _without_columns.shapes = lambda inputs, results: (results[0], results[1] if inp
 _trim.shapes = lambda inputs, results: (results[0], (None, len(inputs[0])))  # type: ignore[attr-defined]
 
 
+@describes("tvmdml.nonzero_coordinates")
 def _describe(input: ArrayTensorDesc, index_dtype: Any) -> Described:  # noqa: A002
-    name, written = index_type(index_dtype, "NONZERO_COORDINATES")
+    name, written = index_type(index_dtype, NonzeroCoordinates.where("index_dtype"))
     desc = NonzeroCoordinates(
         input_tensor=input,
         output_count_tensor=input.with_sizes((1,), TensorDataType.UINT32),

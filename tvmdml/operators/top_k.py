@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import tensorir as T
+from tvmdml.arrays import is_torch
 from tvmdml.enums import AxisDirection
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.functions import AnyArray, Described, call
+from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._contract import FLOATS, INTS_64, INTS_TO_32, Allows, Array, Input, Operator, Output, Support, Uint
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
@@ -160,9 +163,9 @@ class TopK(Operator):
 def _check(desc: TopK | TopK1) -> None:
     sizes = desc.input_tensor.sizes
     desc.require(desc.axis < len(sizes), "axis", desc.axis, f"0 to {len(sizes) - 1}", "The input has no such dimension.")
-    length = sizes[desc.axis]
-    desc.require(length > 0, "k", desc.k, "none: the input has no elements along the axis")
-    desc.require(1 <= desc.k <= length, "k", desc.k, f"1 to {length}, the input's size along axis {desc.axis}")
+    # DirectML has no tensors without elements, and so no K of 0. Arrays may be empty.
+    least, length = desc.output_value_tensor.SMALLEST_SIZE, sizes[desc.axis]
+    desc.require(least <= desc.k <= length, "k", desc.k, f"{least} to {length}, the input's size along axis {desc.axis}")
     desc.require_same("data_type", "output_value_tensor", "input_tensor")
     wanted = (*sizes[: desc.axis], desc.k, *sizes[desc.axis + 1 :])
     for name in ("output_value_tensor", "output_index_tensor"):
@@ -210,7 +213,20 @@ def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
         name = TensorDataType.of(index_dtype, where).tvm
         return name, _INDEX_TYPES[name]
     except (InvalidArgument, KeyError):
-        raise InvalidArgument(message(f"{where} index_dtype", safe_repr(index_dtype), ", ".join(_INDEX_TYPES))) from None
+        raise InvalidArgument(message(where, safe_repr(index_dtype), ", ".join(_INDEX_TYPES))) from None
+
+
+def usual_index_type(input: AnyArray, out: Any = None) -> str:  # noqa: A002
+    """The index type where a caller names none: that of the array for the indices, else what the input's library can index with."""
+    if isinstance(out, (tuple, list)) and len(out) == 2:
+        with suppress(InvalidArgument, TypeError):  # what is no index type, the check of ``out`` refuses
+            return _index_name(getattr(out[1], "dtype", None))
+    return "int64" if is_torch(input) else "uint32"
+
+
+@functools.lru_cache(64)
+def _index_name(dtype: Any) -> str:
+    return index_type(dtype, "dtype")[0]
 
 
 def top_k(
@@ -219,7 +235,7 @@ def top_k(
     *,
     axis: int = -1,
     axis_direction: AxisDirection | str = AxisDirection.DECREASING,
-    index_dtype: Any = "uint32",
+    index_dtype: Any = None,
     out: tuple[AnyArray, AnyArray] | None = None,
     device: str | None = None,
 ) -> TopKResult:
@@ -229,10 +245,12 @@ def top_k(
 
     Args:
         input: any of the eleven data types; any shape of up to eight dimensions.
-        k: how many, from 1 to the input's size along the axis, where it is a full sort.
+        k: how many, from 0 (the results are empty) to the input's size along the axis (a full sort).
         axis: which dimension; negative counts from the last.
         axis_direction: ``"decreasing"`` for the largest first, ``"increasing"`` for the smallest first.
-        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``.
+        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``. By default the type of the second array of ``out``.
+            Without ``out``, int64 for a PyTorch tensor, because PyTorch cannot index with uint32, and uint32 for other arrays.
+            Differences of unsigned indices wrap around: ``numpy.uint32(1) - numpy.uint32(2)`` is 4294967295.
         out: a pair of arrays to write values and indices to.
         device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
 
@@ -242,18 +260,24 @@ def top_k(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
+    if index_dtype is None:
+        index_dtype = usual_index_type(input, out)
     return TopKResult(*call(_describe, (input,), (k, axis, axis_direction, index_dtype), out, device))
 
 
+@describes("tvmdml.top_k")
 def _describe(input: ArrayTensorDesc, k: int, axis: int, axis_direction: AxisDirection | str, index_dtype: Any) -> Described:  # noqa: A002
-    name, written = index_type(index_dtype, "TOP_K1")
-    position = normalise_axis(axis, input.rank, "TOP_K1")
+    name, written = index_type(index_dtype, TopK1.where("index_dtype"))
+    position = normalise_axis(axis, input.rank, TopK1.where("axis"))
     try:
-        count = operator.index(k)
+        count = -1 if isinstance(k, bool) else operator.index(k)
     except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
-        raise InvalidArgument(message("TOP_K1 k", safe_repr(k), "an integer")) from None
-    # A k that is off the axis is TOP_K1's to refuse; it must not fail here already, as a size.
-    length = min(max(count, 1), max(input.sizes[position], 1))
+        count = -1
+    if count < 0:
+        allowed = f"an integer from 0 to {input.sizes[position]}, the input's size along axis {position}"
+        raise InvalidArgument(message(TopK1.where("k"), safe_repr(k), allowed))
+    # TOP_K1 refuses a k above the axis's size. As a size of the outputs it must not fail here already.
+    length = min(count, input.sizes[position])
     sizes = (*input.sizes[:position], length, *input.sizes[position + 1 :])
     desc = TopK1(
         input_tensor=input,
@@ -263,7 +287,7 @@ def _describe(input: ArrayTensorDesc, k: int, axis: int, axis_direction: AxisDir
         k=k,
         axis_direction=axis_direction,  # type: ignore[arg-type]
     )
-    return Described(desc, dtypes=(None, name), shapes=((), ()) if input.zero_dimensional else ())
+    return Described(desc, dtypes=(None, name), shapes=((), ()) if input.zero_dimensional and length else ())
 
 
 def normalise_axis(axis: Any, rank: int, where: str) -> int:
@@ -277,5 +301,5 @@ def normalise_axis(axis: Any, rank: int, where: str) -> int:
     except (TypeError, RuntimeError):
         position = rank
     if not -rank <= position < rank or isinstance(axis, bool):
-        raise InvalidArgument(message(f"{where} axis", safe_repr(axis), f"an integer from {-rank} to {rank - 1}"))
+        raise InvalidArgument(message(where, safe_repr(axis), f"an integer from {-rank} to {rank - 1}"))
     return position % rank

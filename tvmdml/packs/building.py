@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvmdml
-from tvmdml import _imports, knobs, stores, targets
+from tvmdml import _imports, installing, knobs, stores, targets
 from tvmdml._whole import apart
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.kernel import Kernel, digest
@@ -216,7 +216,7 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
 def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep: Callable[[work.Unit], None]) -> None:
     """Compile kernels, and hand over each as it gets done."""
     if executor is None and left and importlib.util.find_spec("tvm") is None:
-        raise CompileError("the compiler is not installed, and a pack takes it to build: `pip install 'tvmdml[compiler]'`.")
+        raise CompileError(f"the compiler is not installed, and it is needed to build a pack: {installing.command('compiler')}.")
     if executor is None and (jobs == 1 or len(left) <= _ALONE):
         for job in left:
             for unit in apart(functools.partial(work.compile_units, [job])):

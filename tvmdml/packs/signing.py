@@ -5,7 +5,7 @@ compute, say nothing about whether to load it; a signature says who stands behin
 header, behind a prefix that no other use of a key has: the header has the index's checksum, and the index those of the parts.
 
 With ``TVMDML_TRUSTED_KEYS`` set, only packs are loaded that one of these keys has signed. Keys and signatures take the package
-``cryptography``: ``pip install tvmdml[sign]``.
+``cryptography``, which the extra ``sign`` brings.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tvmdml import installing
 from tvmdml.errors import InvalidArgument, PackError, message
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def _cryptography(where: str) -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
-        text = f"{where}: keys and signatures take the package cryptography. `pip install 'tvmdml[sign]'` installs it."
+        text = f"{where}: keys and signatures take the package cryptography. {installing.command('sign')} installs it."
         raise PackError(text) from error
     return serialization, ed25519
 

@@ -19,10 +19,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import expect_true
 
 from tvmdml import functions
-from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import Unsupported, message
-from tvmdml.functions import Described
 from tvmdml.operators import Operator
+from tvmdml.operators._contract import called_by
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 Shape = Sequence[Any]
@@ -75,16 +74,16 @@ def _call(
     finish: functions.Finish | None = None,
 ) -> tuple[Any, ...]:
     """``functions.call``, as far as it goes without data."""
-    where = f"{describe.__module__.rpartition('.')[2].upper()} input"
-    described = describe(*(None if tensor is None else _describe(tensor, where, boolean) for tensor in inputs), *attributes)
-    desc, dtypes, shapes = described if isinstance(described, Described) else Described(described)
-    desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    function = functions.name_of(describe)
+    descs = [None if tensor is None else _describe(tensor, f"{function}: input", boolean) for tensor in inputs]
+    with called_by(function):
+        desc, dtypes, shapes = functions.described(describe, descs, attributes)
     outputs = desc.outputs()
     own: tuple[None, ...] = (None,) * len(outputs)
     types = [out.data_type.tvm if name is None else name for out, name in zip(outputs, dtypes or own, strict=True)]
     sizes: list[Shape] = [out.sizes if shape is None else shape for out, shape in zip(outputs, shapes or own, strict=True)]
     if finish is not None:
-        sizes = _finished(desc, finish, inputs, sizes)
+        sizes = _finished(function, finish, inputs, sizes)
     device = next((tensor.device for tensor in inputs if tensor is not None), device)
     return tuple(torch.empty(tuple(shape), dtype=getattr(torch, t), device=device) for shape, t in zip(sizes, types, strict=True))
 
@@ -94,12 +93,12 @@ def _describe(tensor: Any, where: str, boolean: bool) -> ArrayTensorDesc:
     return _OpenTensorDesc(data_type, tuple(tensor.shape) or (1,), zero_dimensional=not tensor.ndim)
 
 
-def _finished(desc: Operator, finish: functions.Finish, inputs: tuple[Any, ...], sizes: list[Shape]) -> list[Shape]:
+def _finished(function: str, finish: functions.Finish, inputs: tuple[Any, ...], sizes: list[Shape]) -> list[Shape]:
     """The results' shapes after the last step, which has to say what it makes of them."""
     rule = getattr(finish, "shapes", None)
     if rule is None:
         advice = f"{finish.__module__}.{finish.__name__} does not tell its `shapes`."
-        raise Unsupported(message(f"{desc.NAME} input", "a tensor without data", "one with data", advice))
+        raise Unsupported(message(f"{function}: input", "a tensor without data", "one with data", advice))
     finished = rule([None if tensor is None else tuple(tensor.shape) for tensor in inputs], sizes)
     return [
         [_counted(before[i]) if size is None else size for i, size in enumerate(after)]

@@ -55,6 +55,6 @@ def no_gradient(name: str) -> Gradient:
     """What a function without a gradient answers when it is asked for one."""
 
     def back(ctx: Any, *gradients: Any) -> Any:
-        raise Unsupported(message(f"{name} gradient", "a backward pass", "none: it has no gradient", "Pass x.detach()."))
+        raise Unsupported(message(f"tvmdml.{name}: gradient", "a backward pass", "none: it has no gradient", "Pass x.detach()."))
 
     return Gradient(_keep_nothing, back)

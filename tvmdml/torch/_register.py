@@ -53,7 +53,7 @@ def _pinned(schema: Schema, function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: Any, **keywords: Any) -> Any:
         for name, value in schema.pinned.items():
             if keywords[name] != value:
-                where = f"{schema.function.__name__} {name}"
+                where = f"{NAMESPACE}.{schema.function.__name__}: {name}"
                 raise InvalidArgument(message(where, keywords[name], str(value), f"Leave {name} out for the usual result."))
         return function(*arguments, **keywords)
 
@@ -97,7 +97,12 @@ def _fake(schema: Schema) -> Callable[..., Any]:
         if (tensor := _tensor(arguments)) is not None:
             _check_device(schema, device, tensor)
         given = {**dict(zip(schema.arguments, arguments, strict=False)), **keywords}
-        known = {name: _readable(schema.arguments[name], value) for name, value in given.items() if value is not None}
+        kinds = schema.arguments
+        known = {
+            name: _readable(kinds[name], value)
+            for name, value in given.items()
+            if value is not None or kinds[name] != "ScalarType?"  # whose None stands for the function's own default
+        }
         results = function(**known, device="cpu" if device is None else device)
         return tuple(results) if isinstance(results, tuple) else results
 
@@ -120,7 +125,7 @@ def _tensor(arguments: Iterable[Any]) -> Any:
 def _check_device(schema: Schema, device: Any, tensor: Any) -> None:
     own = tensor.device
     if device is not None and (device.type != own.type or device.index not in (None, own.index)):
-        raise InvalidArgument(message(f"{schema.function.__name__} device", device, f"{own}, the input's", "Leave it out."))
+        raise InvalidArgument(message(f"{NAMESPACE}.{schema.function.__name__}: device", device, f"{own}, the input's", "Leave it out."))
 
 
 def _autograd(schema: Schema) -> tuple[Callable[..., None], Callable[..., Any]]:

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from tvmdml import installing
 from tvmdml.bench.report import geometric_mean, shown_seconds
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.tuning.display import failures, knobs_in_words, printable, title
@@ -40,7 +41,7 @@ def check(path: Path) -> None:
     if not path.parent.is_dir():
         raise InvalidArgument(message("--report", repr(str(path)), "a file in a folder that exists"))
     if importlib.util.find_spec("matplotlib") is None:
-        raise InvalidArgument(message("--report", "no matplotlib", "an installed one", "`pip install 'tvmdml[tune]'` has it."))
+        raise InvalidArgument(message("--report", "no matplotlib", "an installed one", f"{installing.command('tune')} has it."))
 
 
 def write(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Peer] | None = None) -> None:

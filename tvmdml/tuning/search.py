@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports
+from tvmdml import _imports, installing
 from tvmdml.errors import CompileError
 from tvmdml.tuning.space import Space
 from tvmdml.tuning.terms import Knobs, Outcome, Trial
@@ -182,7 +182,7 @@ def _meta_schedule() -> Any:
         import xgboost  # noqa: F401 # the cost model's; it would say so only when there is enough to learn from
         from tvm.s_tir import meta_schedule
     except ImportError as error:
-        raise CompileError(f"tuning takes more than is installed ({error}): `pip install 'tvmdml[tune]'`.") from None
+        raise CompileError(f"tuning takes more than is installed ({error}): {installing.command('tune')}.") from None
     return meta_schedule
 
 

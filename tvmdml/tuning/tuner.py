@@ -81,7 +81,7 @@ def tune(
 
     Raises:
         InvalidArgument, Unsupported: an operation breaks its contract; the target has no such kernel; a number makes no sense.
-        CompileError: the defaults do not compile, or what tuning takes is not installed (``pip install 'tvmdml[tune]'``).
+        CompileError: the defaults do not compile, or what tuning takes is not installed (the extra ``tune``).
         DeviceError: the device, or the tracker and its machines, cannot be used.
     """
     wanted = list(map(_wanted, [operations] if isinstance(operations, (Operator, Wanted)) else _several(operations)))

@@ -6,6 +6,7 @@ Nothing is approximated: denormal numbers are kept, division and square root are
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tvmdml import installing
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets._program import Image
 from tvmdml.targets.cuda.architectures import number
@@ -24,7 +26,6 @@ EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 """Both compilers take these."""
 _COMMON = ("--std=c++17", *EXACT, "-diag-suppress=177")
 """177: something is declared and never used."""
-_INSTALL = "Install CUDA's toolkit, or `pip install 'tvmdml[cuda]'` (from a clone: '.[cuda]'), which brings NVRTC."
 _TIMEOUT = 600
 """Seconds that one run of nvcc may take."""
 
@@ -50,6 +51,26 @@ def describe() -> str:
     """
     name, _ = _compiler()
     return f"nvcc ({nvcc()})" if name == "nvcc" else "NVRTC"
+
+
+def version() -> str:
+    """The version that the compiler gives when it is run.
+
+    Raises:
+        CompileError: there is no compiler, or it does not run.
+    """
+    name, _ = _compiler()
+    if name == "nvcc":
+        found = nvcc()
+        assert found is not None
+        release = re.search(rb"release ([\d.]+)", _run([found, "--version"]))
+        if release is None:
+            raise CompileError(f"cuda: {found} runs, and does not answer --version as nvcc does")
+        return release[1].decode()
+    import cuda.bindings.nvrtc as nvrtc
+
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"{major}.{minor}"
 
 
 def sass(cubin: bytes) -> str:
@@ -87,7 +108,8 @@ def _compiler() -> tuple[str, Callable[[str, str], bytes]]:
     for name, (is_here, compiler) in _COMPILERS.items():
         if asked in ("", name) and is_here():
             return name, compiler
-    raise CompileError(f"cuda: {asked or 'nvcc, or NVRTC,'} is not here. {_INSTALL}")
+    advice = f"Install CUDA's toolkit, or {installing.command('cuda')}, which brings NVRTC."
+    raise CompileError(f"cuda: {asked or 'nvcc, or NVRTC,'} is not here. {advice}")
 
 
 # -- nvcc

@@ -153,7 +153,7 @@ class VulkanTarget(DeviceTarget):
             if size > most:
                 allowed = f"up to {most}, the device's maxStorageBufferRange"
                 given = f"{size} bytes on {self.name}"
-                raise Unsupported(message(f"{desc.NAME} {name}", given, allowed, "Work in smaller parts, or on another device."))
+                raise Unsupported(message(desc.where(name), given, allowed, "Work in smaller parts, or on another device."))
         return super().kernel(desc, in_place)
 
     def program(self, function: PrimFunc) -> Program:

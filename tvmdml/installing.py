@@ -1,0 +1,26 @@
+"""How to install an extra of this package, said in the words that fit how the package itself is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def command(extra: str, *options: str) -> str:
+    """The command that installs an extra, between backticks: editable from a clone, else by the package's name.
+
+    In a clone, ``pip install 'tvmdml[…]'`` would look for the package elsewhere, and ``pip install '.[…]'`` would replace the editable
+    install by a copy.
+    """
+    clone = Path(__file__).absolute().parents[1]
+    if not (clone / "pyproject.toml").is_file():
+        wanted = f"'tvmdml[{extra}]'"
+    else:
+        wanted = f"-e '{'.' if _is_here(clone) else clone}[{extra}]'"
+    return " ".join(("`pip install", *options, wanted)) + "`"
+
+
+def _is_here(clone: Path) -> bool:
+    try:
+        return clone.samefile(Path.cwd())
+    except OSError:  # the current folder is gone
+        return False
