@@ -7,16 +7,20 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 import tvmdml
-from tvmdml import operators, targets
+from tvmdml import doctor, dxdispatch, operators, targets
 from tvmdml.cli import main
+from tvmdml.dxdispatch import nodes
+from tvmdml.operation_options import Operation
 
 MODELS = Path(__file__).parent / "models"
 
@@ -49,6 +53,45 @@ def misuse(*arguments: object) -> str:
     assert result.exit_code == 2
     assert result.stderr.startswith("Usage: tvmdml ")
     return result.stderr
+
+
+# -- All commands --------------------------------------------------------------------------------------------------
+
+
+def _leaves(group: click.Group, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _leaves(command, *names, name)
+        else:
+            yield (*names, name), command
+
+
+def test_every_command_takes_device_and_target_alike() -> None:
+    found = [
+        (names, {*option.opts})
+        for names, command in _leaves(main)
+        for option in command.params
+        if {"--device", "--target"} & {*option.opts}
+    ]
+    assert len(found) >= 8
+    for names, spellings in found:
+        assert {"--device", "--target"} <= spellings, names
+    for option in ("--device", "--target"):
+        assert lines("run", option, "cpu", MODELS / "round.json")
+        assert lines("source", "ELEMENT_WISE_ROUND", "--sizes", "3", option, "cpu")
+
+
+@pytest.mark.parametrize("command", [("run", MODELS / "round.json"), ("doctor",), ("source", "TOP_K1")], ids=lambda c: c[0])
+def test_ctrl_c_is_code_130(command: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dxdispatch, "read", interrupt)
+    monkeypatch.setattr(doctor, "_made", interrupt)
+    monkeypatch.setattr(doctor, "_asked", lambda name: [])
+    monkeypatch.setattr(Operation, "describe", interrupt)
+    result = call(*command)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
 # -- run ----------------------------------------------------------------------------------------------------------
@@ -142,6 +185,19 @@ def test_show_adapters_lists_the_devices_and_then_runs() -> None:
     assert any(name in line for line in lines("run", "-s"))
     found = lines("run", "-s", MODELS / "round.json")
     assert found[-1] == f"Resource '{PRINTED['round.json'][-1]}"
+
+
+def test_a_model_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (MODELS / "round.json").read_bytes()
+    monkeypatch.chdir(MODELS)
+    done = CliRunner().invoke(main, ["run", "-"], input=content)
+    assert (done.exit_code, done.stdout.splitlines()[1:]) == (0, lines("run", MODELS / "round.json")[1:])
+    done = CliRunner().invoke(main, ["run", "-"], input=b"{")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("tvmdml: -: line 1, column ")
+    monkeypatch.setattr(nodes, "MAX_MODEL_BYTES", 10)
+    done = CliRunner().invoke(main, ["run", "-"], input=content)
+    assert done.stderr.startswith("tvmdml: -: given more on standard input; allowed: ")
 
 
 def test_paths_are_the_callers(tmp_path: Path) -> None:

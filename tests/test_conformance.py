@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tvmdml import ElementWiseRound, TopK1, conformance, onnx_nodes, operators, targets
+from tvmdml import ElementWiseRound, TopK1, conformance, installing, onnx_nodes, operators, targets
 from tvmdml.cli import main
 from tvmdml.conformance import cases, models, onnx_cases, references, running
 from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, Check
@@ -331,7 +331,7 @@ def test_without_the_compiler_it_says_what_to_install(monkeypatch: pytest.Monkey
     result = call("--device", "cpu")
     assert result.exit_code == 1
     assert result.stderr == (
-        "tvmdml: conformance compiles every kernel, and the compiler is not installed: `pip install 'tvmdml[compiler]'`.\n"
+        f"tvmdml: conformance compiles every kernel, and the compiler is not installed: {installing.command('compiler')}.\n"
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import tvmdml
-from tvmdml import _imports, compiler, doctor, doctor_checks, doctor_settings, packs, stores
+from tvmdml import _imports, compiler, doctor, doctor_checks, doctor_settings, installing, packs, stores
 from tvmdml.cli import main
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets.cpu import link
@@ -123,7 +123,7 @@ def test_a_runtime_of_another_version(
 
 def _without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def tvm() -> Any:
-        raise _imports.NoCompiler("the compiler is not installed: `pip install 'tvmdml[compiler]'`")
+        raise _imports.NoCompiler("the compiler is not installed")
 
     version = _imports.version
     monkeypatch.setattr(_imports, "tvm", tvm)
@@ -134,11 +134,56 @@ def _without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_without_a_compiler_and_a_pack(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _without_compiler(monkeypatch, tmp_path)
     code, said = diagnose("compiler", "kernel")
-    assert code == 0
+    assert code == 1
     assert "absent  compiler: apache-tvm is not installed: only kernels that a pack or the cache has can run" in said
-    assert "limited kernel: nothing was tried: there is no compiler, and TVMDML_PACKS names no pack" in said
-    assert "`pip install 'tvmdml[compiler]'`" in said
+    assert "limited kernel: no kernel can run: there is no compiler, no pack, and nothing in the cache" in said
+    advice = f"{installing.command('compiler')}, or name a pack in TVMDML_PACKS."
+    assert said.splitlines()[-1] == f"tvmdml is limited here: no kernel can run. {advice}"
+
+
+def test_without_a_compiler_the_cache_may_have_kernels(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _without_compiler(monkeypatch, tmp_path)
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+    with monkeypatch.context() as others:
+        others.undo()
+        others.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+        tvmdml.compile(tiny())
+    code, said = diagnose("compiler", "kernel")
+    assert code == 0
+    assert "limited kernel: nothing was tried: there is no compiler and no pack; the 1 kernels of the cache are all" in said
     assert said.splitlines()[-1] == "tvmdml works here; 1 of the points above could be better."
+
+
+def test_one_wrong_variable_is_one_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TVMDML_NUM_THREADS", "many"), ("TVMDML_CACHE_SIZE", "huge"), ("TVMDML_TRUSTED_KEYS", "/nonexistent/key")):
+        with monkeypatch.context() as wrong:
+            wrong.setenv(name, value)
+            rows = doctor.examine()
+            assert [row.check for row in rows if row.state == "broken"] == ["settings"], (name, rows)
+            others = [row for row in rows if row.words == f"not looked at, because of {name}: see settings"]
+            assert others
+            assert doctor.verdict(rows) == "Something is broken: settings; see what is said of it above."
+
+
+def test_a_compiler_for_cuda_is_tried(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nvcc = tmp_path / "nvcc"
+    monkeypatch.setenv("TVMDML_NVCC", str(nvcc))
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", "nvcc")
+    monkeypatch.setenv("TVMDML_CUDA_LIBRARY", "libnosuchdriver.so")
+    for script, says in (
+        (
+            "echo 'Cuda compilation tools, release 12.4, V12.4.99'",
+            f"ok      CUDA: kernels are compiled by nvcc ({nvcc}), version 12.4",
+        ),
+        (
+            "echo I am a stub; exit 3",
+            f"limited CUDA: nvcc ({nvcc}) is what would compile kernels, and it does not work: nvcc failed: I am",
+        ),
+        ("echo hello", "and it does not work: "),
+    ):
+        nvcc.write_text(f"#!/bin/sh\n{script}\n")
+        nvcc.chmod(0o755)
+        assert says in diagnose("CUDA")[1]
 
 
 def test_without_a_compiler_a_pack_will_do(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -205,6 +250,8 @@ def test_a_kernel_that_writes_where_it_should_not(diagnose: Diagnose, monkeypatc
         ("TVMDML_NVCC", "/nonexistent/nvcc", 1, "there is no such program"),
         ("TVMDML_CUDA_LIBRARY", "/nonexistent/libcuda.so", 1, "there is no such file"),
         ("TVMDML_TRUSTED_KEYS", "/nonexistent/key.pem", 1, "TVMDML_TRUSTED_KEYS"),
+        ("TVMDML_CACHE_DIR", "here/cache", 0, "limited settings: TVMDML_CACHE_DIR=here/cache: it is relative: every folder that a"),
+        ("TVMDML_CACHE_DIR", "~/cache", 0, "ok      settings: TVMDML_CACHE_DIR=~/cache: set"),
         ("TVMDML_TUNING", "off", 0, "limited settings: TVMDML_TUNING=off: on: every value but 0 is"),
         ("TVMDML_DISABLE_JIT", "0", 0, "ok      settings: TVMDML_DISABLE_JIT=0: off"),
         ("TVMDML_TUNING_LOGS", "/nonexistent", 0, "limited settings: TVMDML_TUNING_LOGS=/nonexistent: /nonexistent: there is no"),
@@ -238,7 +285,7 @@ def test_trusted_keys_without_cryptography(diagnose: Diagnose, monkeypatch: pyte
     code, said = diagnose("trust")
     assert code == 1
     assert "only packs that one of 1 trusted keys has signed may be loaded" in said
-    assert "`pip install 'tvmdml[sign]'`" in said
+    assert f"-> {installing.command('sign')}." in said
 
 
 def test_bad_lines_in_logs_of_tuning(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

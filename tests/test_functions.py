@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -114,14 +115,16 @@ def test_indices_come_in_the_type_asked_for(index_dtype: Any) -> None:
     assert_same_bits(found.coordinates[:4], expected)
 
 
-@pytest.mark.parametrize("index_dtype", ["int16", "float32", "index", 5, None])
+@pytest.mark.parametrize("index_dtype", ["int16", "float32", "index", 5])
 def test_another_index_type_is_refused(index_dtype: Any) -> None:
     x = np.zeros((2, 3), np.float32)
     for operator, call in (("top_k", lambda: tvmdml.top_k(x, 1, index_dtype=index_dtype)),
                            ("nonzero_coordinates", lambda: tvmdml.nonzero_coordinates(x, index_dtype=index_dtype))):  # fmt: skip
         with pytest.raises(InvalidArgument) as caught:
             call()
-        assert str(caught.value) == (f"tvmdml.{operator}: index_dtype: given {index_dtype!r}; allowed: uint32, int32, uint64, int64.")
+        assert str(caught.value) == (
+            f"tvmdml.{operator}: index_dtype: given {index_dtype!r}; allowed: uint32, int32, uint64, int64."
+        )
 
 
 # -- Attributes ---------------------------------------------------------------------------------------------------
@@ -164,16 +167,25 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "unhashable mode": (lambda: tvmdml.round(X, rounding_mode=[]), "tvmdml.round: rounding_mode: given []; allowed: "),  # type: ignore[arg-type]
     "k that is True": (lambda: tvmdml.top_k(X, True), "tvmdml.top_k: k: given True; allowed: an integer from 0 to 3, the"),
     "k past the axis": (lambda: tvmdml.top_k(X, 4), "tvmdml.top_k: k: given 4; allowed: 0 to 3, the input's size along axis 1."),
-    "k past 32 bits": (lambda: tvmdml.top_k(X, 2**40), "tvmdml.top_k: k: given 1099511627776; allowed: an integer from 0 to 4294967295."),
-    "negative k": (lambda: tvmdml.top_k(X, -1), "tvmdml.top_k: k: given -1; allowed: an integer from 0 to 3, the input's size along axis 1."),
+    "k past 32 bits": (
+        lambda: tvmdml.top_k(X, 2**40),
+        "tvmdml.top_k: k: given 1099511627776; allowed: an integer from 0 to 4294967295.",
+    ),
+    "negative k": (
+        lambda: tvmdml.top_k(X, -1),
+        "tvmdml.top_k: k: given -1; allowed: an integer from 0 to 3, the input's size along axis 1.",
+    ),
     "fraction as k": (lambda: tvmdml.top_k(X, 1.5), "tvmdml.top_k: k: given 1.5; allowed: an integer from 0 to 3, the"),  # type: ignore[arg-type]
     "k that is text": (lambda: tvmdml.top_k(X, "2"), "tvmdml.top_k: k: given '2'; allowed: an integer from 0 to 3, the"),  # type: ignore[arg-type]
     "k along nothing": (
         lambda: tvmdml.top_k(np.zeros((2, 0), "f4"), 1),
-        "tvmdml.top_k: k: given 1; allowed: 0 to 0, the input's size along axis 0.",
+        "tvmdml.top_k: k: given 1; allowed: 0 to 0, the input's size along axis 1.",
     ),
     "axis past the end": (lambda: tvmdml.top_k(X, 1, axis=2), "tvmdml.top_k: axis: given 2; allowed: an integer from -2 to 1."),
-    "axis before the start": (lambda: tvmdml.top_k(X, 1, axis=-3), "tvmdml.top_k: axis: given -3; allowed: an integer from -2 to 1."),
+    "axis before the start": (
+        lambda: tvmdml.top_k(X, 1, axis=-3),
+        "tvmdml.top_k: axis: given -3; allowed: an integer from -2 to 1.",
+    ),
     "fraction as axis": (lambda: tvmdml.top_k(X, 1, axis=0.5), "tvmdml.top_k: axis: given 0.5; allowed: an integer from -2 to 1."),  # type: ignore[arg-type]
     "no axis": (lambda: tvmdml.top_k(X, 1, axis=None), "tvmdml.top_k: axis: given None; allowed: an integer from -2 to 1."),  # type: ignore[arg-type]
     "sideways": (
@@ -218,7 +230,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: tvmdml.diagonal_matrix(sizes=(2, 3), dtype="single precision"),
         "tvmdml.diagonal_matrix: dtype: given 'single precision'; allowed: 'float32', ",
     ),
-    "text as a value": (lambda: tvmdml.diagonal_matrix(X, value="7"), "tvmdml.diagonal_matrix: value: given '7'; allowed: a number."),  # type: ignore[arg-type]
+    "text as a value": (
+        lambda: tvmdml.diagonal_matrix(X, value="7"),
+        "tvmdml.diagonal_matrix: value: given '7'; allowed: a number.",
+    ),  # type: ignore[arg-type]
     "bytes as a value": (
         lambda: tvmdml.diagonal_matrix(X, value=b"12345678"),  # type: ignore[arg-type]
         "tvmdml.diagonal_matrix: value: given b'12345678'; allowed: a number.",
@@ -279,10 +294,10 @@ def test_what_is_refused_does_not_depend_on_calls_before(attribute: str) -> None
 
 def test_nine_dimensions_are_refused_with_the_operator_named() -> None:
     for operator, name in (
-        ("ELEMENT_WISE_ROUND", "round"),
-        ("TOP_K", "top_k"),
-        ("NONZERO_COORDINATES", "nonzero_coordinates"),
-        ("DIAGONAL_MATRIX", "diagonal_matrix"),
+        ("tvmdml.round: input: ", "round"),
+        ("tvmdml.top_k: input: ", "top_k"),
+        ("tvmdml.nonzero_coordinates: input: ", "nonzero_coordinates"),
+        ("tvmdml.diagonal_matrix: input: ", "diagonal_matrix"),
     ):
         with pytest.raises(InvalidArgument) as caught:
             CALLS[name](np.zeros((2,) * 9, np.float32))
@@ -455,7 +470,7 @@ def test_an_array_without_elements_is_answered_as_numpy_would(shape: tuple[int, 
 def test_arrays_without_elements_obey_the_rules_too() -> None:
     for call in (
         lambda: tvmdml.top_k(np.zeros((0, 3), "f4"), 4),
-        lambda: tvmdml.top_k(np.zeros((0, 3), "f4"), 0),
+        lambda: tvmdml.top_k(np.zeros((0, 3), "f4"), -1),
         lambda: tvmdml.round(np.zeros(0, "i4")),
         lambda: tvmdml.round(np.zeros(0, "f4"), out=np.zeros(1, "f4")),
         lambda: tvmdml.diagonal_matrix(np.zeros((0, 3), "i4"), value=0.5),
@@ -514,7 +529,9 @@ def test_the_value_reaches_both_limits_of_its_type_and_not_past_them(data_type: 
         found = tvmdml.diagonal_matrix(sizes=(1, 1), dtype=data_type.tvm, value=value)
         assert int(found[0, 0]) == value
     for value in (limits.min - 1, limits.max + 1, 0.5, math.nan, math.inf):
-        with pytest.raises(InvalidArgument, match=rf"^tvmdml.diagonal_matrix: value: given .*; allowed: an integer from {limits.min} to "):
+        with pytest.raises(
+            InvalidArgument, match=rf"^tvmdml.diagonal_matrix: value: given .*; allowed: an integer from {limits.min} to "
+        ):
             tvmdml.diagonal_matrix(sizes=(1, 1), dtype=data_type.tvm, value=value)
 
 
@@ -663,9 +680,13 @@ WRONG_OUTS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: tvmdml.top_k(X, 1, out=(np.empty((2, 1), "u4"), np.empty((2, 1), "f4"))),
         "uint32 of shape (2, 1); allowed: float32 of shape (2, 1)",
     ),
-    "signed indices": (
-        lambda: tvmdml.top_k(X, 1, out=(np.empty((2, 1), "f4"), np.empty((2, 1), "i4"))),
+    "other indices than those asked for": (
+        lambda: tvmdml.top_k(X, 1, index_dtype="uint32", out=(np.empty((2, 1), "f4"), np.empty((2, 1), "i4"))),
         "int32 of shape (2, 1); allowed: uint32 of shape (2, 1)",
+    ),
+    "indices of no index type": (
+        lambda: tvmdml.top_k(X, 1, out=(np.empty((2, 1), "f4"), np.empty((2, 1), "f8"))),
+        "float64 of shape (2, 1); allowed: uint32 of shape (2, 1)",
     ),
 }
 
@@ -707,7 +728,7 @@ def test_torch_tensors_come_back_as_torch_tensors(torch: Any) -> None:
     values, indices = tvmdml.top_k(x, 2, index_dtype="int64")
     assert (values.dtype, indices.dtype) == (torch.float32, torch.int64)
     assert indices.tolist() == [[0, 2], [1, 0]]
-    assert tvmdml.top_k(x, 2).indices.dtype == torch.uint32
+    assert tvmdml.top_k(x, 2, index_dtype="uint32").indices.dtype == torch.uint32
     assert tvmdml.nonzero_coordinates(x > 0, index_dtype="int64").tolist() == torch.nonzero(x > 0).tolist()
     found = tvmdml.nonzero_coordinates(x, trim=False, index_dtype="int32")
     assert int(found.count[0]) == 6
@@ -723,7 +744,81 @@ def test_torch_tensors_of_every_type_are_taken(torch: Any, data_type: TensorData
     found = tvmdml.top_k(x, 3)
     assert found.values.dtype == x.dtype
     assert_same_bits(found.values.numpy(), tvmdml.top_k(values, 3).values)
-    assert_same_bits(tvmdml.nonzero_coordinates(x).numpy(), tvmdml.nonzero_coordinates(values))
+    assert_same_bits(tvmdml.nonzero_coordinates(x).numpy(), tvmdml.nonzero_coordinates(values, index_dtype="int64"))
+
+
+def test_indices_of_torch_tensors_are_int64_and_of_other_arrays_uint32(torch: Any) -> None:
+    """In turns: what is remembered of calls must not mix the two."""
+    x = np.array([[3, 0, 5], [0, 9, 1]], np.float32)
+    t = torch.from_numpy(x)
+    for _ in range(3):
+        for library, array, dtype in ((torch, t, torch.int64), (np, x, np.uint32)):
+            indices, coordinates = tvmdml.top_k(array, 2).indices, tvmdml.nonzero_coordinates(array)
+            assert (indices.dtype, coordinates.dtype) == (dtype, dtype)
+            assert (indices.tolist(), coordinates.tolist()) == ([[2, 0], [1, 2]], [[0, 0], [0, 2], [1, 1], [1, 2]])
+            assert tvmdml.nonzero_coordinates(array, trim=False).coordinates.dtype == dtype
+            assert tvmdml.top_k(array, 2, index_dtype=library.int32).indices.dtype == library.int32
+    assert torch.equal(t.gather(1, tvmdml.top_k(t, 2).indices), tvmdml.top_k(t, 2).values)
+    assert tvmdml.top_k(torch.empty(0, 2), 2).indices.dtype == torch.int64
+
+
+@pytest.mark.parametrize("dtype", INDEX_TYPES)
+def test_the_array_for_indices_chooses_their_type(torch: Any, dtype: str) -> None:
+    x = np.array([[3, 0, 5], [0, 9, 1]], np.float32)
+    for _ in range(2):
+        for make, empty in ((lambda a: a, np.empty), (torch.from_numpy, torch.empty)):
+            array, of = make(x), np if empty is np.empty else torch
+            out = (empty((2, 2), dtype=of.float32), empty((2, 2), dtype=getattr(of, dtype)))
+            assert tvmdml.top_k(array, 2, out=out).indices is out[1]
+            assert out[1].tolist() == [[2, 0], [1, 2]]
+    with pytest.raises(InvalidArgument, match=r"^tvmdml.top_k: out \(output_index_tensor\): given "):
+        tvmdml.top_k(
+            x, 2, index_dtype="uint64" if "32" in dtype else "uint32", out=(np.empty((2, 2), "f4"), np.empty((2, 2), dtype))
+        )
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (2, 0), ()])
+def test_a_k_of_0_gives_empty_arrays(torch: Any, shape: tuple[int, ...]) -> None:
+    x = np.zeros(shape, np.float32)
+    expected = (*shape[:-1], 0)
+    values, indices = tvmdml.top_k(x, 0)
+    assert (values.shape, values.dtype, indices.shape, indices.dtype) == (expected, np.float32, expected, np.uint32)
+    values, indices = tvmdml.top_k(torch.from_numpy(x), 0)
+    assert (values.shape, values.dtype, indices.shape, indices.dtype) == (expected, torch.float32, expected, torch.int64)
+    out = (np.empty(expected, np.float32), np.empty(expected, np.int64))
+    assert tvmdml.top_k(x, 0, out=out).indices is out[1]
+
+
+def test_the_descriptor_takes_no_k_of_0() -> None:
+    tensors = {name: tvmdml.TensorDesc("float32", (2, 3)) for name in ("input_tensor", "output_value_tensor")}
+    indices = tvmdml.TensorDesc("uint32", (2, 3))
+    desc = tvmdml.TopK1(**tensors, output_index_tensor=indices, axis=1, k=0, axis_direction="decreasing")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"^TOP_K1 k: given 0; allowed: 1 to 3, the input's size along axis 1"):
+        tvmdml.compile(desc)
+
+
+def test_a_bound_of_none_is_no_bound() -> None:
+    x = np.ones((3, 4), np.float32)
+    fill = functools.partial(tvmdml.diagonal_matrix, x, value=0)
+    assert_same_bits(fill(diagonal_fill_begin=1, diagonal_fill_end=None), np.tril(x))
+    assert_same_bits(fill(diagonal_fill_begin=None, diagonal_fill_end=0), np.triu(x))
+    assert not fill(diagonal_fill_begin=None, diagonal_fill_end=None).any()
+
+
+def test_an_array_of_bool_is_told_what_the_function_takes() -> None:
+    x = np.array([[True, False], [False, True]])
+    for call in (lambda: tvmdml.top_k(x, 1), lambda: tvmdml.diagonal_matrix(x)):
+        with pytest.raises(
+            InvalidArgument, match=r"input: given data type bool; .*uint8.* x\.view\(numpy\.uint8\) has the same bytes"
+        ):
+            call()
+    with pytest.raises(InvalidArgument) as caught:
+        tvmdml.round(x)
+    assert str(caught.value) == (
+        "tvmdml.round: input: given data type bool; allowed: float32, float16, float64. "
+        "Convert it: numpy.asarray(x, 'float32'); of a PyTorch tensor, x.to(torch.float32)."
+    )
+    assert_same_bits(tvmdml.round(np.asarray(x, "float32")), x.astype(np.float32))
 
 
 def test_torch_views_are_read_as_they_lie(torch: Any) -> None:
@@ -896,6 +991,33 @@ def test_an_array_that_only_speaks_dlpack_is_read() -> None:
     out = np.zeros((1, 2), np.float32)
     tvmdml.round(Exporter(values), out=out)
     assert_same_bits(out, np.rint(values))
+
+
+class Bfloat16:
+    """As JAX's: it speaks DLPack, and NumPy has no such type."""
+
+    dtype = "bfloat16"
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError("bfloat16 is not supported")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def test_an_array_of_bfloat16_on_the_cpu_is_told_about_its_type() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        tvmdml.round(Bfloat16())
+    assert str(caught.value) == (
+        "tvmdml.round: input: given Bfloat16 of bfloat16; allowed: float64, float32, float16, int64, int32, int16, int8, uint64, "
+        "uint32, uint16, uint8. DirectML has no bfloat16: convert to float32, which has all its values, or to float16."
+    )
+
+
+def test_an_array_that_cannot_be_seen_on_the_cpu_is_not_told_to_go_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bfloat16, "dtype", "float8_e4m3fn")
+    with pytest.raises(InvalidArgument, match=r"bfloat16 is not supported.* Convert it first: numpy\.asarray"):
+        tvmdml.round(Bfloat16())
 
 
 def test_an_array_on_another_device_is_refused_with_advice() -> None:

@@ -268,7 +268,7 @@ def test_what_is_not_taken_is_said(onnx: Any, tmp_path: Path) -> None:
     graph.node("TopK", x, k, outputs=2, name="a")
     graph.node("TopK", x, graph.constant(9), outputs=2, name="b")
     graph.node("TopK", graph.node("Foo", x, domain="own"), graph.constant(1), outputs=2, name="c")
-    graph.node("Trilu", graph.input("t", [2, 2], "BOOL"), name="d")
+    graph.node("TopK", x, graph.constant(0), outputs=2, name="d")
     graph.node("Round", graph.input("e", [2, 0]), name="e")
     graph.node("EyeLike", x, dtype=8, name="f")
     graph.node("Round", graph.input("h", [2], "BFLOAT16"), name="g")
@@ -278,9 +278,9 @@ def test_what_is_not_taken_is_said(onnx: Any, tmp_path: Path) -> None:
     said = {note.removeprefix(f"{path}: ").partition(": ")[0]: note for note in notes[1:]}
     expected = {
         "TopK 'a'": "its k is no constant",
-        "TopK 'b'": "TOP_K1 k: given 9; allowed: 1 to 5",
+        "TopK 'b'": "TOP_K1 k: given 9; allowed: 0 to 5",
         "TopK 'c'": "the type of its input is not known",
-        "Trilu 'd'": "given dtype('bool'); allowed",
+        "TopK 'd'": "it has no elements, and so needs no kernel",
         "Round 'e'": "it has no elements",
         "EyeLike 'f'": "EyeLike",
         "Round 'g'": "bfloat16",
@@ -288,6 +288,29 @@ def test_what_is_not_taken_is_said(onnx: Any, tmp_path: Path) -> None:
     assert set(said) == set(expected)
     for node, reason in expected.items():
         assert reason in said[node], said[node]
+
+
+INT64 = np.iinfo(np.int64)
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("k", [INT64.min, INT64.min + 1, -(2**31) - 1, -1, 2**31, INT64.max])
+@pytest.mark.parametrize("kind", ["FLOAT", "BOOL"])
+def test_any_k_and_type_of_trilu_can_be_said(onnx: Any, kind: str, k: int, upper: int, tmp_path: Path) -> None:
+    graph = Graph(onnx)
+    graph.node("Trilu", graph.input("t", [3, 4], kind), graph.constant(k), upper=upper)
+    (one,) = sources.read([graph.save(tmp_path)]).spec.wanted
+    x = np.ones((3, 4), np.float32 if kind == "FLOAT" else np.uint8)
+    keep = np.triu if upper else np.tril
+    assert np.array_equal(one.desc.reference(x)[0], keep(x, max(min(k, 10), -10)))
+
+
+def test_any_k_of_eye_like_can_be_said(onnx: Any, tmp_path: Path) -> None:
+    for k in (INT64.min + 1, INT64.max):
+        graph = Graph(onnx)
+        graph.node("EyeLike", graph.input("t", [3, 4]), k=k)
+        (one,) = sources.read([graph.save(tmp_path)]).spec.wanted
+        assert not one.desc.reference(None)[0].any()
 
 
 def test_a_model_with_nothing_of_ours_is_refused(onnx: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -40,8 +41,26 @@ def test_names_are_found_without_a_compiler() -> None:
 def test_a_name_that_is_not_there_says_so() -> None:
     import tvmdml
 
-    with pytest.raises(AttributeError, match="module 'tvmdml' has no attribute 'top_q'"):
-        tvmdml.top_q  # noqa: B018
+    for name, meant in (("topk", "top_k"), ("Topk1", "TopK1"), ("CompilError", "CompileError"), ("RoundMode", "RoundingMode")):
+        with pytest.raises(AttributeError, match=f"^module 'tvmdml' has no attribute '{name}'. Did you mean '{meant}'"):
+            getattr(tvmdml, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'. dir\(tvmdml\) lists what there is"):
+        tvmdml.xyzzy  # noqa: B018
+
+
+def test_the_suggestion_is_made_once() -> None:
+    done = subprocess.run([sys.executable, "-c", "import tvmdml\ntvmdml.topk"], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "AttributeError: module 'tvmdml' has no attribute 'topk'. Did you mean 'top_k'?"
+
+
+def test_help_lists_the_functions() -> None:
+    import tvmdml
+
+    text = pydoc.render_doc(tvmdml, renderer=pydoc.plaintext)
+    listed = text.partition("\nFUNCTIONS\n")[2]
+    for function in ("top_k", "round", "nonzero_coordinates", "diagonal_matrix", "compile", "asarray", "load_pack"):
+        assert f"\n    {function}(" in f"\n{listed}"
+    assert text.index("FUNCTIONS") < 5000  # at the first look
 
 
 def test_a_kernel_that_exists_runs_without_the_compiler(cache_dir: object) -> None:

@@ -64,6 +64,14 @@ def test_numpy_aliases_are_known(alias: str, name: str) -> None:
     assert TensorDataType.from_numpy(np.dtype(alias)).name == name
 
 
+@pytest.mark.parametrize(("name", "clear"), [("float", "float32 or float64"), ("int", "int32 or int64"), ("uint", "uint32 or ")])
+def test_a_name_that_libraries_read_differently_is_refused(name: str, clear: str) -> None:
+    for call in (lambda: TensorDesc(name, (2,)), lambda: TensorDataType.of(name, "here"), lambda: TensorDataType.parse(name, "")):
+        with pytest.raises(InvalidArgument, match=rf"given '{name}'; allowed: float64, float32, .*\. Write {clear}"):
+            call()
+    assert TensorDesc("float32", (2,)).data_type is TensorDataType.FLOAT32
+
+
 def test_metadata_of_a_numpy_type_is_ignored() -> None:
     assert TensorDataType.from_numpy(np.dtype("float32", metadata={"unit": "m"})) is TensorDataType.FLOAT32
 

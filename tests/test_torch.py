@@ -196,6 +196,8 @@ def test_answers_are_pytorchs_where_both_mean_the_same(dtype: Any) -> None:
         assert torch.equal(x.gather(dim, indices), values)
     assert torch.equal(ops.diagonal_matrix(x, value=0, diagonal_fill_begin=1, diagonal_fill_end=NO_BOUND), torch.tril(x))
     assert torch.equal(ops.diagonal_matrix(x, value=0, diagonal_fill_begin=-NO_BOUND - 1, diagonal_fill_end=0), torch.triu(x))
+    assert torch.equal(ops.diagonal_matrix(x, value=0, diagonal_fill_begin=1, diagonal_fill_end=None), torch.tril(x))
+    assert torch.equal(ops.diagonal_matrix(x, value=0, diagonal_fill_begin=None, diagonal_fill_end=0), torch.triu(x))
     assert torch.equal(ops.diagonal_matrix(sizes=(3, 5), dtype=dtype), torch.eye(3, 5, dtype=dtype))
     x = of(sparse, dtype, (4, 3, 30), 0.3)
     assert torch.equal(ops.nonzero_coordinates(x, index_dtype=torch.int64), torch.nonzero(x))
@@ -222,6 +224,32 @@ def test_a_matrix_from_nothing_lies_where_it_is_asked_for() -> None:
         with pytest.raises(InvalidArgument, match=r"diagonal_matrix device: given .*; allowed: .*, the input's"):
             ops.diagonal_matrix(wrong, device="cuda")
     assert ops.diagonal_matrix(sizes=(1, 1), dtype=torch.uint64, value=2**64 - 1).item() == 2**64 - 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_indices_are_int64_unless_a_type_is_named(device: str) -> None:
+    x = torch.ones(2, 3, device=device)
+    assert ops.top_k(x, 1).indices.dtype == torch.int64
+    assert ops.top_k(x, 1, index_dtype=torch.uint32).indices.dtype == torch.uint32
+    assert ops.nonzero_coordinates.trim_false(x, trim=False).coordinates.dtype == torch.int64
+    assert ops.top_k(x, 0).indices.shape == (2, 0)
+    if device == "cpu":
+        assert ops.nonzero_coordinates(x).dtype == torch.int64
+        assert torch.equal(x[ops.nonzero_coordinates(x).unbind(1)], torch.ones(6))
+
+
+def test_compiled_and_exported_programs_have_the_same_defaults() -> None:
+    def best(x: Any) -> Any:
+        found = ops.top_k(x, 2)
+        kept = ops.diagonal_matrix(x, value=0, diagonal_fill_begin=None, diagonal_fill_end=1)
+        return x.gather(1, found.indices), ops.top_k(x, 0).values, kept
+
+    x = torch.tensor([[3.0, 1, 2], [4, 6, 5]])
+    expected = (torch.tensor([[3.0, 2], [6, 5]]), torch.empty(2, 0), torch.triu(x, 1))
+    torch._dynamo.reset()
+    for made in (best, torch.compile(best, backend="eager", fullgraph=True), exported(best, x).module()):
+        for one, other in zip(made(x), expected, strict=True):
+            assert torch.equal(one, other)
 
 
 BAD: dict[str, Callable[[Any], Any]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from support import diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 from tuning_records import HERE, ROWS, THERE, call, contents, record, rows, write
 
-from tvmdml import targets
+from tvmdml import console, targets
 from tvmdml.kernel import source_stamp
 from tvmdml.operators import Operator
 from tvmdml.packs import lines
@@ -77,16 +78,30 @@ def test_other_schedules_are_noticed() -> None:
 def test_show_lists_what_is_in_use(own_place: Path) -> None:
     logs.add(own_place, [record(), record(rows(64), machine=THERE, knobs={})])
     lines = call("tuning", "show").stdout.splitlines()
-    assert lines[0].split()[:3] == ["operator", "shape", "class"]
-    assert len(lines) == 3
-    for part in ("top_k", "k=16", "cpu-x86-64-v3-", "digit_bits=8", "12.5 µs", "25 µs", "2.00", "64", "2026-11-22", str(own_place)):
-        assert part in lines[1]
-    assert "the defaults" in lines[2]
-    assert len(call("tuning", "show", "--target", "cpu").stdout.splitlines()) == 2
-    assert len(call("tuning", "show", "--target", "cpu:x86-64").stdout.splitlines()) == 1
-    assert len(call("tuning", "show", "--operator", "top_k1").stdout.splitlines()) == 3
+    assert len(lines) == 6
+    assert re.fullmatch(rf"top_k on cpu-x86-64-v3-.*, in {re.escape(str(own_place))}", lines[0])
+    assert lines[1].split()[:3] == ["shape", "class", "types"]
+    for part in ("k=16", "digit_bits=8", "12.5 µs", "25 µs", "2.00", "64", "2026-11-22"):
+        assert part in lines[2]
+    assert "the defaults" in lines[5]
+    for option in ("--target", "--device"):
+        assert len(call("tuning", "show", option, "cpu").stdout.splitlines()) == 3
+        assert len(call("tuning", "show", option, "cpu:x86-64").stdout.splitlines()) == 1
+    assert len(call("tuning", "show", "--operator", "top_k1").stdout.splitlines()) == 6
     assert call("tuning", "show", "--operator", "DIAGONAL_MATRIX").stdout == f"no records, in {own_place}\n"
     assert "allowed: DIAGONAL_MATRIX" in call("tuning", "show", "--operator", "GEMM").stderr
+
+
+def test_show_is_legible_on_a_narrow_terminal(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No word of a table is cut, however long the machine's name is."""
+    monkeypatch.setattr(console, "width", lambda: 100)
+    logs.add(own_place, [record(machine=Machine("cpu:x86-64-v4+" + "+".join(f"avx512feature{i}" for i in range(9)), "Maker", 64))])
+    heading, *table = call("tuning", "show").stdout.splitlines()
+    assert "avx512feature8" in heading
+    assert max(map(len, table)) <= 100
+    words = " ".join(table).split()
+    members = [f"{name}={value}" for name, value in record().shape_class.items()]
+    assert {"median", "default", "ratio", "trials", "date", "2026-11-22", *members} <= set(words)
 
 
 def test_show_lists_other_folders_and_prints_json(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__all__":  # what `help(tvmdml)` lists; only who asks for it pays for the operators' files
-        return __dir__()
+    if name == "__all__":
+        return _functions()
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
@@ -46,6 +46,13 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{_suggestion(name)}", name=name) from None
     globals()[name] = value
     return value
+
+
+def _functions() -> list[str]:
+    """What ``help(tvmdml)`` lists. With the classes it would begin with thousands of lines about their methods."""
+    import inspect
+
+    return [name for name in __dir__() if not name.startswith("_") and inspect.isfunction(__getattr__(name))]
 
 
 def _suggestion(name: str) -> str:

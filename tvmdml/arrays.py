@@ -25,6 +25,8 @@ Restore = Callable[[NumpyArray], Any]
 
 _CUDA = ROOMS[2]
 """The kind of target for what other libraries call CUDA."""
+_DLPACK_CPU = 1
+"""DLPack's number for the memory of the CPU."""
 ROOM_OF_TYPE: dict[type, str] = {}
 """Types whose arrays all lie on devices of one kind of target, which need not be asked each time; the target's room writes here."""
 
@@ -59,9 +61,20 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
     except InvalidArgument:
         raise
     except Exception as error:  # what an exporter raises is its own affair
-        given = f"{type(array).__name__} that NumPy cannot see ({type(error).__name__}: {error})"
-        raise InvalidArgument(message(where, given, ACCEPTED, "Copy it to the CPU first.")) from error
+        raise _unseen(array, where, error) from error
     raise InvalidArgument(message(where, type(array).__name__, ACCEPTED, "numpy.asarray(x, dtype=…) makes one."))
+
+
+def _unseen(array: Any, where: str, error: Exception) -> InvalidArgument:
+    """The error for an array that NumPy cannot see, with what to do about it: its type may be the reason, or where it lies."""
+    kind, on_cpu = type(array).__name__, False
+    with suppress(Exception):  # what it says of itself may fail as well
+        if str(array.dtype) == "bfloat16":
+            return InvalidArgument(message(where, f"{kind} of bfloat16", TYPE_NAMES, NO_BFLOAT16))
+        on_cpu = array.__dlpack_device__()[0] == _DLPACK_CPU
+    advice = "Convert it first: numpy.asarray(x, dtype=…)." if on_cpu else "Copy it to the CPU first."
+    given = f"{kind} that NumPy cannot see ({type(error).__name__}: {error})"
+    return InvalidArgument(message(where, given, ACCEPTED, advice))
 
 
 def restorer(array: Any) -> Restore | None:

@@ -11,7 +11,7 @@ import click
 
 import tvmdml
 from tvmdml.conformance.cli import conformance
-from tvmdml.console import Row, as_json_option, parsed, print_json, shown_bytes, table, width
+from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, shown_bytes, table, width
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
 from tvmdml.operation_options import Operation, operation_options, operator_name
 from tvmdml.packs.cli import pack
@@ -54,6 +54,9 @@ class _Main(click.Group):
             text = " ".join(_said(error).split()) or "out of memory"
             click.secho(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)
+        except KeyboardInterrupt:  # of the commands that have nothing of their own to say about it
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
 
 def _target(text: str) -> Target:
@@ -87,7 +90,12 @@ def main() -> None:
 
 
 _device = click.option(
-    "--device", metavar="TARGET", callback=parsed(_target), help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]"
+    "--device",
+    "--target",
+    "device",
+    metavar="TARGET",
+    callback=parsed(_target),
+    help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
 )
 _feature_level = click.option(
     "--feature_level", metavar="LEVEL", callback=parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
@@ -133,7 +141,7 @@ def run(
     output_path: str,
     feature_level: FeatureLevel | None,
 ) -> None:
-    """Run a MODEL: DirectML's JSON for resources, dispatchables and commands. The options are DxDispatch's."""
+    """Run a MODEL: DirectML's JSON for resources, dispatchables and commands; - is standard input. The options are DxDispatch's."""
     if adapter is not None and device is not None:
         raise click.UsageError("--adapter and --device name the same thing: give one of them.")
     if show_adapters:
@@ -141,7 +149,7 @@ def run(
     if model is None:
         if show_adapters:
             return
-        raise click.UsageError("Missing argument 'MODEL': the path of a JSON file.")
+        raise click.UsageError("Missing argument 'MODEL': the path of a JSON file, or - for standard input.")
     from tvmdml import dxdispatch
 
     target = device or _target("cpu" if adapter is None else _find_adapter(adapter))
@@ -230,7 +238,10 @@ def devices(as_json: bool) -> None:
 @main.command()
 @as_json_option
 def doctor(as_json: bool) -> None:
-    """Check this installation: what works, what does not and why, and what to do. The exit code is 1 if something is broken."""
+    """Check this installation: what works, what does not and why, and what to do.
+
+    The exit code is 1 if something is broken, or no kernel can run.
+    """
     from tvmdml import doctor
 
     rows = doctor.examine()

@@ -75,7 +75,11 @@ def examine(names: Iterable[str] = (), *, apart: bool = True) -> list[Row]:
     with ThreadPoolExecutor(2) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is warned of elsewhere is a finding here
         answers = {check.name: pool.submit(_asked, check.name) for check in checks if check.apart and apart}
-        found = [(check, answers[check.name].result() if check.name in answers else _made(check)) for check in checks]
+        try:
+            found = [(check, answers[check.name].result() if check.name in answers else _made(check)) for check in checks]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)  # what has not begun
+            raise
     return _each_fault_once([Row(check.group, check.name, *finding) for check, findings in found for finding in findings])
 
 

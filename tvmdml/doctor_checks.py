@@ -365,7 +365,9 @@ def _cuda_compiler(name: str) -> Finding:
         return Finding(OK, f"kernels are compiled by {name}, version {compilers.version()}")
     except CompileError as error:
         words = f"{name} is what would compile kernels, and it does not work: {str(error).removeprefix('cuda: ')}"
-        return Finding(LIMITED, words, "Correct TVMDML_NVCC or the installation of CUDA's toolkit. TVMDML_CUDA_COMPILER=nvrtc passes it over.")
+        return Finding(
+            LIMITED, words, "Correct TVMDML_NVCC or the installation of CUDA's toolkit. TVMDML_CUDA_COMPILER=nvrtc passes it over."
+        )
 
 
 def _vulkan() -> Iterator[Finding]:

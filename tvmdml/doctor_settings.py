@@ -73,7 +73,9 @@ def _folder(name: str) -> Finding:
     with contextlib.suppress(RuntimeError):  # a ~ for nobody's home is a name like any other
         text = str(Path(text).expanduser())
     if text and not Path(text).is_absolute():
-        return Finding(LIMITED, "it is relative: every folder that a program starts in has a cache of its own", "Write an absolute path.")
+        return Finding(
+            LIMITED, "it is relative: every folder that a program starts in has a cache of its own", "Write an absolute path."
+        )
     return Finding(OK, "set")
 
 

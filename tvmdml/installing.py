@@ -8,8 +8,8 @@ from pathlib import Path
 def command(extra: str, *options: str) -> str:
     """The command that installs an extra, between backticks: editable from a clone, else by the package's name.
 
-    In a clone, ``pip install 'tvmdml[…]'`` would look for the package elsewhere, and ``pip install '.[…]'`` would replace the editable
-    install by a copy.
+    In a clone, ``pip install 'tvmdml[…]'`` would look for the package elsewhere, and ``pip install '.[…]'`` would replace the
+    editable install by a copy.
     """
     clone = Path(__file__).absolute().parents[1]
     if not (clone / "pyproject.toml").is_file():

@@ -31,7 +31,9 @@ def _compiled(function: Callable[..., Any], *inputs: Any, **attributes: Any) -> 
     described: list[Operator] = []
 
     def call(describe: functions.Describe, tensors: Any, values: Any, *more: Any, boolean: bool = False, **rest: Any) -> Any:
-        desc = functions.described(describe, (None if tensor is None else _described(tensor, boolean) for tensor in tensors), values).desc
+        desc = functions.described(
+            describe, (None if tensor is None else _described(tensor, boolean) for tensor in tensors), values
+        ).desc
         described.append(desc)
         return desc.outputs()
 
@@ -119,7 +121,9 @@ def _eye_like(node: Arguments) -> Operator:
     dtype = numpy_type(onnx, wanted) if wanted else tensor.dtype
     if dtype is None:
         raise Refused("the type of its output is none of DirectML's")
-    return _compiled(diagonal_matrix, sizes=tensor.shape, dtype=dtype, diagonal_fill_begin=_diagonal(k), diagonal_fill_end=_diagonal(k + 1))
+    return _compiled(
+        diagonal_matrix, sizes=tensor.shape, dtype=dtype, diagonal_fill_begin=_diagonal(k), diagonal_fill_end=_diagonal(k + 1)
+    )
 
 
 def _trilu(node: Arguments) -> Operator:

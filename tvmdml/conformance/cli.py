@@ -42,7 +42,13 @@ def _file(text: str) -> str:
 
 @click.command()
 @click.option(
-    "--device", "devices", metavar="TARGET", multiple=True, callback=parsed(_device), help="Only this one; may be repeated."
+    "--device",
+    "--target",
+    "devices",
+    metavar="TARGET",
+    multiple=True,
+    callback=parsed(_device),
+    help="Only this one; may be repeated.",
 )
 @click.option(
     "--operator", "names", metavar="NAME", multiple=True, callback=parsed(operator_name), help="Only this one; may be repeated."

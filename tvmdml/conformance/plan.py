@@ -67,7 +67,9 @@ def plan(
     if not 0 <= seed < _SEEDS:
         raise InvalidArgument(message("conformance seed", seed, f"0 to {_SEEDS - 1}"))
     if not _imports.version("apache-tvm"):
-        raise Unsupported(f"conformance compiles every kernel, and the compiler is not installed: {installing.command('compiler')}.")
+        raise Unsupported(
+            f"conformance compiles every kernel, and the compiler is not installed: {installing.command('compiler')}."
+        )
     where = tuple(dict.fromkeys(_answering(device) for device in devices)) or here()
     wanted = list(dict.fromkeys(_there(operators.by_name(name), level) for name in names))
     wanted = wanted or list(operators.all_operators())

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import stat
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -152,23 +153,41 @@ def shown(value: Any) -> str:
 
 
 def read(path: Path) -> Node:
-    """The root of a model file.
+    """The root of a model file; ``-`` is standard input.
 
     Raises:
         ModelError: it cannot be read, or is no JSON.
     """
     file, wanted = str(path), f"a file of JSON of at most {MAX_MODEL_BYTES >> 20} MiB"
+    content = _from_stdin if file == "-" else _from_file
     try:
-        # Only a regular file has an end for sure.
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_MODEL_BYTES:
-            raise ModelError(message(file, "a folder, a device or a larger file", wanted, "Large data goes in .npy files."))
-        text = path.read_text(encoding="utf-8-sig")
-    except ModelError:
-        raise
+        text = content(path).decode("utf-8-sig")
+    except _NoModel as problem:
+        raise ModelError(message(file, str(problem), wanted, "Large data goes in .npy files.")) from None
     except (OSError, ValueError) as error:
         raise ModelError(message(file, f"a file that cannot be read ({reason(error)})", wanted)) from None
     return Node(_decode(text, file), file)
+
+
+class _NoModel(Exception):
+    """What is given in place of a model."""
+
+
+def _from_file(path: Path) -> bytes:
+    # Only a regular file has an end for sure.
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_MODEL_BYTES:
+        raise _NoModel("a folder, a device or a larger file")
+    return path.read_bytes()
+
+
+def _from_stdin(_: Path) -> bytes:
+    if sys.stdin is None:
+        raise _NoModel("no standard input")
+    content = sys.stdin.buffer.read(MAX_MODEL_BYTES + 1)
+    if len(content) > MAX_MODEL_BYTES:
+        raise _NoModel("more on standard input")
+    return content
 
 
 def _decode(text: str, file: str) -> Any:

@@ -130,7 +130,7 @@ class NonzeroCoordinatesResult(NamedTuple):
     """What ``nonzero_coordinates(trim=False)`` returns."""
 
     count: AnyArray
-    """uint32, shape (1,): how many rows are meant."""
+    """uint32, shape (1,), for every kind of array: how many rows are meant."""
     coordinates: AnyArray
     """(elements, rank): the coordinates; rows at and after ``count`` are undefined."""
 

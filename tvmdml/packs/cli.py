@@ -53,6 +53,7 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key: one
 @_output
 @click.option(
     "--target",
+    "--device",
     "targets",
     metavar="TARGET",
     multiple=True,
@@ -138,7 +139,13 @@ def merge(packs: tuple[Path, ...], output: Path) -> None:
 @pack.command()
 @click.argument("path", metavar="PACK", type=_FILE)
 @click.option(
-    "--target", "targets", metavar="TARGET", multiple=True, required=True, help="What to keep: a target, or all of a kind."
+    "--target",
+    "--device",
+    "targets",
+    metavar="TARGET",
+    multiple=True,
+    required=True,
+    help="What to keep: a target, or all of a kind.",
 )
 @_output
 def split(path: Path, targets: tuple[str, ...], output: Path) -> None:
@@ -206,7 +213,7 @@ def diff(one: Path, other: Path) -> None:
 @pack.command()
 @click.argument("path", metavar="PACK", type=_FILE)
 @_key
-@click.option("--device", metavar="TARGET", help="Run the kernels of this target alone.")
+@click.option("--device", "--target", "device", metavar="TARGET", help="Run the kernels of this target alone.")
 @click.option("--seed", type=int, help="The random input of an earlier run.")
 def verify(path: Path, key: Path | None, device: str | None, seed: int | None) -> None:
     """Check a PACK: checksums, signatures, and every kernel that runs on this machine, against the reference, on random input."""

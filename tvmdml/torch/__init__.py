@@ -12,8 +12,8 @@ Importing this registers every function as ``torch.ops.tvmdml.<name>``, with the
 
 Results are new tensors, and equal the functions' bit for bit. Members of enumerations are written as their names, data types as
 PyTorch's; there is no ``out``. Indices are int64 unless ``index_dtype`` names another type. Results lie where the inputs do.
-``diagonal_matrix`` without an input takes a ``device`` instead, and is on the CPU unless one is named. Bad arguments are the functions' errors, also while a graph is made; ``torch.compile`` wraps
-those in an error of its own.
+``diagonal_matrix`` without an input takes a ``device`` instead, and is on the CPU unless one is named. Bad arguments are the
+functions' errors, also while a graph is made; ``torch.compile`` wraps those in an error of its own.
 
 Sizes may stay open in a graph, those that ``k`` and ``sizes`` are made of too. ``nonzero_coordinates`` has as many rows as the data
 say; ``trim=False`` is an overload of it, whose results have sizes that are known without data. ``trim=True`` is not written.

@@ -125,7 +125,9 @@ def _tensor(arguments: Iterable[Any]) -> Any:
 def _check_device(schema: Schema, device: Any, tensor: Any) -> None:
     own = tensor.device
     if device is not None and (device.type != own.type or device.index not in (None, own.index)):
-        raise InvalidArgument(message(f"{NAMESPACE}.{schema.function.__name__}: device", device, f"{own}, the input's", "Leave it out."))
+        raise InvalidArgument(
+            message(f"{NAMESPACE}.{schema.function.__name__}: device", device, f"{own}, the input's", "Leave it out.")
+        )
 
 
 def _autograd(schema: Schema) -> tuple[Callable[..., None], Callable[..., Any]]:

@@ -33,7 +33,7 @@ def tuning() -> None:
 @tuning.command()
 @click.argument("folders", metavar="[FOLDER…]", nargs=-1, type=_PATH)
 @click.option("--operator", metavar="NAME", callback=parsed(operator_name), help="Only this one's.")
-@click.option("--target", metavar="TARGET", help="Only this one's: cpu, cpu:x86-64-v3, cuda:sm_90, vulkan …")
+@click.option("--target", "--device", "target", metavar="TARGET", help="Only this one's: cpu, cpu:x86-64-v3, cuda:sm_90, vulkan …")
 @operation_options
 @click.option("--in-place", "in_place", is_flag=True, help="The operation writes to its input's memory.")
 @as_json_option
@@ -63,7 +63,9 @@ def show(
     if as_json:
         print_json([{**log_report.as_json(record), "folder": str(folder)} for record, folder in found])
     elif found:
-        table(log_report.COLUMNS, [log_report.row(record, folder) for record, folder in found])
+        for heading, rows in log_report.tables(found):
+            click.secho(heading, bold=True)
+            table(log_report.COLUMNS, rows)
     else:
         click.echo(f"no records, in {', '.join(map(str, folders or logs.folders()))}")
 

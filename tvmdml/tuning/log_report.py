@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,25 +17,29 @@ from tvmdml.tuning.terms import Machine, Record, ShapeClass
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
 
-COLUMNS = (
-    "operator", "shape class", "types", "machine", "knobs", "median", "default", "ratio", "trials", "date", "folder",
-)  # fmt: skip
+COLUMNS = ("shape class", "types", "knobs", "median", "default", "ratio", "trials", "date")
 
 
-def row(record: Record, folder: Path) -> Row:
+def tables(found: Iterable[tuple[Record, Path]]) -> Iterator[tuple[str, list[Row]]]:
+    """A heading and rows for each operator on each machine, by folder: names of machines are too long for a column."""
+    grouped: dict[tuple[Path, Machine, str], list[Row]] = defaultdict(list)
+    for record, folder in found:
+        grouped[folder, record.machine, record.operator].append(row(record))
+    for (folder, machine, operator), rows in grouped.items():
+        yield f"{operator} on {log_files.slug(machine)}, in {folder}", rows
+
+
+def row(record: Record) -> Row:
     """A record as a row of a table."""
     return {
-        "operator": record.operator,
         "shape class": shown_members(record.shape_class),
         "types": " ".join(record.types.values()),
-        "machine": log_files.slug(record.machine),
         "knobs": shown_knobs(record),
         "median": shown_seconds(record.seconds),
         "default": shown_seconds(record.default_seconds),
         "ratio": f"{record.ratio:.2f}",
         "trials": record.trials,
         "date": record.date[:10],
-        "folder": folder,
     }
 
 

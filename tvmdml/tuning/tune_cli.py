@@ -29,6 +29,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--bench", is_flag=True, help="Every operation of the benchmark's quick set.")
 @click.option(
     "--target",
+    "--device",
     "targets",
     metavar="TARGET",
     multiple=True,

@@ -98,7 +98,7 @@ def check(content: bytes) -> None:
         if line.record is not None:
             log_checks.outdated(line.record), log_checks.has_other_schedules(line.record)
             assert log_lines.parse(log_lines.encode(line.record).encode()) == line.record, "what is written is not what is read"
-            log_report.row(line.record, path)
+            log_report.row(line.record)
         else:
             assert line.problem
     with refusals():
