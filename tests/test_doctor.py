@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import json
 import re
 import sys
@@ -142,12 +143,10 @@ def test_without_a_compiler_and_a_pack(diagnose: Diagnose, monkeypatch: pytest.M
 
 
 def test_without_a_compiler_the_cache_may_have_kernels(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+    tvmdml.compile(tiny())
     _without_compiler(monkeypatch, tmp_path)
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
-    with monkeypatch.context() as others:
-        others.undo()
-        others.setenv("TVMDML_CACHE_DIR", str(tmp_path))
-        tvmdml.compile(tiny())
     code, said = diagnose("compiler", "kernel")
     assert code == 0
     assert "limited kernel: nothing was tried: there is no compiler and no pack; the 1 kernels of the cache are all" in said
@@ -235,6 +234,17 @@ def test_a_kernel_that_writes_where_it_should_not(diagnose: Diagnose, monkeypatc
     code, said = diagnose("kernel")
     assert code == 1
     assert "memory outside of its tensors was written to" in said
+
+
+def test_a_clone_that_was_never_installed_runs(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", nothing)
+    code, said = diagnose("extras")
+    assert code == 0
+    assert f"limited extras: tvmdml runs from {ROOT / 'tvmdml'}, and pip has not installed it" in said
+    assert f"-> {installing.command('compiler')}." in said
 
 
 # -- Settings -----------------------------------------------------------------------------------------------------

@@ -426,7 +426,13 @@ def _libraries() -> Iterator[Finding]:
 
 def _extras() -> Iterator[Finding]:
     wanted: dict[str, list[str]] = {name: [] for name in _EXTRAS}
-    for line in importlib.metadata.requires("tvmdml") or ():
+    try:
+        required = importlib.metadata.requires("tvmdml") or ()
+    except importlib.metadata.PackageNotFoundError:
+        words = f"tvmdml runs from {Path(tvmdml.__file__).parent}, and pip has not installed it: what it needs is not known"
+        yield Finding(LIMITED, words, f"{installing.command('compiler')}.")
+        return
+    for line in required:
         of = re.fullmatch(r"([\w.-]+).*extra\s*==\s*['\"]([\w-]+)['\"].*", line)
         if of and of[2] in wanted:
             wanted[of[2]].append(of[1])

@@ -188,9 +188,10 @@ def inspect(path: Path, as_json: bool) -> None:
     if as_json:
         print_json({**summary, "operations": rows})
         return
-    if rows:
-        columns = tuple(name for name in rows[0] if name != "launches")
-        table(columns, [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows])
+    for target in dict.fromkeys(row["target"] for row in rows):  # whose names are too long for a column
+        click.secho(target, bold=True)
+        own = [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows if row["target"] == target]
+        table(tuple(name for name in own[0] if name not in ("launches", "target")), own)
     for name, value in summary.items():
         items = [f"{key} {one}" for key, one in value.items()] if isinstance(value, dict) else value
         click.echo(f"{name}: {(', '.join(map(str, items)) or 'none') if isinstance(items, (list, tuple)) else items}")
