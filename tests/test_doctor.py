@@ -154,14 +154,20 @@ def test_without_a_compiler_the_cache_may_have_kernels(diagnose: Diagnose, monke
 
 
 def test_one_wrong_variable_is_one_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("TVMDML_NUM_THREADS", "many"), ("TVMDML_CACHE_SIZE", "huge"), ("TVMDML_TRUSTED_KEYS", "/nonexistent/key")):
+    for name, value, where in (
+        ("TVMDML_NUM_THREADS", "many", "settings"),
+        ("TVMDML_CACHE_SIZE", "huge", "settings"),
+        ("TVMDML_TRUSTED_KEYS", "/nonexistent/key.pem", "settings"),
+        ("TVMDML_CUDA_COMPILER", "clang", "settings"),
+        ("TVMDML_PACKS", "/nonexistent.tvmdml", "packs"),
+    ):
         with monkeypatch.context() as wrong:
             wrong.setenv(name, value)
-            rows = doctor.examine()
-            assert [row.check for row in rows if row.state == "broken"] == ["settings"], (name, rows)
-            others = [row for row in rows if row.words == f"not looked at, because of {name}: see settings"]
-            assert others
-            assert doctor.verdict(rows) == "Something is broken: settings; see what is said of it above."
+            names = ["settings", "processor", "kernel", "contents", "packs", "trust", "CUDA"]
+            rows = doctor.examine(names, apart=False)
+            assert [row.check for row in rows if row.state == "broken"] == [where], (name, rows)
+            assert f"not looked at, because of {name}: see {where}" in [row.words for row in rows]
+            assert doctor.verdict(rows) == f"Something is broken: {where}; see what is said of it above."
 
 
 def test_a_compiler_for_cuda_is_tried(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from tvmdml.errors import TvmdmlError
 
 OK, LIMITED, BROKEN, ABSENT = "ok", "limited", "broken", "absent"
 """Works; works with something missing or slow; fails; is not here and need not be."""
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds that a process of a check may take."""
-_SETTINGS, _KERNEL = "settings", "kernel"
-"""Names of checks: of the variables of the environment; of a kernel on the processor."""
+_SETTINGS, _KERNEL, _PACKS = "settings", "kernel", "packs"
+"""Names of checks: of the variables of the environment; of a kernel on the processor; of the packs in use."""
 _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from tvmdml import doctor; doctor.answer(sys.argv[1])"
 
 
@@ -111,13 +111,16 @@ def cannot_run(rows: Iterable[Row]) -> bool:
 
 
 def _each_fault_once(rows: list[Row]) -> list[Row]:
-    """Say of a variable that is wrong once that it is; what could not be looked at because of it only says so."""
-    wrong = [row.words.partition("=")[0] for row in rows if row.check == _SETTINGS and row.state == BROKEN]
+    """Say once that a variable is wrong. What could not be looked at because of it only says so."""
+    broken = [row for row in rows if row.state == BROKEN]
+    told = {row.words.partition("=")[0]: _SETTINGS for row in broken if row.check == _SETTINGS}
+    if any(row.check == _PACKS for row in broken):
+        told["TVMDML_PACKS"] = _PACKS
     found = []
     for row in rows:
-        because = next((name for name in wrong if name in row.words), None) if row.check != _SETTINGS else None
-        if row.state == BROKEN and because is not None:
-            row = row._replace(state=LIMITED, words=f"not looked at, because of {because}: see settings", advice="")
+        because = next((name for name in told if name in row.words), "") if row.state in (BROKEN, LIMITED) else ""
+        if because and row.check not in (_SETTINGS, told[because]):
+            row = row._replace(state=LIMITED, words=f"not looked at, because of {because}: see {told[because]}", advice="")
         found.append(row)
     return found
 

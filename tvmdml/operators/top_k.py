@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -218,10 +217,12 @@ def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
 
 def usual_index_type(input: AnyArray, out: Any = None) -> str:  # noqa: A002
     """The index type where a caller names none: that of the array for the indices, else what the input's library can index with."""
-    if isinstance(out, (tuple, list)) and len(out) == 2:
-        with suppress(InvalidArgument, TypeError):  # what is no index type, the check of ``out`` refuses
+    if out is not None and isinstance(out, (tuple, list)) and len(out) == 2:
+        try:
             return _index_name(getattr(out[1], "dtype", None))
-    return "int64" if is_torch(input) else "uint32"
+        except (InvalidArgument, TypeError):
+            pass  # what is no index type, the check of ``out`` refuses
+    return "int64" if type(input) is not np.ndarray and is_torch(input) else "uint32"
 
 
 @functools.lru_cache(64)
