@@ -20,7 +20,6 @@ import dataclasses
 import functools
 import inspect
 import operator as python_operator
-import struct
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from typing_extensions import dataclass_transform
 
+from tvmdml import exact
 from tvmdml.enums import DmlEnum, FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -208,9 +208,8 @@ class Operator:
         return self
 
     def exactly(self) -> str:
-        """The descriptor in words, down to the bits of its floats: NaN of any payload is written the same, but is not."""
-        floats = [value for field in self.fields() if isinstance(value := getattr(self, field.name), float)]
-        return f"{self!r} {struct.pack(f'<{len(floats)}d', *floats).hex()}"
+        """The descriptor in words, followed by the bits of all floats in it, since every NaN is written alike."""
+        return f"{self!r} {b''.join(_float_bits(exact.key(self))).hex()}"
 
     # -- Speed ----------------------------------------------------------------------------------------------------
 
@@ -334,6 +333,15 @@ def _differing(actual: Array, expected: Array, any_nan: bool) -> str:
     at = tuple(int(i) for i in np.unravel_index(int(differ.argmax()), differ.shape))
     first = f"{actual[at]} ({bits[at]:#x}), should be {expected[at]} ({wanted[at]:#x})"
     return f"{int(differ.sum())} of {differ.size} elements differ, first at {at}: {first}"
+
+
+def _float_bits(key: Any) -> Iterator[bytes]:
+    """The bits of the floats that are in an ``exact.key``."""
+    for part in key:
+        if isinstance(part, tuple):
+            yield from _float_bits(part)
+        elif isinstance(part, bytes):
+            yield part
 
 
 # -- Reading field types and values -------------------------------------------------------------------------------

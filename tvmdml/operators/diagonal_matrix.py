@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -232,7 +231,7 @@ def diagonal_matrix(
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     form = None if sizes is None else _hashable(sizes)
-    attributes = (form, dtype, _Exact.of(value), diagonal_fill_begin, diagonal_fill_end)
+    attributes = (form, dtype, value, diagonal_fill_begin, diagonal_fill_end)
     return call(_describe, (input,), attributes, out, device, optional=True)[0]
 
 
@@ -252,20 +251,10 @@ def _describe(input: ArrayTensorDesc | None, sizes: Any, dtype: Any, value: Any,
         input_tensor=input,
         output_tensor=result,
         value_data_type=result.data_type,
-        value=struct.unpack("<d", value.double)[0] if isinstance(value, _Exact) else value,
+        value=value,
         diagonal_fill_begin=begin,
         diagonal_fill_end=end,
     )
-
-
-class _Exact(NamedTuple):
-    """A float by its bytes: 0.0 equals -0.0, and NaN equals nothing, but their bytes tell them apart."""
-
-    double: bytes
-
-    @classmethod
-    def of(cls, value: Any) -> Any:
-        return cls(struct.pack("<d", value)) if isinstance(value, (float, np.floating)) else value
 
 
 def _hashable(sizes: Any) -> Any:
