@@ -202,6 +202,18 @@ def run(start: Any, count: int) -> Any:
     return _builder().ramp(start, const(1, type_of(start)), count)
 
 
+def rounded(product: Any) -> Any:
+    """A product (or quotient) as it is after its own rounding: a sum with it is not contracted to a fused multiply-add.
+
+    TVM has LLVM contract ``a * b + c`` wherever the processor has such an instruction, so results would depend on the processor.
+    The fence prevents that. It costs no instruction, but a loop of scalars that has one is not vectorised by LLVM: kernels write
+    vectors. Devices do not contract: CUDA is compiled with ``--fmad=false``, SPIR-V is decorated with ``NoContraction``.
+    """
+    if _registers.get() != "global":
+        return product
+    return _builder().call_llvm_pure_intrin(type_of(product), "llvm.arithmetic.fence", product)
+
+
 def multiple(value: Any, of: int) -> Any:
     """A value that is known to be a multiple of a power of two, in a form by which code generators know it, too."""
     return value if of == 1 else value & const(-of, type_of(value))
