@@ -8,7 +8,8 @@ import numpy as np
 
 from tvmdml import tensorir as T
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import ALL_TYPES, Allows, Array, Float, Floats, Input, Output, Support
+from tvmdml.operators._contract import Array, Float, Floats, Input, Output
+from tvmdml.operators._support import support
 
 __all__ = ["Pairs", "ScaleBias"]
 
@@ -27,7 +28,7 @@ class Pairs(Operator):
     """
 
     NAME = "SPECIMEN_PAIRS"
-    SUPPORT = (Support("1.0", input_tensor=Allows(ALL_TYPES, 1, 8), output_tensor=Allows(ALL_TYPES, 1, 8)),)
+    SUPPORT = support("1.0 all r8")
 
     input_tensor: Input
     output_tensor: Output

@@ -14,10 +14,6 @@ from tvmdml import tensorir as T
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, call
 from tvmdml.operators._contract import (
-    ALL_TYPES,
-    FLOATS,
-    INTS_TO_32,
-    Allows,
     Array,
     Float,
     Int,
@@ -25,8 +21,8 @@ from tvmdml.operators._contract import (
     OptionalInput,
     Output,
     Scalar,
-    Support,
 )
+from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 if TYPE_CHECKING:
@@ -47,10 +43,7 @@ class DiagonalMatrix1(Operator):
     """
 
     NAME = "DIAGONAL_MATRIX1"
-    SUPPORT = (
-        Support("5.1", input_tensor=Allows(ALL_TYPES, 2, 4), output_tensor=Allows(ALL_TYPES, 2, 4)),
-        Support(None, input_tensor=Allows(ALL_TYPES, 2, 8), output_tensor=Allows(ALL_TYPES, 2, 8)),
-    )
+    SUPPORT = support("5.1 all r2-4 · ext r2-8")
 
     input_tensor: OptionalInput = None
     output_tensor: Output
@@ -129,10 +122,7 @@ class DiagonalMatrix(Operator):
     """
 
     NAME = "DIAGONAL_MATRIX"
-    SUPPORT = (
-        Support("2.0", output_tensor=Allows(FLOATS, 4, 4)),
-        Support("2.1", output_tensor=Allows(FLOATS + INTS_TO_32, 4, 4)),
-    )
+    SUPPORT = support("2.0 F r4 · 2.1 +IU")
 
     output_tensor: Output
     offset: Int
