@@ -23,6 +23,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.device_arrays import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message
+from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.packs import shelf
 from tvmdml.targets import Launch, _quick
@@ -311,7 +312,7 @@ class _Plan:
 
     def _answer_empty(self, views: list[NumpyArray | None], results: tuple[NumpyArray, ...]) -> None:
         inputs = [view.numpy() if type(view) is DeviceArray else view for view in views]
-        for result, answer in zip(results, self._desc.reference(*inputs), strict=True):
+        for result, answer in zip(results, map(as_array, self._desc.reference(*inputs)), strict=True):
             arrays.assign(result, answer.reshape(result.shape))
 
 

@@ -31,6 +31,8 @@ from typing_extensions import dataclass_transform
 from tvmdml import exact
 from tvmdml.enums import DmlEnum, FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.operators._accuracy import Array as Array
+from tvmdml.operators._accuracy import Expected, difference
 from tvmdml.operators._support import Support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
     from tvmdml.tensorir import Each
 
-Array = np.ndarray[Any, np.dtype[Any]]
 O = TypeVar("O", bound="Operator")  # noqa: E741 - O for operator
 
 
@@ -216,16 +217,19 @@ class Operator:
         """
         raise NotImplementedError(self.NAME)
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        """The operator in NumPy: the inputs in field order, the outputs in field order. What every kernel must equal."""
+    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+        """The operator in NumPy: the inputs in field order, the outputs in field order.
+
+        Every kernel must equal it: bit for bit where an output is an array, within the bound where it is a ``Near``.
+        """
         raise NotImplementedError(self.NAME)
 
-    def defined(self, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+    def defined(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """What of the outputs is defined: less than all only where an output before it says how much, as a count does."""
         return outputs
 
-    def mismatch(self, actual: tuple[Array, ...], expected: tuple[Array, ...]) -> str:
-        """What is wrong with outputs beside the reference's: their types, their shapes, or the bits of what is defined.
+    def mismatch(self, actual: tuple[Array, ...], expected: tuple[Expected, ...]) -> str:
+        """What is wrong with outputs beside the reference's: their types, their shapes, or the values of what is defined.
 
         Returns:
             The first that is wrong, in words; empty where they agree.
@@ -235,7 +239,7 @@ class Operator:
             if (one.dtype, one.shape) != (other.dtype, other.shape):
                 return f"{name} is {one.dtype} of shape {one.shape}, should be {other.dtype} of shape {other.shape}"
         for name, one, other in zip(names, self.defined(actual), self.defined(expected), strict=True):
-            if problem := _differing(one, other, self.ANY_NAN):
+            if problem := difference(one, other, self.ANY_NAN):
                 return f"{name}: {problem}"
         return ""
 
@@ -299,18 +303,6 @@ class Operator:
 # Fields that hold operators: a fused activation, a list of them.
 OptionalOperator = Annotated[Operator | None, Role.OPERATOR]
 Operators = Annotated[tuple[Operator, ...], Role.OPERATOR]
-
-
-def _differing(actual: Array, expected: Array, any_nan: bool) -> str:
-    bits, wanted = (np.asarray(array, order="C").view(f"u{array.itemsize}") for array in (actual, expected))
-    differ = bits != wanted
-    if any_nan:
-        differ &= ~(np.isnan(actual) & np.isnan(expected))
-    if not differ.any():
-        return ""
-    at = tuple(int(i) for i in np.unravel_index(int(differ.argmax()), differ.shape))
-    first = f"{actual[at]} ({bits[at]:#x}), should be {expected[at]} ({wanted[at]:#x})"
-    return f"{int(differ.sum())} of {differ.size} elements differ, first at {at}: {first}"
 
 
 def _float_bits(key: Any) -> Iterator[bytes]:

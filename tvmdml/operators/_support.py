@@ -4,8 +4,8 @@
 
     SUPPORT = support("2.1 F r4 · 3.0 r8 · ext D")
 
-From level 2.1 on the tensors may be FLOAT32 or FLOAT16 of rank 4, from 3.0 on of rank 1 to 8, and the function door takes FLOAT64 as
-well. A tensor that differs from the others has a line of its own::
+From level 2.1 on the tensors may be FLOAT32 or FLOAT16 of rank 4, from 3.0 on of rank 1 to 8. The function door takes FLOAT64,
+too. A tensor that differs from the others has a line of its own::
 
     SUPPORT = support("2.1 FIU r4 · 3.1 r8 · 5.0 +LW", output_index_tensor="2.1 u r4 · 3.1 r8 · 5.0 +W")
 """
@@ -87,8 +87,8 @@ def support(others: str = "", **tensors: str) -> tuple[Support, ...]:
         others: what every tensor may be that is not named.
         tensors: what each of these may be.
 
-    Each part is ``level types ranks``; ``·`` separates parts. Types are letters of ``CODES``; after a ``+`` they are added to those so
-    far. Ranks are ``r4`` (4), ``r45`` (4 to 5), ``r2-8``; ``r8`` is 1 to 8. What a part does not say stays as it was.
+    Each part is ``level types ranks``; ``·`` separates parts. Types are letters of ``CODES``; after a ``+`` they are added to the
+    types so far. Ranks are ``r4`` (4), ``r45`` (4 to 5), ``r2-8``; ``r8`` is 1 to 8. What a part does not say stays as it was.
 
     Raises:
         ValueError: the notation is wrong.
