@@ -96,7 +96,7 @@ class DiagonalMatrix1(Operator):
             with each(result.element_count) as element:
                 at = T.unravel(element, result.sizes)
                 diagonal = T.let(at[-1] - at[-2])
-                above, below = diagonal >= T.i64(begin), diagonal < T.i64(end)
+                above, below = diagonal >= T.index(begin), diagonal < T.index(end)
                 filled = (above & below) if begin <= end else (above | below)
                 rest = T.word(0, 8 * result.data_type.itemsize)
                 if source is not None:

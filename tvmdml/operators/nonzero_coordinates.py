@@ -78,8 +78,8 @@ class NonzeroCoordinates(Operator):
         with T.function() as f:
             tensors = f.tensors(self)
             with each(1):
-                count = T.Variable("int64", T.i64(0))
-                with T.loop(T.i64(source.element_count)) as element:
+                count = T.Variable(T.type_of(T.index(0)), T.index(0))
+                with T.loop(T.index(source.element_count)) as element:
                     at = T.unravel(element, source.sizes)
                     value = tensors["input_tensor"][T.dot(at, source.layout)]
                     nonzero = value != T.const(0, source.data_type.tvm)

@@ -71,12 +71,12 @@ class TopK1(Operator):
             with each(source.element_count) as element:
                 at = T.unravel(element, source.sizes)
                 mine = T.let(tensors["input_tensor"][T.dot(at, source.layout)])
-                rank = T.Variable("int64", T.i64(0))
-                with T.loop(T.i64(length)) as i:
+                rank = T.Variable(T.type_of(T.index(0)), T.index(0))
+                with T.loop(T.index(length)) as i:
                     other = tensors["input_tensor"][T.dot([*at[: self.axis], i, *at[self.axis + 1 :]], source.layout)]
                     before = self._precedes(other, mine) | (~self._precedes(mine, other) & (i < at[self.axis]))
-                    rank.set(rank.value + T.cast(before, "int64"))
-                with T.when(rank.value < T.i64(self.k)):
+                    rank.set(rank.value + T.cast(before, T.type_of(rank.value)))
+                with T.when(rank.value < T.index(self.k)):
                     place = [*at[: self.axis], rank.value, *at[self.axis + 1 :]]
                     T.store(tensors["output_value_tensor"], T.dot(place, values.layout), mine)
                     position = T.cast(at[self.axis], indices.data_type.tvm)
