@@ -352,7 +352,7 @@ def test_a_run_of_another_machine_is_not_resumed(tmp_path: Path, one_case: Case)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--operator", "GEMM"], "given 'GEMM'"),
+        (["--operator", "NO_SUCH_OPERATOR"], "given 'NO_SUCH_OPERATOR'"),
         (["--filter", "no such case"], "'no such case'"),
         (["--filter", "one thread"], "--full has 4 of them"),
         (["--threads", "0"], "--threads"),

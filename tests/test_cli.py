@@ -213,9 +213,11 @@ def test_paths_are_the_callers(tmp_path: Path) -> None:
 
 def test_a_wrong_model_is_one_line_and_code_1(tmp_path: Path) -> None:
     model = tmp_path / "model.json"
-    model.write_text('{"resources": {}, "dispatchables": {"a": {"type": "DML_OPERATOR_GEMM", "desc": {}}}, "commands": []}')
+    model.write_text(
+        '{"resources": {}, "dispatchables": {"a": {"type": "DML_OPERATOR_NO_SUCH_OPERATOR", "desc": {}}}, "commands": []}'
+    )
     assert failure("run", model) == (
-        f"{model}: dispatchables: given DML_OPERATOR_GEMM (dispatchables.a.type); allowed: operators that tvmdml has. "
+        f"{model}: dispatchables: given DML_OPERATOR_NO_SUCH_OPERATOR (dispatchables.a.type); allowed: operators that tvmdml has. "
         "`tvmdml operators` lists them. Nothing was run."
     )
     assert f"{tmp_path}/none.json: given a file that cannot be read" in failure("run", tmp_path / "none.json")

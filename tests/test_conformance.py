@@ -406,7 +406,13 @@ def test_ctrl_c_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--device", "abacus"), ("--operator", "GEMM"), ("--json", "/nonexistent/x.json"), ("--feature_level", "9"), ("--seed", "-1")],
+    [
+        ("--device", "abacus"),
+        ("--operator", "NO_SUCH_OPERATOR"),
+        ("--json", "/nonexistent/x.json"),
+        ("--feature_level", "9"),
+        ("--seed", "-1"),
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:

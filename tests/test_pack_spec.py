@@ -308,7 +308,7 @@ REFUSED = {
     "kernels = 3": r"pack.toml: kernels: given 3; allowed: a list",
     "kernels = [3]": r"pack.toml: kernels\[0\]: given 3",
     "kernels = [{}]": r"pack.toml: kernels\[0\]: operator: given None; allowed: a name, such as TOP_K1",
-    'kernels = [{ operator = "GEMM" }]': r"pack.toml: kernels\[0\]: operator: given 'GEMM'; allowed: DIAGONAL_MATRIX,",
+    'kernels = [{ operator = "NO_SUCH_OPERATOR" }]': r"pack.toml: kernels\[0\]: operator: given 'NO_SUCH_OPERATOR'; allowed: ",
     f"kernels = [{LINE.replace('Axis =', 'Axes =')}]": r"pack.toml: kernels\[0\]: Axes: .* Did you mean Axis?",
     f"kernels = [{LINE.replace('K = 1', 'K = 9')}]": r"pack.toml: kernels\[0\]: TOP_K1 k: given 9; allowed: 1 to 3",
     f"kernels = [{LINE.replace('[2, 3]', '[2 3]')}]": r"pack.toml: kernels\[0\]: ",

@@ -24,7 +24,8 @@ from tvmdml import tensorir as T
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
 from tvmdml.functions import AnyArray, call
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import FLOATS, Allows, Array, Input, Output, Support
+from tvmdml.operators._contract import Array, Input, Output
+from tvmdml.operators._support import support
 from tvmdml.operators.top_k import TopKResult
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
@@ -559,7 +560,7 @@ class ElementWiseMean(Operator):
     """What a new operator's file might have."""
 
     NAME = "ELEMENT_WISE_MEAN"
-    SUPPORT = (Support("2.1", **{f"{name}_tensor": Allows(FLOATS, 1, 8) for name in ("a", "b", "output")}),)
+    SUPPORT = support("2.1 F r8")
 
     a_tensor: Input
     b_tensor: Input

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tvmdml import arrays, targets
+from tvmdml import arrays, exact, targets
 from tvmdml._whole import whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.device_arrays import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message
+from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.packs import shelf
 from tvmdml.targets import Launch, _quick
@@ -109,10 +110,8 @@ def call(
     quick = _quick_plans
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
-    # Values that are equal but of another type, such as 1 and True, must not meet each other's plan.
-    types = tuple(map(type, attributes))
     views: list[NumpyArray | None] = []
-    forms: list[Any] = [describe, attributes, types]
+    forms: list[Any] = [describe, exact.key(attributes)]
     restore, on_device = None, False
     for array in inputs:
         if type(array) is not np.ndarray:
@@ -291,6 +290,8 @@ class _Plan:
         """Run into arrays that have been checked, unless a kernel cannot write to them as they lie."""
         if self._empty or any(not _takes(array) for array in out):
             return False
+        if any(_strides_of(array, desc.sizes) is None for array, desc in zip(out, self._desc.outputs(), strict=True)):
+            return False
         sources = [_kernel_form(view, self._target) if self._copies else view for view in views if view is not None]
         shared = [(source, array) for source in sources for array in out if arrays.overlaps(source, array)]
         in_place = len(out) == len(shared) == 1 and arrays.are_one(*shared[0]) and self._desc.IN_PLACE
@@ -314,9 +315,8 @@ class _Plan:
     def _with_layouts(self, out: list[NumpyArray]) -> Operator:
         descs = self._desc.outputs()
         changed = {
-            name: dataclasses.replace(desc, strides=tuple(s // array.itemsize for s in array.strides))
+            name: dataclasses.replace(desc, strides=_strides_of(array, desc.sizes))
             for name, desc, array in zip(self._names, descs, out, strict=True)
-            if array.ndim == desc.rank
         }
         return dataclasses.replace(self._desc, **changed)  # type: ignore[type-var] # its subclasses are dataclasses
 
@@ -347,7 +347,7 @@ class _Plan:
         if not any(math.prod(result.shape) for result in results):
             return
         inputs = [view.numpy() if type(view) is DeviceArray else view for view in views]
-        for result, answer in zip(results, self._desc.reference(*inputs), strict=True):
+        for result, answer in zip(results, map(as_array, self._desc.reference(*inputs)), strict=True):
             arrays.assign(result, answer.reshape(result.shape))
 
 
@@ -364,6 +364,19 @@ def _takes(array: NumpyArray) -> bool:
         and (array.aligned if type(array) is DeviceArray else array.flags.aligned)
         and all(s >= 0 and s % array.itemsize == 0 and s <= MAX_STRIDE * array.itemsize for s in array.strides)
     )
+
+
+def _strides_of(array: NumpyArray, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides, in elements, by which a tensor of these sizes lies in the array, whose dimensions of size 1 may be others.
+
+    ``None``: the array has other dimensions, and must be written by a copy.
+    """
+    if array.shape == sizes:
+        return tuple(s // array.itemsize for s in array.strides)
+    if math.prod(array.shape) != math.prod(sizes) or [n for n in array.shape if n != 1] != [n for n in sizes if n != 1]:
+        return None
+    steps = iter([s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True) if n != 1])
+    return tuple(next(steps) if n != 1 else 0 for n in sizes)
 
 
 def _kernel_form(array: NumpyArray, target: targets.Target) -> NumpyArray:

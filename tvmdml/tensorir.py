@@ -29,6 +29,9 @@ Each = Callable[[int], AbstractContextManager[Any]]
 # What is kept in registers or on the stack. TVM's CPU code generator does that with "global"; its "local" calls for a workspace
 # from the runtime. On a device it is "local" that belongs to a thread.
 _registers: ContextVar[str] = ContextVar("registers", default="global")
+# The type that computations of operators count in.
+_index: ContextVar[str] = ContextVar("index", default="int64")
+_rounds: ContextVar[Rounds | None] = ContextVar("rounds", default=None)
 # Buffers carry no length: an index is right by construction, and the launcher has checked the memory behind it.
 _UNBOUNDED = 1 << 48
 
@@ -145,7 +148,37 @@ def either(condition: Any, then: Any, otherwise: Any) -> None:
 def loop(extent: Any, parallel: bool = False) -> Any:
     """Run the statements for each index from 0 up to the extent, in the extent's type; entering it gives the index."""
     t = _builder()
+    if (rounds := _rounds.get()) is not None:
+        return rounds.counted(extent)
     return (t.parallel if parallel else t.serial)(const(0, type_of(extent)), extent)
+
+
+class Rounds:
+    """Counts how many rounds of loops a thread makes, as far as their extents are constants: a driver may have a limit."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._around = 1
+
+    @contextmanager
+    def counted(self, extent: Any) -> Iterator[Any]:
+        """A loop, and how often its body runs."""
+        outside, self._around = self._around, self._around * int(getattr(extent, "value", 1))
+        self.total += self._around
+        with _builder().serial(const(0, type_of(extent)), extent) as at:
+            yield at
+        self._around = outside
+
+
+@contextmanager
+def rounds_counted() -> Iterator[Rounds]:
+    """The rounds of the loops that are written meanwhile by ``loop``, each once for every round of the loops around it."""
+    rounds = Rounds()
+    token = _rounds.set(rounds)
+    try:
+        yield rounds
+    finally:
+        _rounds.reset(token)
 
 
 def loop_while(condition: Any) -> Any:
@@ -178,6 +211,21 @@ def i64(value: int) -> Any:
     return _builder().int64(value)
 
 
+def index(value: int) -> Any:
+    """An integer constant of the type that an operator's computation counts in: 64 bits, unless ``counting`` says otherwise."""
+    return const(value, _index.get())
+
+
+@contextmanager
+def counting(dtype: str) -> Iterator[None]:
+    """Computations that are written meanwhile count in this type."""
+    token = _index.set(dtype)
+    try:
+        yield
+    finally:
+        _index.reset(token)
+
+
 def const(value: int | float, dtype: str) -> Any:
     """A constant of a data type."""
     _imports.tvm()
@@ -200,6 +248,18 @@ def lanes(value: Any) -> int:
 def run(start: Any, count: int) -> Any:
     """The index of ``count`` neighbours: ``buffer[run(i, 16)]`` is a vector of 16."""
     return _builder().ramp(start, const(1, type_of(start)), count)
+
+
+def rounded(product: Any) -> Any:
+    """A product (or quotient) as it is after its own rounding: a sum with it is not contracted to a fused multiply-add.
+
+    TVM has LLVM contract ``a * b + c`` wherever the processor has such an instruction, so results would depend on the processor.
+    The fence prevents that. It costs no instruction, but a loop of scalars that has one is not vectorised by LLVM: kernels write
+    vectors. Devices do not contract: CUDA is compiled with ``--fmad=false``, SPIR-V is decorated with ``NoContraction``.
+    """
+    if _registers.get() != "global":
+        return product
+    return _builder().call_llvm_pure_intrin(type_of(product), "llvm.arithmetic.fence", product)
 
 
 def multiple(value: Any, of: int) -> Any:
@@ -231,9 +291,9 @@ def word(value: int, bits: int) -> Any:
 def dot(indices: Sequence[Any], strides: Sequence[Any]) -> Any:
     """The offset of an element: the sum of index times stride."""
     total: Any = None
-    for index, stride in zip(indices, strides, strict=True):
-        total = index * stride if total is None else total + index * stride
-    return i64(0) if total is None else total
+    for position, stride in zip(indices, strides, strict=True):
+        total = position * stride if total is None else total + position * stride
+    return index(0) if total is None else total
 
 
 def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:

@@ -10,7 +10,8 @@ import numpy as np
 
 from tvmdml.guarded import Place
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._accuracy import Array, Expected
+from tvmdml.operators._contract import Role
 from tvmdml.tensors import TensorDataType
 
 Values = Callable[[TensorDataType, tuple[int, ...]], Array]
@@ -28,7 +29,7 @@ class Trial:
     """
 
     def __init__(
-        self, desc: Operator, in_place: bool, values: Values, expected: tuple[Array, ...] | None = None, shift: int = 0
+        self, desc: Operator, in_place: bool, values: Values, expected: tuple[Expected, ...] | None = None, shift: int = 0
     ) -> None:
         self._desc, self._shift = desc, shift
         self._inputs = {

@@ -77,11 +77,10 @@ class Numbers:
             yield from value if isinstance(value, tuple) else (value,)
 
 
-def require(desc: Operator, target: DeviceTarget, numbers: Numbers | None, *types: str) -> None:
+def require(desc: Operator, target: DeviceTarget, numbers: Numbers, *types: str) -> None:
     """Refuse what the device has no features for: what ``kernel`` of each schedule asks, with all that its code will use.
 
     ``types`` are those that elements are loaded, reckoned and stored in: words of 32 bits take no feature, whatever lies in them.
-    Without ``numbers`` the code counts in 64 bits.
 
     Raises:
         Unsupported: naming the tensor, the device and what it lacks.
@@ -93,14 +92,14 @@ def require(desc: Operator, target: DeviceTarget, numbers: Numbers | None, *type
             bits = int(dtype.lstrip("uintfloa"))
             name, tensor = next((t for t in tensors if 8 * t[1].data_type.itemsize == bits), tensors[0])
             allowed = f"data types of {'up to 32 bits' if bits == 64 else f'other than {bits} bits'}, as the device lacks {called}"
-            _refuse(desc.where(name), f"{tensor.data_type.tvm} on {target.name}", allowed)
-    if (numbers is None or numbers.dtype == "int64") and not target.has("int64"):
+            refuse(desc.where(name), f"{tensor.data_type.tvm} on {target.name}", allowed)
+    if numbers.dtype == "int64" and not target.has("int64"):
         name, _ = max(tensors, key=lambda t: t[1].span)
-        given = "offsets of 64 bits" if numbers is None else "offsets past 2^30"
-        _refuse(desc.where(name), f"{given} on {target.name}", "smaller ones, as the device lacks shaderInt64")
+        refuse(desc.where(name), f"offsets past 2^30 on {target.name}", "smaller ones, as the device lacks shaderInt64")
 
 
-def _refuse(where: str, given: str, allowed: str) -> NoReturn:
+def refuse(where: str, given: str, allowed: str) -> NoReturn:
+    """Raise ``Unsupported``: the device cannot do it."""
     raise Unsupported(message(where, given, allowed, "Run it on another device."))
 
 

@@ -10,7 +10,7 @@ from tvmdml import operators
 from tvmdml import tensorir as T
 from tvmdml.kernel import Kernel
 from tvmdml.operators import Operator
-from tvmdml.schedules.gpu import groups_for, position, require, strided
+from tvmdml.schedules.gpu import Numbers, groups_for, position, refuse, require, strided
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
@@ -21,21 +21,31 @@ THREADS = 64
 
 def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
     """A kernel for exactly these sizes, strides and attributes."""
-    require(desc, target, None, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None))
+    tensors = [tensor for _, tensor in desc.tensors() if tensor is not None]
+    numbers = Numbers(max(max(tensor.span, tensor.element_count, *tensor.layout) for tensor in tensors))
+    require(desc, target, numbers, *(tensor.data_type.tvm for tensor in tensors))
+    most_items = 1
 
     @contextmanager
     def each(items: int) -> Iterator[Any]:
+        nonlocal most_items
         groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long: a thread has few of them
+        most_items = -(-items // (groups * THREADS))
         with (
             T.launch(groups, THREADS) as (group, thread),
-            strided(position(group, thread, THREADS, "int64"), T.i64(items), T.i64(groups * THREADS)) as item,
+            strided(position(group, thread, THREADS, numbers.dtype), T.index(items), T.index(groups * THREADS)) as item,
         ):
             yield item
 
     def build() -> PrimFunc:
-        with T.on_device():
-            return desc.computation(each, in_place)
+        with T.on_device(), T.counting(numbers.dtype), T.rounds_counted() as rounds:
+            function = desc.computation(each, in_place)
+        total = (rounds.total + 1) * most_items  # the loop over items makes rounds, too
+        if target.max_rounds is not None and total > target.max_rounds:
+            given = f"{total} rounds of loops in a thread on {target.name}"
+            refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+        return function
 
     # The text names every size, stride and attribute, and so everything that the code is made from.
-    parameters = (("desc", desc.exactly()), ("groups", target.tasks()), ("in_place", in_place))
+    parameters = (("desc", desc.exactly()), ("groups", target.tasks()), ("in_place", in_place), *numbers.parameters)
     return Kernel(operators.module_of(type(desc)), "default", parameters, build)

@@ -151,7 +151,7 @@ class Kind(NamedTuple):
     traffic: Callable[[Task], Traffic]
     function: Callable[[Task, Any], Callable[[], Any]]
     """A call of the function door, on the input, wherever that lies."""
-    reference: Callable[[Task], tuple[Array, ...]] = lambda task: task.desc.reference(task.input)
+    reference: Callable[[Task], tuple[Any, ...]] = lambda task: task.desc.reference(task.input)
     """The outputs that are right."""
     counted: bool = False
     """Whether only as many rows of the second output are meant as the first one says."""
@@ -194,7 +194,7 @@ def _top_k_traffic(task: Task) -> Traffic:
     return Traffic(read=task.x.nbytes, written=sum(output.nbytes for output in task.expected))
 
 
-def _top_k_reference(task: Task) -> tuple[Array, ...]:
+def _top_k_reference(task: Task) -> tuple[Any, ...]:
     """The operator's own, which sorts whole rows; of many elements only those are sorted that may come out."""
     x, axis, k = task.x, task.work["axis"], task.work["k"]
     rows = x.reshape(-1, x.shape[axis])

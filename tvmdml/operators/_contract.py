@@ -4,7 +4,7 @@ A new operator is a module beside this one with a class such as::
 
     class ElementWiseRound(Operator):
         NAME = "ELEMENT_WISE_ROUND"
-        SUPPORT = (Support("2.1", input_tensor=Allows(FLOATS, 4, 4), output_tensor=Allows(FLOATS, 4, 4)),)
+        SUPPORT = support("2.1 F r4 · 3.0 r8")
 
         input_tensor: Input
         output_tensor: Output
@@ -20,9 +20,8 @@ import dataclasses
 import functools
 import inspect
 import operator as python_operator
-import struct
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -31,8 +30,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from typing_extensions import dataclass_transform
 
+from tvmdml import exact
 from tvmdml.enums import DmlEnum, FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.operators._accuracy import Array as Array
+from tvmdml.operators._accuracy import Expected, difference
+from tvmdml.operators._support import Support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
 
     from tvmdml.tensorir import Each
 
-Array = np.ndarray[Any, np.dtype[Any]]
 O = TypeVar("O", bound="Operator")  # noqa: E741 - O for operator
 
 
@@ -77,14 +79,6 @@ Uints = Annotated[tuple[int, ...], Role.UINTS]
 Ints = Annotated[tuple[int, ...], Role.INTS]
 Floats = Annotated[tuple[float, ...], Role.FLOATS]
 
-FLOATS = (TensorDataType.FLOAT32, TensorDataType.FLOAT16)
-INTS_TO_32 = (
-    TensorDataType.INT32, TensorDataType.INT16, TensorDataType.INT8,
-    TensorDataType.UINT32, TensorDataType.UINT16, TensorDataType.UINT8,
-)  # fmt: skip
-INTS_64 = (TensorDataType.INT64, TensorDataType.UINT64)
-ALL_TYPES = tuple(TensorDataType)
-
 
 _FUNCTION: ContextVar[str] = ContextVar("tvmdml_function", default="")
 
@@ -114,30 +108,6 @@ class Field(NamedTuple):
         return "".join(word[:1].upper() + word[1:] for word in self.name.split("_"))
 
 
-class Allows(NamedTuple):
-    """What one tensor of an operator may be."""
-
-    types: tuple[TensorDataType, ...]
-    min_rank: int
-    max_rank: int
-
-    def takes(self, desc: TensorDesc) -> bool:
-        """Whether the tensor is of a listed type and rank."""
-        return desc.data_type in self.types and self.min_rank <= desc.rank <= self.max_rank
-
-
-class Support:
-    """One row of an operator's support table: what its tensors may be from a feature level on.
-
-    ``level=None`` marks an extension of tvmdml's, open to the function door alone.
-    """
-
-    def __init__(self, level: str | None, **tensors: Allows) -> None:
-        """A row for ``level``, with one ``Allows`` for each tensor field."""
-        self.level = None if level is None else FeatureLevel.of(level)
-        self.tensors: Mapping[str, Allows] = tensors
-
-
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Operator:
     """Base class of all operator descriptors. A subclass becomes a frozen, keyword-only dataclass."""
@@ -145,7 +115,7 @@ class Operator:
     NAME: ClassVar[str] = ""
     """DirectML's name without ``DML_OPERATOR_``."""
     SUPPORT: ClassVar[tuple[Support, ...]] = ()
-    """The lowest level of the table is the one that introduced the operator."""
+    """``support("…")``. The lowest level of the table is the one that introduced the operator."""
     IN_PLACE: ClassVar[bool] = False
     """Whether DirectML lets the output be the input's own buffer."""
     ANY_NAN: ClassVar[bool] = False
@@ -155,6 +125,9 @@ class Operator:
         """Make the subclass a dataclass."""
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        if any(row.others is not None for row in cls.SUPPORT):
+            names = [field.name for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)]
+            cls.SUPPORT = tuple(row.of(names) for row in cls.SUPPORT)
 
     def __post_init__(self) -> None:
         """Bring every field to its type."""
@@ -169,6 +142,10 @@ class Operator:
         """The descriptor's fields, in DirectML's order."""
         hints = typing.get_type_hints(cls, include_extras=True)
         return tuple(_field(f.name, hints[f.name]) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+    def rows(self) -> tuple[Support, ...]:
+        """The rows of the support table that hold for this descriptor: all of them, unless an attribute decides."""
+        return self.SUPPORT
 
     @classmethod
     def feature_level(cls) -> FeatureLevel:
@@ -223,9 +200,8 @@ class Operator:
         return self
 
     def exactly(self) -> str:
-        """The descriptor in words, down to the bits of its floats: NaN of any payload is written the same, but is not."""
-        floats = [value for field in self.fields() if isinstance(value := getattr(self, field.name), float)]
-        return f"{self!r} {struct.pack(f'<{len(floats)}d', *floats).hex()}"
+        """The descriptor in words, followed by the bits of all floats in it, since every NaN is written alike."""
+        return f"{self!r} {b''.join(_float_bits(exact.key(self))).hex()}"
 
     # -- Speed ----------------------------------------------------------------------------------------------------
 
@@ -256,16 +232,19 @@ class Operator:
         """
         raise NotImplementedError(self.NAME)
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        """The operator in NumPy: the inputs in field order, the outputs in field order. What every kernel must equal."""
+    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+        """The operator in NumPy: the inputs in field order, the outputs in field order.
+
+        Every kernel must equal it: bit for bit where an output is an array, within the bound where it is a ``Near``.
+        """
         raise NotImplementedError(self.NAME)
 
-    def defined(self, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+    def defined(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """What of the outputs is defined: less than all only where an output before it says how much, as a count does."""
         return outputs
 
-    def mismatch(self, actual: tuple[Array, ...], expected: tuple[Array, ...]) -> str:
-        """What is wrong with outputs beside the reference's: their types, their shapes, or the bits of what is defined.
+    def mismatch(self, actual: tuple[Array, ...], expected: tuple[Expected, ...]) -> str:
+        """What is wrong with outputs beside the reference's: their types, their shapes, or the values of what is defined.
 
         Returns:
             The first that is wrong, in words; empty where they agree.
@@ -275,7 +254,7 @@ class Operator:
             if (one.dtype, one.shape) != (other.dtype, other.shape):
                 return f"{name} is {one.dtype} of shape {one.shape}, should be {other.dtype} of shape {other.shape}"
         for name, one, other in zip(names, self.defined(actual), self.defined(expected), strict=True):
-            if problem := _differing(one, other, self.ANY_NAN):
+            if problem := difference(one, other, self.ANY_NAN):
                 return f"{name}: {problem}"
         return ""
 
@@ -304,13 +283,15 @@ class Operator:
             raise Unsupported(
                 message(self.where("feature_level"), str(level), f"{introduced} and above", "The operator came with that level.")
             )
-        rows = [r for r in self.SUPPORT if (extensions if r.level is None else r.level <= level)]
+        rows = [r for r in self.rows() if (extensions if r.level is None else r.level <= level)]
         if any(not self._misfit(row) for row in rows):
             return
         # Speak of the row that comes closest: the one that the fewest tensors break.
         row = min(rows, key=lambda r: len(self._misfit(r)))
         name, desc = self._misfit(row)[0]
         allows = [r.tensors[name.partition("[")[0]] for r in rows]
+        if any(a.takes(desc) for a in allows):  # but not together with the other tensors
+            allows = [row.tensors[name.partition("[")[0]]]
         types = [t.tvm for t in TensorDataType if any(t in a.types for a in allows)]
         low, high = min(a.min_rank for a in allows), max(a.max_rank for a in allows)
         ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
@@ -332,7 +313,7 @@ class Operator:
         ]
 
     def _where_supported(self, level: FeatureLevel) -> str:
-        for row in self.SUPPORT:
+        for row in self.rows():
             if not self._misfit(row):
                 if row.level is None:
                     return "The function door of tvmdml takes it as an extension."
@@ -345,16 +326,13 @@ OptionalOperator = Annotated[Operator | None, Role.OPERATOR]
 Operators = Annotated[tuple[Operator, ...], Role.OPERATOR]
 
 
-def _differing(actual: Array, expected: Array, any_nan: bool) -> str:
-    bits, wanted = (np.asarray(array, order="C").view(f"u{array.itemsize}") for array in (actual, expected))
-    differ = bits != wanted
-    if any_nan:
-        differ &= ~(np.isnan(actual) & np.isnan(expected))
-    if not differ.any():
-        return ""
-    at = tuple(int(i) for i in np.unravel_index(int(differ.argmax()), differ.shape))
-    first = f"{actual[at]} ({bits[at]:#x}), should be {expected[at]} ({wanted[at]:#x})"
-    return f"{int(differ.sum())} of {differ.size} elements differ, first at {at}: {first}"
+def _float_bits(key: Any) -> Iterator[bytes]:
+    """The bits of the floats that are in an ``exact.key``."""
+    for part in key:
+        if isinstance(part, tuple):
+            yield from _float_bits(part)
+        elif isinstance(part, bytes):
+            yield part
 
 
 # -- Reading field types and values -------------------------------------------------------------------------------

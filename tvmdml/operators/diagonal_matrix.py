@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +14,6 @@ from tvmdml import tensorir as T
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, call, describes
 from tvmdml.operators._contract import (
-    ALL_TYPES,
-    FLOATS,
-    INTS_TO_32,
-    Allows,
     Array,
     Float,
     Int,
@@ -26,8 +21,8 @@ from tvmdml.operators._contract import (
     OptionalInput,
     Output,
     Scalar,
-    Support,
 )
+from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 if TYPE_CHECKING:
@@ -48,10 +43,7 @@ class DiagonalMatrix1(Operator):
     """
 
     NAME = "DIAGONAL_MATRIX1"
-    SUPPORT = (
-        Support("5.1", input_tensor=Allows(ALL_TYPES, 2, 4), output_tensor=Allows(ALL_TYPES, 2, 4)),
-        Support(None, input_tensor=Allows(ALL_TYPES, 2, 8), output_tensor=Allows(ALL_TYPES, 2, 8)),
-    )
+    SUPPORT = support("5.1 all r2-4 · ext r2-8")
 
     input_tensor: OptionalInput = None
     output_tensor: Output
@@ -104,7 +96,7 @@ class DiagonalMatrix1(Operator):
             with each(result.element_count) as element:
                 at = T.unravel(element, result.sizes)
                 diagonal = T.let(at[-1] - at[-2])
-                above, below = diagonal >= T.i64(begin), diagonal < T.i64(end)
+                above, below = diagonal >= T.index(begin), diagonal < T.index(end)
                 filled = (above & below) if begin <= end else (above | below)
                 rest = T.word(0, 8 * result.data_type.itemsize)
                 if source is not None:
@@ -130,10 +122,7 @@ class DiagonalMatrix(Operator):
     """
 
     NAME = "DIAGONAL_MATRIX"
-    SUPPORT = (
-        Support("2.0", output_tensor=Allows(FLOATS, 4, 4)),
-        Support("2.1", output_tensor=Allows(FLOATS + INTS_TO_32, 4, 4)),
-    )
+    SUPPORT = support("2.0 F r4 · 2.1 +IU")
 
     output_tensor: Output
     offset: Int
@@ -232,7 +221,7 @@ def diagonal_matrix(
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     form = None if sizes is None else _hashable(sizes)
-    attributes = (form, dtype, _Exact.of(value), diagonal_fill_begin, diagonal_fill_end)
+    attributes = (form, dtype, value, diagonal_fill_begin, diagonal_fill_end)
     return call(_describe, (input,), attributes, out, device, optional=True)[0]
 
 
@@ -260,20 +249,10 @@ def _describe(
         input_tensor=input,
         output_tensor=result,
         value_data_type=result.data_type,
-        value=struct.unpack("<d", value.double)[0] if isinstance(value, _Exact) else value,
+        value=value,
         diagonal_fill_begin=_INT_MIN if begin is None else begin,
         diagonal_fill_end=_INT_MAX if end is None else end,
     )
-
-
-class _Exact(NamedTuple):
-    """A float by its bytes: 0.0 equals -0.0, and NaN equals nothing, but their bytes tell them apart."""
-
-    double: bytes
-
-    @classmethod
-    def of(cls, value: Any) -> Any:
-        return cls(struct.pack("<d", value)) if isinstance(value, (float, np.floating)) else value
 
 
 def _hashable(sizes: Any) -> Any:

@@ -12,7 +12,8 @@ from tvmdml import tensorir as T
 from tvmdml.enums import RoundingMode
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.layout import collapse
-from tvmdml.operators._contract import FLOATS, Allows, Array, Input, Operator, Output, Support
+from tvmdml.operators._contract import Array, Input, Operator, Output
+from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 if TYPE_CHECKING:
@@ -31,15 +32,7 @@ class ElementWiseRound(Operator):
     NAME = "ELEMENT_WISE_ROUND"
     IN_PLACE = True
     ANY_NAN = True
-    SUPPORT = (
-        Support("2.1", input_tensor=Allows(FLOATS, 4, 4), output_tensor=Allows(FLOATS, 4, 4)),
-        Support("3.0", input_tensor=Allows(FLOATS, 1, 8), output_tensor=Allows(FLOATS, 1, 8)),
-        Support(
-            None,
-            input_tensor=Allows((TensorDataType.FLOAT64,), 1, 8),
-            output_tensor=Allows((TensorDataType.FLOAT64,), 1, 8),
-        ),
-    )
+    SUPPORT = support("2.1 F r4 · 3.0 r8 · ext D")
 
     input_tensor: Input
     output_tensor: Output

@@ -12,7 +12,8 @@ from tvmdml import tensorir as T
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
-from tvmdml.operators._contract import ALL_TYPES, FLOATS, INTS_TO_32, Allows, Array, Input, Operator, Output, Support
+from tvmdml.operators._contract import Array, Input, Operator, Output
+from tvmdml.operators._support import support
 from tvmdml.operators.top_k import index_type, usual_index_type
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 __all__ = ["NonzeroCoordinates", "NonzeroCoordinatesResult", "non_zero_coordinates", "nonzero_coordinates"]
-
-_U32 = (TensorDataType.UINT32,)
-_U32_64 = (TensorDataType.UINT32, TensorDataType.UINT64)
 
 
 class NonzeroCoordinates(Operator):
@@ -34,25 +32,10 @@ class NonzeroCoordinates(Operator):
     """
 
     NAME = "NONZERO_COORDINATES"
-    SUPPORT = (
-        Support(
-            "3.0",
-            input_tensor=Allows(FLOATS + INTS_TO_32, 4, 5),
-            output_count_tensor=Allows(_U32, 4, 5),
-            output_coordinates_tensor=Allows(_U32, 4, 5),
-        ),
-        Support(
-            "4.0",
-            input_tensor=Allows(FLOATS + INTS_TO_32, 1, 8),
-            output_count_tensor=Allows(_U32, 1, 8),
-            output_coordinates_tensor=Allows(_U32, 2, 8),
-        ),
-        Support(
-            None,
-            input_tensor=Allows(ALL_TYPES, 1, 8),
-            output_count_tensor=Allows(_U32, 1, 8),
-            output_coordinates_tensor=Allows(_U32_64, 2, 8),
-        ),
+    SUPPORT = support(
+        input_tensor="3.0 FIU r45 · 4.0 r8 · ext all",
+        output_count_tensor="3.0 u r45 · 4.0 r8",
+        output_coordinates_tensor="3.0 u r45 · 4.0 r2-8 · ext uW",
     )
 
     input_tensor: Input
@@ -95,8 +78,8 @@ class NonzeroCoordinates(Operator):
         with T.function() as f:
             tensors = f.tensors(self)
             with each(1):
-                count = T.Variable("int64", T.i64(0))
-                with T.loop(T.i64(source.element_count)) as element:
+                count = T.Variable(T.type_of(T.index(0)), T.index(0))
+                with T.loop(T.index(source.element_count)) as element:
                     at = T.unravel(element, source.sizes)
                     value = tensors["input_tensor"][T.dot(at, source.layout)]
                     nonzero = value != T.const(0, source.data_type.tvm)

@@ -14,7 +14,8 @@ from tvmdml.arrays import is_torch
 from tvmdml.enums import AxisDirection
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
-from tvmdml.operators._contract import FLOATS, INTS_64, INTS_TO_32, Allows, Array, Input, Operator, Output, Support, Uint
+from tvmdml.operators._contract import Array, Input, Operator, Output, Uint
+from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 if TYPE_CHECKING:
@@ -22,22 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TopK", "TopK1", "TopKResult", "top_k"]
 
-_U32 = (TensorDataType.UINT32,)
-_U32_64 = (TensorDataType.UINT32, TensorDataType.UINT64)
-_F64 = (TensorDataType.FLOAT64,)
-
-
-def _row(level: str | None, types: tuple[TensorDataType, ...], index: tuple[TensorDataType, ...], low: int, high: int) -> Support:
-    values = Allows(types, low, high)
-    return Support(level, input_tensor=values, output_value_tensor=values, output_index_tensor=Allows(index, low, high))
-
-
-_SINCE_2_1 = (
-    _row("2.1", FLOATS + INTS_TO_32, _U32, 4, 4),
-    _row("3.1", FLOATS + INTS_TO_32, _U32, 1, 8),
-    _row("5.0", FLOATS + INTS_TO_32 + INTS_64, _U32_64, 1, 8),
-    _row(None, _F64, _U32_64, 1, 8),
-)
+_INDICES = "2.1 u r4 · 3.1 r8 · 5.0 +W"
 
 
 class TopK1(Operator):
@@ -49,7 +35,7 @@ class TopK1(Operator):
     """
 
     NAME = "TOP_K1"
-    SUPPORT = _SINCE_2_1
+    SUPPORT = support("2.1 FIU r4 · 3.1 r8 · 5.0 +LW · ext D", output_index_tensor=_INDICES)
 
     input_tensor: Input
     output_value_tensor: Output
@@ -87,12 +73,12 @@ class TopK1(Operator):
             with each(source.element_count) as element:
                 at = T.unravel(element, source.sizes)
                 mine = T.let(tensors["input_tensor"][T.dot(at, source.layout)])
-                rank = T.Variable("int64", T.i64(0))
-                with T.loop(T.i64(length)) as i:
+                rank = T.Variable(T.type_of(T.index(0)), T.index(0))
+                with T.loop(T.index(length)) as i:
                     other = tensors["input_tensor"][T.dot([*at[: self.axis], i, *at[self.axis + 1 :]], source.layout)]
                     before = self._precedes(other, mine) | (~self._precedes(mine, other) & (i < at[self.axis]))
-                    rank.set(rank.value + T.cast(before, "int64"))
-                with T.when(rank.value < T.i64(self.k)):
+                    rank.set(rank.value + T.cast(before, T.type_of(rank.value)))
+                with T.when(rank.value < T.index(self.k)):
                     place = [*at[: self.axis], rank.value, *at[self.axis + 1 :]]
                     T.store(tensors["output_value_tensor"], T.dot(place, values.layout), mine)
                     position = T.cast(at[self.axis], indices.data_type.tvm)
@@ -119,7 +105,7 @@ class TopK(Operator):
     """The K largest elements of each sequence along an axis (``DML_TOP_K_OPERATOR_DESC``): ``TopK1``, always decreasing."""
 
     NAME = "TOP_K"
-    SUPPORT = (_row("1.0", FLOATS, _U32, 4, 4), *_SINCE_2_1)
+    SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.1 r8 · 5.0 +LW · ext D", output_index_tensor=f"1.0 u r4 · {_INDICES}")
 
     input_tensor: Input
     output_value_tensor: Output

@@ -46,6 +46,11 @@ class DeviceTarget(Target):
     """Groups past which one launch becomes several, with nothing gained."""
 
     @property
+    def max_rounds(self) -> int | None:
+        """The most rounds of loops that a thread makes before the driver silently leaves its loops; ``None`` where all are made."""
+        return None
+
+    @property
     @abc.abstractmethod
     def device(self) -> Device:
         """What holds its memory, started when it is first asked for."""

@@ -13,6 +13,7 @@ from tvmdml import operators
 from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.errors import TvmdmlError
 from tvmdml.operators import Operator
+from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Role
 from tvmdml.packs import lines
 from tvmdml.targets.cpu import CpuTarget, host
@@ -43,7 +44,7 @@ class Sample(NamedTuple):
 
     name: str
     inputs: tuple[Array, ...]
-    expected: tuple[Array, ...]
+    expected: tuple[Expected, ...]
     """Outputs as NumPy has them, in their shapes."""
 
 

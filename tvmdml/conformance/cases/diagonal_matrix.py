@@ -23,7 +23,7 @@ from tvmdml.conformance.cases._common import (
 )
 from tvmdml.errors import Unsupported
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import FLOATS, INTS_TO_32
+from tvmdml.operators._support import FLOATS, INTS_TO_32
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix, DiagonalMatrix1
 from tvmdml.tensors import TensorDataType
 from tvmdml.tensors import TensorDesc as T

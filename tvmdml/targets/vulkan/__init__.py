@@ -71,6 +71,11 @@ class VulkanTarget(DeviceTarget):
             return self._tasks
         return _CPU_TASKS if self.info is not None and self.info.type == "CPU" else super().tasks()
 
+    @property
+    def max_rounds(self) -> int | None:
+        """That of Mesa's driver for the CPU."""
+        return 65535 if self.tasks() == _CPU_TASKS else None
+
     @classmethod
     def elsewhere(cls, text: str) -> tuple[VulkanTarget, ...]:
         """The features that drivers have in common (``core``, ``desktop``), or those of a device that is here."""

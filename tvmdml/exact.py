@@ -1,0 +1,32 @@
+"""Keys that are equal only for values of the same type and the same bits.
+
+``==`` is not enough for a kernel that has a value written into it: 0.0 equals -0.0 and 1 equals True, while a NaN does not equal
+itself whatever its payload is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import Any
+
+import numpy as np
+
+
+def key(value: Any) -> Any:
+    """A hashable key of a value, with the floats inside tuples and descriptors compared by their bits.
+
+    What is not a number, a tuple or a dataclass stands for itself.
+    """
+    kind = type(value)
+    if kind is int or kind is str or value is None:
+        return kind, value
+    if isinstance(value, float):
+        return kind, struct.pack("<d", value)
+    if isinstance(value, np.generic):
+        return kind, value.dtype, value.tobytes()
+    if isinstance(value, tuple):
+        return kind, *map(key, value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return kind, *(key(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return kind, value

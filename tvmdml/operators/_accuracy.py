@@ -1,0 +1,122 @@
+"""How far an output may be from the reference: not at all, some representable numbers, or a fraction of what was summed.
+
+A reference gives an array for each output that must be exact, bit for bit. For another it gives a ``Near``: the value, in more
+precision than the output has, and the bound. Tests, conformance, tuning, packs and the bench all compare by ``difference``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Near(NamedTuple):
+    """An output that need not be exact. ``within_steps`` and ``within_sum`` make them."""
+
+    values: Array
+    """The right values, before they are rounded to the output's type: float64, or the longest float there is."""
+    dtype: np.dtype[Any]
+    """The output's type."""
+    steps: int
+    """How many representable numbers of the output's type may lie between a result and the correctly rounded value, plus one."""
+    error: Array | float
+    """How far a result may be from the value before its last rounding, element by element."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The output's sizes."""
+        sizes: tuple[int, ...] = self.values.shape
+        return sizes
+
+    def rounded(self) -> Array:
+        """The values in the output's type."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return self.values.astype(self.dtype)
+
+
+Expected = Array | Near
+
+
+def within_steps(values: Array, dtype: Any, steps: int, absolute: Array | float = 0.0) -> Near:
+    """Results are at most ``steps`` representable numbers from the correctly rounded value, or ``absolute`` from the value.
+
+    What is smaller than the smallest normal number may also come out as zero, or be off by less than that number.
+    """
+    return Near(np.asarray(values), np.dtype(dtype), steps, absolute)
+
+
+def within_sum(values: Array, dtype: Any, factor: Array | float, magnitudes: Array) -> Near:
+    """Results are at most ``factor * eps * magnitudes`` from the value, and then rounded once.
+
+    Args:
+        values: the sums, in more precision than they are computed in.
+        dtype: the output's type. ``eps`` is that of the type which sums are computed in: float32 for float16.
+        factor: how many rounding errors of the whole sum are allowed.
+        magnitudes: the sum of the terms' magnitudes, element by element.
+    """
+    eps = np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).eps
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Near(np.asarray(values), np.dtype(dtype), 0, factor * float(eps) * np.asarray(magnitudes, np.float64))
+
+
+def as_array(expected: Expected) -> Array:
+    """The output that a kernel without any error would give."""
+    return expected.rounded() if isinstance(expected, Near) else expected
+
+
+def difference(actual: Array, expected: Expected, any_nan: bool = False) -> str:
+    """What is wrong with an output of the right type and shape, in words; empty if nothing is.
+
+    Args:
+        actual: the output.
+        expected: what it must equal bit for bit, or be near to.
+        any_nan: NaN may come out as any other NaN. This always holds for a ``Near``.
+    """
+    wanted = as_array(expected)
+    bits, wanted_bits = (np.asarray(array, order="C").view(f"u{array.itemsize}") for array in (actual, wanted))
+    wrong = bits != wanted_bits
+    if (any_nan or isinstance(expected, Near)) and wanted.dtype.kind == "f":
+        wrong &= ~(np.isnan(actual) & np.isnan(wanted))
+    if isinstance(expected, Near) and wrong.any():
+        wrong &= ~_near(actual, expected, wanted)
+    if not wrong.any():
+        return ""
+    at = tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
+    first = f"{actual[at]} ({bits[at]:#x}), should be {wanted[at]} ({wanted_bits[at]:#x})"
+    allowed = ""
+    if isinstance(expected, Near):
+        error = float(np.broadcast_to(expected.error, expected.shape)[at])
+        bounds = [f"{expected.steps} representable numbers"] * bool(expected.steps) + [f"an error of {error:.3g}"] * bool(error)
+        allowed = f" (allowed: {' or '.join(bounds) or 'its rounding'})"
+    return f"{int(wrong.sum())} of {wrong.size} elements differ, first at {at}: {first}{allowed}"
+
+
+def _near(actual: Array, expected: Near, rounded: Array) -> Array:
+    limits = np.finfo(expected.dtype)
+    wide = np.longdouble if expected.dtype == np.float64 else np.float64
+    with np.errstate(all="ignore"):
+        found, values = actual.astype(wide), expected.values.astype(wide)
+        error = np.asarray(expected.error, wide)
+        # Numbers from -inf to inf in their order: neighbours differ by 1, and the two zeros are one.
+        places = [_ordinals(array) for array in (actual, rounded)]
+        near = np.abs(places[0] - places[1]) <= expected.steps
+        near &= ~np.isnan(actual) & ~np.isnan(rounded)
+        # An error before the last rounding, and that rounding. Denormal results may be flushed to zero.
+        last = float(limits.tiny) if expected.dtype != np.float16 else 2.0**-11 * (np.abs(values) + error) + 2.0**-25
+        near |= (np.abs(found - values) <= error + last) & np.isfinite(values)
+        # What may round to infinity within the error, may be infinity.
+        edge = np.ldexp(wide(2), limits.maxexp - 1) - np.ldexp(wide(1), limits.maxexp - limits.nmant - 2)
+        near |= np.isinf(actual) & (np.sign(found) == np.sign(values)) & (np.abs(values) + error >= edge)
+    accepted: Array = near
+    return accepted
+
+
+def _ordinals(array: Array) -> Array:
+    bits = np.asarray(array, order="C").view(f"i{array.itemsize}").astype(np.int64)
+    magnitude = bits & np.int64(2 ** (8 * array.itemsize - 1) - 1)
+    # As floats, for differences of float64's ordinals do not fit 64 bits.
+    ordinals: Array = np.where(bits < 0, -magnitude, magnitude).astype(np.float64 if array.itemsize < 8 else np.longdouble)
+    return ordinals

@@ -1,0 +1,136 @@
+"""Support tables: which types and ranks an operator's tensors may have, and from which feature level on.
+
+``support`` reads them in a short notation::
+
+    SUPPORT = support("2.1 F r4 · 3.0 r8 · ext D")
+
+From level 2.1 on the tensors may be FLOAT32 or FLOAT16 of rank 4, from 3.0 on of rank 1 to 8. The function door takes FLOAT64,
+too. A tensor that differs from the others has a line of its own::
+
+    SUPPORT = support("2.1 FIU r4 · 3.1 r8 · 5.0 +LW", output_index_tensor="2.1 u r4 · 3.1 r8 · 5.0 +W")
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tvmdml.enums import FeatureLevel
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+FLOATS = (TensorDataType.FLOAT32, TensorDataType.FLOAT16)
+INTS_TO_32 = (
+    TensorDataType.INT32, TensorDataType.INT16, TensorDataType.INT8,
+    TensorDataType.UINT32, TensorDataType.UINT16, TensorDataType.UINT8,
+)  # fmt: skip
+ALL_TYPES = tuple(TensorDataType)
+
+CODES: dict[str, tuple[TensorDataType, ...]] = {
+    "F": FLOATS,
+    "D": (TensorDataType.FLOAT64,),
+    "I": INTS_TO_32[:3],
+    "U": INTS_TO_32[3:],
+    "i": (TensorDataType.INT32,),
+    "u": (TensorDataType.UINT32,),
+    "L": (TensorDataType.INT64,),
+    "W": (TensorDataType.UINT64,),
+    "B": (TensorDataType.UINT32, TensorDataType.UINT8),
+    "all": ALL_TYPES,
+}
+"""What stands for which types. ``B`` are the types of a truth value."""
+
+EXTENSION = "ext"
+"""In place of a level: what the function door takes beyond DirectML."""
+
+_RANKS = re.compile(r"r(\d)(?:-?(\d))?")
+
+
+class Allows(NamedTuple):
+    """What one tensor of an operator may be."""
+
+    types: tuple[TensorDataType, ...]
+    min_rank: int
+    max_rank: int
+
+    def takes(self, desc: TensorDesc) -> bool:
+        """Whether the tensor is of a listed type and rank."""
+        return desc.data_type in self.types and self.min_rank <= desc.rank <= self.max_rank
+
+
+class Support:
+    """One row of an operator's support table: what its tensors may be from a feature level on.
+
+    ``level=None`` marks an extension of tvmdml's, open to the function door alone. ``others`` holds for every tensor that has no
+    ``Allows`` of its own.
+    """
+
+    def __init__(self, level: str | None, others: Allows | None = None, **tensors: Allows) -> None:
+        """A row for ``level``, with one ``Allows`` for each tensor field."""
+        self.level = None if level is None else FeatureLevel.of(level)
+        self.others = others
+        self.tensors: Mapping[str, Allows] = tensors
+
+    def of(self, names: Iterable[str]) -> Support:
+        """The row with an ``Allows`` for each of an operator's tensors, in their order."""
+        if self.others is None:
+            return self
+        row = Support(None, **{name: self.tensors.get(name, self.others) for name in names})
+        row.level = self.level
+        return row
+
+
+def support(others: str = "", **tensors: str) -> tuple[Support, ...]:
+    """The rows that the notation says, one for each level that any of the tensors names.
+
+    Args:
+        others: what every tensor may be that is not named.
+        tensors: what each of these may be.
+
+    Each part is ``level types ranks``; ``·`` separates parts. Types are letters of ``CODES``; after a ``+`` they are added to the
+    types so far. Ranks are ``r4`` (4), ``r45`` (4 to 5), ``r2-8``; ``r8`` is 1 to 8. What a part does not say stays as it was.
+
+    Raises:
+        ValueError: the notation is wrong.
+    """
+    tables = {name: _table(text) for name, text in {**({"": others} if others else {}), **tensors}.items()}
+    levels = sorted({level for table in tables.values() for level in table}, key=lambda level: (level == EXTENSION, level))
+    rows = []
+    for level in levels:
+        allows = {name: _at(table, level, levels) for name, table in tables.items()}
+        rest = allows.pop("", None)
+        rows.append(Support(None if level == EXTENSION else level, rest, **allows))
+    return tuple(rows)
+
+
+def _table(text: str) -> dict[str, Allows]:
+    found: dict[str, Allows] = {}
+    types: tuple[TensorDataType, ...] = ()
+    ranks = (0, 0)
+    for part in text.split("·"):
+        level, *words = part.split()
+        for word in words:
+            if match := _RANKS.fullmatch(word):
+                low, high = match[1], match[2]
+                ranks = (int(low), int(high or low)) if word != "r8" else (1, 8)
+            else:
+                named = _types(word.removeprefix("+"))
+                types = tuple(t for t in TensorDataType if t in named or (word[0] == "+" and t in types))
+        if not types or not ranks[0] or level in found:
+            raise ValueError(f"support {text!r}: {part.strip()!r} leaves types or ranks open, or is there twice")
+        found[level] = Allows(types, *ranks)
+    return found
+
+
+def _types(word: str) -> tuple[TensorDataType, ...]:
+    codes = [word] if word in CODES else list(word)
+    if not codes or any(code not in CODES for code in codes):
+        raise ValueError(f"support: no types {word!r}: one or several of {', '.join(CODES)}")
+    return tuple(t for code in codes for t in CODES[code])
+
+
+def _at(table: dict[str, Allows], level: str, levels: list[str]) -> Allows:
+    known = [one for one in levels[: levels.index(level) + 1] if one in table]
+    if not known:
+        raise ValueError(f"support: a tensor has no types at {level}, where another has")
+    return table[known[-1]]
