@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zlib
@@ -21,6 +22,10 @@ import pytest
 
 from tvmdml import compiler, errors, functions, knobs, targets
 from tvmdml.targets import _quick
+
+# A shell without job control starts what it puts in the background deaf to Ctrl-C, and so would be whatever a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A kernel is compiled when an example first needs it, so an example has no deadline.
 _common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}

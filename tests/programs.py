@@ -14,7 +14,6 @@ import asyncio, atexit, concurrent.futures, faulthandler, gc, multiprocessing, o
 import numpy as np, tvmdml
 from tvmdml import _imports, compiler, knobs, stores
 faulthandler.dump_traceback_later(300, exit=True)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start its jobs without
 x = np.array([3, 1, 2, 5, 4], "float32") / 2
 
 def fine(*dtypes):

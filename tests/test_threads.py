@@ -181,7 +181,6 @@ assert not wrong
 def test_an_interrupt_arrives_after_the_work_is_whole() -> None:
     # Many interrupts at odd moments: none is lost in a hang, none leaves a task running on memory that is gone.
     printed = program("""
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start its jobs without
 stop = False
 def disturb():
     while not stop:
