@@ -379,6 +379,28 @@ def test_an_interrupt_keeps_what_processes_have_compiled(tmp_path: Path) -> None
     assert int(kernels) - int(compiled) == int(kept[1])
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_is_left_of_a_build_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    """It was started deaf to Ctrl-C, as a shell without job control starts what it puts in the background, and stays so."""
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "tvmdml", "pack", "build", "-j", "2"]
+    command += [str(TESTS / "models" / "pack.toml"), "-o", str(tmp_path / "a.tvmdml")]
+    environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
+
+    def more(than: int = 0) -> int:
+        """How many kernels there are, when there are more."""
+        while (count := len(list((tmp_path / "cache").rglob("*.json")))) <= than and running.poll() is None:
+            time.sleep(0.05)
+        return count
+
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        before = more()
+        running.send_signal(signal.SIGINT)
+        more(than=before)
+        running.send_signal(number)
+        running.communicate(timeout=300)  # until all that hold these pipes have ended
+    assert running.returncode == -number
+
+
 @pytest.mark.usefixtures("elsewhere")
 def test_processes_do_the_work(cpu_pack: Path, tmp_path: Path) -> None:
     built = packs.build(small.spec_for("cpu:x86-64-v2"), tmp_path / "pack.tvmdml", jobs=2)

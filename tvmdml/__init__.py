@@ -66,6 +66,5 @@ def __dir__() -> list[str]:
     with whole():
         import importlib
 
-        operators = importlib.import_module(f"{__name__}.operators")
-    names = operators.public_names_by_module().values()
+        names = importlib.import_module(f"{__name__}.operators").public_names_by_module().values()
     return sorted({*_HOMES, "__version__", *(name for module in names for name in module)})

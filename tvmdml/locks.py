@@ -20,8 +20,17 @@ _LONGEST_PAUSE = 0.05
 """Seconds between two tries, at most."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-_held: dict[int, tuple[int, Path]] = {}
-"""Which thread has, or tries to lock, which file: by the file's descriptor."""
+
+class _Hold:
+    """A thread that has, or tries to lock, a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.thread = threading.get_ident()
+        self.path = path
+
+
+_held: dict[int, _Hold] = {}
+"""By the file's descriptor."""
 
 
 class Busy(TimeoutError):
@@ -29,21 +38,20 @@ class Busy(TimeoutError):
 
 
 @contextmanager
-def locked(path: Path, timeout: float) -> Iterator[None]:
+def locked(path: Path, timeout: float, *, again: bool = False) -> Iterator[None]:
     """Hold a file's lock.
-
-    A thread that has it already may enter again: what a signal's handler calls can be what the handler interrupts.
 
     Args:
         path: the file; it is made, and stays. Its folder is there.
         timeout: seconds to wait for whoever has it.
+        again: a thread that has it already does not wait for itself: a signal's handler may call what it has interrupted.
 
     Raises:
         Busy: somebody else still has it.
         OSError: the file cannot be made, is a link, or lies where files have no locks.
     """
-    mine = threading.get_ident(), path
-    if mine in list(_held.values()):
+    mine = _Hold(path)
+    if again and any(other.thread == mine.thread and other.path == path for other in list(_held.values())):
         yield
         return
     try:
@@ -53,20 +61,20 @@ def locked(path: Path, timeout: float) -> Iterator[None]:
         _release(mine)
 
 
-def _acquire(mine: tuple[int, Path], timeout: float) -> None:
-    path, end, pause = mine[1], time.monotonic() + timeout, 0.001
+def _acquire(mine: _Hold, timeout: float) -> None:
+    end, pause = time.monotonic() + timeout, 0.001
     while not _try(mine):
         _release(mine)
         if time.monotonic() >= end:
-            raise Busy(f"{path} is locked by another process or thread")
+            raise Busy(f"{mine.path} is locked by another process or thread")
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _try(mine: tuple[int, Path]) -> bool:
+def _try(mine: _Hold) -> bool:
     """Whether the file is locked now, and still has its name: one that was removed meanwhile keeps nobody out."""
     with whole():  # no fork comes between: a child closes every descriptor that is written down
-        descriptor = os.open(mine[1], _FLAGS, 0o600)
+        descriptor = os.open(mine.path, _FLAGS, 0o600)
         _held[descriptor] = mine
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,9 +83,9 @@ def _try(mine: tuple[int, Path]) -> bool:
     return os.fstat(descriptor).st_nlink > 0
 
 
-def _release(mine: tuple[int, Path]) -> None:
+def _release(mine: _Hold) -> None:
     """Give a lock back. In a child that was forked meanwhile there is nothing to give back."""
-    for descriptor in [descriptor for descriptor, who in list(_held.items()) if who == mine]:
+    for descriptor in [descriptor for descriptor, who in list(_held.items()) if who is mine]:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # at once, even if a program that is being started has the file, too
         del _held[descriptor]

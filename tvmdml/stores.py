@@ -133,7 +133,7 @@ class DiskStore:
         with ExitStack() as stack:
             with suppress(OSError):  # the folder is read-only, or has no locks; or another process holds this one for too long
                 path.parent.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(path, LOCK_TIMEOUT))
+                stack.enter_context(locked(path, LOCK_TIMEOUT, again=True))
             yield
 
     def entries(self) -> list[Entry]:
