@@ -57,8 +57,30 @@ _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-case", action="store_true", help="all cases on all targets, which share them out else")
+    parser.addoption("--note-skipped", type=Path, metavar="FILE", help="write down which tests were skipped, and why")
     for name, need in _SWITCHES.items():
         parser.addoption(f"--{name}", action="store_true", help=f"also run the tests that need {need}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--note-skipped")
+    if path is not None and not hasattr(config, "workerinput"):  # who starts pytest-xdist's processes hears of all tests
+        config.pluginmanager.register(_Skipped(path))
+
+
+class _Skipped:
+    """Writes down which tests were skipped, or whole files, and why: a line each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_text("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            with open(self.path, "a") as file:
+                file.write(f"{report.nodeid}\t{report.longrepr[2].removeprefix('Skipped: ')}\n")
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
