@@ -191,7 +191,7 @@ class Held(stores.DiskStore):
     def lock(self, digest):
         with super().lock(digest):
             inside.set()
-            go.wait(20)
+            go.wait(200)
             yield
 whole_store, stores.DiskStore = stores.DiskStore, Held
 worker = threading.Thread(target=fine, args=("float32",))
