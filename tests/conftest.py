@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import zlib
@@ -21,6 +22,10 @@ import pytest
 
 from tvmdml import compiler, errors, functions, knobs, targets
 from tvmdml.targets import _quick
+
+# A shell without job control starts what it puts in the background deaf to Ctrl-C, and so would be whatever a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A kernel is compiled when an example first needs it, so an example has no deadline.
 _common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
@@ -52,8 +57,30 @@ _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-case", action="store_true", help="all cases on all targets, which share them out else")
+    parser.addoption("--note-skipped", type=Path, metavar="FILE", help="write down which tests were skipped, and why")
     for name, need in _SWITCHES.items():
         parser.addoption(f"--{name}", action="store_true", help=f"also run the tests that need {need}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--note-skipped")
+    if path is not None and not hasattr(config, "workerinput"):  # who starts pytest-xdist's processes hears of all tests
+        config.pluginmanager.register(_Skipped(path))
+
+
+class _Skipped:
+    """Writes down which tests were skipped, or whole files, and why: a line each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_text("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            with open(self.path, "a") as file:
+                file.write(f"{report.nodeid}\t{report.longrepr[2].removeprefix('Skipped: ')}\n")
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

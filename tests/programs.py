@@ -9,12 +9,10 @@ from pathlib import Path
 
 from tvmdml import stores
 
-PREFACE = """
-import asyncio, atexit, concurrent.futures, faulthandler, gc, multiprocessing, os, random, signal, sys, threading, time
+BARE = """
+import faulthandler, os, signal, sys, threading, time
 import numpy as np, tvmdml
-from tvmdml import _imports, compiler, knobs, stores
 faulthandler.dump_traceback_later(300, exit=True)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start its jobs without
 x = np.array([3, 1, 2, 5, 4], "float32") / 2
 
 def fine(*dtypes):
@@ -50,13 +48,20 @@ def begin(work):
 def child(work):
     return code_of(begin(work))
 """
+"""For programs that begin with ``import tvmdml`` and nothing else of it, or of Python's library."""
+
+PREFACE = f"""{BARE}
+import asyncio, atexit, concurrent.futures, gc, multiprocessing, random
+from tvmdml import _imports, compiler, knobs, stores
+"""
 
 
-def start(code: str, folder: Path, *arguments: object, **variables: str) -> subprocess.Popen[str]:
+def start(code: str, folder: Path, *arguments: object, preface: str = PREFACE, **variables: str) -> subprocess.Popen[str]:
     """A program that has the names above."""
     environment = {**os.environ, "TVMDML_CACHE_DIR": str(folder), "TVMDML_NUM_THREADS": "3", **variables}
-    command = [sys.executable, "-c", PREFACE + code, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    command = [sys.executable, "-c", preface + code, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def end(process: subprocess.Popen[str]) -> str:
@@ -70,9 +75,9 @@ def end(process: subprocess.Popen[str]) -> str:
     return printed
 
 
-def program(code: str, folder: Path, *arguments: object, **variables: str) -> str:
+def program(code: str, folder: Path, *arguments: object, preface: str = PREFACE, **variables: str) -> str:
     """What a program printed that ended well."""
-    return end(start(code, folder, *arguments, **variables))
+    return end(start(code, folder, *arguments, preface=preface, **variables))
 
 
 def assert_consistent(folder: Path) -> int:

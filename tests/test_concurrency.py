@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import assert_consistent, moments, program, start
+from programs import BARE, assert_consistent, moments, program, start
 
 from tvmdml import stores
 
@@ -131,6 +131,38 @@ def test_a_child_forked_while_another_thread_compiles_can_compile_too(
     program(_FORKED, tmp_path, what, *moments(30 if often else few, last))
 
 
+_FIRST_USES = {
+    "a function": "tvmdml.round(x).tolist() == [2, 0, 1, 2, 2]",  # 1.5, 0.5, 1, 2.5, 2
+    "a descriptor": "tvmdml.TopK1.NAME == 'TOP_K1'",
+    "an error": "issubclass(tvmdml.Unsupported, tvmdml.TvmdmlError)",
+    "all names": "'top_k' in dir(tvmdml)",
+    "no such name": "not hasattr(tvmdml, 'top_q')",
+}
+
+
+@pytest.mark.parametrize("use", _FIRST_USES.values(), ids=tuple(_FIRST_USES))
+def test_a_child_forked_while_another_thread_imports_for_the_first_time_works(cache_dir: Path, often: bool, use: str) -> None:
+    """At any moment of the first 50 ms: each attempt is a child that has only ``import tvmdml`` behind it."""
+    code = f"""
+def works():
+    return {use}
+def forks(moment):
+    worker = threading.Thread(target=works)
+    worker.start()
+    end = time.perf_counter() + moment
+    while time.perf_counter() < end:
+        time.sleep(0)
+    assert child(works) == 0
+    worker.join()
+    return works()
+assert {{name for name in sys.modules if name.startswith("tvmdml")}} == {{"tvmdml", "tvmdml._whole"}}
+assert child(works) == 0  # the kernel is there
+for moment in map(float, sys.argv[1:]):
+    assert child(lambda: forks(moment)) == 0, moment
+"""
+    program(code, cache_dir, *moments(100 if often else 5, 0.002), *moments(100 if often else 7, 0.05), preface=BARE)
+
+
 def test_forks_in_threads_and_in_forks(tmp_path: Path) -> None:
     program(
         """
@@ -159,7 +191,7 @@ class Held(stores.DiskStore):
     def lock(self, digest):
         with super().lock(digest):
             inside.set()
-            go.wait(20)
+            go.wait(200)
             yield
 whole_store, stores.DiskStore = stores.DiskStore, Held
 worker = threading.Thread(target=fine, args=("float32",))

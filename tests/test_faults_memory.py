@@ -111,6 +111,25 @@ def test_any_allocation_of_a_plan_may_fail(preloaded: Path) -> None:
     run(preloaded, "for name in CALLS: print(sweep(name, anew, 1))")
 
 
+def test_a_thread_that_begins_needs_no_memory(preloaded: Path) -> None:
+    """It may begin at any time, and what the loader cannot allocate for a thread's variables ends the process."""
+    code = """
+pool = "tvmdml"  # the name of its threads
+def names():
+    return [open(f"/proc/self/task/{thread}/comm").read().strip() for thread in os.listdir("/proc/self/task")]
+everything.hold_threads()
+right("bound")
+assert pool not in names(), "it has begun"
+print(everything.fail_elsewhere(1_000_000))
+while pool not in names():
+    pass
+for name in CALLS:
+    right(name)
+print("fine")
+"""
+    assert run(preloaded, f"import os\n{code}") == ["0", "fine"]
+
+
 @pytest.mark.parametrize("given", [0, 1])
 def test_threads_that_the_system_refuses_are_done_without(preloaded: Path, given: int) -> None:
     code = f"""

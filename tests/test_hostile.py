@@ -34,12 +34,12 @@ inside, go = threading.Event(), threading.Event()
 real = compiler._find_on_disk_or_build
 def slow(kernel, target):
     inside.set()
-    go.wait(20)
+    go.wait(200)
     return real(kernel, target)
 compiler._find_on_disk_or_build = slow
 thread = threading.Thread(target=tvmdml.top_k, args=(x, 1))
 thread.start()
-inside.wait(20)
+inside.wait(200)
 child = os.fork()
 if child == 0:
     signal.alarm(20)

@@ -368,7 +368,7 @@ def test_an_interrupt_keeps_what_processes_have_compiled(tmp_path: Path) -> None
     while not list((tmp_path / "cache").rglob("*.json")) and running.poll() is None:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=300)
     kept = re.search(r"interrupted: (\d+) kernels are kept; the same command goes on from there", said)
     assert kept is not None, said
     assert running.returncode == 130
@@ -377,6 +377,28 @@ def test_an_interrupt_keeps_what_processes_have_compiled(tmp_path: Path) -> None
     done = subprocess.run([*command, str(tmp_path / "a.tvmdml")], env=environment, capture_output=True, text=True, check=True)
     kernels, compiled = re.search(r"(\d+) kernels \((\d+) compiled\)", done.stdout).groups()  # type: ignore[union-attr]
     assert int(kernels) - int(compiled) == int(kept[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_is_left_of_a_build_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
+    """It was started deaf to Ctrl-C, as a shell without job control starts what it puts in the background, and stays so."""
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "tvmdml", "pack", "build", "-j", "2"]
+    command += [str(TESTS / "models" / "pack.toml"), "-o", str(tmp_path / "a.tvmdml")]
+    environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
+
+    def more(than: int = 0) -> int:
+        """How many kernels there are, when there are more."""
+        while (count := len(list((tmp_path / "cache").rglob("*.json")))) <= than and running.poll() is None:
+            time.sleep(0.05)
+        return count
+
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        before = more()
+        running.send_signal(signal.SIGINT)
+        more(than=before)
+        running.send_signal(number)
+        running.communicate(timeout=300)  # until all that hold these pipes have ended
+    assert running.returncode == -number
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -748,13 +770,13 @@ def test_a_plan_that_is_made_while_a_pack_comes_is_not_kept(cpu_pack: Path, monk
     def slow(*arguments: Any) -> Any:
         found = ready(*arguments)
         started.set()
-        go_on.wait(10)
+        go_on.wait(100)
         return found
 
     monkeypatch.setattr(compiler, "ready", slow)
     thread = threading.Thread(target=tvmdml.top_k, args=(x, 2))
     thread.start()
-    started.wait(10)
+    started.wait(100)
     monkeypatch.setattr(compiler, "ready", ready)
     with tvmdml.load_pack(cpu_pack, strict=True):
         go_on.set()

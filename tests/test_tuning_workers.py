@@ -60,8 +60,8 @@ def test_what_a_call_does_is_its_own_affair(pool: Workers, call: tuple[Any, ...]
 def test_what_hangs_is_ended_even_if_the_interpreter_hangs_with_it(pool: Workers) -> None:
     results(pool, ("same", 0))  # everybody is up
     start = time.monotonic()
-    assert results(pool, ("hang",), ("same", 1), ("same", 2), timeout=0.5) == [Failure("hung: no answer in 0.5 s"), 1, 2]
-    assert time.monotonic() - start < 10
+    assert results(pool, ("hang",), ("same", 1), ("same", 2), timeout=3) == [Failure("hung: no answer in 3 s"), 1, 2]
+    assert time.monotonic() - start < 50
 
 
 def test_an_answer_that_cannot_be_sent_is_a_failure(pool: Workers) -> None:
@@ -168,7 +168,7 @@ def test_no_process_is_left_when_the_one_that_asks_ends(number: signal.Signals) 
         time.sleep(0.3)  # they hang by now, and so does a Ctrl-C that is not for them
         os.killpg(asking.pid, number)
         try:
-            asking.wait(10)
+            asking.wait(100)
             assert gone(pids)
         finally:
             for pid in pids:
@@ -178,7 +178,7 @@ def test_no_process_is_left_when_the_one_that_asks_ends(number: signal.Signals) 
         assert ("KeyboardInterrupt" in said) == (number == signal.SIGINT), said
 
 
-def gone(pids: list[Any], within: float = 5.0) -> bool:
+def gone(pids: list[Any], within: float = 100.0) -> bool:
     """Whether processes end within seconds."""
     end = time.monotonic() + within
     while time.monotonic() < end:

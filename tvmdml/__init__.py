@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvmdml._whole import whole  # from here on: a fork in the middle of a later import leaves a child that hangs
+
 __version__ = "0.1.0"
 
 # The names that are not an operator's, by the module that has them. Operators offer their own.
@@ -28,13 +30,11 @@ def __getattr__(name: str) -> Any:
         return _functions()
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-    import pkgutil
-
-    from tvmdml._whole import whole
-
     try:
         with whole():
+            import importlib
+            import pkgutil
+
             if name in _HOMES:
                 value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
             elif any(module.name == name for module in pkgutil.iter_modules(__path__)):
@@ -63,8 +63,8 @@ def _suggestion(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    import importlib
+    with whole():
+        import importlib
 
-    operators = importlib.import_module(f"{__name__}.operators")
-    names = operators.public_names_by_module().values()
+        names = importlib.import_module(f"{__name__}.operators").public_names_by_module().values()
     return sorted({*_HOMES, "__version__", *(name for module in names for name in module)})

@@ -229,13 +229,13 @@ def _cache() -> Iterator[Finding]:
 
 
 def _locks(root: Path) -> Finding:
-    import filelock
+    from tvmdml.locks import locked
 
     path = root / ".doctor.lock"
     try:
-        with filelock.FileLock(path, timeout=5):
+        with locked(path, timeout=5):
             pass
-    except (OSError, NotImplementedError, filelock.Timeout) as error:
+    except OSError as error:
         advice = "Processes that start at once compile the same kernels twice; a folder on a local disk has locks."
         return Finding(LIMITED, f"files cannot be locked in {root}: {error}", advice)
     finally:

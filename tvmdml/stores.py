@@ -16,12 +16,12 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tvmdml._whole import whole
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.locks import locked
 
 DEFAULT_SIZE = 1 << 30
 LOCK_TIMEOUT = 300.0
@@ -129,22 +129,12 @@ class DiskStore:
     @contextmanager
     def lock(self, digest: str) -> Iterator[None]:
         """Hold a kernel's lock against other processes. Where locking is impossible, go on without: work is done twice at worst."""
-        with whole():
-            import filelock
-
-        held = None
-        try:
-            parent = self._manifest(digest).parent
-            parent.mkdir(parents=True, exist_ok=True)
-            held = filelock.FileLock(parent / f"{digest}.lock", timeout=LOCK_TIMEOUT, is_singleton=True)  # so it is reentrant
-            held.acquire()
-        except (OSError, filelock.Timeout, NotImplementedError):
-            held = None
-        try:
+        path = self._manifest(digest).with_suffix(".lock")
+        with ExitStack() as stack:
+            with suppress(OSError):  # the folder is read-only, or has no locks; or another process holds this one for too long
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(path, LOCK_TIMEOUT, again=True))
             yield
-        finally:
-            if held is not None:
-                held.release()
 
     def entries(self) -> list[Entry]:
         """All whole entries, the one not used for longest first."""

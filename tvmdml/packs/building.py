@@ -281,8 +281,8 @@ def _processes(count: int) -> ProcessPoolExecutor:
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Processes that are started meanwhile leave Ctrl-C to this one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield  # only the main thread may change it, and nobody could put back what a program in C has set
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import filelock
-
 from tvmdml import stores
 from tvmdml.errors import InvalidArgument, message, naming
 from tvmdml.knobs import Value
+from tvmdml.locks import Busy, locked
 from tvmdml.tuning import log_lines
 from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial
 
@@ -56,9 +55,9 @@ class Session:
             InvalidArgument: another process is at it.
         """
         try:
-            with filelock.FileLock(self._folder / "lock", timeout=0):
+            with locked(self._folder / "lock", timeout=0):
                 yield
-        except filelock.Timeout:
+        except Busy:
             given = "a job that another process is tuning"
             raise InvalidArgument(message("tune", given, "one process a job", "Wait for it, or end it.")) from None
 
