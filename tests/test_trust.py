@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -198,7 +199,7 @@ def test_a_file_of_another_users_is_compiled_again_and_replaced(cache: Path, whi
     assert path.stat().st_uid == 0
 
 
-@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666], ids=oct)
 def test_a_file_that_others_may_write_is_compiled_again_and_replaced(cache: Path, mode: int) -> None:
     assert call("round") == (1, [])
     path = entry()[1]
@@ -319,6 +320,42 @@ def test_a_refused_cache_makes_no_command_fail(cache: Path) -> None:
     assert not list(cache.glob("kernels/??/*.so")), "what is refused can be removed"
 
 
+def test_no_handle_stays_open(cache: Path, place: Path) -> None:
+    call("round")
+    manifest, _ = entry()
+    content = manifest.read_bytes()
+
+    def everything() -> None:
+        stores.DiskStore().find(manifest.stem, (".so",))
+        stores.DiskStore().prune()
+        stores.DiskStore().beside()
+        stores.DiskStore().clear_beside()
+        with contextlib.suppress(OSError), stores.DiskStore().staging(manifest.stem):
+            pass
+
+    def a_folder() -> None:
+        manifest.unlink()
+        manifest.mkdir()
+
+    def a_link() -> None:
+        manifest.rmdir()
+        manifest.symlink_to(place)
+
+    def a_file() -> None:
+        manifest.unlink()
+        manifest.write_bytes(content)
+        manifest.chmod(0o666)
+
+    spoil = (lambda: None, a_folder, a_link, a_file, lambda: manifest.parent.chmod(0o777), lambda: cache.chmod(0o777))
+    before = os.listdir("/proc/self/fd")
+    for change in spoil:
+        change()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            everything()
+        assert os.listdir("/proc/self/fd") == before, change
+
+
 # -- Modes of what is written -------------------------------------------------------------------------------------
 
 
@@ -336,7 +373,7 @@ def session() -> Session:
     return Session(Job({"Operator": "TOP_K1"}, False, "cpu"), Machine("cpu", "a test's", 2), "schedules")
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077], ids=oct)
 def test_what_is_new_is_this_users_alone_whatever_the_umask(cache: Path, umask: int) -> None:
     before = os.umask(umask)
     try:

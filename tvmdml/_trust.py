@@ -91,13 +91,17 @@ class Folder:
             Untrusted: another user may have written it.
             OSError: it cannot be read, is too large, or is no regular file.
         """
-        with open(self._open(name, os.O_NONBLOCK), "rb") as file:  # a pipe is not waited for
-            about = os.fstat(file.fileno())
+        handle = self._open(name, os.O_NONBLOCK)  # a pipe is not waited for
+        try:
+            about = os.fstat(handle)
             if self._checked:
                 _check(about, f"{self.path}/{name}")
             if not stat.S_ISREG(about.st_mode) or about.st_size > most:
                 raise OSError(f"{self.path}/{name} is no file of at most {most} bytes")
-            return file.read()
+            with open(handle, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(handle)
 
     def names(self) -> list[str]:
         """What is in it, in order."""
