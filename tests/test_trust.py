@@ -484,7 +484,9 @@ def test_no_link_leads_out_of_the_cache_when_it_is_pruned(cache: Path, place: Pa
     (building / "linked").symlink_to(place / "outside")
     for folder in (building, place / "outside" / ".building-x"):
         os.utime(folder, (1, 1))
-    for command in (["prune"], ["clear"], ["clear", "--all"]):
+    with pytest.warns(RuntimeWarning, match="kernels/aa is a symbolic link"):
+        assert CliRunner().invoke(main, ["cache", "prune"]).exit_code == 0
+    for command in (["clear"], ["clear", "--all"]):
         assert CliRunner().invoke(main, ["cache", *command]).exit_code == 0
     assert not building.exists()
     assert all(path.exists() for path in outside)

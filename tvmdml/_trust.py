@@ -116,14 +116,8 @@ class Folder:
         os.utime(name, dir_fd=self.handle, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
-        """Remove a file, a link (and not what it names), or a folder with all that is in it."""
-        try:
-            os.unlink(name, dir_fd=self.handle)
-        except IsADirectoryError:
-            with Folder(f"{self.path}/{name}", self._open(name, os.O_DIRECTORY), checked=False) as within:
-                for inner in within.names():
-                    within.remove(inner)
-            os.rmdir(name, dir_fd=self.handle)
+        """Remove a file, or a link (and not what it names)."""
+        os.unlink(name, dir_fd=self.handle)
 
     def _open(self, name: str, flags: int) -> int:
         try:

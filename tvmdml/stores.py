@@ -139,8 +139,7 @@ class DiskStore:
 
         held = None
         try:
-            parent = self._manifest(digest).parent
-            room(self.cache, "kernels", digest[:2])
+            parent = room(self.cache, "kernels", digest[:2])
             held = filelock.FileLock(parent / f"{digest}.lock", timeout=LOCK_TIMEOUT, is_singleton=True)  # so it is reentrant
             held.acquire()
         except (OSError, filelock.Timeout, NotImplementedError):
@@ -163,7 +162,7 @@ class DiskStore:
         """
         entries = self.entries()
         known = {entry.path.name for entry in entries}
-        found = [self._manifest(name[:40]) for folder in self._folders() for name in _manifests(folder) if name not in known]
+        found = [self._manifest(name[:40]) for folder in self._folders(True) for name in _manifests(folder) if name not in known]
         for entry in reversed(entries):
             most -= entry.size
             if most < 0:
@@ -231,11 +230,11 @@ class DiskStore:
             _added_since_prune[self.root] = 0
             self.prune()
 
-    def _folders(self, checked: bool = False) -> Iterator[_trust.Folder]:
+    def _folders(self, checked: bool) -> Iterator[_trust.Folder]:
         """The folders of kernels, one after the other; none where the store cannot be looked into."""
         with suppress(OSError, ValueError):
             with opened(self.cache, "kernels", checked=checked) as root:
-                places = [name for name in root.names() if _cache_files.PLACE.fullmatch(name)]
+                places = _cache_files.named(_cache_files.PLACE, root.names())
             for place in places:
                 with suppress(OSError), opened(self.cache, "kernels", place, checked=checked) as folder:
                     yield folder
@@ -270,23 +269,24 @@ class DiskStore:
 
     def _sweep(self) -> None:
         """Remove building folders, locks and artifacts without a manifest that no living process can still want."""
-        for folder in self._folders():
+        for folder in self._folders(checked=False):
             names = set(folder.names())
             for name in names:
-                entry = _cache_files.ENTRY.fullmatch(name)
+                entry = re.fullmatch(_cache_files.ENTRY, name)
                 wanted = entry and f"{entry[1]}.json" in names and not name.endswith(".lock")
-                with suppress(OSError, RecursionError):
-                    if (_cache_files.BUILDING.fullmatch(name) or (entry and not wanted)) and is_stale(folder.about(name)):
-                        folder.remove(name)
+                if not wanted and (entry or re.fullmatch(_cache_files.BUILDING, name)):
+                    with suppress(OSError):
+                        if is_stale(folder.about(name)):
+                            _cache_files.remove(folder, _cache_files.only(name))
 
 
 def _manifests(folder: _trust.Folder) -> list[str]:
-    return [name for name in folder.names() if _cache_files.ENTRY.fullmatch(name) and name.endswith(".json")]
+    return [name for name in _cache_files.named(_cache_files.ENTRY, folder.names()) if name.endswith(".json")]
 
 
 def _artifact(manifest: dict[str, object], name: str) -> str:
     """The file that a manifest of this name is about."""
-    entry = _cache_files.ENTRY.fullmatch(str(manifest["artifact"]))
+    entry = re.fullmatch(_cache_files.ENTRY, str(manifest["artifact"]))
     if entry is None or entry[2] is None or entry[1] != name[:40]:
         raise ValueError("it has no artifact")
     return entry[0]

@@ -40,7 +40,7 @@ def write(file: Path, data: bytes) -> None:
     with suppress(OSError):
         stores.room(file.parent.parent, file.parent.name)
         with stores.opened(file.parent.parent, file.parent.name) as folder:
-            for name in filter(_cache_files.BESIDE.fullmatch, folder.names()):  # of processes that were killed
+            for name in _cache_files.named(_cache_files.BESIDE, folder.names()):  # of processes that were killed
                 with suppress(OSError):
                     if stores.is_stale(folder.about(name)):
                         folder.remove(name)
