@@ -31,6 +31,8 @@ CALLS: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 _FILES = ("open", "os", "shutil", "subprocess", "tempfile")
 """What Python's audit events begin with that are about files."""
+_BY_HANDLE = ("os.mkdir", "os.remove", "os.rmdir", "os.utime")
+"""Those whose last argument is the handle of the folder that the name is in, or -1."""
 _MOST = 200
 _builds: dict[tuple[str, str], Any] = {}
 
@@ -98,11 +100,17 @@ def deaths(work: Callable[[], object], folder: Path) -> Iterator[int]:
     raise AssertionError(f"more than {_MOST} steps")
 
 
+def _opened(handle: int) -> str:
+    """What an open handle is of."""
+    return os.readlink(f"/proc/self/fd/{handle}") if handle >= 0 else ""
+
+
 def _work_until(work: Callable[[], object], folder: str, step: int) -> None:
     steps = itertools.count(1)
 
     def killing(event: str, arguments: tuple[Any, ...]) -> None:
-        if event.partition(".")[0] in _FILES and folder in repr(arguments) and next(steps) == step:
+        here = folder in repr(arguments) or (event in _BY_HANDLE and _opened(arguments[-1]).startswith(folder))
+        if here and event.partition(".")[0] in _FILES and next(steps) == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
     code = 1

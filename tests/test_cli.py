@@ -309,9 +309,10 @@ def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path, monkeypatch: pyte
 
 def test_what_lies_beside_the_kernels_is_shown_and_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
-    for name, size in (("tuning/sessions/one", 1000), ("vulkan", 24)):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "file").write_bytes(bytes(size))
+    session = f"tuning/sessions/{'5' * 24}"
+    for name, size in ((f"{session}/trials.jsonl", 900), (f"{session}/about.json", 100), (f"vulkan/{'7' * 40}.bin", 24)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
     assert json.loads("".join(lines("cache", "info", "--json")))["beside"] == {"tuning": 1000, "vulkan": 24}
     assert lines("cache", "info")[1].startswith(f"1000 B in {tmp_path}/tuning: sessions of `tvmdml tune`")
     assert lines("cache", "clear") == ["Removed 0 kernels."]

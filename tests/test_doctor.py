@@ -334,8 +334,8 @@ def test_a_cache_that_others_can_write_to(diagnose: Diagnose, monkeypatch: pytes
     (tmp_path / "kernels").chmod(0o777)
     code, said = diagnose("cache")
     assert code == 0
-    assert f"limited cache: everybody can write to {tmp_path}/kernels" in said
-    assert "its locks work" in said
+    assert f"limited cache: everybody can write to {tmp_path}/kernels (mode 0777), so the cache is not used" in said
+    assert f"`chmod go-w {tmp_path}/kernels`" in said
     assert list((tmp_path / "kernels").iterdir()) == []  # it leaves nothing behind
 
 

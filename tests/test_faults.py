@@ -276,37 +276,6 @@ def test_a_cache_with_a_relative_name_is_not_found_from_a_folder_that_is_gone(
     os.chdir(tmp_path)
 
 
-# -- Folders that others may write to -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("folder", [".", "kernels"])
-def test_code_that_everybody_may_replace_is_warned_of_once(cache: Path, folder: str) -> None:
-    assert call("round", "top_k") == (2, [])
-    (cache / folder).chmod(0o777)
-    compiled, (said,) = call("round", "top_k")
-    assert compiled == 0
-    assert said == (
-        f"tvmdml: everybody can write to {cache / 'kernels'}, and what lies there is run. "
-        "`chmod o-w` it, or have TVMDML_CACHE_DIR name a folder of your own."
-    )
-
-
-def test_code_that_is_another_users_is_warned_of(cache: Path) -> None:
-    if os.geteuid():
-        pytest.skip("only root can give a folder away")
-    assert call("round") == (1, [])
-    os.chown(cache / "kernels", 4242, -1)
-    compiled, (said,) = call("round")
-    assert compiled == 0
-    assert "user 4242, whose it is, can write to" in said
-
-
-def test_a_folder_in_which_nobody_moves_anothers_needs_no_warning(cache: Path) -> None:
-    assert call("round") == (1, [])
-    cache.chmod(0o1777)  # as /tmp
-    assert call("round") == (0, [])
-
-
 # -- Clocks -------------------------------------------------------------------------------------------------------
 
 

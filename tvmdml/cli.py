@@ -316,7 +316,7 @@ def info(as_json: bool) -> None:
         table(("kernel", "target", "size", "last used"), shown)
     click.echo(f"{len(rows)} kernels, {shown_bytes(total)} of at most {shown_bytes(store.limit)}, in {store.root}")
     for name, size in beside.items():
-        click.echo(f"{shown_bytes(size)} in {store.root.parent / name}: {stores.BESIDE[name]}")
+        click.echo(f"{shown_bytes(size)} in {store.cache / name}: {stores.BESIDE[name]}")
 
 
 def _shown_target(target: str) -> str:
@@ -332,15 +332,17 @@ def _shown_target(target: str) -> str:
     "--all", "everything", is_flag=True, help="Also sessions of `tvmdml tune`, and what drivers of Vulkan made of kernels."
 )
 def clear(everything: bool) -> None:
-    """Remove every kernel."""
+    """Remove every kernel. Files that tvmdml did not write stay."""
     from tvmdml.stores import DiskStore
 
     store = DiskStore()
     beside = store.beside() if everything else {}
     click.echo(f"Removed {store.clear()} kernels.")
     if everything:
-        store.clear_beside()
+        left = store.clear_beside()
         click.echo(f"Removed {shown_bytes(sum(beside.values()))} beside them.")
+        for folder in left:
+            click.echo(f"{folder} stays: something in it is not tvmdml's.")
 
 
 @cache.command()

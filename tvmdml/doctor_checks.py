@@ -204,24 +204,24 @@ def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
 
 
 def _cache() -> Iterator[Finding]:
-    from tvmdml.stores import DiskStore
+    from tvmdml.stores import DiskStore, Untrusted
 
     store = DiskStore(limit=0)
     root = store.root
     other = "Kernels stay in memory, and every process compiles its own. TVMDML_CACHE_DIR names another folder."
     try:
-        with store.staging("doctor") as folder:
+        with store.staging("d0" * 20) as folder:
             (folder / "written").write_bytes(b"x")
+    except Untrusted as error:
+        yield Finding(LIMITED, f"{error.problem}, so the cache is not used: it may have another user's code", error.advice)
+        return
     except OSError as error:
         yield Finding(LIMITED, f"{root} cannot be written: {error.strerror or error}", other)
         return
     finally:
         with contextlib.suppress(OSError):
-            (root / "do").rmdir()  # of the name "doctor"
+            (root / "d0").rmdir()
     yield Finding(OK, f"{root} can be written")
-    if who := store.others():
-        advice = f"`chmod o-w {root}`, or have TVMDML_CACHE_DIR name a folder of your own."
-        yield Finding(LIMITED, f"{who} can write to {root}, and what lies there is run", advice)
     free = shutil.disk_usage(root).free
     if free < _LEAST_ROOM:
         yield Finding(LIMITED, f"its disk has {shown_bytes(free)} left", other)

@@ -2,7 +2,7 @@
 
 An entry is two files. The artifact carries its own content's hash in its name and is never overwritten, because the system's
 loader remembers libraries by path. The manifest names the artifact; it is written last, so an entry is whole or absent.
-Anything that does not check out counts as absent and is built again.
+Anything that does not check out counts as absent and is built again. So does what another user may have written (``_trust``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import stat
 import sys
 import time
 import warnings
@@ -20,6 +19,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tvmdml import _cache_files, _trust
+from tvmdml._trust import Untrusted as Untrusted
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.locks import locked
 
@@ -71,40 +72,45 @@ class DiskStore:
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
-        self.root = (root or _default_root()) / "kernels"
+        self.cache = root or _default_root()
+        self.root = self.cache / "kernels"
         self.limit = default_limit() if limit is None else limit
 
     def find(self, digest: str, suffixes: tuple[str, ...], sha256: str = "") -> Artifact | None:
         """The artifact stored under a digest, if it is whole, of a kind that can be loaded, and of this checksum (if given)."""
-        manifest = self._manifest(digest)
+        manifest = f"{digest}.json"
         try:
-            stored = json.loads(_content(manifest))
-            path = manifest.parent / str(stored["artifact"])
-            if path.suffix not in suffixes or path.name != stored["artifact"]:
-                return None
-            content = _content(path)
+            with opened(self.cache, "kernels", digest[:2]) as folder:
+                stored = json.loads(folder.read(manifest, _LARGEST))
+                name = _artifact(stored, manifest)
+                suffix = Path(name).suffix
+                if suffix not in suffixes:
+                    return None
+                content = folder.read(name, _LARGEST)
+                if hashlib.sha256(content).hexdigest() != (sha256 or stored.get("sha256")):
+                    return None
+                with suppress(OSError):  # a read-only store works too, it just forgets what was used
+                    folder.touch(manifest)
         except _NOT_WHOLE:
             return None
-        if hashlib.sha256(content).hexdigest() != (sha256 or stored.get("sha256")):
-            return None
-        self._warn_of_others()
-        with suppress(OSError):  # a read-only store works too, it just forgets what was used
-            os.utime(manifest)
-        return Artifact(path.suffix, content)
+        return Artifact(suffix, content)
 
     def add(self, digest: str, manifest: dict[str, object], built: Path) -> Artifact:
-        """Move a built artifact in.
+        """Move a built artifact in, from the folder that ``staging`` gave.
 
         Raises:
             OSError: the disk is full, or the folder cannot be written.
         """
         content = built.read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
-        artifact = self._manifest(digest).with_name(f"{digest}-{sha256[:12]}{built.suffix}")
+        folder = built.parent.parent  # as ``staging`` has checked it
+        artifact = folder / f"{digest}-{sha256[:12]}{built.suffix}"
+        os.chmod(built, 0o644)  # whatever the linker and the umask made of it
         os.replace(built, artifact)
         staged = built.with_suffix(".json")
         staged.write_text(json.dumps({**manifest, "artifact": artifact.name, "sha256": sha256}, indent=1, sort_keys=True))
-        os.replace(staged, self._manifest(digest))
+        os.chmod(staged, 0o644)
+        os.replace(staged, folder / f"{digest}.json")
         self._keep_in_bounds(len(content))
         return Artifact(built.suffix, content)
 
@@ -113,14 +119,13 @@ class DiskStore:
         """A folder to build one artifact in, removed afterwards.
 
         Raises:
+            Untrusted: another user may write there.
             OSError: it cannot be made.
         """
         import shutil
         import tempfile
 
-        parent = self._manifest(digest).parent
-        parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=".building-", dir=room(self.cache, "kernels", digest[:2])))
         try:
             yield folder
         finally:
@@ -129,26 +134,15 @@ class DiskStore:
     @contextmanager
     def lock(self, digest: str) -> Iterator[None]:
         """Hold a kernel's lock against other processes. Where locking is impossible, go on without: work is done twice at worst."""
-        path = self._manifest(digest).with_suffix(".lock")
         with ExitStack() as stack:
             with suppress(OSError):  # the folder is read-only, or has no locks; or another process holds this one for too long
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path = room(self.cache, "kernels", digest[:2]) / f"{digest}.lock"
                 stack.enter_context(locked(path, LOCK_TIMEOUT, again=True))
             yield
 
     def entries(self) -> list[Entry]:
         """All whole entries, the one not used for longest first."""
-        found = []
-        latest = time.time() + STALE
-        for path in self._files("*.json"):
-            try:
-                manifest = json.loads(_content(path))
-                artifact = path.with_name(str(manifest["artifact"]))
-                size, used = path.stat().st_size + artifact.stat().st_size, path.stat().st_mtime
-            except _NOT_WHOLE:
-                continue
-            found.append(Entry(path, manifest, size, used if 0 <= used < latest else 0.0))
-        return sorted(found, key=lambda entry: entry.used)
+        return self._entries(checked=True)
 
     def damaged(self, most: int) -> list[Path]:
         """Manifests without an artifact, or whose artifact has another checksum. Nothing of it is ever loaded.
@@ -157,38 +151,54 @@ class DiskStore:
             most: bytes to read, at most: artifacts that were used last are looked at first.
         """
         entries = self.entries()
-        found = sorted(set(self._files("*.json")) - {entry.path for entry in entries})
+        known = {entry.path.name for entry in entries}
+        found = [self._manifest(name[:40]) for folder in self._folders(True) for name in _manifests(folder) if name not in known]
         for entry in reversed(entries):
             most -= entry.size
             if most < 0:
                 break
             with suppress(OSError):  # it was removed a moment ago
-                content = _content(entry.path.with_name(str(entry.manifest["artifact"])))
+                content = read(self.cache, "kernels", entry.path.parent.name, str(entry.manifest["artifact"]))
                 if hashlib.sha256(content).hexdigest() != entry.manifest.get("sha256"):
                     found.append(entry.path)
         return found
 
     def beside(self) -> dict[str, int]:
         """Bytes that lie beside the kernels, in the same cache, by folder: they have no limit in common with these."""
-        folders = {name: self.root.parent / name for name in BESIDE}
-        return {name: _size(folder) for name, folder in folders.items() if folder.is_dir()}
-
-    def clear_beside(self) -> None:
-        """Remove what lies beside the kernels."""
-        import shutil
-
+        found = {}
         for name in BESIDE:
-            shutil.rmtree(self.root.parent / name, ignore_errors=True)
+            with suppress(OSError), opened(self.cache, name, checked=False) as folder:
+                found[name] = _cache_files.size(folder, _cache_files.TREES[name])
+        return found
+
+    def clear_beside(self) -> list[Path]:
+        """Remove what lies beside the kernels.
+
+        Returns:
+            Folders that stay, because something in them is not tvmdml's.
+        """
+        left = []
+        for name in BESIDE:
+            with suppress(OSError), opened(self.cache, checked=False) as cache:
+                with cache.enter(name) as folder:
+                    others = _cache_files.remove(folder, _cache_files.TREES[name])
+                if others:
+                    left.append(self.cache / name)
+                else:
+                    os.rmdir(name, dir_fd=cache.handle)
+        return left
 
     def prune(self, limit: int | None = None) -> int:
         """Remove what was not used for longest until at most ``limit`` bytes are left, and what a killed process left behind.
+
+        Only files that have names of tvmdml's are ever removed, whoever wrote them, and links are not followed.
 
         Returns:
             How many entries went.
         """
         limit = self.limit if limit is None else limit
         self._sweep()
-        entries = self.entries()
+        entries = self._entries(checked=False)
         total = sum(entry.size for entry in entries)
         gone = 0
         for entry in entries:
@@ -210,87 +220,127 @@ class DiskStore:
             _added_since_prune[self.root] = 0
             self.prune()
 
-    def _warn_of_others(self) -> None:
-        """Say so once where somebody else may put code into the store: it is run."""
-        if who := self.others():
-            warn_once(
-                f"others {self.root}",
-                f"tvmdml: {who} can write to {self.root}, and what lies there is run. "
-                "`chmod o-w` it, or have TVMDML_CACHE_DIR name a folder of your own.",
-            )
+    def _folders(self, checked: bool) -> Iterator[_trust.Folder]:
+        """The folders of kernels, one after the other; none where the store cannot be looked into."""
+        with suppress(OSError, ValueError):
+            with opened(self.cache, "kernels", checked=checked) as root:
+                places = _cache_files.named(_cache_files.PLACE, root.names())
+            for place in places:
+                with suppress(OSError), opened(self.cache, "kernels", place, checked=checked) as folder:
+                    yield folder
 
-    def others(self) -> str:
-        """Who else may put code into the store; empty where nobody may, or it is not there."""
-        if not hasattr(os, "geteuid"):
-            return ""  # no such users and modes
-        with suppress(OSError):
-            above, folder = self.root.parent.stat(), self.root.stat()
-            removable = above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX  # in /tmp, nobody moves another's folder
-            owners = {found.st_uid for found in (above, folder)} - {0, os.geteuid()}
-            if removable or folder.st_mode & stat.S_IWOTH or owners:
-                return f"user {min(owners)}, whose it is," if owners else "everybody"
-        return ""
-
-    def _files(self, pattern: str) -> list[Path]:
-        """The store's files; none where it cannot be looked into, or nothing can be called as it is."""
-        try:
-            return list(self.root.glob(f"??/{pattern}"))
-        except OSError:
-            return []
+    def _entries(self, checked: bool) -> list[Entry]:
+        """As ``entries``. To be removed, an entry may be another user's, too."""
+        found = []
+        latest = time.time() + STALE
+        for folder in self._folders(checked):
+            for name in _manifests(folder):
+                try:
+                    manifest = json.loads(folder.read(name, _LARGEST))
+                    about, artifact = folder.about(name), folder.about(_artifact(manifest, name))
+                except Untrusted as error:
+                    _refuse(self.cache, error)
+                    continue
+                except _NOT_WHOLE:
+                    continue
+                used = about.st_mtime if 0 <= about.st_mtime < latest else 0.0
+                found.append(Entry(self._manifest(name[:40]), manifest, about.st_size + artifact.st_size, used))
+        return sorted(found, key=lambda entry: entry.used)
 
     def _manifest(self, digest: str) -> Path:
         return self.root / digest[:2] / f"{digest}.json"
 
     def _remove(self, entry: Entry) -> None:
-        artifact, lock = entry.path.with_name(str(entry.manifest["artifact"])), entry.path.with_suffix(".lock")
-        for path in (entry.path, artifact, lock):
-            with suppress(OSError):
-                path.unlink()
+        with suppress(OSError), opened(self.cache, "kernels", entry.path.parent.name, checked=False) as folder:
+            artifact, lock = str(entry.manifest["artifact"]), entry.path.with_suffix(".lock").name
+            for name in (entry.path.name, artifact, lock):
+                with suppress(OSError):
+                    folder.remove(name)
 
     def _sweep(self) -> None:
         """Remove building folders, locks and artifacts without a manifest that no living process can still want."""
-        import shutil
+        for folder in self._folders(checked=False):
+            names = set(folder.names())
+            for name in names:
+                entry = re.fullmatch(_cache_files.ENTRY, name)
+                wanted = entry and f"{entry[1]}.json" in names and not name.endswith(".lock")
+                if not wanted and (entry or re.fullmatch(_cache_files.BUILDING, name)):
+                    with suppress(OSError):
+                        if is_stale(folder.about(name)):
+                            _cache_files.remove(folder, _cache_files.only(name))
 
-        for path in self._files("*"):
-            with suppress(OSError):
-                if not is_stale(path):
-                    continue
-                if path.name.startswith(".building-"):
-                    shutil.rmtree(path, ignore_errors=True)
-                elif path.suffix == ".lock" or (path.suffix != ".json" and not self._manifest(path.name[:40]).exists()):
-                    path.unlink()
+
+def _manifests(folder: _trust.Folder) -> list[str]:
+    return [name for name in _cache_files.named(_cache_files.ENTRY, folder.names()) if name.endswith(".json")]
 
 
-def is_stale(path: Path) -> bool:
-    """Whether something half-written was left behind. Not even a clock that was wrong makes it stay for ever.
+def _artifact(manifest: dict[str, object], name: str) -> str:
+    """The file that a manifest of this name is about."""
+    entry = re.fullmatch(_cache_files.ENTRY, str(manifest["artifact"]))
+    if entry is None or entry[2] is None or entry[1] != name[:40]:
+        raise ValueError("it has no artifact")
+    return entry[0]
+
+
+def is_stale(about: os.stat_result) -> bool:
+    """Whether something half-written was left behind. Not even a clock that was wrong makes it stay for ever."""
+    return abs(time.time() - about.st_mtime) >= STALE
+
+
+# -- The files of a cache, whatever they are of ---------------------------------------------------------------------
+
+
+@contextmanager
+def opened(cache: Path, *names: str, checked: bool = True) -> Iterator[_trust.Folder]:
+    """A folder of a cache, as ``_trust.opened`` has it. What another user may have written is said, once a process and cache.
 
     Raises:
-        OSError: it is not there any more.
+        Untrusted: another user may have written what is, or was to be, used.
+        OSError: it is not there, or cannot be opened.
     """
-    return abs(time.time() - path.stat().st_mtime) >= STALE
+    try:
+        with _trust.opened(cache, *names, checked=checked) as folder:
+            yield folder
+    except Untrusted as error:
+        _refuse(cache, error)
+        raise
 
 
-def _size(folder: Path) -> int:
-    """Bytes of all files in a folder."""
-    total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # it was removed a moment ago
-            total += path.lstat().st_size if path.is_file() else 0
-    return total
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file of a kernel's size: what else may stand in its place need not have an end.
+def read(cache: Path, *names: str, most: int = _LARGEST) -> bytes:
+    """A file of a cache, that this user or root wrote.
 
     Raises:
-        OSError: it cannot be read, or is something else.
+        Untrusted: another user may have written it, which is said.
+        OSError: it cannot be read.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))  # nobody is waited for
-    with open(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
-            raise OSError(f"{path} is no file of at most {_LARGEST} bytes")
-        return file.read()
+    with opened(cache, *names[:-1]) as folder:
+        return folder.read(names[-1], most)
+
+
+def room(cache: Path, *names: str) -> Path:
+    """A folder of a cache to write to, made if need be, that only this user and root can change.
+
+    Raises:
+        Untrusted: another user may write to it, which is said.
+        OSError: it cannot be made.
+    """
+    try:
+        with _trust.opened(cache, create=True) as root:
+            _cache_files.mark(root)
+        with _trust.opened(cache, *names, create=True) as folder:
+            return Path(folder.path)
+    except Untrusted as error:
+        _refuse(cache, error)
+        raise
+
+
+def _refuse(cache: Path, error: Untrusted) -> None:
+    """Say that something in a cache is not used, and what to do about it."""
+    warn_once(
+        f"untrusted {cache}",
+        f"tvmdml: {error.problem}, so it is not used: another user may have put code there. "
+        f"Kernels are compiled again, and kept in memory where they cannot be stored. {error.advice}",
+    )
 
 
 _warned: set[str] = set()

@@ -301,6 +301,8 @@ def _keep(store: stores.DiskStore, name: str, wanted: _Wanted, unit: work.Unit) 
             built = folder / f"unit{_suffix(wanted.machine)}"
             built.write_bytes(unit.content)
             store.add(name, _manifest(wanted, unit.key), built)
+    except stores.Untrusted:
+        pass  # which was said
     except OSError as error:
         stores.warn_once(
             str(store.root), f"tvmdml: kernels cannot be kept in {store.root} ({error}); an interrupted build starts anew."

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tvmdml import stores
+from tvmdml import _trust, stores
 from tvmdml.errors import InvalidArgument, message, naming
 from tvmdml.knobs import Value
 from tvmdml.locks import Busy, locked
@@ -24,7 +24,7 @@ _MOST_SECONDS = 1e6
 
 def folder() -> Path:
     """Where sessions are kept, and the kernels of candidates: in the cache."""
-    return stores.DiskStore().root.parent / "tuning"
+    return stores.DiskStore().cache / "tuning"
 
 
 class Session:
@@ -38,12 +38,14 @@ class Session:
     def __init__(self, job: Job, machine: Machine, stamp: str, *, fresh: bool = False) -> None:
         about = {"job": [job.line, job.in_place], "machine": machine, "schedules": stamp}
         text = json.dumps(about, sort_keys=True)
-        self._folder = folder() / "sessions" / hashlib.sha256(text.encode()).hexdigest()[:24]
+        self._cache = stores.DiskStore().cache
+        self._place = ("tuning", "sessions", hashlib.sha256(text.encode()).hexdigest()[:24])
+        self._folder = stores.room(self._cache, *self._place)
         if fresh:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True, exist_ok=True)
+            stores.room(self._cache, *self._place)
         with naming(self._folder / "about.json"):
-            (self._folder / "about.json").write_text(json.dumps(about, indent=1))
+            _trust.replace(self._folder / "about.json", json.dumps(about, indent=1).encode())
         self.trials: list[Trial] = list(self._read())
         self._known = {_key(trial.knobs): trial for trial in self.trials}
 
@@ -69,7 +71,10 @@ class Session:
         """Write a trial down."""
         line = json.dumps({"knobs": trial.knobs, **trial.outcome._asdict()})
         path = self._folder / _TRIALS
-        with naming(path), open(path, "a+b") as stream:  # whatever a killed process left half is a line of its own
+        with (
+            naming(path),
+            open(path, "a+b", opener=_trust.create) as stream,
+        ):  # whatever a killed process left half is a line of its own
             if stream.tell():
                 stream.seek(-1, os.SEEK_END)
             stream.write(b"" if stream.read(1) in (b"", b"\n") else b"\n")
@@ -79,28 +84,33 @@ class Session:
 
     def finish(self, trials: int, record: Record) -> None:
         """Note what came of the job, and that as many trials as were asked for are done, or as many as there are."""
-        written = self._folder / f"{_DONE}.new"
-        with naming(written):
-            written.write_text(json.dumps({"trials": trials, "record": log_lines.encode(record)}))
-        os.replace(written, self._folder / _DONE)
+        with naming(self._folder / _DONE):
+            content = json.dumps({"trials": trials, "record": log_lines.encode(record)})
+            _trust.replace(self._folder / _DONE, content.encode())
 
     def finished(self, trials: int) -> Record | None:
         """What came of it, where it is done for so many trials."""
         try:
-            found = json.loads((self._folder / _DONE).read_text())
+            found = json.loads(stores.read(self._cache, *self._place, _DONE))
             return log_lines.parse(found["record"].encode()) if found["trials"] >= trials else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def _read(self) -> Iterator[Trial]:
-        """Whole trials, each candidate once."""
-        with contextlib.suppress(OSError):
-            seen: set[tuple[tuple[str, Value], ...]] = set()
-            for line in (self._folder / _TRIALS).read_text(errors="replace").splitlines():
-                trial = _trial(line)
-                if trial is not None and _key(trial.knobs) not in seen:
-                    seen.add(_key(trial.knobs))
-                    yield trial
+        """Whole trials, each candidate once. Another user's are removed, for more are to be written to the file."""
+        try:
+            content = stores.read(self._cache, *self._place, _TRIALS)
+        except stores.Untrusted:
+            (self._folder / _TRIALS).unlink(missing_ok=True)
+            return
+        except OSError:
+            return
+        seen: set[tuple[tuple[str, Value], ...]] = set()
+        for line in content.decode(errors="replace").splitlines():
+            trial = _trial(line)
+            if trial is not None and _key(trial.knobs) not in seen:
+                seen.add(_key(trial.knobs))
+                yield trial
 
 
 def _trial(line: str) -> Trial | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-import threading
 from contextlib import suppress
 from pathlib import Path
 
-from tvmdml.stores import DiskStore, is_stale
+from tvmdml import _cache_files, _trust, stores
 from tvmdml.targets.vulkan.physical import Identity
 
 LIMIT = 64 << 20
@@ -21,15 +19,13 @@ _HEADER = struct.Struct("<IIII16s")
 def path(identity: Identity) -> Path:
     """The file for a device with its driver."""
     name = hashlib.sha256(repr(tuple(identity)).encode()).hexdigest()[:40]
-    return DiskStore(limit=0).root.parent / "vulkan" / f"{name}.bin"
+    return stores.DiskStore(limit=0).cache / "vulkan" / f"{name}.bin"
 
 
 def read(file: Path, identity: Identity) -> bytes:
-    """What was kept; empty if it is not whole, or another driver's: drivers trust what they are given, and may crash."""
+    """What was kept; empty if it is not whole, or another driver's or user's: drivers trust what they are given, and may crash."""
     with suppress(OSError):
-        if file.stat().st_size > LIMIT + 1024:
-            return b""
-        kept = file.read_bytes()
+        kept = stores.read(file.parent.parent, file.parent.name, file.name, most=LIMIT + 1024)
         mark, digest, data = kept[: len(_MARK)], kept[len(_MARK) :][:32], kept[len(_MARK) + 32 :]
         if mark == _MARK and hashlib.sha256(data).digest() == digest and len(data) >= _HEADER.size:
             size, version, vendor, device, uuid = _HEADER.unpack_from(data)
@@ -42,18 +38,13 @@ def read(file: Path, identity: Identity) -> bytes:
 def write(file: Path, data: bytes) -> None:
     """Keep what the driver gave; a file too large is removed."""
     with suppress(OSError):
-        if len(data) > LIMIT:
-            file.unlink(missing_ok=True)
-            return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        for path in file.parent.glob(".*"):  # of processes that were killed
-            with suppress(OSError):
-                if is_stale(path):
-                    path.unlink()
-        beside = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
-        try:
-            with open(beside, "xb") as stream:  # and not what somebody else has put there
-                stream.write(_MARK + hashlib.sha256(data).digest() + data)
-            os.replace(beside, file)
-        finally:
-            beside.unlink(missing_ok=True)
+        stores.room(file.parent.parent, file.parent.name)
+        with stores.opened(file.parent.parent, file.parent.name) as folder:
+            for name in _cache_files.named(_cache_files.BESIDE, folder.names()):  # of processes that were killed
+                with suppress(OSError):
+                    if stores.is_stale(folder.about(name)):
+                        folder.remove(name)
+            if len(data) > LIMIT:
+                folder.remove(file.name)
+                return
+            _trust.replace(Path(folder.path, file.name), _MARK + hashlib.sha256(data).digest() + data)
