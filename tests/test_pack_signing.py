@@ -275,7 +275,7 @@ def test_a_damaged_pack_is_not_signed(keys: Keys, path: Path) -> None:
     file = bytearray(path.read_bytes())
     file[-1] ^= 1
     path.write_bytes(file)
-    with pytest.raises(PackError, match="part 0 is not what its checksum says"):
+    with pytest.raises(PackError, match="the checksum of part 0 does not match"):
         signing.sign(path, keys.private(0))
     assert path.read_bytes() == file
 
@@ -301,10 +301,7 @@ def test_what_cannot_be_written_is_an_error(keys: Keys, path: Path, monkeypatch:
 # -- Trust --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [None, "", "  "])
-def test_where_no_keys_are_set_anything_goes(path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
-    if text is not None:
-        monkeypatch.setenv("TVMDML_TRUSTED_KEYS", text)
+def test_without_the_variable_every_pack_is_trusted(path: Path) -> None:
     assert signing.trusted_keys() is None
     check(path)
 
@@ -332,7 +329,7 @@ def test_one_of_several_trusted_keys_is_enough(keys: Keys, path: Path, trust: Ca
 
 def test_an_unsigned_pack_is_refused_where_keys_are_set(keys: Keys, path: Path, trust: Callable[..., None]) -> None:
     trust(keys.names[0])
-    with pytest.raises(PackError, match="given a pack that nobody has signed; allowed: one signed by a key"):
+    with pytest.raises(PackError, match="given an unsigned pack; allowed: one signed by a key"):
         check(path)
 
 
@@ -388,13 +385,6 @@ def test_two_keys_in_a_file_are_none(keys: Keys, tmp_path: Path, trust: Callable
     trust(tmp_path / "keys")
     with pytest.raises(InvalidArgument, match="keys: given something else"):
         signing.trusted_keys()
-
-
-@pytest.mark.parametrize("text", [os.pathsep, f" {os.pathsep} {os.pathsep}"])
-def test_a_list_of_no_keys_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("TVMDML_TRUSTED_KEYS", text)
-    with pytest.raises(InvalidArgument, match=r"TVMDML_TRUSTED_KEYS: given .*; allowed: keys, with"):
-        check(path)
 
 
 @pytest.mark.parametrize("short", [0, 1, 2])

@@ -267,7 +267,9 @@ def test_packs_that_do_not_fit_together_are_not_merged(cpu_pack: Path, tmp_path:
     with pytest.raises(InvalidArgument, match="no packs"):
         change.merge([], tmp_path / "x")
     other = rewritten(cpu_pack, tmp_path / "other", head={**head, "sources": {**head["sources"], "cpu top_k": "0123"}})
-    with pytest.raises(PackError, match=r"other: given kernels for cpu top_k of other schedules than those of .* anew"):
+    with pytest.raises(
+        PackError, match=r"other: given kernels for cpu top_k that were built from other schedules than those of .* again"
+    ):
         change.merge([cpu_pack, other], tmp_path / "x")
     other = rewritten(cpu_pack, tmp_path / "other", head={**head, "knobs": {"top_k": {"algorithm": "sort"}}})
     with pytest.raises(PackError, match=r"other: given knobs {'top_k'.*; allowed: the same"):
@@ -533,14 +535,14 @@ def test_a_damaged_pack_and_one_that_is_not_trusted_are_refused(
     content = bytearray(cpu_pack.read_bytes())
     content[-1] ^= 1
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(PackError, match=r"damaged: part .* is not what its checksum says"):
+    with pytest.raises(PackError, match=r"damaged: the checksum of part .* does not match"):
         verify.verify(tmp_path / "x")
     with pytest.raises(InvalidArgument, match="verify seed: given -1"):
         verify.verify(cpu_pack, seed=-1)
     pytest.importorskip("cryptography")
     signing.generate(tmp_path / "private", tmp_path / "public")
     monkeypatch.setenv(signing.VARIABLE, str(tmp_path / "public"))
-    with pytest.raises(PackError, match="nobody has signed"):
+    with pytest.raises(PackError, match="given an unsigned pack"):
         verify.verify(cpu_pack)
 
 

@@ -25,8 +25,8 @@ from support import at_once, reference, round_desc, tensor, top_k_desc
 import tvmdml
 from tvmdml import CompileError, PackError, compiler, knobs, packs, targets
 from tvmdml.cli import main
+from tvmdml.packs import files, lines, recording, shelf, spec, work
 from tvmdml.packs import format as container
-from tvmdml.packs import lines, recording, shelf, spec, work
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import PACKED_THREADS, CpuTarget
@@ -700,12 +700,12 @@ def test_no_file_is_written_over_for_nothing(vulkan: Target, tmp_path: Path) -> 
 
 def test_a_link_is_followed_and_what_is_no_file_stays(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    container.replace(tmp_path / "link", [b"content"])
+    files.replace(tmp_path / "link", [b"content"])
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_bytes() == b"content"
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(tvmdml.InvalidArgument, match="which is there and no file"):
-        container.replace(tmp_path / "pipe", [b""])
+    with pytest.raises(tvmdml.InvalidArgument, match="which exists and is not a file"):
+        files.replace(tmp_path / "pipe", [b""])
 
 
 @pytest.mark.usefixtures("elsewhere")

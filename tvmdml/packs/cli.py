@@ -69,11 +69,10 @@ def build(
 
     Ctrl-C keeps what was compiled: the same command goes on from there.
     """
-    from tvmdml.packs import format as container
-    from tvmdml.packs import sources
+    from tvmdml.packs import files, sources
     from tvmdml.packs.building import build as build_pack
 
-    place = container.require_place(output)
+    place = files.require_place(output)
     if place in [path.resolve() for path in specs]:
         raise InvalidArgument(message("output", str(output), "another file than the spec"))
     found = sources.read(specs, targets, _once(sizes))
@@ -104,10 +103,9 @@ def build(
 @click.argument("program", metavar="-- PROGRAM [ARGUMENT…]", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, program: tuple[str, ...]) -> None:
     """Run a PROGRAM, and write down every kernel that it and its children use: tvmdml pack record -o spec.toml -- python app.py"""
-    from tvmdml.packs import format as container
-    from tvmdml.packs import recording, spec
+    from tvmdml.packs import files, recording, spec
 
-    container.require_place(output)
+    files.require_place(output)
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
         try:
             done = subprocess.run(program, env={**os.environ, "TVMDML_PACK_RECORD": folder}, check=False)
@@ -160,8 +158,7 @@ def header(path: Path, output: Path, name: str) -> None:
     from tvmdml.packs import header as headers
     from tvmdml.packs import signing
 
-    with _opened(path) as found:
-        signing.check(found)  # what is written runs
+    with _opened(path, signing.check) as found:  # what is written is code that will run
         for written in headers.write(found, output, name):
             click.echo(str(written))
 
@@ -248,10 +245,10 @@ def sign(path: Path, key: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Pack]:
+def _opened(path: Path, check: Callable[[Pack], object] | None = None) -> Iterator[Pack]:
     from tvmdml.packs.format import Pack
 
-    found = Pack(path)
+    found = Pack(path, check)
     try:
         yield found
     finally:

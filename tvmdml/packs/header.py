@@ -19,8 +19,8 @@ from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
-from tvmdml.packs import _header_c, lines
-from tvmdml.packs.format import Pack, replace
+from tvmdml.packs import _header_c, files, lines
+from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation
 from tvmdml.targets.cpu import host
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -67,8 +67,8 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{name}.h", *(folder / file for file in content.libraries.values())]
     for part, path in zip(content.libraries, written[1:], strict=True):
-        replace(path, [pack.content(part)])
-    replace(written[0], [header.encode()])
+        files.replace(path, pack.unpacked(part))
+    files.replace(written[0], [header.encode()])
     return written
 
 

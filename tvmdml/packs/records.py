@@ -19,7 +19,8 @@ NO_PART = 0xFFFFFFFF
 """What stands for the part of an operation, which has none."""
 NOT_WRITTEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
 """What reading may raise that nobody wrote."""
-_KEY_BYTES, _JSON_DEPTH = 16, 16
+KEY_BYTES = 16
+_JSON_DEPTH = 16
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
 """An operator's module, a kernel, a type: nothing that a path is made of."""
@@ -38,7 +39,7 @@ def operation_key(target: str, line: Mapping[str, Any], in_place: bool) -> bytes
 
 
 def _key(what: object) -> bytes:
-    return hashlib.blake2b(_encode(what).encode(), digest_size=_KEY_BYTES).digest()
+    return hashlib.blake2b(_encode(what).encode(), digest_size=KEY_BYTES).digest()
 
 
 def symbol_of(key: bytes) -> str:
@@ -116,7 +117,7 @@ def write(record: Kernel | Operation) -> bytes:
 # -- Reading ------------------------------------------------------------------------------------------------------
 
 
-def read_head(content: bytes) -> dict[str, Any]:
+def read_head(content: bytes | memoryview) -> dict[str, Any]:
     """What ``write_head`` wrote.
 
     Raises:
@@ -129,7 +130,7 @@ def read_head(content: bytes) -> dict[str, Any]:
     return {**found, "logs": [_tuned(value) for value in _list(given.get("logs", []))]}  # which packs have not always had
 
 
-def read(content: bytes, part: int, parts: int) -> Kernel | Operation:
+def read(content: bytes | memoryview, part: int, parts: int) -> Kernel | Operation:
     """What ``write`` wrote; ``part`` is a kernel's, of so many parts.
 
     Raises:
@@ -174,11 +175,11 @@ def _number(text: str) -> float:
 _decode = json.JSONDecoder(parse_constant=_not_json, parse_float=_number).decode
 
 
-def _loaded(content: bytes) -> dict[str, Any]:
+def _loaded(content: bytes | memoryview) -> dict[str, Any]:
     """A JSON object: one that is neither large nor deep, and all of whose strings can be shown."""
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"{len(content)} bytes of JSON, of which up to {MAX_JSON_BYTES} are read")
-    value = _object(_decode(content.decode()))
+    value = _object(_decode(str(content, "utf-8")))
     _look_through(value, _JSON_DEPTH)
     return value
 
@@ -234,7 +235,7 @@ def _whole(value: Any, least: int = -(1 << 63)) -> int:
 
 def _key_of(text: Any) -> bytes:
     key = bytes.fromhex(text)
-    if key.hex() != text or len(key) != _KEY_BYTES:
+    if key.hex() != text or len(key) != KEY_BYTES:
         raise ValueError("a kernel's key that is none")
     return key
 

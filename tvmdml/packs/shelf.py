@@ -73,14 +73,9 @@ class LoadedPack:
         from tvmdml.packs import signing
         from tvmdml.packs.format import Pack
 
-        self.pack: Pack = Pack(path)
+        self.pack: Pack = Pack(path, signing.check)
         """The file."""
         self.strict = strict
-        try:
-            signing.check(self.pack)
-        except BaseException:
-            self.pack.close()
-            raise
         self._codes = frozenset(self.pack.head["targets"])
         self._opened: dict[tuple[str, bytes], Any] = {}
         self._launchers: dict[tuple[object, ...], Launcher] = {}
@@ -294,21 +289,21 @@ def _advice(desc: Operator, in_place: bool) -> str:
 
 def _packs() -> tuple[LoadedPack, ...]:
     text = os.environ.get("TVMDML_PACKS", "")
-    return _loaded if not text else (*_loaded, *_named(text))
+    return _loaded if not text else (*_loaded, *_named(text, os.environ.get("TVMDML_TRUSTED_KEYS")))
 
 
-_of_environment: dict[str, tuple[LoadedPack, ...]] = {}
+_of_environment: dict[tuple[str, str | None], tuple[LoadedPack, ...]] = {}
 
 
-def _named(text: str) -> tuple[LoadedPack, ...]:
-    """The packs of ``TVMDML_PACKS``."""
+def _named(text: str, keys: str | None) -> tuple[LoadedPack, ...]:
+    """The packs of ``TVMDML_PACKS``. They are loaded again, and so checked again, when ``TVMDML_TRUSTED_KEYS`` changes."""
     with _lock:
-        if text not in _of_environment:
+        if (text, keys) not in _of_environment:
             try:
-                _of_environment[text] = tuple(LoadedPack(path) for path in text.split(os.pathsep) if path)
+                _of_environment[text, keys] = tuple(LoadedPack(path) for path in text.split(os.pathsep) if path)
             except PackError as error:
                 raise PackError(f"TVMDML_PACKS: {error}") from None
-        return _of_environment[text]
+        return _of_environment[text, keys]
 
 
 # -- Recording ----------------------------------------------------------------------------------------------------

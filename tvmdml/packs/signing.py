@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Callable
@@ -84,26 +85,25 @@ def sign(path: _Paths, key: _Paths, password: str | None = None) -> str:
         InvalidArgument: the key cannot be read, or the password is wrong.
         PackError: the pack is damaged, or cannot be written; or ``cryptography`` is not installed.
     """
+    from tvmdml.packs import files
     from tvmdml.packs import format as container
 
     secret = _private_key(key, password)
     name = _name(secret.public_key())
-    pack = container.Pack(path)
-    try:
+    with contextlib.closing(container.Pack(path)) as pack:
         for number in range(pack.part_count):
-            pack.content(number)
+            for _ in pack.unpacked(number):
+                pass
         for _ in pack.records():
             pass
         signatures = {**dict(pack.signatures), base64.b64decode(name): secret.sign(_PREFIX + pack.header)}
         if len(signatures) > container.MAX_SIGNATURES:
             raise pack.error(f"{len(signatures)} signatures", f"up to {container.MAX_SIGNATURES}")
-        pieces = [pack.unsigned(), *(container.signature(*one) for one in signatures.items())]
-    finally:
-        pack.close()
-    try:
-        container.replace(path, pieces)
-    except OSError as error:
-        raise PackError(f"{path}: cannot be written: {error.strerror or error}.") from None
+        written = (container.signature(*one) for one in signatures.items())
+        try:
+            files.replace(path, itertools.chain(pack.unsigned(), written))
+        except OSError as error:
+            raise PackError(f"{path}: cannot be written: {error.strerror or error}.") from None
     return name
 
 
@@ -137,39 +137,43 @@ def is_signed_by(pack: Pack, key: _Paths) -> bool:
 
 
 def trusted_keys() -> frozenset[str] | None:
-    """The public keys that ``TVMDML_TRUSTED_KEYS`` names, in base64; ``None`` where it names none.
+    """The public keys that ``TVMDML_TRUSTED_KEYS`` names, in base64; ``None`` if the variable is not set.
 
-    Between them is what separates the folders of ``PATH``. Each is the path of a public key in PEM or OpenSSH's form, or base64 of
-    its 32 bytes.
+    The separator is that of ``PATH``. Each entry is the path of a public key in PEM or OpenSSH format, or the base64 of its 32
+    bytes. A variable that is set and names no key is an error: a blank value, such as a script with an empty variable would give
+    it, must not mean that every pack is trusted.
 
     Raises:
-        InvalidArgument: one cannot be read: to go on without it might be to go on with less than was asked for.
-        PackError: ``cryptography`` is not installed, and one is a file.
+        InvalidArgument: the variable is set and names no key; or a key cannot be read, though another one could be.
+        PackError: ``cryptography`` is not installed, and an entry is a file.
     """
-    text = os.environ.get(VARIABLE, "").strip()
-    if not text:
+    text = os.environ.get(VARIABLE)
+    if text is None:
         return None
-    entries = [entry.strip() for entry in text.split(os.pathsep)]
-    found = frozenset(_trusted(entry) for entry in entries if entry)
+    found = frozenset(_trusted(entry) for entry in map(str.strip, text.split(os.pathsep)) if entry)
     if not found:
-        raise InvalidArgument(message(VARIABLE, repr(text), f"keys, with {os.pathsep!r} between them: each {_PUBLIC}"))
+        given = f"{text!r}, which is set and names no key, so that no pack is trusted"
+        advice = f"Unset {VARIABLE} to load packs of anybody."
+        raise InvalidArgument(message(VARIABLE, given, f"keys, with {os.pathsep!r} between them: each {_PUBLIC}", advice))
     return found
 
 
 def check(pack: Pack) -> None:
-    """See that a pack may be loaded: where ``TVMDML_TRUSTED_KEYS`` is set, one of these keys has to have signed it.
+    """Refuse a pack that is not trusted: if ``TVMDML_TRUSTED_KEYS`` is set, one of its keys must have signed the pack.
+
+    Only the header and the signatures are read, so ``Pack`` can call this before it reads the index.
 
     Raises:
         InvalidArgument: as ``trusted_keys``.
-        PackError: none of them has signed it; a signature is not valid; or ``cryptography`` is not installed.
+        PackError: no trusted key has signed it; a signature is not valid; or ``cryptography`` is not installed.
     """
-    if not os.environ.get(VARIABLE, "").strip():
+    trusted = trusted_keys()
+    if trusted is None:
         return
     _cryptography(str(pack.path))
-    trusted = trusted_keys()
     found = signers(pack)
-    if trusted is None or trusted.isdisjoint(found):
-        given = f"a pack signed by {', '.join(found)}" if found else "a pack that nobody has signed"
+    if trusted.isdisjoint(found):
+        given = f"a pack signed by {', '.join(found)}" if found else "an unsigned pack"
         advice = f"Add its signer's key to {VARIABLE} if you trust it."
         raise pack.error(given, f"one signed by a key of {VARIABLE}", advice if found else "`tvmdml pack sign` signs it.")
 

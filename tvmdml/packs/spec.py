@@ -49,8 +49,7 @@ from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
-from tvmdml.packs import format as packs
-from tvmdml.packs import lines, tuned
+from tvmdml.packs import files, lines, tuned
 from tvmdml.tensors import MAX_ELEMENTS, TensorDataType, TensorDesc
 
 MAX_SPEC_BYTES = 1 << 28
@@ -131,7 +130,7 @@ def write(
         InvalidArgument, ModelError, Unsupported: something in it is not what a spec can have.
         OSError: it cannot be written.
     """
-    packs.replace(path, [text(wanted, targets, knobs, logs).encode()])
+    files.replace(path, [text(wanted, targets, knobs, logs).encode()])
 
 
 def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValues | None = None, logs: Iterable[str] = ()) -> str:

@@ -221,10 +221,13 @@ class _Check:
         for kernel in kernels.values():
             sharing[kernel.part].append(kernel)
         for number in range(self._pack.part_count):
-            content = self._pack.content(number)
-            for kernel in sharing[number]:
-                if problem := self._misplaced(kernel, content):
-                    self.failed.append(Finding(self._called(kernel), problem))
+            self._read_part(number, sharing[number])
+
+    def _read_part(self, number: int, kernels: Sequence[Kernel]) -> None:
+        content = self._pack.content(number)
+        for kernel in kernels:
+            if problem := self._misplaced(kernel, content):
+                self.failed.append(Finding(self._called(kernel), problem))
 
     def _misplaced(self, kernel: Kernel, content: bytes) -> str:
         """What is wrong with a part as the home of a kernel."""
