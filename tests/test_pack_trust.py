@@ -101,7 +101,7 @@ def test_one_untrusted_pack_among_trusted_ones_is_not_merged(path: Path, private
     output = path.with_name("output")
     change.merge([signed, signed], output)
     merged = output.read_bytes()
-    with pytest.raises(PackError, match="x.tvmdml: given an unsigned pack"):
+    with pytest.raises(PackError, match=r"x\.tvmdml: given an unsigned pack"):
         change.merge([signed, path], output)
     assert output.read_bytes() == merged
     change.split(signed, [CODE], output)
@@ -137,5 +137,5 @@ def test_keys_that_are_set_later_hold_for_packs_of_the_environment(
     monkeypatch.setenv("TVMDML_TRUSTED_KEYS", str(private.with_name("public")))
     other = round_desc(tensor("float32", (5, 7, 13)))
     monkeypatch.setenv("TVMDML_PACKS", str(path))
-    with pytest.raises(PackError, match="TVMDML_PACKS: .*given an unsigned pack"):
+    with pytest.raises(PackError, match=r"TVMDML_PACKS: .*given an unsigned pack"):
         tvmdml.compile(other, "cpu")
