@@ -571,7 +571,7 @@ def test_an_operation_does_not_stand_for_another(raw: Raw, reads: Callable[[byte
 @pytest.mark.parametrize(("kind", "part"), [("kernel", 3), ("kernel", NO_PART), ("kernel", 1 << 31), ("operation", 0)])
 def test_parts_that_records_name_are_there(raw: Raw, reads: Callable[[bytes], Contents], kind: str, part: int) -> None:
     raw.table[first(raw, kind)[0]][3] = part
-    refused(reads, raw.file(), "a record is invalid .ValueError: (a kernel in part|an operation that has a part)")
+    refused(reads, raw.file(), "a record is invalid .ValueError: (a kernel in part|an operation with a part)")
 
 
 # -- Anything -----------------------------------------------------------------------------------------------------
