@@ -321,7 +321,7 @@ def test_packs_are_merged_where_their_logs_agree(build: Callable[..., Path], pac
     change.split(both, [LEVEL], tmp_path / "split")
     assert packs.Pack(tmp_path / "split").head["logs"] == packs.Pack(pack).head["logs"]
     plain = build()
-    with pytest.raises(PackError, match=r"given records of tuning that .* has others of for the same targets; allowed: the same"):
+    with pytest.raises(PackError, match=r"given other tuning records than .* for the same targets; allowed: the same"):
         change.merge([pack, plain], tmp_path / "no")
     told = look.diff(packs.Pack(plain), packs.Pack(pack))
     assert any(line.startswith(f"only in {pack}: tuning of top_k for {LEVEL}: ") for line in told)
