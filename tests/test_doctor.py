@@ -268,6 +268,7 @@ def test_a_clone_that_was_never_installed_runs(diagnose: Diagnose, monkeypatch: 
         ("TVMDML_TRUSTED_KEYS", "/nonexistent/key.pem", 1, "TVMDML_TRUSTED_KEYS"),
         ("TVMDML_CACHE_DIR", "here/cache", 0, "limited settings: TVMDML_CACHE_DIR=here/cache: it is relative: every folder that a"),
         ("TVMDML_CACHE_DIR", "~/cache", 0, "ok      settings: TVMDML_CACHE_DIR=~/cache: set"),
+        ("TVMDML_TRUSTED_KEYS", " ", 1, "names no key, so that no pack is trusted"),
         ("TVMDML_TUNING", "off", 0, "limited settings: TVMDML_TUNING=off: on: every value but 0 is"),
         ("TVMDML_DISABLE_JIT", "0", 0, "ok      settings: TVMDML_DISABLE_JIT=0: off"),
         ("TVMDML_TUNING_LOGS", "/nonexistent", 0, "limited settings: TVMDML_TUNING_LOGS=/nonexistent: /nonexistent: there is no"),
@@ -293,6 +294,15 @@ def test_packs_that_are_not_there_or_damaged(diagnose: Diagnose, monkeypatch: py
     assert said.count("broken  packs: ") == 2
     assert f"{tmp_path}/none.tvmdml" in said
     assert "correct TVMDML_PACKS, or build the pack anew" in said
+
+
+def test_trusted_keys_that_are_blank(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_TRUSTED_KEYS", "")
+    code, said = diagnose("trust")
+    assert code == 1
+    assert "names no key, so that no pack is trusted" in said
+    monkeypatch.delenv("TVMDML_TRUSTED_KEYS")
+    assert "any pack may be loaded: TVMDML_TRUSTED_KEYS is not set" in diagnose("trust")[1]
 
 
 def test_trusted_keys_without_cryptography(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_a_key_that_no_room_is_left_for_is_not_in_the_way_later(disk: Disk) -> N
     pytest.importorskip("cryptography", reason="the sign extra is not installed")
     private, public = disk.path / "private.pem", disk.path / "public.pem"
     disk.fill()
-    with pytest.raises(InvalidArgument, match=rf"{private}: given what cannot be written \(No space left"):
+    with pytest.raises(InvalidArgument, match=rf"{private}: given a file that cannot be written \(No space left"):
         signing.generate(private, public)
     (disk.path / "filling").unlink()
     signing.generate(private, public)
@@ -219,7 +219,7 @@ def test_a_recording_that_no_room_is_left_for_says_that_it_is_not_whole(disk: Di
     monkeypatch.setattr(stores, "_warned", set())
     _record(disk.path, range(1, 3))
     disk.fill()
-    with pytest.warns(RuntimeWarning, match=f"not all that this process uses is written down in {disk.path} .*No space left"):
+    with pytest.warns(RuntimeWarning, match=f"the recording in {disk.path} is not complete: it cannot be written .*No space left"):
         _record(disk.path, range(3, 200))
     assert len(recording.gather(disk.path).wanted) >= 2
 

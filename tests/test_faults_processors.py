@@ -37,7 +37,7 @@ def says(*words):
 assert str(targets.resolve("cpu")) == "cpu:x86-64-v2"
 says("no pack is loaded", "none is in")  # though this very kernel is in the cache, for the processor that is really here
 packs.load_pack(new)
-says(f"{new} has it for cpu:x86-64-v4, which is not what runs here: build it for cpu:x86-64-v2 as well")
+says(f"{new} has it for cpu:x86-64-v4, which does not run here: build it for cpu:x86-64-v2 as well")
 packs.load_pack(both)
 assert (tvmdml.round(x, rounding_mode="toward_zero") == np.trunc(x)).all()
 desc = tvmdml.TensorDesc("float32", (3,))

@@ -243,7 +243,7 @@ def test_a_pack_takes_its_place_at_once_and_leaves_nothing_beside_it(tmp_path: P
     write(path, contents())
     assert (path.stat().st_mode & 0o777, list(tmp_path.iterdir())) == (0o640, [path])
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InvalidArgument, match="folder, which is there and no file"):
+    with pytest.raises(InvalidArgument, match="folder, which exists and is not a file"):
         write(tmp_path / "folder", contents())
     assert sorted(tmp_path.iterdir()) == [tmp_path / "folder", path]
 
@@ -305,9 +305,9 @@ def test_signatures_are_few_and_of_different_keys(file: bytes, reads: Callable[[
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "a file that begins as no pack does"),
-        (b"\x89TVM", "a file that begins as no pack does"),
-        (b"PK\3\4" * 40, "a file that begins as no pack does"),
+        (b"", "a file that does not begin like a pack"),
+        (b"\x89TVM", "a file that does not begin like a pack"),
+        (b"PK\3\4" * 40, "a file that does not begin like a pack"),
         (b"\x89TVMDML\n", "within its header"),
     ],
 )
@@ -316,7 +316,7 @@ def test_what_is_no_pack_is_refused(reads: Callable[[bytes], Contents], content:
 
 
 @pytest.mark.parametrize(
-    ("version", "advice"), [(0, "Build it anew"), (2, "Use a newer tvmdml"), (0xFFFFFFFF, "Use a newer tvmdml")]
+    ("version", "advice"), [(0, "Build it again"), (2, "Use a newer tvmdml"), (0xFFFFFFFF, "Use a newer tvmdml")]
 )
 def test_another_format_is_named(raw: Raw, reads: Callable[[bytes], Contents], version: int, advice: str) -> None:
     refused(reads, raw.file(version), f"given format {version}; allowed: format 1, which this tvmdml reads. {advice}")
@@ -340,7 +340,7 @@ def cell(number: int, column: int, value: Any) -> Change:
     ("change", "why"),
     [
         (row(0, 3, bytes(32)), "part 0 unpacks to something else"),
-        (row(0, 4, bytes(32)), "part 0 is not what its checksum says"),
+        (row(0, 4, bytes(32)), "the checksum of part 0 does not match"),
         (row(0, 2, 43), "part 0 unpacks to something else"),
         (row(0, 2, 45), "part 0 unpacks to something else"),
         (row(0, 2, 257 << 20), "given a part of 269484032 bytes; allowed: up to 268435456"),
@@ -367,12 +367,14 @@ def cell(number: int, column: int, value: Any) -> Change:
         (lambda raw: raw.stored.append(b"more"), "its parts do not end where the header says"),
         (lambda raw: raw.stored.insert(0, b"more"), "its parts do not end where the header says"),
         (cell(0, 0, b"\xff" * 16), "not in order"),
-        (lambda raw: raw.table.reverse(), "not in order"),
+        (lambda raw: raw.table.reverse(), "not in order|do not follow one another"),
         (lambda raw: cell(1, 0, raw.table[0][0])(raw), "not in order, or has a key twice"),
-        (cell(0, 1, 0xFFFFFFFF), "reaches past the index"),
-        (cell(0, 2, 0xFFFFFFFF), "reaches past the index"),
-        (cell(-1, 0, b"\xff" * 16), "a record is not what its key says"),
-        (lambda raw: raw.table[0].__setitem__(slice(1, 3), raw.table[1][1:3]), "not what its key says|has a part|a kernel in part"),
+        (cell(0, 1, 0xFFFFFFFF), "its records do not follow one another"),
+        (cell(0, 2, 0xFFFFFFFF), "its records do not follow one another"),
+        (cell(-1, 0, b"\xff" * 16), "a record does not match its key"),
+        (cell(-1, 2, 1), "its records do not end where the index does"),
+        (lambda raw: raw.records.append(b" "), "its records do not end where the index does"),
+        (lambda raw: raw.table[0].__setitem__(slice(1, 3), raw.table[1][1:3]), "its records do not follow one another"),
     ],
 )
 def test_an_index_that_lies_is_refused(raw: Raw, reads: Callable[[bytes], Contents], change: Change, why: str) -> None:
@@ -383,7 +385,7 @@ def test_an_index_that_lies_is_refused(raw: Raw, reads: Callable[[bytes], Conten
 @pytest.mark.parametrize("count", [1, 2, 4, 1 << 16, 0xFFFFFFFF])
 @pytest.mark.parametrize("of", ["head", "parts", "table"])
 def test_counts_that_lie_are_refused(raw: Raw, reads: Callable[[bytes], Contents], of: str, count: int) -> None:
-    refused(reads, raw.file(**{of: count}), "its index makes no sense|a record makes no sense|not what its key says")
+    refused(reads, raw.file(**{of: count}), "its index is invalid")
 
 
 @pytest.mark.parametrize(
@@ -397,7 +399,7 @@ def test_bytes_cannot_change_sides_between_parts_and_signatures(raw: Raw, reads:
     raw.part(1, bytes(200), 200)
     parts = sum(map(len, raw.stored))
     refused(reads, raw.file(parts_bytes=parts + 128), "its parts do not end where the header says")
-    refused(reads, raw.file(parts_bytes=parts - 128), "its parts do not end where the header says")
+    refused(reads, raw.file(parts_bytes=parts - 128), "the checksum of a signature does not match")
 
 
 def kernels_and_operations(raw: Raw) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -464,7 +466,7 @@ def test_records_that_nobody_writes_are_refused(raw: Raw, reads: Callable[[bytes
     number, record = first(raw, kind)
     record.update(changes)
     raw.replaced(number, json.dumps(record).encode(), key_of(record))
-    refused(reads, raw.file(), "a record makes no sense")
+    refused(reads, raw.file(), "a record is invalid")
 
 
 @pytest.mark.parametrize(
@@ -493,7 +495,7 @@ def test_json_that_nobody_writes_is_refused(raw: Raw, reads: Callable[[bytes], C
         raw.replaced(0, content)
     else:
         raw.head = content
-    refused(reads, raw.file(), "makes no sense")
+    refused(reads, raw.file(), "is invalid")
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -525,13 +527,13 @@ def test_numbers_that_are_none_are_refused(raw: Raw, reads: Callable[[bytes], Co
 )
 def test_a_head_that_nobody_writes_is_refused(raw: Raw, reads: Callable[[bytes], Contents], name: str, value: Any) -> None:
     raw.head = json.dumps({**json.loads(raw.head), name: value}).encode()
-    refused(reads, raw.file(), "its index makes no sense")
+    refused(reads, raw.file(), "its index is invalid")
 
 
 @pytest.mark.parametrize("name", ["producer", "targets", "sources", "knobs"])
 def test_a_head_lacks_nothing(raw: Raw, reads: Callable[[bytes], Contents], name: str) -> None:
     raw.head = json.dumps({key: value for key, value in json.loads(raw.head).items() if key != name}).encode()
-    refused(reads, raw.file(), f"its index makes no sense .*{name}")
+    refused(reads, raw.file(), f"its index is invalid .*{name}")
 
 
 def test_a_head_may_be_of_a_time_without_logs(raw: Raw, reads: Callable[[bytes], Contents]) -> None:
@@ -557,19 +559,19 @@ def test_a_kernel_does_not_stand_for_another(raw: Raw, reads: Callable[[bytes], 
     number = next(number for number, record in kernels_and_operations(raw) if record.get("kernel") == "rows")
     record = json.loads(raw.records[number])
     raw.replaced(number, json.dumps({**record, "parameters": [["sizes", [200, 300]]]}).encode())
-    refused(reads, raw.file(), "a record is not what its key says: top_k/rows")
+    refused(reads, raw.file(), "a record does not match its key: top_k/rows")
 
 
 def test_an_operation_does_not_stand_for_another(raw: Raw, reads: Callable[[bytes], Contents]) -> None:
     number, record = first(raw, "operation")
     raw.replaced(number, json.dumps({**record, "in_place": not record["in_place"]}).encode())
-    refused(reads, raw.file(), "a record is not what its key says")
+    refused(reads, raw.file(), "a record does not match its key")
 
 
 @pytest.mark.parametrize(("kind", "part"), [("kernel", 3), ("kernel", NO_PART), ("kernel", 1 << 31), ("operation", 0)])
 def test_parts_that_records_name_are_there(raw: Raw, reads: Callable[[bytes], Contents], kind: str, part: int) -> None:
     raw.table[first(raw, kind)[0]][3] = part
-    refused(reads, raw.file(), "a record makes no sense .ValueError: (a kernel in part|an operation that has a part)")
+    refused(reads, raw.file(), "a record is invalid .ValueError: (a kernel in part|an operation with a part)")
 
 
 # -- Anything -----------------------------------------------------------------------------------------------------
@@ -655,7 +657,7 @@ def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path / "nul\0byte", tmp_path / ("x" * 5000), tmp_path / "\ud800"):
         with pytest.raises(PackError, match=r"cannot be read: .* Give the path of a pack"):
             Pack(path)
-    with pytest.raises(PackError, match="given something that is no regular file"):
+    with pytest.raises(PackError, match="given something that is not a regular file"):
         Pack(tmp_path)
     with pytest.raises(PackError, match="cannot be read"):
         Pack(3)  # type: ignore[arg-type]
@@ -686,7 +688,7 @@ def test_pipes_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> Non
         thread.join(10)
         assert not thread.is_alive(), f"{path} is waited for"
         assert isinstance(found[-1], PackError)
-        assert "no regular file" in str(found[-1])
+        assert "not a regular file" in str(found[-1])
 
 
 def test_a_file_that_shrinks_while_it_is_open_is_damaged(tmp_path: Path, file: bytes) -> None:
@@ -696,7 +698,7 @@ def test_a_file_that_shrinks_while_it_is_open_is_damaged(tmp_path: Path, file: b
     os.truncate(path, len(file) - 256 - 10)
     assert pack.content(0) == contents().parts[0].content
     os.truncate(path, 100)
-    for read_on in (pack.contents, pack.unsigned, lambda: pack.content(0)):
+    for read_on in (pack.contents, lambda: list(pack.unsigned()), lambda: pack.content(0)):
         with pytest.raises(PackError, match="cut short while it was open"):
             read_on()
     assert len(pack.kernels()) == 3, "the index was read whole"
@@ -711,11 +713,12 @@ def test_a_file_that_is_replaced_while_it_is_open_is_what_it_was(tmp_path: Path,
 
 
 _FRUGAL = """
-import resource, sys
+import sys
 from tvmdml.errors import PackError
 from tvmdml.packs.format import Pack
 def used():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    with open("/proc/self/status") as status:  # ru_maxrss would begin with the peak of the process that started this one
+        return next(int(line.split()[1]) >> 10 for line in status if line.startswith("VmHWM"))
 before = used()
 for path in sys.argv[1:]:
     try:

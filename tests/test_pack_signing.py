@@ -108,7 +108,7 @@ def test_keys_are_never_overwritten(tmp_path: Path) -> None:
     private, public = tmp_path / "private", tmp_path / "public"
     for there in (private, public):
         there.write_text("precious")
-        with pytest.raises(InvalidArgument, match=rf"{there.name}: given what cannot be written .File exists"):
+        with pytest.raises(InvalidArgument, match=rf"{there.name}: given a file that cannot be written .File exists"):
             signing.generate(private, public)
         assert [one.read_text() for one in tmp_path.iterdir()] == ["precious"], "and no half of a pair is left"
         there.unlink()
@@ -123,7 +123,7 @@ def test_an_encrypted_key_takes_its_password(tmp_path: Path, path: Path) -> None
     name = signing.generate(tmp_path / "private", tmp_path / "public", password="wörd")
     assert b"ENCRYPTED" in (tmp_path / "private").read_bytes()
     for password in (None, "other"):
-        with pytest.raises(InvalidArgument, match=r"private: given something else .*[Pp]assword"):
+        with pytest.raises(InvalidArgument, match=r"private: given a file without such a key .*[Pp]assword"):
             signing.sign(path, tmp_path / "private", password=password)
     assert signers(path) == ()
     assert signing.sign(path, tmp_path / "private", password="wörd") == name
@@ -155,10 +155,10 @@ def test_keys_of_other_kinds_are_refused(tmp_path: Path, keys: Keys, path: Path)
     (tmp_path / "key").write_bytes(pem)
     with pytest.raises(InvalidArgument, match="another kind of key"):
         signing.sign(path, tmp_path / "key")
-    with pytest.raises(InvalidArgument, match="something else"):
+    with pytest.raises(InvalidArgument, match="a file without such a key"):
         signing.sign(path, keys.public(0))
     for nowhere in (tmp_path, tmp_path / "missing", "nul\0byte", None):
-        with pytest.raises(InvalidArgument, match="what cannot be read"):
+        with pytest.raises(InvalidArgument, match="a file that cannot be read"):
             signing.sign(path, nowhere)  # type: ignore[arg-type]
 
 
@@ -191,7 +191,7 @@ def test_a_pack_is_asked_whether_a_key_has_signed_it(keys: Keys, path: Path) -> 
     signing.sign(path, keys.private(0))
     pack = Pack(path)
     assert [signing.is_signed_by(pack, keys.public(number)) for number in (0, 1)] == [True, False]
-    with pytest.raises(InvalidArgument, match=r"private0.pem: given something else .*; allowed: an Ed25519 public key"):
+    with pytest.raises(InvalidArgument, match=r"private0.pem: given a file without such a key .*; allowed: an Ed25519 public key"):
         signing.is_signed_by(pack, keys.private(0))
 
 
@@ -275,7 +275,7 @@ def test_a_damaged_pack_is_not_signed(keys: Keys, path: Path) -> None:
     file = bytearray(path.read_bytes())
     file[-1] ^= 1
     path.write_bytes(file)
-    with pytest.raises(PackError, match="part 0 is not what its checksum says"):
+    with pytest.raises(PackError, match="the checksum of part 0 does not match"):
         signing.sign(path, keys.private(0))
     assert path.read_bytes() == file
 
@@ -301,10 +301,7 @@ def test_what_cannot_be_written_is_an_error(keys: Keys, path: Path, monkeypatch:
 # -- Trust --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [None, "", "  "])
-def test_where_no_keys_are_set_anything_goes(path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
-    if text is not None:
-        monkeypatch.setenv("TVMDML_TRUSTED_KEYS", text)
+def test_without_the_variable_every_pack_is_trusted(path: Path) -> None:
     assert signing.trusted_keys() is None
     check(path)
 
@@ -332,7 +329,7 @@ def test_one_of_several_trusted_keys_is_enough(keys: Keys, path: Path, trust: Ca
 
 def test_an_unsigned_pack_is_refused_where_keys_are_set(keys: Keys, path: Path, trust: Callable[..., None]) -> None:
     trust(keys.names[0])
-    with pytest.raises(PackError, match="given a pack that nobody has signed; allowed: one signed by a key"):
+    with pytest.raises(PackError, match="given an unsigned pack; allowed: one signed by a key"):
         check(path)
 
 
@@ -378,7 +375,7 @@ def test_a_key_that_cannot_be_read_is_named(
 
 def test_a_file_that_has_no_end_is_no_key(path: Path, trust: Callable[..., None]) -> None:
     trust("/dev/zero")
-    with pytest.raises(InvalidArgument, match=r"/dev/zero: given what cannot be read .it is no regular file"):
+    with pytest.raises(InvalidArgument, match=r"/dev/zero: given a file that cannot be read .it is not a regular file"):
         check(path)
 
 
@@ -386,21 +383,14 @@ def test_two_keys_in_a_file_are_none(keys: Keys, tmp_path: Path, trust: Callable
     line = public_key(keys.public(0)).public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     (tmp_path / "keys").write_bytes(line + b"\n" + line + b"\n")
     trust(tmp_path / "keys")
-    with pytest.raises(InvalidArgument, match="keys: given something else"):
+    with pytest.raises(InvalidArgument, match="keys: given a file without such a key"):
         signing.trusted_keys()
-
-
-@pytest.mark.parametrize("text", [os.pathsep, f" {os.pathsep} {os.pathsep}"])
-def test_a_list_of_no_keys_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("TVMDML_TRUSTED_KEYS", text)
-    with pytest.raises(InvalidArgument, match=r"TVMDML_TRUSTED_KEYS: given .*; allowed: keys, with"):
-        check(path)
 
 
 @pytest.mark.parametrize("short", [0, 1, 2])
 def test_base64_of_less_or_more_is_no_key(trust: Callable[..., None], short: int) -> None:
     trust(base64.b64encode(bytes([31, 33, 64][short])).decode())
-    with pytest.raises(InvalidArgument, match="what cannot be read"):
+    with pytest.raises(InvalidArgument, match="a file that cannot be read"):
         signing.trusted_keys()
 
 

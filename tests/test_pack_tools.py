@@ -176,7 +176,7 @@ def test_what_only_one_pack_has_is_told(build: Callable[..., Path], cpu_pack: Pa
     assert text in only
     assert sum(line.startswith("kernel ") for line in only) == len(Pack(cpu_pack).kernels()) - len(Pack(less).kernels())
     for line in found:
-        assert line.startswith(("only in", "other code: kernel element_wise_round/"))
+        assert line.startswith(("only in", "different code: kernel element_wise_round/"))
     turned = differences(cpu_pack, less)
     assert sorted(line for line in turned if "only" in line) == sorted(line for line in found if "only" in line)
 
@@ -185,7 +185,7 @@ def test_other_launches_knobs_producers_and_code_are_told(cpu_pack: Path, tmp_pa
     other = tmp_path / "x"
     rewritten(cpu_pack, other, operations=relaunched(is_round, scalars=lambda scalars: (*scalars, 1)))
     assert len(found := differences(cpu_pack, other)) == 8
-    assert all(line.startswith("launched otherwise: ELEMENT_WISE_ROUND ") for line in found)
+    assert all(line.startswith("launched differently: ELEMENT_WISE_ROUND ") for line in found)
     head = contents_of(cpu_pack).head
     changed_head = {**head, "knobs": {"top_k": {"algorithm": "sort"}}, "producer": {**head["producer"], "tvmdml": "9"}}
     rewritten(cpu_pack, other, head=changed_head)
@@ -204,7 +204,7 @@ def test_other_launches_knobs_producers_and_code_are_told(cpu_pack: Path, tmp_pa
     rewritten(cpu_pack, other, parts=changed)
     found = differences(cpu_pack, other)
     assert found
-    assert all(line.startswith("other code: kernel top_k/") and f"for {top_k.target} (" in line for line in found)
+    assert all(line.startswith("different code: kernel top_k/") and f"for {top_k.target} (" in line for line in found)
 
 
 # -- Changing -----------------------------------------------------------------------------------------------------
@@ -267,7 +267,9 @@ def test_packs_that_do_not_fit_together_are_not_merged(cpu_pack: Path, tmp_path:
     with pytest.raises(InvalidArgument, match="no packs"):
         change.merge([], tmp_path / "x")
     other = rewritten(cpu_pack, tmp_path / "other", head={**head, "sources": {**head["sources"], "cpu top_k": "0123"}})
-    with pytest.raises(PackError, match=r"other: given kernels for cpu top_k of other schedules than those of .* anew"):
+    with pytest.raises(
+        PackError, match=r"other: given kernels for cpu top_k that were built from other schedules than those of .* again"
+    ):
         change.merge([cpu_pack, other], tmp_path / "x")
     other = rewritten(cpu_pack, tmp_path / "other", head={**head, "knobs": {"top_k": {"algorithm": "sort"}}})
     with pytest.raises(PackError, match=r"other: given knobs {'top_k'.*; allowed: the same"):
@@ -320,7 +322,7 @@ def test_all_levels_and_profiles_that_run_here_are_run(cpu_pack: Path, mixed_pac
     assert verify.verify(cpu_pack).ran == verify.verify(mixed_pack).ran == 2 * len(WANTED)
     report = verify.verify(cpu_pack, device="cpu:x86-64-v2")
     assert (report.ran, len(report.not_run)) == (len(WANTED), len(WANTED))
-    assert {finding.said for finding in report.not_run} == {"another target was asked for"}
+    assert {finding.said for finding in report.not_run} == {"another target was requested"}
     assert verify.verify(mixed_pack, device="vulkan:desktop").ran == verify.verify(mixed_pack, device="vulkan").ran == len(WANTED)
     assert verify.verify(mixed_pack, device="cpu").ran == len(WANTED)
     with pytest.raises(InvalidArgument, match="target"):
@@ -372,8 +374,8 @@ def test_exchanged_code_is_found(build: Callable[..., Path], target: Target, tmp
 
 
 LIES: dict[str, tuple[dict[str, Any], str]] = {
-    "scalars": ({"scalars": lambda some: (*some[:-1], some[-1] + 1)}, "it is launched as kernel .* and the schedules decide"),
-    "temporaries": ({"temporaries": lambda some: (*some, ("uint8", 7))}, r"\('uint8', 7\).* schedules decide for kernel .*\[\]"),
+    "scalars": ({"scalars": lambda some: (*some[:-1], some[-1] + 1)}, "its launch is kernel .* and the schedules choose"),
+    "temporaries": ({"temporaries": lambda some: (*some, ("uint8", 7))}, r"\('uint8', 7\).* schedules choose kernel .*\[\]"),
     "threads": ({"threads": lambda threads: threads + 1}, "on 2 threads .* on 1 threads"),
     "kernel": ({"kernel": lambda key: bytes(16)}, f"its kernel {'00' * 16} is not in the pack"),
 }
@@ -420,9 +422,9 @@ def test_a_kernel_that_is_not_where_it_should_be_is_found(mixed_pack: Path, tmp_
 def test_records_without_a_target_or_a_launch_are_found(cpu_pack: Path, tmp_path: Path) -> None:
     head = contents_of(cpu_pack).head
     path = rewritten(cpu_pack, tmp_path / "x", head={**head, "targets": {LEVELS[0]: LEVELS[0]}})
-    assert {finding.said for finding in verify.verify(path).failed} == {"its target is none of the pack's"}
+    assert {finding.said for finding in verify.verify(path).failed} == {"its target is not one of the pack's targets"}
     path = rewritten(cpu_pack, tmp_path / "x", operations=lambda some: [one._replace(launches=()) for one in some])
-    assert {finding.said for finding in verify.verify(path).failed} == {"nothing says how to launch it"}
+    assert {finding.said for finding in verify.verify(path).failed} == {"it has no launches"}
 
 
 def test_what_no_schedule_takes_is_found(cpu_pack: Path, tmp_path: Path) -> None:
@@ -442,7 +444,7 @@ def test_kernels_of_other_schedules_are_not_run(cpu_pack: Path, tmp_path: Path, 
     report = verify.verify(path)
     assert (report.ok, report.ran, len(report.not_run)) == (False, 0, 2 * len(WANTED))
     (said,) = {finding.said for finding in report.not_run}
-    assert said.startswith("it is of other schedules than are installed (tvmdml 9)")
+    assert said.startswith("it was built from other schedules than those installed (tvmdml 9)")
 
 
 def test_what_nothing_launches_is_told(cpu_pack: Path, tmp_path: Path) -> None:
@@ -533,14 +535,14 @@ def test_a_damaged_pack_and_one_that_is_not_trusted_are_refused(
     content = bytearray(cpu_pack.read_bytes())
     content[-1] ^= 1
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(PackError, match=r"damaged: part .* is not what its checksum says"):
+    with pytest.raises(PackError, match=r"damaged: the checksum of part .* does not match"):
         verify.verify(tmp_path / "x")
     with pytest.raises(InvalidArgument, match="verify seed: given -1"):
         verify.verify(cpu_pack, seed=-1)
     pytest.importorskip("cryptography")
     signing.generate(tmp_path / "private", tmp_path / "public")
     monkeypatch.setenv(signing.VARIABLE, str(tmp_path / "public"))
-    with pytest.raises(PackError, match="nobody has signed"):
+    with pytest.raises(PackError, match="given an unsigned pack"):
         verify.verify(cpu_pack)
 
 

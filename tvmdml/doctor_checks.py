@@ -307,10 +307,11 @@ def _of_other_schedules(pack: Pack) -> list[str]:
 def _keys() -> Iterator[Finding]:
     from tvmdml.packs import signing
 
-    if not os.environ.get(signing.VARIABLE, "").strip():
-        yield Finding(OK, f"any pack may be loaded: {signing.VARIABLE} names no keys")
+    trusted = signing.trusted_keys()
+    if trusted is None:
+        yield Finding(OK, f"any pack may be loaded: {signing.VARIABLE} is not set")
     else:
-        yield Finding(OK, f"only packs that one of {len(signing.trusted_keys() or ())} trusted keys has signed may be loaded")
+        yield Finding(OK, f"only packs that one of {len(trusted)} trusted keys has signed may be loaded")
         if not _imports.version("cryptography"):
             words = "no pack can be loaded: signatures are checked by the package cryptography, which is not installed"
             yield Finding(BROKEN, words, f"{installing.command('sign')}.")

@@ -1,7 +1,7 @@
-"""Packs: kernels compiled ahead of time, many to a file, run where there is no compiler.
+"""Packs: files with many kernels, compiled ahead of time, for machines without a compiler.
 
-``build`` makes one of a spec, ``record`` writes the spec of what a program runs, ``load_pack`` has this process take its kernels
-from one. A pack is native code: what loads it gives it all the rights that it has itself.
+``build`` makes a pack from a spec, ``record`` writes the spec of what a program runs, and ``load_pack`` makes this process use the
+kernels of a pack. A pack is native code, and runs with all rights of the process that loads it.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from tvmdml import _imports, installing, knobs, stores, targets
 from tvmdml._whole import apart
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.kernel import Kernel, digest
+from tvmdml.packs import files, lines, records, sources, tuned, work
 from tvmdml.packs import format as container
-from tvmdml.packs import lines, records, sources, tuned, work
 from tvmdml.packs.format import Contents, Part
 from tvmdml.packs.records import Launch, Operation, symbol_of
 from tvmdml.packs.spec import Spec, Wanted
@@ -78,7 +78,7 @@ def build(
         CompileError: kernels do not compile, or the tools for a target are not here. What did compile is kept.
         OSError: the file cannot be written.
     """
-    place = container.require_place(path)
+    place = files.require_place(path)
     if not isinstance(spec, Spec) and place == Path(os.path.realpath(spec)):
         raise InvalidArgument(message("output", str(path), "another file than the spec"))
     if jobs is not None and (type(jobs) is not int or jobs < 1):
@@ -326,17 +326,32 @@ def _assemble(plan: _Plan, units: dict[bytes, bytes]) -> Contents:
         kernel, machine, _ = plan.wanted[key]
         own = "" if machine.joins else key.hex()
         groups[machine.code, kernel.module, own][key] = units[key]
-    parts, kernels = [], []
+    joined, kernels = [], []
     for (code, module, _), members in sorted(groups.items()):
-        machine = plan.machines[code][1]
-        if machine.joins:
-            parts.append(Part(".so", machine.join({symbol_of(key): unit for key, unit in members.items()})))
-        else:
-            parts.append(Part(machine.suffixes[0], next(iter(members.values()))))
+        joined.append((plan.machines[code][1], members))
         for key in members:
             kernel = plan.wanted[key].kernel
-            kernels.append(records.Kernel(module, kernel.name, kernel.parameters, code, len(parts) - 1))
-    return Contents(_head(plan), parts, kernels, list(plan.operations.values()))
+            kernels.append(records.Kernel(module, kernel.name, kernel.parameters, code, len(joined) - 1))
+    return Contents(_head(plan), _Parts(joined), kernels, list(plan.operations.values()))
+
+
+class _Parts(Sequence[Part]):
+    """The parts of a pack, each joined from its units when it is asked for: no two libraries are held in memory."""
+
+    def __init__(self, members: list[tuple[Target, dict[bytes, bytes]]]) -> None:
+        self._members = members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Part]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: Any) -> Any:
+        machine, units = self._members[number]
+        if machine.joins:
+            return Part(".so", machine.join({symbol_of(key): unit for key, unit in units.items()}))
+        return Part(machine.suffixes[0], next(iter(units.values())))
 
 
 def _head(plan: _Plan) -> dict[str, Any]:

@@ -1,39 +1,45 @@
-"""New packs of old ones: several put together, or the part for some targets. Nothing is compiled."""
+"""New packs from existing ones: several merged, or those targets split off that are wanted. Nothing is compiled.
+
+The new pack is unsigned. A pack that may not be loaded is not accepted as input either: if it were, its code would lose the mark
+that it is not trusted when the result is signed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.packs import format as container
-from tvmdml.packs import tuned
-from tvmdml.packs.format import Contents, Pack, Part
+from tvmdml.packs import signing, tuned
+from tvmdml.packs.format import Pack, StoredPart
 from tvmdml.packs.records import Kernel, Operation
 
 _Path = str | os.PathLike[str]
 
 
 def merge(paths: Sequence[_Path], output: _Path) -> None:
-    """Put several packs into one. What more than one of them has is taken from the first that has it.
+    """Merge several packs into one. A record that several packs have is taken from the first of them.
 
-    Signatures are left behind: they are of the packs that there were. A library of which one kernel is wanted comes along whole.
+    The result is unsigned: a signature covers one whole pack. A library is copied whole, even if only one kernel of it is wanted.
+    Parts are copied one at a time, in pieces.
 
     Args:
         paths: the packs.
-        output: the file to write, which may be one of them; it is replaced at once, when all is done.
+        output: the file to write, which may be one of them; it is replaced atomically.
 
     Raises:
         InvalidArgument: there is nothing to merge.
-        PackError: a pack is damaged; or two are of different schedules, of different knobs, or tuned in different ways.
+        PackError: a pack is damaged or not trusted; or two have different schedules, knobs or tuning records.
         OSError: the file cannot be written.
     """
     if not paths:
         raise InvalidArgument(message("merge", "no packs", "one or more"))
     with contextlib.ExitStack() as stack:
-        packs = [stack.enter_context(contextlib.closing(Pack(path))) for path in paths]
+        packs = [stack.enter_context(contextlib.closing(Pack(path, signing.check))) for path in paths]
         head = packs[0].head
         for pack in packs[1:]:
             _require_alike(packs, head, pack)
@@ -48,19 +54,19 @@ def merge(paths: Sequence[_Path], output: _Path) -> None:
 
 
 def split(path: _Path, target_names: Iterable[str], output: _Path) -> None:
-    """Take out of a pack what is for some targets. Signatures are left behind: they are of the whole pack.
+    """Write a pack with the kernels for some targets of another. The result is unsigned: a signature covers one whole pack.
 
     Args:
         path: the pack.
         target_names: targets by the names that ``tvmdml pack inspect`` shows, such as ``cpu:x86-64-v3``, or kinds, such as ``cpu``.
-        output: the file to write, which may be the same; it is replaced at once, when all is done.
+        output: the file to write, which may be the same; it is replaced atomically.
 
     Raises:
-        InvalidArgument: the pack has nothing for a target, or none is named.
-        PackError: the pack is damaged.
+        InvalidArgument: the pack has no kernels for a target, or no target is named.
+        PackError: the pack is damaged or not trusted.
         OSError: the file cannot be written.
     """
-    with contextlib.closing(Pack(path)) as pack:
+    with contextlib.closing(Pack(path, signing.check)) as pack:
         targets = pack.head["targets"]
         codes: set[str] = set()
         for name in target_names:
@@ -72,7 +78,8 @@ def split(path: _Path, target_names: Iterable[str], output: _Path) -> None:
             codes |= found
         if not codes:
             raise InvalidArgument(message("split", "no targets", ", ".join(sorted(targets.values()))))
-        used = {f"{_kind(kernel.target)} {kernel.operator}" for kernel in pack.kernels() if kernel.target in codes}
+        kernels = (record for record in pack.records() if isinstance(record, Kernel))
+        used = {f"{_kind(kernel.target)} {kernel.operator}" for kernel in kernels if kernel.target in codes}
         head = {
             **pack.head,
             "targets": {code: name for code, name in targets.items() if code in codes},
@@ -86,12 +93,12 @@ def split(path: _Path, target_names: Iterable[str], output: _Path) -> None:
 
 
 def _kind(code: str) -> str:
-    """The kind of target that a code is of, as stamps of sources are called by it."""
+    """The kind of target of a code: the stamps of schedules are named by it."""
     return code.replace(":", " ").partition(" ")[0]
 
 
 def _both(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    """Versions, with those that differ one after the other."""
+    """Versions of two packs. Where they differ, both are named."""
     found = dict(one)
     for name, version in other.items():
         known = found[name].split(", ") if name in found else []
@@ -100,46 +107,60 @@ def _both(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
 
 
 def _require_alike(packs: Sequence[Pack], head: Mapping[str, Any], pack: Pack) -> None:
-    """Refuse a pack whose kernels were decided for in another way than those of the packs before it, whose head this is."""
-    allowed, advice = "the same in all packs that are merged", "Build it anew as the other was, or load both."
+    """Refuse a pack with other schedules, knobs or tuning records than the packs before it, whose merged head this is."""
+    allowed, advice = "the same in all packs that are merged", "Build it again as the other was built, or load both."
     if pack.head["knobs"] != head["knobs"]:
         raise pack.error(f"knobs {pack.head['knobs']}, where {packs[0].path} has {head['knobs']}", allowed, advice)
     if tuned.differ(pack.head, head):
-        raise pack.error(f"records of tuning that {packs[0].path} has others of for the same targets", allowed, advice)
+        raise pack.error(f"other tuning records than {packs[0].path} for the same targets", allowed, advice)
     for name, stamp in pack.head["sources"].items():
         if head["sources"].get(name, stamp) != stamp:
             first = next(one for one in packs if name in one.head["sources"])
-            raise pack.error(f"kernels for {name} of other schedules than those of {first.path}", allowed, advice)
+            raise pack.error(f"kernels for {name} that were built from other schedules than those of {first.path}", allowed, advice)
 
 
 # -- Files --------------------------------------------------------------------------------------------------------
 
 
 def _write(output: _Path, head: dict[str, Any], packs: Sequence[Pack], wanted: Callable[[Kernel | Operation], bool]) -> None:
-    """Write the wanted records of packs, and the parts that they refer to: in the order in which ``build`` has them."""
-    kernels: dict[bytes, tuple[Pack, Kernel]] = {}
-    operations: dict[bytes, Operation] = {}
+    """Write the wanted records of the packs, and the parts they refer to, in the order that ``build`` would give them.
+
+    Of the records, only keys are held in memory; parts are copied from file to file.
+    """
+    sources: dict[bytes, Pack] = {}
+    by_target_and_operator: dict[tuple[str, str], list[bytes]] = defaultdict(list)
     for pack in packs:
         for record in pack.records():
-            if not wanted(record):
-                continue
-            if isinstance(record, Kernel):
-                kernels.setdefault(record.key, (pack, record))
-            else:
-                operations.setdefault(record.key, record)
-    parts: dict[tuple[str, bytes], int] = {}
-    contents: list[Part] = []
-    numbered: list[Kernel] = []
-    for _, (pack, kernel) in sorted(kernels.items(), key=_place):
-        part = pack.part(kernel.part)
-        identity = (part.suffix, part.sha256)
-        if identity not in parts:
-            parts[identity] = len(contents)
-            contents.append(Part(part.suffix, pack.content(kernel.part)))
-        numbered.append(kernel._replace(part=parts[identity]))
-    container.write(output, Contents(head, contents, numbered, list(operations.values())))
+            if wanted(record) and record.key not in sources:
+                sources[record.key] = pack
+                if isinstance(record, Kernel):
+                    by_target_and_operator[record.target, record.operator].append(record.key)
+    parts: list[StoredPart] = []
+    known: dict[tuple[str, bytes], int] = {}
+    """The new number of a part, by its suffix and checksum."""
+    for _, kernels in sorted(by_target_and_operator.items()):
+        for key in sorted(kernels):
+            found = _stored(sources[key], key)
+            if known.setdefault(_identity(found), len(parts)) == len(parts):
+                parts.append(found)
+
+    def renumbered(key: bytes) -> Kernel | Operation:
+        record = sources[key].record(key)
+        assert record is not None  # the key is one of the pack's
+        if isinstance(record, Kernel):
+            return record._replace(part=known[_identity(_stored(sources[key], key))])
+        return record
+
+    container.compose(output, head, parts, sorted(sources), renumbered)
 
 
-def _place(item: tuple[bytes, tuple[Pack, Kernel]]) -> tuple[str, str, bytes]:
-    key, (_, kernel) = item
-    return kernel.target, kernel.operator, key
+def _stored(pack: Pack, key: bytes) -> StoredPart:
+    """The part of a kernel."""
+    number = pack.find(key)
+    assert number is not None  # the key is a kernel's
+    return StoredPart(pack, number)
+
+
+def _identity(stored: StoredPart) -> tuple[str, bytes]:
+    part = stored.pack.part(stored.number)
+    return part.suffix, part.sha256

@@ -1,4 +1,4 @@
-"""``tvmdml pack``: build packs, look at them, check them."""
+"""``tvmdml pack``: build, inspect, change, verify and sign packs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.group()
 def pack() -> None:
-    """Build packs: kernels compiled ahead of time, in one file, run where no compiler is."""
+    """Build packs: files with kernels compiled ahead of time, for machines without a compiler."""
 
 
 def _size(text: str) -> tuple[str, int]:
@@ -37,12 +37,14 @@ def _size(text: str) -> tuple[str, int]:
 def _once(sizes: tuple[tuple[str, int], ...]) -> dict[str, int]:
     found = dict(sizes)
     if len(found) < len(sizes):
-        raise click.UsageError("--size: a name is there twice. Build a pack for each size, and `tvmdml pack merge` them.")
+        raise click.UsageError(
+            "--size: a name is given twice. Build a pack for each size, and merge them with `tvmdml pack merge`."
+        )
     return found
 
 
 _output = click.option("-o", "--output", "output", metavar="FILE", type=_FILE, required=True, help="The file to write.")
-_key = click.option("--key", metavar="FILE", type=_FILE, help="A public key: one that the pack has to be signed with.")
+_key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that must have signed the pack.")
 
 
 # -- Making -------------------------------------------------------------------------------------------------------
@@ -57,24 +59,28 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key: one
     "targets",
     metavar="TARGET",
     multiple=True,
-    help="What to compile for, in place of what SPEC says: cpu:x86-64-v3, cuda:sm_80,sm_90, vulkan:desktop … May be repeated.",
+    help="A target to compile for, instead of those of SPEC: cpu:x86-64-v3, cuda:sm_80,sm_90, vulkan:desktop … May be repeated.",
 )
 @click.option(
-    "--size", "sizes", metavar="NAME=N", callback=parsed(_size), multiple=True, help="A size that an ONNX model leaves open."
+    "--size",
+    "sizes",
+    metavar="NAME=N",
+    callback=parsed(_size),
+    multiple=True,
+    help="The value of a symbolic dimension of an ONNX model.",
 )
-@click.option("-j", "--jobs", type=click.IntRange(1), help="Processes that compile.  [default: one a processor]")
+@click.option("-j", "--jobs", type=click.IntRange(1), help="The number of processes that compile.  [default: one per processor]")
 def build(
     specs: tuple[Path, ...], output: Path, targets: tuple[str, ...], sizes: tuple[tuple[str, int], ...], jobs: int | None
 ) -> None:
-    """Compile what each SPEC names into a pack. A SPEC is a .toml, a DxDispatch model (.json) or an ONNX model (.onnx).
+    """Compile the operations of each SPEC into a pack. A SPEC is a .toml, a DxDispatch model (.json) or an ONNX model (.onnx).
 
-    Ctrl-C keeps what was compiled: the same command goes on from there.
+    After Ctrl-C, the compiled kernels are kept: run the same command again to continue.
     """
-    from tvmdml.packs import format as container
-    from tvmdml.packs import sources
+    from tvmdml.packs import files, sources
     from tvmdml.packs.building import build as build_pack
 
-    place = container.require_place(output)
+    place = files.require_place(output)
     if place in [path.resolve() for path in specs]:
         raise InvalidArgument(message("output", str(output), "another file than the spec"))
     found = sources.read(specs, targets, _once(sizes))
@@ -104,11 +110,10 @@ def build(
 @_output
 @click.argument("program", metavar="-- PROGRAM [ARGUMENT…]", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, program: tuple[str, ...]) -> None:
-    """Run a PROGRAM, and write down every kernel that it and its children use: tvmdml pack record -o spec.toml -- python app.py"""
-    from tvmdml.packs import format as container
-    from tvmdml.packs import recording, spec
+    """Run a PROGRAM, and record every kernel that it and its children use: tvmdml pack record -o spec.toml -- python app.py"""
+    from tvmdml.packs import files, recording, spec
 
-    container.require_place(output)
+    files.require_place(output)
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
         try:
             done = subprocess.run(program, env={**os.environ, "TVMDML_PACK_RECORD": folder}, check=False)
@@ -129,7 +134,7 @@ def record(output: Path, program: tuple[str, ...]) -> None:
 @click.argument("packs", metavar="PACK…", nargs=-1, required=True, type=_FILE)
 @_output
 def merge(packs: tuple[Path, ...], output: Path) -> None:
-    """Put several packs into one; signatures are left behind."""
+    """Merge several packs into one. The result is unsigned."""
     from tvmdml.packs import change
 
     change.merge(packs, output)
@@ -145,11 +150,11 @@ def merge(packs: tuple[Path, ...], output: Path) -> None:
     metavar="TARGET",
     multiple=True,
     required=True,
-    help="What to keep: a target, or all of a kind.",
+    help="A target to keep, or a kind of targets.",
 )
 @_output
 def split(path: Path, targets: tuple[str, ...], output: Path) -> None:
-    """Take the kernels for some targets out of a pack; signatures are left behind."""
+    """Write a pack with only the kernels for some targets. The result is unsigned."""
     from tvmdml.packs import change
 
     change.split(path, targets, output)
@@ -159,16 +164,20 @@ def split(path: Path, targets: tuple[str, ...], output: Path) -> None:
 @pack.command()
 @click.argument("path", metavar="PACK", type=_FILE)
 @click.option(
-    "-o", "--output", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where to write."
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="The folder to write to.",
 )
-@click.option("--name", default="", help="What names in C begin with.  [default: the pack's name]")
+@click.option("--name", default="", help="The prefix of names in C.  [default: the pack's name]")
 def header(path: Path, output: Path, name: str) -> None:
-    """Write a C header for the CPU kernels of a PACK, and their libraries."""
+    """Write a C header for the CPU kernels of a PACK, and the libraries that it loads."""
     from tvmdml.packs import header as headers
     from tvmdml.packs import signing
 
-    with _opened(path) as found:
-        signing.check(found)  # what is written runs
+    with _opened(path, signing.check) as found:  # what is written is code that will run
         for written in headers.write(found, output, name):
             click.echo(str(written))
 
@@ -180,7 +189,7 @@ def header(path: Path, output: Path, name: str) -> None:
 @click.argument("path", metavar="PACK", type=_FILE)
 @as_json_option
 def inspect(path: Path, as_json: bool) -> None:
-    """Show what is in a PACK."""
+    """Show the contents of a PACK."""
     from tvmdml.packs import look
 
     with _opened(path) as found:
@@ -201,7 +210,7 @@ def inspect(path: Path, as_json: bool) -> None:
 @click.argument("one", metavar="PACK", type=_FILE)
 @click.argument("other", metavar="PACK", type=_FILE)
 def diff(one: Path, other: Path) -> None:
-    """Show how two packs differ: exit code 1 where they do."""
+    """Show the differences of two packs. The exit code is 1 if there are any."""
     from tvmdml.packs import look
 
     with _opened(one) as first, _opened(other) as second:
@@ -214,8 +223,8 @@ def diff(one: Path, other: Path) -> None:
 @pack.command()
 @click.argument("path", metavar="PACK", type=_FILE)
 @_key
-@click.option("--device", "--target", "device", metavar="TARGET", help="Run the kernels of this target alone.")
-@click.option("--seed", type=int, help="The random input of an earlier run.")
+@click.option("--device", "--target", "device", metavar="TARGET", help="Run only the kernels of this target.")
+@click.option("--seed", type=int, help="The seed of the random input, to repeat an earlier run.")
 def verify(path: Path, key: Path | None, device: str | None, seed: int | None) -> None:
     """Check a PACK: checksums, signatures, and every kernel that runs on this machine, against the reference, on random input."""
     from tvmdml.packs import verify as verifying
@@ -233,11 +242,11 @@ def verify(path: Path, key: Path | None, device: str | None, seed: int | None) -
 @click.argument("private", metavar="PRIVATE", type=_FILE)
 @click.argument("public", metavar="PUBLIC", type=_FILE)
 def keygen(private: Path, public: Path) -> None:
-    """Make a pair of keys to sign packs with: PRIVATE signs, and PUBLIC goes to TVMDML_TRUSTED_KEYS."""
+    """Make a key pair for signing packs: PRIVATE signs, and PUBLIC goes to TVMDML_TRUSTED_KEYS."""
     from tvmdml.packs import signing
 
     signing.generate(private, public)
-    click.echo(f"{private} signs packs: keep it to yourself. {public} is for those who are to trust them.")
+    click.echo(f"{private} signs packs: keep it secret. Give {public} to those who load your packs.")
 
 
 @pack.command()
@@ -256,10 +265,10 @@ def sign(path: Path, key: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Pack]:
+def _opened(path: Path, check: Callable[[Pack], object] | None = None) -> Iterator[Pack]:
     from tvmdml.packs.format import Pack
 
-    found = Pack(path)
+    found = Pack(path, check)
     try:
         yield found
     finally:
@@ -273,7 +282,7 @@ def _say(path: Path) -> None:
 
 @contextlib.contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], Any]]:
-    """A bar on standard error, where that is a terminal."""
+    """A progress bar on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,55 +1,60 @@
-"""The file that a pack is: written, and read without believing it.
+"""The file format of packs: writing it, and reading it without trusting it.
 
 A pack is, with all numbers little-endian::
 
     header      64 bytes: magic, format version, 0, bytes of the index, bytes of the parts, SHA-256 of the index
-    index       head    u32 bytes, then JSON: who made the pack, of which schedules, with which knobs and logs
+    index       head    u32 bytes, then JSON: versions of the producer, targets, stamps of the schedules, knobs, tuning logs
                 parts   u32 count, then 96 bytes each: offset, stored bytes, bytes, SHA-256, SHA-256 of what is stored, suffix
-                table   u32 count, then 28 bytes each, by key: key, offset and bytes of a record, a kernel's part (else 2^32 - 1)
-                records JSON objects: kernels, and the operations that they are for
-    parts       the native code, each compressed by zlib, one after the other
+                table   u32 count, then 28 bytes each, sorted by key: key, offset and bytes of a record, and the part of a
+                        kernel's code (2^32 - 1 for an operation)
+                records JSON objects, without gaps, in the order of the table: kernels and operations
+    parts       the native code, each part compressed with zlib, without gaps
     signatures  128 bytes each: Ed25519 public key, its signature of the header, SHA-256 of both
 
-The header stands for the whole: it has the index's checksum, and the index has those of the parts. Nothing is parsed or unpacked
-before its checksum was found right. A record's key is the first 16 bytes of a hash of what the record is about, so that a record
-cannot stand for another; a kernel's symbol is made of its key.
+The header identifies the whole pack: it has the checksum of the index, and the index has the checksums of the parts. The index is
+parsed, and a part is decompressed, only after its checksum was found right. A record's key is the first 16 bytes of a hash of what
+the record describes, so one record cannot be passed off as another. A kernel's symbol is derived from its key.
 
-A reader refuses a format that it does not know, and passes over members of JSON objects that it does not know.
+Memory: an open pack holds its index as bytes and no object for each record. Parts are read, copied and written in pieces.
+
+A reader refuses an unknown format version, and ignores unknown members of JSON objects.
 """
 
 from __future__ import annotations
 
-import contextlib
+import bisect
 import hashlib
+import io
 import os
 import re
-import secrets
 import stat
 import struct
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from tvmdml.errors import InvalidArgument, PackError, message, naming, reason, safe_repr
-from tvmdml.packs import records
+from tvmdml.errors import PackError, message, reason, safe_repr
+from tvmdml.packs import files, records
 from tvmdml.packs.records import Kernel, Operation
 
 FORMAT = 1
-"""The version of the file: raised when a reader of the one before would misunderstand it."""
+"""The format version. It is raised when an older reader would misunderstand a newer file."""
 MAGIC = b"\x89TVMDML\n"
 MAX_PART_BYTES = 256 << 20
-"""The most that a part may unpack to."""
+"""The limit of a part's decompressed size."""
 MAX_INDEX_BYTES = 64 << 20
+MAX_RECORDS = 1 << 18
 MAX_SIGNATURES = 64
 _HEADER = struct.Struct("<8sIIQQ32s")
 _COUNT = struct.Struct("<I")
 _PART = struct.Struct("<QQQ32s32s8s")
 _ROW = struct.Struct("<16sIII")
-records.NO_PART = 0xFFFFFFFF
 SIGNATURE_BYTES = 128
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,7}")
+_PIECE_BYTES = 1 << 20
+"""Parts are read, compressed and decompressed in pieces of this size."""
 
 
 class Part(NamedTuple):
@@ -59,13 +64,21 @@ class Part(NamedTuple):
     content: bytes
 
 
+class StoredPart(NamedTuple):
+    """A part of an open pack. Its compressed bytes are copied as they are."""
+
+    pack: Pack
+    number: int
+
+
 class Contents(NamedTuple):
-    """What a pack is made of, and what becomes of one that is read whole."""
+    """The contents of a pack, in memory."""
 
     head: dict[str, Any]
-    """``producer`` (versions), ``targets`` (their names, by what records call them), ``sources`` (a stamp of the schedules' source,
-    by target kind and operator), ``knobs`` (by operator), ``logs`` (records of tuning, as lines of a log have them)."""
+    """``producer`` (versions), ``targets`` (names, by the codes that records use), ``sources`` (stamps of the schedules' source
+    code, by target kind and operator), ``knobs`` (by operator), ``logs`` (tuning records, in the form of a log's lines)."""
     parts: Sequence[Part]
+    """``write`` iterates over it once: a sequence may make each part when it is asked for it."""
     kernels: Sequence[Kernel]
     operations: Sequence[Operation]
 
@@ -74,101 +87,107 @@ class Contents(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], contents: Contents) -> None:
-    """Write a pack, whole or not at all. The same contents are the same bytes.
+    """Write a pack atomically. The same contents give the same bytes.
 
     Raises:
         OSError: it cannot be written.
-        PackError: no reader would take it.
+        PackError: no reader would accept it.
     """
-    stored = [zlib.compress(part.content, 9) for part in contents.parts]
-    rows, at = [], 0
-    for part, compressed in zip(contents.parts, stored, strict=True):
-        checksums = [hashlib.sha256(one).digest() for one in (part.content, compressed)]
-        if not _SUFFIX.fullmatch(part.suffix) or len(part.content) > MAX_PART_BYTES:
-            given = f"{len(part.content)} bytes, suffix {part.suffix!r}"
-            raise PackError(message(f"{path}: a part", given, f"up to {MAX_PART_BYTES} bytes, a suffix such as '.so'"))
-        rows.append(_PART.pack(at, len(compressed), len(part.content), *checksums, part.suffix.encode()))
-        at += len(compressed)
+    every: list[Kernel | Operation] = [*contents.kernels, *contents.operations]
     try:
-        index = _index(contents, rows)
+        found = {record.key: record for record in every}
     except records.NOT_WRITTEN as error:
-        raise PackError(f"{path}: this pack could not be read again: {error}.") from error
-    header = _HEADER.pack(MAGIC, FORMAT, 0, len(index), at, hashlib.sha256(index).digest())
-    replace(path, [header, index, *stored])
+        raise _unreadable(path, error) from error
+    compose(path, contents.head, contents.parts, sorted(found), found.__getitem__)
 
 
-def require_place(path: str | os.PathLike[str]) -> Path:
-    """Where a file is to be written, links followed; refused before there is work to lose.
+def compose(
+    path: str | os.PathLike[str],
+    head: dict[str, Any],
+    parts: Sequence[Part | StoredPart],
+    keys: Sequence[bytes],
+    record: Callable[[bytes], Kernel | Operation],
+) -> None:
+    """Write a pack atomically, one record and one part at a time.
 
-    Raises:
-        InvalidArgument: its folder is not there, or cannot be written to; or what is there is no file.
-    """
-    try:
-        place = Path(os.path.realpath(path))
-        if os.path.lexists(place) and not place.is_file():
-            raise InvalidArgument(message("output", f"{path}, which is there and no file", "the path of a file"))
-        folder = place.parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise InvalidArgument(message("output", str(path), "a file in a folder that is there and can be written to"))
-    except (OSError, ValueError, TypeError) as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument(message("output", safe_repr(path), f"the path of a file ({error})")) from None
-    return place
-
-
-def replace(path: str | os.PathLike[str], pieces: Sequence[bytes]) -> None:
-    """Put a file in a place at once: beside it first, then renamed. Who may read what was there may read it still.
+    Args:
+        path: the file to write.
+        head: as ``Contents.head``.
+        parts: the parts, iterated over once.
+        keys: the keys of the records, sorted.
+        record: called once with each key, and returns its record.
 
     Raises:
-        InvalidArgument: as ``require_place``.
         OSError: it cannot be written.
+        PackError: no reader would accept it, or a part or record of another pack is damaged.
     """
-    path = require_place(path)
-    staged = path.parent / f".tvmdml-{secrets.token_hex(8)}"
-    handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    table, written = bytearray(), bytearray()
     try:
-        with naming(path), os.fdopen(handle, "wb") as stream:
-            with contextlib.suppress(OSError):
-                os.fchmod(handle, stat.S_IMODE(os.stat(path).st_mode))
-            stream.writelines(pieces)
-        os.replace(staged, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(staged)
+        head_json = records.write_head(head)
+        records.read_head(head_json)
+        for key in keys:
+            found = record(key)
+            part = found.part if isinstance(found, Kernel) else records.NO_PART
+            content = records.write(found)
+            records.read(content, part, len(parts))
+            table += _ROW.pack(key, len(written), len(content), part)
+            written += content
+        if len(keys) > MAX_RECORDS:
+            raise ValueError(f"{len(keys)} records; at most {MAX_RECORDS} are read")
+        size = 3 * _COUNT.size + len(head_json) + len(parts) * _PART.size + len(table) + len(written)
+        if size > MAX_INDEX_BYTES:
+            raise ValueError(f"an index of {size} bytes; at most {MAX_INDEX_BYTES} are read")
+    except PackError:  # a record of another pack, which is a ``ValueError`` too
         raise
+    except records.NOT_WRITTEN as error:
+        raise _unreadable(path, error) from error
+    with files.replacing(path) as stream:
+        stream.seek(_HEADER.size + size)  # the parts come first: the index has their checksums
+        rows, at = bytearray(), 0
+        for part_of in parts:
+            row = _store(path, part_of, stream, at)
+            rows += _PART.pack(*row[:-1], row.suffix.encode())
+            at += row.stored
+        pieces = (_COUNT.pack(len(head_json)), head_json, _COUNT.pack(len(parts)), rows, _COUNT.pack(len(keys)), table, written)
+        digest = hashlib.sha256()
+        for piece in pieces:
+            digest.update(piece)
+        stream.seek(0)
+        stream.writelines((_HEADER.pack(MAGIC, FORMAT, 0, size, at, digest.digest()), *pieces))
+
+
+def _unreadable(path: str | os.PathLike[str], error: Exception) -> PackError:
+    return PackError(f"{path}: this pack could not be read again: {error}.")
+
+
+def _store(path: str | os.PathLike[str], part: Part | StoredPart, stream: BinaryIO, at: int) -> _PartRow:
+    """Write a part to the file. The result is its row of the index; ``at`` is its offset."""
+    if isinstance(part, StoredPart):
+        row = part.pack.part(part.number)
+        part.pack.copy(part.number, stream)
+        return row._replace(offset=at)
+    if not _SUFFIX.fullmatch(part.suffix) or len(part.content) > MAX_PART_BYTES:
+        given = f"{len(part.content)} bytes, suffix {part.suffix!r}"
+        raise PackError(message(f"{path}: a part", given, f"up to {MAX_PART_BYTES} bytes, a suffix such as '.so'"))
+    digest, stored = hashlib.sha256(), 0
+    for piece in _compressed(part.content):
+        digest.update(piece)
+        stored += stream.write(piece)
+    return _PartRow(at, stored, len(part.content), hashlib.sha256(part.content).digest(), digest.digest(), part.suffix)
+
+
+def _compressed(content: bytes) -> Iterator[bytes]:
+    compressor = zlib.compressobj(9)
+    with memoryview(content) as view:
+        for at in range(0, len(content), _PIECE_BYTES):
+            yield compressor.compress(view[at : at + _PIECE_BYTES])
+    yield compressor.flush()
 
 
 def signature(key: bytes, signed: bytes) -> bytes:
-    """A signature as it stands in the file: a public key of 32 bytes, and what it makes of the header, 64 bytes."""
+    """A signature in the form of the file: a public key of 32 bytes, its signature of the header (64 bytes), and their checksum."""
     both = key + signed
     return both + hashlib.sha256(both).digest()
-
-
-def _index(contents: Contents, parts: list[bytes]) -> bytes:
-    every: list[Kernel | Operation] = [*contents.kernels, *contents.operations]
-    found = {record.key: record for record in every}
-    written = {key: records.write(found[key]) for key in sorted(found)}
-    table, at = [], 0
-    for key, content in written.items():
-        record = found[key]
-        part = record.part if isinstance(record, Kernel) else records.NO_PART
-        records.read(content, part, len(parts))
-        table.append(_ROW.pack(key, at, len(content), part))
-        at += len(content)
-    head = records.write_head(contents.head)
-    records.read_head(head)
-    index = b"".join(
-        [
-            *(_COUNT.pack(len(head)), head),
-            *(_COUNT.pack(len(parts)), *parts),
-            *(_COUNT.pack(len(table)), *table),
-            *written.values(),
-        ]
-    )
-    if len(index) > MAX_INDEX_BYTES:
-        raise ValueError(f"an index of {len(index)} bytes, of which up to {MAX_INDEX_BYTES} are read")
-    return index
 
 
 # -- Reading ------------------------------------------------------------------------------------------------------
@@ -184,61 +203,73 @@ class _PartRow(NamedTuple):
 
 
 class Pack:
-    """A pack's file, opened: its index checked, its parts read and checked one by one when they are wanted.
+    """An open pack file. Its index is checked when it is opened; each part is checked when it is read.
+
+    Args:
+        path: the file.
+        check: called with the pack when its header and signatures are known, and before its index is read; it may raise.
+            ``signing.check`` refuses here a pack that is not trusted.
 
     Raises:
-        PackError: it cannot be read, is damaged, or is of a format that this version does not know.
+        PackError: it cannot be read, is damaged, or has a format version that this reader does not know.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], check: Callable[[Pack], object] | None = None) -> None:
         try:
             self.path = Path(path)
-            # Parts are read later, and what was opened is what is read. A pipe's other end, say, is not waited for.
+            # The file stays open: parts are read later, from the same file even if the path is replaced. O_NONBLOCK: a pipe must
+            # not make us wait for its other end.
             self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError, TypeError) as error:
             shown = path if isinstance(path, (str, Path)) else safe_repr(path)
             raise PackError(f"{shown}: cannot be read: {reason(error)}. Give the path of a pack.") from None
         self._closing = weakref.finalize(self, os.close, self._file)
-        self._open()
+        try:
+            self._open(check)
+        except BaseException:
+            self.close()
+            raise
 
-    def _open(self) -> None:
+    def _open(self, check: Callable[[Pack], object] | None) -> None:
         status = os.fstat(self._file)
         if not stat.S_ISREG(status.st_mode):
-            raise self.error("something that is no regular file", "a pack, as `tvmdml pack build` writes it")
+            raise self.error("something that is not a regular file", "a pack, as `tvmdml pack build` writes it")
         size = status.st_size
         self.header = self._read(0, min(_HEADER.size, size))
         if not self.header.startswith(MAGIC):
-            raise self.error("a file that begins as no pack does", "a pack, as `tvmdml pack build` writes it")
+            raise self.error("a file that does not begin like a pack", "a pack, as `tvmdml pack build` writes it")
         if len(self.header) < _HEADER.size:
             raise self.damaged("it ends within its header")
         _, version, zero, index_bytes, parts_bytes, checksum = _HEADER.unpack(self.header)
         if version != FORMAT:
-            advice = "Use a newer tvmdml." if version > FORMAT else "Build it anew."
+            advice = "Use a newer tvmdml." if version > FORMAT else "Build it again."
             raise self.error(f"format {version}", f"format {FORMAT}, which this tvmdml reads", advice)
         end = _HEADER.size + index_bytes + parts_bytes
         if zero or end > size or (size - end) % SIGNATURE_BYTES:
-            raise self.damaged(f"it has {size} bytes, and its header speaks of {end}")
+            raise self.damaged(f"it has {size} bytes, and its header says {end}")
         if index_bytes > MAX_INDEX_BYTES:
             raise self.error(f"an index of {index_bytes} bytes", f"up to {MAX_INDEX_BYTES}")
         if size - end > MAX_SIGNATURES * SIGNATURE_BYTES:
             raise self.error(f"{(size - end) // SIGNATURE_BYTES} signatures", f"up to {MAX_SIGNATURES}")
-        index = self._read(_HEADER.size, index_bytes)
-        if hashlib.sha256(index).digest() != checksum:
-            raise self.damaged("its index is not what its checksum says")
         self.checksum = hashlib.sha256(self.header).hexdigest()
-        """Of the header, and so of the whole pack but its signatures."""
-        self._parts_at, self._parts_bytes = _HEADER.size + index_bytes, parts_bytes
-        self._index, self._end, self._size = index, end, size
+        """Of the header, and so of the whole pack without its signatures."""
+        self._parts_at, self._parts_bytes, self._end = _HEADER.size + index_bytes, parts_bytes, end
+        self.signatures = self._read_signatures(size)
+        """Public keys and their signatures. They are not verified here: see ``signing``."""
+        if check is not None:
+            check(self)
+        self._index = self._read(_HEADER.size, index_bytes)
+        if hashlib.sha256(self._index).digest() != checksum:
+            raise self.damaged("the checksum of its index does not match")
         try:
             self._read_index()
         except records.NOT_WRITTEN as error:
-            raise self.damaged(f"its index makes no sense ({type(error).__name__}: {error})") from None
-        self.signatures = self._read_signatures()
+            raise self.damaged(f"its index is invalid ({type(error).__name__}: {error})") from None
 
     def _read_index(self) -> None:
         at = _COUNT.size
         (head_bytes,) = _COUNT.unpack_from(self._index)
-        self.head: dict[str, Any] = records.read_head(self._index[at : at + head_bytes])
+        self.head: dict[str, Any] = records.read_head(memoryview(self._index)[at : at + head_bytes])
         """As ``Contents.head``."""
         at += head_bytes
         (self.part_count,) = _COUNT.unpack_from(self._index, at)
@@ -248,20 +279,26 @@ class Pack:
         if offset + stored != self._parts_bytes:
             raise ValueError("its parts do not end where the header says")
         (self.count,) = _COUNT.unpack_from(self._index, at)
-        at += _COUNT.size
-        table = memoryview(self._index)[at : at + self.count * _ROW.size]
-        self._records_at = at + len(table)
-        self._rows = {row[0]: row for row in _ROW.iter_unpack(table)}
-        keys = list(self._rows)  # fewer than they are said to be, too, where the table is cut short
-        if len(keys) != self.count or keys != sorted(keys):
-            raise ValueError("its table is not in order, or has a key twice")
+        if self.count > MAX_RECORDS:
+            raise ValueError(f"{self.count} records; at most {MAX_RECORDS} are read")
+        self._table = at + _COUNT.size
+        self._records_at = self._table + self.count * _ROW.size
+        before, end = b"", 0
+        for key, offset, size, _ in _ROW.iter_unpack(memoryview(self._index)[self._table : self._records_at]):
+            if key <= before:
+                raise ValueError("its table is not in order, or has a key twice")
+            if offset != end:
+                raise ValueError("its records do not follow one another")
+            before, end = key, offset + size
+        if self._records_at + end != len(self._index):
+            raise ValueError("its records do not end where the index does")
 
-    def _read_signatures(self) -> tuple[tuple[bytes, bytes], ...]:
+    def _read_signatures(self, size: int) -> tuple[tuple[bytes, bytes], ...]:
         found = []
-        for at in range(self._end, self._size, SIGNATURE_BYTES):
+        for at in range(self._end, size, SIGNATURE_BYTES):
             one = self._read(at, SIGNATURE_BYTES)
             if hashlib.sha256(one[:96]).digest() != one[96:]:
-                raise self.damaged("a signature is not what its checksum says")
+                raise self.damaged("the checksum of a signature does not match")
             found.append((one[:32], one[32:96]))
         if len(dict(found)) != len(found):
             raise self.damaged("a key has signed it twice")
@@ -269,38 +306,62 @@ class Pack:
 
     # -- Records --------------------------------------------------------------------------------------------------
 
-    def find(self, key: bytes) -> int | None:
-        """The part that has the kernel of a key: all that it takes to run it, for its symbol is made of the key."""
-        row = self._rows.get(key)
-        return None if row is None or row[3] == records.NO_PART else row[3]
+    def keys(self) -> Iterator[bytes]:
+        """The keys of all records, sorted."""
+        return map(self._key, range(self.count))
 
-    def kernel(self, key: bytes) -> Kernel | None:
-        """The kernel of a key.
+    def find(self, key: bytes) -> int | None:
+        """The part that has the code of the kernel with this key. No more is needed to run it: its symbol derives from the key."""
+        row = self._row(key)
+        return None if row is None or row[3] == records.NO_PART else int(row[3])
+
+    def record(self, key: bytes) -> Kernel | Operation | None:
+        """The record with this key.
 
         Raises:
-            PackError: what stands there is no kernel of this key.
+            PackError: the record is not valid, or does not match its key.
         """
-        found = self._record(key)
+        row = self._row(key)
+        if row is None:
+            return None
+        _, offset, size, part = row
+        start = self._records_at + offset
+        try:
+            record = records.read(memoryview(self._index)[start : start + size], part, self.part_count)
+            actual = record.key
+        except records.NOT_WRITTEN as error:
+            raise self.damaged(f"a record is invalid ({type(error).__name__}: {error})") from None
+        if actual != key:
+            raise self.damaged(f"a record does not match its key: {_shown(record)}")
+        return record
+
+    def kernel(self, key: bytes) -> Kernel | None:
+        """The kernel with this key.
+
+        Raises:
+            PackError: as ``record``.
+        """
+        found = self.record(key)
         return found if isinstance(found, Kernel) else None
 
     def operation(self, key: bytes) -> Operation | None:
-        """The operation of a key.
+        """The operation with this key.
 
         Raises:
-            PackError: what stands there is no operation of this key.
+            PackError: as ``record``.
         """
-        found = self._record(key)
+        found = self.record(key)
         return found if isinstance(found, Operation) else None
 
     def records(self) -> Iterator[Kernel | Operation]:
-        """Every record, in the order of the keys.
+        """Every record, sorted by key, parsed one at a time.
 
         Raises:
-            PackError: one is wrong.
+            PackError: as ``record``.
         """
-        for key in self._rows:
-            found = self._record(key)
-            assert found is not None  # the key is of the table
+        for key in self.keys():
+            found = self.record(key)
+            assert found is not None  # the key is in the table
             yield found
 
     def kernels(self) -> list[Kernel]:
@@ -312,7 +373,7 @@ class Pack:
         return [record for record in self.records() if isinstance(record, Operation)]
 
     def contents(self) -> Contents:
-        """The pack as a whole, every part unpacked and checked.
+        """The whole pack in memory, every part decompressed and checked.
 
         Raises:
             PackError: something in it is wrong.
@@ -320,30 +381,23 @@ class Pack:
         parts = [Part(self.part(number).suffix, self.content(number)) for number in range(self.part_count)]
         return Contents(self.head, parts, self.kernels(), self.operations())
 
-    def _record(self, key: bytes) -> Kernel | Operation | None:
-        row = self._rows.get(key)
-        if row is None:
+    def _key(self, number: int) -> bytes:
+        at = self._table + number * _ROW.size
+        return self._index[at : at + records.KEY_BYTES]
+
+    def _row(self, key: bytes) -> tuple[Any, ...] | None:
+        number = bisect.bisect_left(range(self.count), key, key=self._key)
+        if number == self.count or self._key(number) != key:
             return None
-        _, offset, size, part = row
-        start = self._records_at + offset
-        try:
-            if start + size > len(self._index):
-                raise ValueError("it reaches past the index")
-            record = records.read(self._index[start : start + size], part, self.part_count)
-            mine = record.key
-        except records.NOT_WRITTEN as error:
-            raise self.damaged(f"a record makes no sense ({type(error).__name__}: {error})") from None
-        if mine != key:
-            raise self.damaged(f"a record is not what its key says: {_shown(record)}")
-        return record
+        return _ROW.unpack_from(self._index, self._table + number * _ROW.size)
 
     # -- Parts ----------------------------------------------------------------------------------------------------
 
     def part(self, number: int) -> _PartRow:
-        """Where a part lies, and what it is.
+        """The index's row of a part.
 
         Raises:
-            PackError: there is no such part, or not all of it is in the file.
+            PackError: there is no such part, or its row is not valid.
         """
         if not 0 <= number < self.part_count:
             raise self.damaged(f"there is no part {number}")
@@ -354,49 +408,93 @@ class Pack:
             raise self.damaged(f"part {number} does not begin where the one before it ends, or reaches past the end")
         if part.size > MAX_PART_BYTES:
             raise self.error(f"a part of {part.size} bytes", f"up to {MAX_PART_BYTES}")
-        if part.stored > part.size + (part.size >> 8) + 64:  # zlib never makes it that much larger
+        if part.stored > part.size + (part.size >> 8) + 64:  # zlib never expands data by more
             raise self.damaged(f"part {number} has {part.stored} bytes for {part.size}")
         if not _SUFFIX.fullmatch(part.suffix):
             raise self.damaged(f"part {number} has the suffix {part.suffix!r}")
         return part
 
     def content(self, number: int) -> bytes:
-        """A part, unpacked.
+        """A part, decompressed, in memory.
 
         Raises:
-            PackError: it is not what its checksum says.
+            PackError: as ``unpacked``.
+        """
+        found = io.BytesIO()
+        found.writelines(self.unpacked(number))
+        return found.getvalue()
+
+    def copy(self, number: int, stream: BinaryIO) -> None:
+        """Write a part to a file as it is stored, compressed. It is decompressed as well, piece by piece, to check it.
+
+        Raises:
+            PackError: as ``unpacked``.
+        """
+        for _ in self.unpacked(number, stream):
+            pass
+
+    def unpacked(self, number: int, copy: BinaryIO | None = None) -> Iterator[bytes]:
+        """The pieces of a part, decompressed; with ``copy``, the compressed bytes are written there meanwhile.
+
+        Only the end of the iteration says that the part is right: nothing may be run before. No more is decompressed than the size
+        that the index declares, and nothing before the checksum of the compressed bytes was found right.
+
+        Raises:
+            PackError: a checksum does not match, or the part does not have the size that the index declares.
         """
         part = self.part(number)
-        stored = self._read(self._parts_at + part.offset, part.stored)
-        if hashlib.sha256(stored).digest() != part.stored_sha256:
-            raise self.damaged(f"part {number} is not what its checksum says")
-        unpack = zlib.decompressobj()
-        try:
-            content = unpack.decompress(stored, part.size + 1)
-        except zlib.error as error:
-            raise self.damaged(f"part {number} cannot be unpacked: {error}") from None
-        if not unpack.eof or unpack.unused_data or len(content) != part.size or hashlib.sha256(content).digest() != part.sha256:
-            raise self.damaged(f"part {number} unpacks to something else than it is said to be")
-        return content
+        wrong = self.damaged(f"part {number} unpacks to something else than its index says")
+        for _ in self._stored(number, part):
+            pass
+        unpack, digest, size = zlib.decompressobj(), hashlib.sha256(), 0
+        for stored in self._stored(number, part):
+            if copy is not None:
+                copy.write(stored)
+            piece = b""
+            while stored or len(piece) == _PIECE_BYTES:  # a full piece: the decompressor may hold more output
+                try:
+                    piece = unpack.decompress(stored, _PIECE_BYTES)
+                except zlib.error as error:
+                    raise self.damaged(f"part {number} cannot be unpacked: {error}") from None
+                stored = unpack.unconsumed_tail
+                size += len(piece)
+                if size > part.size or unpack.unused_data:
+                    raise wrong
+                digest.update(piece)
+                yield piece
+        if not unpack.eof or size != part.size or digest.digest() != part.sha256:
+            raise wrong
+
+    def _stored(self, number: int, part: _PartRow) -> Iterator[bytes]:
+        """The pieces of a part as they are stored. The checksum is compared at the end."""
+        digest = hashlib.sha256()
+        start = self._parts_at + part.offset
+        for at in range(start, start + part.stored, _PIECE_BYTES):
+            piece = self._read(at, min(_PIECE_BYTES, start + part.stored - at))
+            digest.update(piece)
+            yield piece
+        if digest.digest() != part.stored_sha256:
+            raise self.damaged(f"the checksum of part {number} does not match")
 
     # -- The file -------------------------------------------------------------------------------------------------
 
-    def unsigned(self) -> bytes:
-        """The whole file but for its signatures."""
-        return self._read(0, self._end)
+    def unsigned(self) -> Iterator[bytes]:
+        """The whole file without its signatures, in pieces."""
+        for at in range(0, self._end, _PIECE_BYTES):
+            yield self._read(at, min(_PIECE_BYTES, self._end - at))
 
     def close(self) -> None:
-        """Close the file: parts that were not read cannot be, from then on. It is closed when the pack is dropped, too."""
+        """Close the file: no part can be read from then on. The file is also closed when the pack is garbage-collected."""
         self._file = -1
         self._closing()
 
     def error(self, given: str, allowed: str, advice: str = "") -> PackError:
-        """What to raise for something about the pack."""
+        """The exception for something in the pack that is not allowed."""
         return PackError(message(str(self.path), given, allowed, advice))
 
     def damaged(self, how: str) -> PackError:
-        """What to raise where the pack is not what was written."""
-        return PackError(f"{self.path}: this pack is damaged: {how}. Copy or build it anew.")
+        """The exception for a pack that no writer would have written."""
+        return PackError(f"{self.path}: this pack is damaged: {how}. Copy or build it again.")
 
     def _read(self, at: int, size: int) -> bytes:
         pieces = []

@@ -1,6 +1,6 @@
-"""A pack's CPU kernels for C and C++: a header with a function for each operation, and the libraries that those call.
+"""The CPU kernels of a pack for C and C++: a header with a function for each operation, and the libraries that it loads.
 
-The header's own part is written out in ``_header_c``; here it gets the tables that describe the pack.
+The fixed text of the header is in ``_header_c``; this module adds the tables that describe the pack.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
-from tvmdml.packs import _header_c, lines
-from tvmdml.packs.format import Pack, replace
+from tvmdml.packs import _header_c, files, lines
+from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation
 from tvmdml.targets.cpu import host
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -30,10 +30,10 @@ _OPERATOR = re.compile(r"[a-z0-9_]+")
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LONGEST_NAME = 96
 _MOST_BYTES = 1 << 48
-"""Of a temporary: more than any machine has."""
-# What a descriptor's text is made of. It is put into comments and strings, which nothing in it may end.
+"""The limit of a temporary: more memory than any machine has."""
+# The characters of a descriptor's text. It is written into comments and strings of C, which it must not be able to end.
 _TEXT = re.compile(r"""[\w {}\[\]=",.+-]*""", re.ASCII)
-# How C has a type, and its short name.
+# The C type of each data type, and its short name.
 _C_TYPES = {
     TensorDataType.FLOAT64: ("double", "f64"),
     TensorDataType.FLOAT32: ("float", "f32"),
@@ -47,16 +47,16 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     """Write ``<name>.h`` and the libraries that it opens into a folder.
 
     Args:
-        pack: a pack with kernels for CPUs. What it holds is native code: that it is trusted is for the caller to know.
-        folder: where to; it is made if it is not there.
-        name: what all names in the header begin with; that of the pack's file by default.
+        pack: a pack with kernels for CPUs. The caller has checked that it is trusted: its native code will run.
+        folder: the folder to write to; it is created if it does not exist.
+        name: the prefix of all names in the header; by default the name of the pack's file.
 
     Returns:
         The files, the header first.
 
     Raises:
-        PackError: the pack has nothing for CPUs, or is damaged.
-        InvalidArgument: the name is none in C, or an operation is none that this version knows.
+        PackError: the pack has no kernels for CPUs, or is damaged.
+        InvalidArgument: the name is not valid in C, or this version does not know an operation.
         OSError: a file cannot be written.
     """
     name = name or _identifier(pack.path.stem)
@@ -67,13 +67,13 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{name}.h", *(folder / file for file in content.libraries.values())]
     for part, path in zip(content.libraries, written[1:], strict=True):
-        replace(path, [pack.content(part)])
-    replace(written[0], [header.encode()])
+        files.replace(path, pack.unpacked(part))
+    files.replace(written[0], [header.encode()])
     return written
 
 
 class _Entry(NamedTuple):
-    """An operation, on whichever processors."""
+    """An operation, for one or more processors."""
 
     text: str
     desc: Operator
@@ -82,7 +82,7 @@ class _Entry(NamedTuple):
     """By target."""
 
     def tensors(self) -> list[tuple[str, TensorDesc, bool]]:
-        """What its kernels take: name, tensor, and whether it is written. In place, the output is the input, too."""
+        """The tensors of its kernels: name, tensor, and whether it is written. In place, the output is also the input."""
         desc = self.desc.canonical()
         outputs = {name for name, _ in desc.tensors(Role.OUTPUT)}
         found = [(_parameter(name), tensor, name in outputs) for name, tensor in desc.tensors() if tensor is not None]
@@ -90,7 +90,7 @@ class _Entry(NamedTuple):
 
 
 class _Content:
-    """What the header is made of: rows of its tables, by what they are the rows of."""
+    """The contents of the header: the rows of its tables."""
 
     def __init__(self, pack: Pack, name: str) -> None:
         self._pack = pack
@@ -104,9 +104,9 @@ class _Content:
         self._numbers = _Sequences()
         self._temporaries = _Sequences()
         self._launch_rows: list[str] = []
-        self._most_arguments = self._most_temporaries = 1  # C has no arrays of nothing
+        self._most_arguments = self._most_temporaries = 1  # C has no empty arrays
         self.libraries: dict[int, str] = {}
-        """The files' names, by the part that each has."""
+        """The names of the library files, by part number."""
         for kernel in sorted(pack.kernels(), key=lambda kernel: (kernel.target, kernel.operator, kernel.part)):
             if kernel.target.startswith(_TARGET):
                 self._add_library(kernel)
@@ -170,14 +170,14 @@ class _Content:
         return f"{{{{{kind}, {bits}, 1}}, {tensor.rank}, {int(written)}, {numbers}, {size}}},"
 
     def _level_rows(self) -> tuple[list[str], list[str]]:
-        """The levels, the best first, and for each a table of where an operation's launches begin, and its libraries."""
+        """The levels, best first, each with a table of where the launches of its operations begin, and its libraries."""
         rows, tables = [], []
         prefix = f"{self._name}_"
         numbers_of = {part: number for number, part in enumerate(self.libraries)}
         for number, (code, processor) in enumerate(self._levels):
             starts: list[int] = []
             used: set[int] = set()
-            # What this level does not have, the next best that it runs may have.
+            # If this level does not have an operation, the next lower level that it can run may have it.
             usable = [other for other, lower in self._levels[number:] if other == code or processor.runs(lower)]
             for entry in self._entries:
                 starts.append(len(self._launch_rows))
@@ -192,7 +192,7 @@ class _Content:
         return rows, tables
 
     def _add_launch(self, entry: _Entry, launch: Launch) -> int:
-        """A row of the table of launches; its kernel's part."""
+        """Add a row to the table of launches. Returns the part of its kernel."""
         kernel = self._kernels.get(launch.kernel)
         if kernel is None:
             raise self._pack.damaged(f"it lacks a kernel of {entry.text}")
@@ -219,14 +219,14 @@ class _Content:
 
 
 class _Sequences:
-    """Short sequences laid into one, each that is the same only once."""
+    """Short sequences stored in one list; equal ones are stored once."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
         self._known: dict[tuple[Any, ...], int] = {}
 
     def add(self, sequence: Sequence[Any]) -> int:
-        """Where it begins."""
+        """The index where the sequence begins."""
         key = tuple(sequence)
         if key not in self._known:
             self._known[key] = len(self.items) if key else 0
@@ -260,7 +260,7 @@ def _entry(pack: Pack, operation: Operation) -> _Entry:
 
 
 def _levels(pack: Pack, codes: Iterable[str]) -> list[tuple[str, host.Processor]]:
-    """The processors of targets, each family's best first."""
+    """The processors of the targets, sorted by family, best first."""
     found = []
     for code in codes:
         processor = host.known(code.removeprefix(_TARGET))
@@ -284,9 +284,9 @@ def _parameter(field: str) -> str:
 
 
 def _names(entries: Sequence[_Entry]) -> list[str]:
-    """A name for each: ``top_k1_f32_32x32000_k50_axis1_decreasing``; with a hash where others would have the same.
+    """A name for each entry: ``top_k1_f32_32x32000_k50_axis1_decreasing``; with a hash where names would be equal.
 
-    What is not packed always has a hash: no name changes because something was added to the pack.
+    Entries with tensors that are not packed always have a hash, so that adding one does not change the name of another entry.
     """
     plain = [_plain_name(entry) for entry in entries]
     times: dict[str, int] = defaultdict(int)
@@ -316,7 +316,7 @@ def _plain_name(entry: _Entry) -> str:
 
 
 def _attribute(field: str, value: Any) -> str:
-    """``decreasing``, ``k50``, ``begin_m3``: a member's name, or the field's last word and the number."""
+    """``decreasing``, ``k50``, ``begin_m3``: the name of an enum's member, or the last word of the field and the number."""
     if isinstance(value, DmlEnum):
         return value.name.lower()
     word = field.rpartition("_")[2]
@@ -348,7 +348,7 @@ def _function(entry: _Entry, name: str, prefix: str, number: int) -> str:
 
 
 def _c_integer(number: int) -> str:
-    """The least one has no constant in C."""
+    """C has no literal for the smallest integer."""
     return f"({number + 1} - 1)" if number == -(1 << 63) else str(number)
 
 
@@ -357,7 +357,7 @@ def _escaped(text: str) -> str:
 
 
 def _wrapped(items: Iterable[str], width: int = 120) -> Iterator[str]:
-    """Rows of numbers, with commas."""
+    """The items, separated by commas, in lines of limited width."""
     row = ""
     for item in items:
         if len(row) + len(item) > width:

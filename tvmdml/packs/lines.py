@@ -1,6 +1,6 @@
-"""A descriptor as one line of a spec: ``{ operator = "TOP_K1", InputTensor = "float32[2, 3]", …, Axis = 1 }``.
+"""A descriptor as a line of a spec: ``{ operator = "TOP_K1", InputTensor = "float32[2, 3]", …, Axis = 1 }``.
 
-The names are DirectML's. A tensor is a string: data type, sizes, and ``strides`` where it is not packed.
+Names are DirectML's. A tensor is a string: data type, sizes, and ``strides`` if it is not packed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def of(desc: Operator) -> Line:
-    """The line of a descriptor; fields that are absent are left out."""
+    """The line of a descriptor. Fields without a value are omitted."""
     line: Line = {"operator": desc.NAME}
     for field in desc.fields():
         value = getattr(desc, field.name)
@@ -39,10 +39,10 @@ def of(desc: Operator) -> Line:
 
 
 def read(line: Mapping[str, Any], where: str) -> Operator:
-    """The descriptor of a line, checked against the operator's contract, extensions and all.
+    """The descriptor of a line, checked against the operator's contract with all extensions.
 
     Raises:
-        InvalidArgument, ModelError, Unsupported: there is no such operator or field, or the contract is broken.
+        InvalidArgument, ModelError, Unsupported: there is no such operator or field, or a value breaks the contract.
     """
     name = line.get("operator")
     if not isinstance(name, str):
@@ -56,16 +56,16 @@ def read(line: Mapping[str, Any], where: str) -> Operator:
 
 
 def toml(line: Mapping[str, Any], in_place: bool = False) -> str:
-    """The line in TOML, without what separates it from others."""
+    """The line in TOML, without a separator."""
     members = [f"{key} = {_toml(value)}" for key, value in line.items()]
     return f"{{ {', '.join([*members, 'in_place = true'] if in_place else members)} }}"
 
 
 def parse_tensor(text: str, where: str) -> TensorDesc:
-    """The tensor that ``"float32[2, 3] strides [4, 1]"`` means.
+    """The tensor of a text such as ``"float32[2, 3] strides [4, 1]"``.
 
     Raises:
-        InvalidArgument: it is not written so, or there is no such tensor.
+        InvalidArgument: the text has another form, or there is no such tensor.
     """
     match = _TENSOR.fullmatch(text)
     if match is None:
@@ -81,7 +81,7 @@ def _integers(text: str) -> tuple[int, ...]:
 
 
 def _field(field: Field | None, value: Any, where: str) -> Any:
-    """A value as DirectML's JSON has it."""
+    """A value in the form of DirectML's JSON."""
     if field is not None and field.role in (Role.INPUT, Role.OUTPUT):
         return [_tensor(one, where) for one in value] if isinstance(value, list) else _tensor(value, where)
     if isinstance(value, str) and value in _FLOATS and (field is None or field.enum is None):
@@ -116,4 +116,4 @@ def _toml(value: Any) -> str:
         return f"{{ {', '.join(f'{key} = {_toml(one)}' for key, one in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value)  # strings, numbers, true and false are the same in both
+    return json.dumps(value)  # strings, numbers, true and false are the same in TOML and JSON

@@ -1,4 +1,4 @@
-"""What is in a pack, in rows for people and programs; and what differs between two."""
+"""The contents of a pack as rows, for people and programs, and the differences of two packs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Operation, symbol_of
 
 _NOT_OF_KERNELS = ("producer", "knobs")
-"""What of a pack's head is compared value by value."""
+"""The members of a pack's head that are compared value by value."""
 
 
 # -- One pack -----------------------------------------------------------------------------------------------------
 
 
 def rows(pack: Pack) -> list[Mapping[str, Any]]:
-    """What ``tvmdml pack inspect`` shows: a row for each operation on each target.
+    """The rows of ``tvmdml pack inspect``: one for each operation on each target.
 
-    Each has ``operator``, ``tensors``, ``attributes``, ``target``, ``kernels`` (how many different ones, for all numbers of
-    threads), ``launches`` (the symbol, integers and temporaries from so many threads on) and ``bytes``, which the kernels take in
-    the file. A device's kernels are parts of their own; of a library, which holds the
-    CPU's kernels for an operator, each is said to take an equal share. What operations have in common counts for each of them.
+    Each has ``operator``, ``tensors``, ``attributes``, ``target``, ``kernels`` (the number of different kernels, for all numbers of
+    threads), ``launches`` (symbol, integers and temporaries, each from a number of threads on) and ``bytes``, the size of the
+    kernels in the file. A kernel for a device is a part of its own. The CPU kernels of an operator share one library, and its size
+    is divided equally among them. A kernel that several operations use counts for each of them.
 
     Raises:
         PackError: a record is wrong.
@@ -55,7 +55,7 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
 
 
 def summary(pack: Pack) -> dict[str, Any]:
-    """What there is to say about a pack as a whole: sizes and counts, what it is for, who made it of what, who signed it.
+    """Facts about the whole pack: sizes, counts, targets, versions of its producer, knobs, and who signed it.
 
     Raises:
         PackError: a record is wrong.
@@ -74,17 +74,17 @@ def summary(pack: Pack) -> dict[str, Any]:
 
 
 def named(pack: Pack, code: str) -> str:
-    """What a pack calls a target."""
+    """The name of a target, from its code."""
     return str(pack.head["targets"].get(code, code))
 
 
 def shown(operation: Operation) -> str:
-    """An operation in one line, but for its target."""
+    """An operation in one line, without its target."""
     return " ".join(filter(None, (str(operation.line.get("operator")), _tensors(operation), _attributes(operation))))
 
 
 def _sizes(pack: Pack) -> dict[bytes, int]:
-    """The bytes that each kernel takes in the file."""
+    """The size of each kernel in the file."""
     sharing: dict[int, list[bytes]] = defaultdict(list)
     for kernel in pack.kernels():
         sharing[kernel.part].append(kernel.key)
@@ -94,7 +94,7 @@ def _sizes(pack: Pack) -> dict[bytes, int]:
 def _signers(pack: Pack) -> list[str]:
     try:
         return list(signing.signers(pack))
-    except PackError as error:  # one that is not valid, or cannot be checked here: what else is in the pack can be shown
+    except PackError as error:  # not valid, or cannot be checked here: the rest of the pack can still be shown
         return [str(error)]
 
 
@@ -113,7 +113,7 @@ def _attributes(operation: Operation) -> str:
 
 
 def _fields(operation: Operation) -> Iterator[tuple[str, Any]]:
-    """A line's fields in DirectML's order; of an operator that this version does not have, in the order of their names."""
+    """A line's fields in DirectML's order, or sorted by name if this version does not know the operator."""
     line = operation.line
     try:
         names = [field.dml_name for field in operators.by_name(str(line.get("operator"))).fields()]
@@ -123,7 +123,7 @@ def _fields(operation: Operation) -> Iterator[tuple[str, Any]]:
 
 
 def _is_tensor(name: str) -> bool:
-    """By its name, as DirectML's structures have them."""
+    """Judged by the name of the field: those of tensors end alike in DirectML."""
     return name.endswith(("Tensor", "Tensors"))
 
 
@@ -131,13 +131,13 @@ def _is_tensor(name: str) -> bool:
 
 
 def diff(one: Pack, other: Pack) -> list[str]:
-    """How two packs differ, a line each: in who made them, of which schedules, with which knobs; in operations, kernels and code.
+    """The differences of two packs, one line each: versions, schedules, knobs, tuning records, operations, kernels and code.
 
-    Nothing is said of how files are laid out, nor of signatures. Libraries of CPU kernels are compared as a whole: where one kernel
-    differs, or there is one more, the code of all of them does.
+    File layout and signatures are not compared. A library of CPU kernels is compared as a whole: if one of its kernels is
+    changed or added, the code of all of them differs.
 
     Returns:
-        The differences; none if the packs do the same.
+        The differences; empty if both packs do the same.
 
     Raises:
         PackError: a record is wrong.
@@ -161,7 +161,7 @@ def _heads(one: Pack, other: Pack) -> Iterator[str]:
                 about = f"{line['operator']} for {line['machine']['target']}: {line.get('shape_class')}"
                 yield f"only in {pack.path}: tuning of {about}"
     sources, others = one.head["sources"], other.head["sources"]
-    for name in sorted(set(sources) & set(others)):  # what only one has comes up among the kernels
+    for name in sorted(set(sources) & set(others)):  # those that only one pack has appear among the kernels
         if sources[name] != others[name]:
             yield f"schedules for {name}: {sources[name]} in {one.path}, {others[name]} in {other.path}"
 
@@ -174,7 +174,7 @@ def _operations(one: Pack, other: Pack) -> Iterator[str]:
                 yield f"only in {pack.path}: {shown(mine[key])} for {named(pack, mine[key].target)}"
     for key in found:
         if key in others and found[key].launches != others[key].launches:
-            yield f"launched otherwise: {shown(found[key])} for {named(one, found[key].target)}"
+            yield f"launched differently: {shown(found[key])} for {named(one, found[key].target)}"
 
 
 def _kernels(one: Pack, other: Pack) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _kernels(one: Pack, other: Pack) -> Iterator[str]:
                 yield f"only in {pack.path}: kernel {_called(pack, mine[key])}"
     for key in found:
         if key in others and one.part(found[key].part).sha256 != other.part(others[key].part).sha256:
-            yield f"other code: kernel {_called(one, found[key])}"
+            yield f"different code: kernel {_called(one, found[key])}"
 
 
 def _called(pack: Pack, kernel: Kernel) -> str:

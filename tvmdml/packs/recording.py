@@ -1,4 +1,4 @@
-"""What a program runs, written down as the spec of a pack."""
+"""Recording the operators that a program runs, as the spec of a pack."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tvmdml.targets import Target
 
 _written: set[tuple[str, str]] = set()
-"""What this process has appended, and where."""
+"""The entries that this process has appended, with their folders."""
 
 
 class Recording:
-    """The operators that were made ready for the first time since it was started, each once; a context manager."""
+    """A context manager that records the operators that are prepared within it, each once."""
 
     def __init__(self) -> None:
         self._found: dict[str, None] = {}
@@ -32,7 +32,7 @@ class Recording:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Stop; what was recorded stays."""
+        """Stop. The recorded operators are kept."""
         shelf.stop(self._note)
 
     def _note(self, desc: Operator, target: Target, in_place: bool) -> None:
@@ -40,7 +40,7 @@ class Recording:
 
     @property
     def spec(self) -> Spec:
-        """What was recorded, as a spec: the kernels, and the targets that they ran on."""
+        """The recorded operators and their targets, as a spec."""
         return _spec(self._found)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -56,12 +56,12 @@ class Recording:
 
 
 def record() -> Recording:
-    """Write down what runs within a ``with`` block, in all threads: ``with packs.record() as recording: …``."""
+    """Record the operators that run within a ``with`` block, in all threads: ``with packs.record() as recording: …``."""
     return Recording()
 
 
 def append(folder: str, desc: Operator, target: Target, in_place: bool) -> None:
-    """Write a line to this process's own file in a folder, for ``gather``: at once, however the process may end."""
+    """Append a line to this process's file in a folder, for ``gather``. It is written immediately: the process may be killed."""
     entry = _entry(desc, target, in_place)
     if (folder, entry) in _written:
         return
@@ -70,15 +70,15 @@ def append(folder: str, desc: Operator, target: Target, in_place: bool) -> None:
         with open(Path(folder) / f"{os.getpid()}.jsonl", "a", encoding="utf-8") as stream:
             stream.write(f"{entry}\n")
     except OSError as error:
-        stores.warn_once(folder, f"tvmdml: not all that this process uses is written down in {folder} ({error}).")
+        stores.warn_once(folder, f"tvmdml: the recording in {folder} is not complete: it cannot be written ({error}).")
 
 
 def gather(folder: Path) -> Spec:
-    """The spec of what processes wrote to a folder."""
+    """The spec of what all processes have appended in a folder."""
     found: dict[str, None] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for entry in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if entry.endswith("\n"):  # else the process was killed within it
+            if entry.endswith("\n"):  # otherwise the process was killed while it wrote the line
                 found.setdefault(entry.strip())
     return _spec(found)
 

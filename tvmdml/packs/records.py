@@ -1,6 +1,6 @@
-"""What a pack's index says: a head, and a record for each kernel and each operation that kernels are for, all of them JSON.
+"""The JSON in a pack's index: its head, and a record for each kernel and each operation.
 
-Nothing that is read is believed: what is not just as it would have been written is an error.
+The reader trusts nothing: every value must be one that the writer could have written.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 MAX_JSON_BYTES = 1 << 20
-"""The most that the head may have, and any record."""
+"""The limit of the head, and of each record."""
 NO_PART = 0xFFFFFFFF
-"""What stands for the part of an operation, which has none."""
+"""In place of a part number, for an operation, which has no code."""
 NOT_WRITTEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
-"""What reading may raise that nobody wrote."""
-_KEY_BYTES, _JSON_DEPTH = 16, 16
+"""The exceptions that parsing may raise for JSON that the writer would not have written."""
+KEY_BYTES = 16
+_JSON_DEPTH = 16
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
-"""An operator's module, a kernel, a type: nothing that a path is made of."""
+"""The name of an operator's module, a kernel or a type. It has no character that is special in a path."""
 
 Parameters = tuple[tuple[str, Any], ...]
 
 
 def kernel_key(target: str, operator: str, kernel: str, parameters: Parameters) -> bytes:
-    """The key of a kernel: what its code was generated from, but for the source of schedules, which the head has."""
+    """The key of a kernel: everything its code was generated from, except the source of the schedules, which the head has."""
     return _key(["kernel", target, operator, kernel, parameters])
 
 
@@ -38,7 +39,7 @@ def operation_key(target: str, line: Mapping[str, Any], in_place: bool) -> bytes
 
 
 def _key(what: object) -> bytes:
-    return hashlib.blake2b(_encode(what).encode(), digest_size=_KEY_BYTES).digest()
+    return hashlib.blake2b(_encode(what).encode(), digest_size=KEY_BYTES).digest()
 
 
 def symbol_of(key: bytes) -> str:
@@ -52,16 +53,16 @@ class Kernel(NamedTuple):
     operator: str
     """The operator's module."""
     kernel: str
-    """Which of the schedule's kernels."""
+    """Its name among the schedule's kernels."""
     parameters: Parameters
     target: str
-    """What the code runs on, as ``Target.code`` says it."""
+    """The target of the code, as ``Target.code``."""
     part: int
     """The number of the part that has the code."""
 
     @property
     def key(self) -> bytes:
-        """What it is found by."""
+        """The key that it is found by."""
         return kernel_key(self.target, self.operator, self.kernel, self.parameters)
 
     @property
@@ -71,10 +72,10 @@ class Kernel(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """How a schedule would have an operation launched."""
+    """How to launch an operation."""
 
     threads: int
-    """On so many threads, or more; 0 for devices."""
+    """The least number of threads that this launch is for; 0 for devices."""
     kernel: bytes
     """The kernel's key."""
     scalars: tuple[int, ...]
@@ -82,17 +83,17 @@ class Launch(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A descriptor that a pack was built for, on a target."""
+    """A descriptor that the pack has kernels for, on one target."""
 
     line: dict[str, Any]
-    """The descriptor, as a spec writes it."""
+    """The descriptor, in the form of a spec's line."""
     in_place: bool
     target: str
     launches: tuple[Launch, ...]
 
     @property
     def key(self) -> bytes:
-        """What it is found by."""
+        """The key that it is found by."""
         return operation_key(self.target, self.line, self.in_place)
 
 
@@ -100,12 +101,12 @@ class Operation(NamedTuple):
 
 
 def write_head(head: Mapping[str, Any]) -> bytes:
-    """A pack's head."""
+    """The head as JSON."""
     return _encode(head).encode()
 
 
 def write(record: Kernel | Operation) -> bytes:
-    """A record, without its key, and a kernel without its part."""
+    """A record as JSON. The key and a kernel's part are not in it: the index's table has them."""
     if isinstance(record, Kernel):
         members = {name: value for name, value in record._asdict().items() if name != "part"}
         return _encode({"is": "kernel", **members}).encode()
@@ -116,24 +117,24 @@ def write(record: Kernel | Operation) -> bytes:
 # -- Reading ------------------------------------------------------------------------------------------------------
 
 
-def read_head(content: bytes) -> dict[str, Any]:
-    """What ``write_head`` wrote.
+def read_head(content: bytes | memoryview) -> dict[str, Any]:
+    """Parse a head.
 
     Raises:
-        ``NOT_WRITTEN``: it did not write this.
+        ``NOT_WRITTEN``: ``write_head`` would not have written it.
     """
     given = _loaded(content)
     found: dict[str, Any] = {
         name: {key: read(value) for key, value in _object(given[name]).items()} for name, read in _HEAD.items()
     }
-    return {**found, "logs": [_tuned(value) for value in _list(given.get("logs", []))]}  # which packs have not always had
+    return {**found, "logs": [_tuned(value) for value in _list(given.get("logs", []))]}  # older packs have none
 
 
-def read(content: bytes, part: int, parts: int) -> Kernel | Operation:
-    """What ``write`` wrote; ``part`` is a kernel's, of so many parts.
+def read(content: bytes | memoryview, part: int, parts: int) -> Kernel | Operation:
+    """Parse a record. ``part`` is the number of a kernel's part, and ``parts`` the number of parts that the pack has.
 
     Raises:
-        ``NOT_WRITTEN``: it did not write this.
+        ``NOT_WRITTEN``: ``write`` would not have written it.
     """
     given = _loaded(content)
     return _RECORDS[_text(given["is"])](given, part, parts)
@@ -148,7 +149,7 @@ def _kernel(given: Mapping[str, Any], part: int, parts: int) -> Kernel:
 
 def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
     if part != NO_PART:
-        raise ValueError("an operation that has a part")
+        raise ValueError("an operation with a part")
     launches = tuple(
         Launch(
             _whole(launch["threads"], 0),
@@ -159,12 +160,12 @@ def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
         for launch in given["launches"]
     )
     if type(given["in_place"]) is not bool:
-        raise TypeError("in_place is no boolean")
+        raise TypeError("in_place is not a boolean")
     return Operation(_object(given["line"]), given["in_place"], _text(given["target"]), launches)
 
 
 def _not_json(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _number(text: str) -> float:
@@ -174,41 +175,41 @@ def _number(text: str) -> float:
 _decode = json.JSONDecoder(parse_constant=_not_json, parse_float=_number).decode
 
 
-def _loaded(content: bytes) -> dict[str, Any]:
-    """A JSON object: one that is neither large nor deep, and all of whose strings can be shown."""
+def _loaded(content: bytes | memoryview) -> dict[str, Any]:
+    """Parse a JSON object. Its size and depth are limited, and its strings must be printable."""
     if len(content) > MAX_JSON_BYTES:
-        raise ValueError(f"{len(content)} bytes of JSON, of which up to {MAX_JSON_BYTES} are read")
-    value = _object(_decode(content.decode()))
-    _look_through(value, _JSON_DEPTH)
+        raise ValueError(f"{len(content)} bytes of JSON; at most {MAX_JSON_BYTES} are read")
+    value = _object(_decode(str(content, "utf-8")))
+    _check(value, _JSON_DEPTH)
     return value
 
 
-def _look_through(value: Any, depth: int) -> None:
+def _check(value: Any, depth: int) -> None:
     if isinstance(value, str):
         _text(value)
     elif isinstance(value, dict | list):
         if not depth:
-            raise ValueError("its JSON is too deep")
+            raise ValueError("its JSON is nested too deeply")
         for one in value:
-            _look_through(one, depth - 1)
+            _check(one, depth - 1)
         for one in value.values() if isinstance(value, dict) else ():
-            _look_through(one, depth - 1)
+            _check(one, depth - 1)
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError(f"{type(value).__name__} in place of an object")
+        raise TypeError(f"{type(value).__name__} instead of an object")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError(f"{type(value).__name__} in place of a list")
+        raise TypeError(f"{type(value).__name__} instead of a list")
     return value
 
 
 def _tuned(value: Any) -> dict[str, Any]:
-    """A record of a log, as far as it takes to say what it is for; the whole is looked at by whoever goes by it."""
+    """A tuning record. Only the fields that say what it is for are checked here; ``tuned`` checks the rest when it is used."""
     _name(_object(value)["operator"])
     _text(_object(value["machine"])["target"])
     return _object(value)
@@ -216,26 +217,26 @@ def _tuned(value: Any) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable():
-        raise TypeError(f"{type(value).__name__} in place of text, or what cannot be shown")
+        raise TypeError(f"{type(value).__name__} instead of text, or text that is not printable")
     return value
 
 
 def _name(value: Any) -> str:
     if not _NAME.fullmatch(_text(value)):
-        raise ValueError(f"{value[:100]!r} is no name")
+        raise ValueError(f"{value[:100]!r} is not a name")
     return str(value)
 
 
 def _whole(value: Any, least: int = -(1 << 63)) -> int:
     if type(value) is not int or not least <= value < 1 << 63:
-        raise TypeError(f"{type(value).__name__} in place of an integer, or one that is out of range")
+        raise TypeError(f"{type(value).__name__} instead of an integer, or an integer out of range")
     return value
 
 
 def _key_of(text: Any) -> bytes:
     key = bytes.fromhex(text)
-    if key.hex() != text or len(key) != _KEY_BYTES:
-        raise ValueError("a kernel's key that is none")
+    if key.hex() != text or len(key) != KEY_BYTES:
+        raise ValueError("a kernel's key that is not 32 hexadecimal digits")
     return key
 
 

@@ -1,4 +1,4 @@
-"""The packs that this process takes kernels from: read-only stores, which are asked before the disk."""
+"""The packs that this process has loaded: read-only stores of kernels, searched before the cache on disk."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from tvmdml.tuning.logs import Logs
 
 _loaded: tuple[LoadedPack, ...] = ()
-"""The one loaded last is asked first."""
+"""The pack loaded last is searched first."""
 _libraries: dict[tuple[str, bytes], Any] = {}
-"""Libraries that were loaded, by their checksums, or why one could not be."""
+"""Loaded libraries by checksum, or the error of one that could not be loaded."""
 _listeners: tuple[Callable[[Operator, Target, bool], None], ...] = ()
 _lock = threading.RLock()
 generation = 0
-"""Changes whenever kernels may come from elsewhere than before: what was planned under another one is planned anew."""
+"""Changes whenever kernels may come from another place than before. A plan of an older generation is made again."""
 
 
 def _renew_lock() -> None:
@@ -36,24 +36,26 @@ def _renew_lock() -> None:
         pack.renew_lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held the lock does not exist in the child
 
 
 # -- Loading ------------------------------------------------------------------------------------------------------
 
 
 def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPack:
-    """Have this process take kernels from a pack: from now on, or for the length of a ``with`` block.
+    """Use the kernels of a pack in this process: from now on, or for the duration of a ``with`` block.
 
-    Packs are asked before the cache on disk, the one loaded last first. A pack is native code: loading one gives it all the rights
-    of this process. ``TVMDML_TRUSTED_KEYS`` names the public keys of those whose packs may be loaded.
+    Packs are searched before the cache on disk, the pack loaded last first. A pack is native code, and runs with all rights of this
+    process. If ``TVMDML_TRUSTED_KEYS`` is set, only packs signed by one of its keys are loaded; if it is not set, every pack is.
+    Packs are checked when they are loaded: keys set later do not unload them.
 
     Args:
         path: the pack's file.
-        strict: nothing else may be run, now: no kernel from the cache on disk, and none that is compiled.
+        strict: run kernels from packs only: none from the cache on disk, and none that would have to be compiled.
 
     Raises:
-        PackError: it cannot be read, is damaged, or is not trusted.
+        InvalidArgument: ``TVMDML_TRUSTED_KEYS`` is set and names no key, or a key that cannot be read.
+        PackError: the pack cannot be read, is damaged, or is not trusted.
     """
     global _loaded
     pack = LoadedPack(path, strict)
@@ -64,23 +66,18 @@ def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPa
 
 
 class LoadedPack:
-    """A pack that kernels are taken from, until ``close`` or the end of its ``with`` block.
+    """A pack whose kernels are used, until ``close`` or the end of its ``with`` block.
 
-    What was made ready meanwhile (compiled operators) goes on working.
+    Operators that were compiled meanwhile keep working.
     """
 
     def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
         from tvmdml.packs import signing
         from tvmdml.packs.format import Pack
 
-        self.pack: Pack = Pack(path)
+        self.pack: Pack = Pack(path, signing.check)
         """The file."""
         self.strict = strict
-        try:
-            signing.check(self.pack)
-        except BaseException:
-            self.pack.close()
-            raise
         self._codes = frozenset(self.pack.head["targets"])
         self._opened: dict[tuple[str, bytes], Any] = {}
         self._launchers: dict[tuple[object, ...], Launcher] = {}
@@ -89,10 +86,10 @@ class LoadedPack:
         self.renew_lock()
 
     def ready(self, desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
-        """A canonical operator's kernel, and how to launch it: of what the pack has and the target runs, the best.
+        """The kernel of a canonical operator, and how to launch it: the best one in the pack that the target can run.
 
         Raises:
-            PackError: what the pack has is damaged, or was built with knobs that there are none of.
+            PackError: the kernel is damaged, or the pack was built with knobs that do not exist.
         """
         from tvmdml import operators
 
@@ -106,16 +103,16 @@ class LoadedPack:
             except Unsupported:
                 continue
             except InvalidArgument as error:
-                raise PackError(f"{self.pack.path}: its knobs are none of the schedules that it is of: {error}") from None
+                raise PackError(f"{self.pack.path}: its schedules do not have its knobs: {error}") from None
             if (launcher := self.find(kernel, machine)) is not None:
                 return kernel, machine.launch(launcher, kernel.scalars, kernel.temporaries)
         return None
 
     def find(self, kernel: Kernel, target: Target) -> Launcher | None:
-        """A kernel, loaded; ``None`` where the pack has none, or one of other schedules than are installed.
+        """A kernel, loaded; ``None`` if the pack does not have it, or has it from other schedules than those installed.
 
         Raises:
-            PackError: what the pack has is damaged.
+            PackError: the kernel is damaged.
         """
         from tvmdml.packs.records import kernel_key, symbol_of
 
@@ -135,11 +132,11 @@ class LoadedPack:
         return launcher
 
     def fits(self, kernel: Kernel, target: Target) -> bool:
-        """Whether it was built of the schedules that are installed: by others, what those decide is another kernel's."""
+        """Whether the pack's kernels were built from the installed schedules: those of others may take other arguments."""
         return self._source(kernel.module, target) == kernel.source(target)
 
     def _fits(self, module: str, target: Target) -> bool:
-        """The same, before anything is decided; says so where it was not."""
+        """The same before a kernel is chosen; warns if the schedules differ."""
         from tvmdml.kernel import source_stamp
         from tvmdml.stores import warn_once
 
@@ -147,17 +144,19 @@ class LoadedPack:
         fits = stamp == source_stamp(module, target)
         if stamp is not None and not fits:
             about = f"{self.pack.path}: its {target.kind} kernels for {module}"
-            warn_once(about, f"tvmdml: {about} are of other schedules than are installed, and are passed over. Build it anew.")
+            warn_once(
+                about, f"tvmdml: {about} were built from other schedules than those installed, and are not used. Build it again."
+            )
         return fits
 
     def reason(self, desc: Operator, kernel: Kernel, target: Target, in_place: bool) -> str:
-        """Why it does not serve an operation, where that is not for want of it."""
+        """Why this pack cannot run an operation, if not simply because it does not contain it."""
         from tvmdml.packs import lines
         from tvmdml.packs.records import operation_key
 
         path, made = self.pack.path, self.pack.head["producer"].get("tvmdml")
         if self._source(kernel.module, target) not in (None, kernel.source(target)):
-            return f"{path} is of other schedules than are installed (it was built by tvmdml {made}): build it anew."
+            return f"{path} was built from other schedules than those installed (by tvmdml {made}): build it again."
         line = lines.of(desc)
         having = {
             code: name
@@ -166,28 +165,26 @@ class LoadedPack:
         }
         if not having or any(relative.code in having for relative in target.relatives(self._codes)):
             return ""
-        return (
-            f"{path} has it for {', '.join(having.values())}, which is not what runs here: build it for {target.spec_name} as well."
-        )
+        return f"{path} has it for {', '.join(having.values())}, which does not run here: build it for {target.spec_name} as well."
 
     def _source(self, module: str, target: Target) -> str | None:
-        """The stamp of the schedules that its kernels of an operator and kind were built of; ``None`` where it has none."""
+        """The stamp of the schedules that its kernels of an operator and kind were built from; ``None`` if it has none."""
         found: str | None = self.pack.head["sources"].get(f"{target.kind} {module}")
         return found
 
     def close(self) -> None:
-        """Take no more kernels from it. Its file is closed when nobody uses it any more."""
+        """Stop using the pack for new operators. Its file is closed when nothing uses it any more."""
         global _loaded
         with _lock:
             _loaded = tuple(pack for pack in _loaded if pack is not self)
         forget_plans()
 
     def renew_lock(self) -> None:
-        """In a forked child, which has none of the threads that may have held it."""
+        """Called in a forked child: the thread that may have held the lock does not exist there."""
         self._guard = threading.RLock()
 
     def __enter__(self) -> LoadedPack:
-        """The pack is loaded already; one that was closed stays so."""
+        """The pack is already loaded. A closed pack cannot be entered again."""
         if self not in _loaded:
             raise PackError(f"{self.pack.path}: this pack was closed. Load it again.")
         return self
@@ -197,14 +194,14 @@ class LoadedPack:
         self.close()
 
     def __repr__(self) -> str:
-        """Its path, and how much is in it."""
+        """The path and the number of records."""
         return f"<LoadedPack {self.pack.path}: {self.pack.count} records{', strict' if self.strict else ''}>"
 
     def deciding(self, target: Target) -> Target:
-        """The target, with the knobs and the logs that the pack was built with.
+        """The target, with the knobs and tuning records that the pack was built with.
 
         Raises:
-            PackError: its logs are none.
+            PackError: its tuning records are not valid.
         """
         key = (target.name, target.code, target.tasks())
         if key not in self._deciding:
@@ -214,12 +211,12 @@ class LoadedPack:
                 try:
                     self._logs = tuned.logs_of(self.pack.head["logs"])
                 except InvalidArgument as error:
-                    raise self.pack.damaged(f"a record of its tuning logs makes no sense ({error})") from None
+                    raise self.pack.damaged(f"one of its tuning records is invalid ({error})") from None
             self._deciding[key] = tuned.deciding(target, self.pack.head["knobs"], self._logs)
         return self._deciding[key]
 
     def _part(self, number: int, kernel: Kernel, target: Target) -> Any:
-        """A part, loaded: a library for good, and once in a process, whichever packs it comes from."""
+        """A part, loaded. A library is loaded once in a process, whichever pack it comes from, and stays loaded."""
         part = self.pack.part(number)
         key = ("", part.sha256) if target.joins else (target.name, part.sha256)
         opened = _libraries if target.joins else self._opened
@@ -227,7 +224,7 @@ class LoadedPack:
             try:
                 opened[key] = self._open(number, kernel, target)
             except CompileError as error:
-                opened[key] = error  # it would be no better another time
+                opened[key] = error  # another try would fail in the same way
         if isinstance(opened[key], CompileError):
             raise opened[key]
         return opened[key]
@@ -241,7 +238,7 @@ class LoadedPack:
         return target.open(self._unpacked(number, kernel, target) if target.joins else Artifact(suffix, self.pack.content(number)))
 
     def _unpacked(self, number: int, kernel: Kernel, target: Target) -> Any:
-        """A library, unpacked once on a machine: it is kept on disk under its content's hash."""
+        """A library, decompressed once on a machine: the cache on disk keeps it under the hash of its content."""
         from tvmdml.stores import Artifact, DiskStore
 
         part = self.pack.part(number)
@@ -257,11 +254,11 @@ class LoadedPack:
         return Artifact(part.suffix, content)
 
 
-# -- What the compiler asks ---------------------------------------------------------------------------------------
+# -- The interface of the compiler --------------------------------------------------------------------------------
 
 
 def ready(desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
-    """A canonical operator's kernel from the first pack that has it."""
+    """The kernel of a canonical operator, from the first pack that has it."""
     for pack in _packs():
         if (found := pack.ready(desc, target, in_place)) is not None:
             return found
@@ -269,12 +266,12 @@ def ready(desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launc
 
 
 def strict() -> bool:
-    """Whether only packs may be used."""
+    """Whether a loaded pack forbids all other kernels."""
     return any(pack.strict for pack in _packs())
 
 
 def missing(desc: Operator, target: Target, in_place: bool, why: str) -> str:
-    """What to say where no pack has a kernel, and, for a reason, no other will do."""
+    """The error message when no pack has a kernel and, for the reason ``why``, no other kernel may be used."""
     packs = _packs()
     kernel = target.kernel(desc.canonical(), in_place)
     reasons = [reason for pack in packs if (reason := pack.reason(desc, kernel, target, in_place))]
@@ -286,7 +283,7 @@ def missing(desc: Operator, target: Target, in_place: bool, why: str) -> str:
 
 
 def _advice(desc: Operator, in_place: bool) -> str:
-    """What to add to a spec, to have an operator in a pack."""
+    """The line that adds an operator to the spec of a pack."""
     from tvmdml.packs import lines
 
     return f"To have it in a pack, add this line to the kernels of its spec: {lines.toml(lines.of(desc), in_place)}"
@@ -294,28 +291,28 @@ def _advice(desc: Operator, in_place: bool) -> str:
 
 def _packs() -> tuple[LoadedPack, ...]:
     text = os.environ.get("TVMDML_PACKS", "")
-    return _loaded if not text else (*_loaded, *_named(text))
+    return _loaded if not text else (*_loaded, *_named(text, os.environ.get("TVMDML_TRUSTED_KEYS")))
 
 
-_of_environment: dict[str, tuple[LoadedPack, ...]] = {}
+_of_environment: dict[tuple[str, str | None], tuple[LoadedPack, ...]] = {}
 
 
-def _named(text: str) -> tuple[LoadedPack, ...]:
-    """The packs of ``TVMDML_PACKS``."""
+def _named(text: str, keys: str | None) -> tuple[LoadedPack, ...]:
+    """The packs of ``TVMDML_PACKS``. They are loaded again, and so checked again, when ``TVMDML_TRUSTED_KEYS`` changes."""
     with _lock:
-        if text not in _of_environment:
+        if (text, keys) not in _of_environment:
             try:
-                _of_environment[text] = tuple(LoadedPack(path) for path in text.split(os.pathsep) if path)
+                _of_environment[text, keys] = tuple(LoadedPack(path) for path in text.split(os.pathsep) if path)
             except PackError as error:
                 raise PackError(f"TVMDML_PACKS: {error}") from None
-        return _of_environment[text]
+        return _of_environment[text, keys]
 
 
 # -- Recording ----------------------------------------------------------------------------------------------------
 
 
 def note(desc: Operator, target: Target, in_place: bool) -> None:
-    """Tell those who record that an operator is made ready."""
+    """Report to all recordings that an operator is prepared."""
     if folder := os.environ.get("TVMDML_PACK_RECORD", ""):
         from tvmdml.packs import recording
 
@@ -325,7 +322,7 @@ def note(desc: Operator, target: Target, in_place: bool) -> None:
 
 
 def listen(listener: Callable[[Operator, Target, bool], None]) -> None:
-    """Have a function called with every operator that is made ready, from now on."""
+    """Call a function with every operator that is prepared from now on."""
     global _listeners
     with _lock:
         _listeners = (*_listeners, listener)
@@ -333,18 +330,18 @@ def listen(listener: Callable[[Operator, Target, bool], None]) -> None:
 
 
 def stop(listener: Callable[[Operator, Target, bool], None]) -> None:
-    """Have it called no more."""
+    """Stop calling the function."""
     global _listeners
     with _lock:
         _listeners = tuple(one for one in _listeners if one != listener)
 
 
 def forget_plans() -> None:
-    """Have functions plan their calls anew."""
+    """Make all functions plan their calls again."""
     import sys
 
     global generation
     generation += 1
-    # It has no plans yet where it is just being imported.
+    # While that module is being imported, it has no plans yet.
     if (forget := getattr(sys.modules.get("tvmdml.functions"), "forget_plans", None)) is not None:
         forget()

@@ -1,11 +1,12 @@
-"""Who stands behind a pack: keys, signatures, and whom this process trusts.
+"""Keys and signatures of packs, and whose packs this process trusts.
 
-A pack is native code. Whoever loads one gives it all the rights of the process that runs it, so its checksums, which anybody can
-compute, say nothing about whether to load it; a signature says who stands behind it. Keys are Ed25519's. What is signed is the
-header, behind a prefix that no other use of a key has: the header has the index's checksum, and the index those of the parts.
+A pack is native code, and runs with all rights of the process that loads it. Anybody can compute its checksums, so they do not say
+whether it may be loaded; a signature says who vouches for it. Keys are Ed25519 keys. The signed message is a fixed prefix, which
+separates it from other uses of the key, followed by the header of the pack. The header has the checksum of the index, and the index
+has the checksums of the parts, so the signature covers the whole pack.
 
-With ``TVMDML_TRUSTED_KEYS`` set, only packs are loaded that one of these keys has signed. Keys and signatures take the package
-``cryptography``, which the extra ``sign`` brings.
+If ``TVMDML_TRUSTED_KEYS`` is set, packs are loaded, merged and split only if one of its keys has signed them. Keys and signatures
+need the package ``cryptography``, which the extra ``sign`` installs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Callable
@@ -30,9 +32,9 @@ VARIABLE = "TVMDML_TRUSTED_KEYS"
 _PREFIX = b"tvmdml pack 1\n"
 _KEY_BYTES = 32
 _PEM_PREFIX = bytes.fromhex("302a300506032b6570032100")
-"""What a PEM file's base64 has before the key's own bytes."""
+"""The bytes before the key itself in the base64 of a PEM file."""
 _MOST_BYTES = 1 << 16
-"""More is no file with a key."""
+"""The size limit of key files."""
 _PUBLIC = "an Ed25519 public key: a PEM or OpenSSH file, or base64 of its 32 bytes"
 _PRIVATE = "an Ed25519 private key in a PEM file, and its password where it has one"
 
@@ -40,18 +42,18 @@ _Paths = str | os.PathLike[str]
 
 
 def generate(private: _Paths, public: _Paths, password: str | None = None) -> str:
-    """Make a pair of keys, in PEM files that are not there yet; the private one is for its owner's eyes only.
+    """Make a key pair in two new PEM files. Only the owner can read the file of the private key.
 
     Args:
-        private: where the key goes that signs.
-        public: where the key goes that is given to those who load packs.
-        password: what to encrypt the private key with.
+        private: the file for the private key, which signs.
+        public: the file for the public key, for those who load packs.
+        password: encrypts the private key.
 
     Returns:
-        The public key, as ``signers`` has it.
+        The public key, as ``signers`` returns it.
 
     Raises:
-        InvalidArgument: a file is there already, or cannot be written.
+        InvalidArgument: a file already exists, or cannot be written.
         PackError: ``cryptography`` is not installed.
     """
     serialization, ed25519 = _cryptography("generate")
@@ -71,48 +73,47 @@ def generate(private: _Paths, public: _Paths, password: str | None = None) -> st
 
 
 def sign(path: _Paths, key: _Paths, password: str | None = None) -> str:
-    """Add a key's signature to a pack, or put it in place of the one that it has of this key. Nothing else in it changes.
+    """Add the signature of a key to a pack, or replace the one that the key made before. Nothing else in the pack changes.
 
     Args:
-        path: the pack. All of it is read and checked before it is signed.
+        path: the pack. Every part and record is read and checked before it is signed.
         key: a PEM file with the private key.
-        password: what that is encrypted with.
+        password: the password of the private key.
 
     Returns:
-        The public key, as ``signers`` has it.
+        The public key, as ``signers`` returns it.
 
     Raises:
         InvalidArgument: the key cannot be read, or the password is wrong.
         PackError: the pack is damaged, or cannot be written; or ``cryptography`` is not installed.
     """
+    from tvmdml.packs import files
     from tvmdml.packs import format as container
 
     secret = _private_key(key, password)
     name = _name(secret.public_key())
-    pack = container.Pack(path)
-    try:
+    with contextlib.closing(container.Pack(path)) as pack:
         for number in range(pack.part_count):
-            pack.content(number)
+            for _ in pack.unpacked(number):
+                pass
         for _ in pack.records():
             pass
         signatures = {**dict(pack.signatures), base64.b64decode(name): secret.sign(_PREFIX + pack.header)}
         if len(signatures) > container.MAX_SIGNATURES:
             raise pack.error(f"{len(signatures)} signatures", f"up to {container.MAX_SIGNATURES}")
-        pieces = [pack.unsigned(), *(container.signature(*one) for one in signatures.items())]
-    finally:
-        pack.close()
-    try:
-        container.replace(path, pieces)
-    except OSError as error:
-        raise PackError(f"{path}: cannot be written: {error.strerror or error}.") from None
+        written = (container.signature(*one) for one in signatures.items())
+        try:
+            files.replace(path, itertools.chain(pack.unsigned(), written))
+        except OSError as error:
+            raise PackError(f"{path}: cannot be written: {error.strerror or error}.") from None
     return name
 
 
 def signers(pack: Pack) -> tuple[str, ...]:
-    """The public keys, in base64, that have signed a pack.
+    """The public keys, in base64, that have signed a pack. Every signature is verified.
 
     Raises:
-        PackError: a signature is not valid; or there are some, and ``cryptography`` is not installed.
+        PackError: a signature is not valid; or the pack has signatures, and ``cryptography`` is not installed.
     """
     if not pack.signatures:
         return ()
@@ -128,7 +129,7 @@ def signers(pack: Pack) -> tuple[str, ...]:
 
 
 def is_signed_by(pack: Pack, key: _Paths) -> bool:
-    """Whether a pack has a signature of the public key in a file.
+    """Whether a pack has a signature of the public key in this file.
 
     Raises:
         InvalidArgument: the key cannot be read.
@@ -138,39 +139,43 @@ def is_signed_by(pack: Pack, key: _Paths) -> bool:
 
 
 def trusted_keys() -> frozenset[str] | None:
-    """The public keys that ``TVMDML_TRUSTED_KEYS`` names, in base64; ``None`` where it names none.
+    """The public keys that ``TVMDML_TRUSTED_KEYS`` names, in base64; ``None`` if the variable is not set.
 
-    Between them is what separates the folders of ``PATH``. Each is the path of a public key in PEM or OpenSSH's form, or base64 of
-    its 32 bytes.
+    The separator is that of ``PATH``. Each entry is the path of a public key in PEM or OpenSSH format, or the base64 of its 32
+    bytes. A variable that is set and names no key is an error: a blank value, such as a script with an empty variable would give
+    it, must not mean that every pack is trusted.
 
     Raises:
-        InvalidArgument: one cannot be read: to go on without it might be to go on with less than was asked for.
-        PackError: ``cryptography`` is not installed, and one is a file.
+        InvalidArgument: the variable is set and names no key; or a key cannot be read, though another one could be.
+        PackError: ``cryptography`` is not installed, and an entry is a file.
     """
-    text = os.environ.get(VARIABLE, "").strip()
-    if not text:
+    text = os.environ.get(VARIABLE)
+    if text is None:
         return None
-    entries = [entry.strip() for entry in text.split(os.pathsep)]
-    found = frozenset(_trusted(entry) for entry in entries if entry)
+    found = frozenset(_trusted(entry) for entry in map(str.strip, text.split(os.pathsep)) if entry)
     if not found:
-        raise InvalidArgument(message(VARIABLE, repr(text), f"keys, with {os.pathsep!r} between them: each {_PUBLIC}"))
+        given = f"{text!r}, which is set and names no key, so that no pack is trusted"
+        advice = f"Unset {VARIABLE} to load packs of anybody."
+        raise InvalidArgument(message(VARIABLE, given, f"keys, with {os.pathsep!r} between them: each {_PUBLIC}", advice))
     return found
 
 
 def check(pack: Pack) -> None:
-    """See that a pack may be loaded: where ``TVMDML_TRUSTED_KEYS`` is set, one of these keys has to have signed it.
+    """Refuse a pack that is not trusted: if ``TVMDML_TRUSTED_KEYS`` is set, one of its keys must have signed the pack.
+
+    Only the header and the signatures are read, so ``Pack`` can call this before it reads the index.
 
     Raises:
         InvalidArgument: as ``trusted_keys``.
-        PackError: none of them has signed it; a signature is not valid; or ``cryptography`` is not installed.
+        PackError: no trusted key has signed it; a signature is not valid; or ``cryptography`` is not installed.
     """
-    if not os.environ.get(VARIABLE, "").strip():
+    trusted = trusted_keys()
+    if trusted is None:
         return
     _cryptography(str(pack.path))
-    trusted = trusted_keys()
     found = signers(pack)
-    if trusted is None or trusted.isdisjoint(found):
-        given = f"a pack signed by {', '.join(found)}" if found else "a pack that nobody has signed"
+    if trusted.isdisjoint(found):
+        given = f"a pack signed by {', '.join(found)}" if found else "an unsigned pack"
         advice = f"Add its signer's key to {VARIABLE} if you trust it."
         raise pack.error(given, f"one signed by a key of {VARIABLE}", advice if found else "`tvmdml pack sign` signs it.")
 
@@ -183,13 +188,13 @@ def _cryptography(where: str) -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
-        text = f"{where}: keys and signatures take the package cryptography. {installing.command('sign')} installs it."
+        text = f"{where}: keys and signatures need the package cryptography. {installing.command('sign')} installs it."
         raise PackError(text) from error
     return serialization, ed25519
 
 
 def _trusted(entry: str) -> str:
-    """A key of the environment variable: base64 cannot be told from a path by its characters, but by how many bytes it makes."""
+    """A key of the environment variable. An entry is base64, and not a path, if it decodes to the right number of bytes."""
     with contextlib.suppress(ValueError, binascii.Error):
         raw = base64.b64decode(entry, validate=True).removeprefix(_PEM_PREFIX)
         if len(raw) == _KEY_BYTES:
@@ -200,7 +205,9 @@ def _trusted(entry: str) -> str:
 def _public_key(path: _Paths, where: str) -> Ed25519PublicKey:
     serialization, ed25519 = _cryptography(where)
     content = _content(path, where, _PUBLIC).strip()
-    is_openssh = content.startswith(b"ssh-") and b"\n" not in content  # one line is one key; of several, which would it be?
+    is_openssh = (
+        content.startswith(b"ssh-") and b"\n" not in content
+    )  # with several keys in the file, it would not be clear which one is meant
     load = serialization.load_ssh_public_key if is_openssh else serialization.load_pem_public_key
     key: Ed25519PublicKey = _loaded(where, _PUBLIC, ed25519.Ed25519PublicKey, load, content)
     return key
@@ -222,7 +229,7 @@ def _loaded(where: str, allowed: str, kind: type, load: Callable[..., Any], *con
         key = load(*content)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         why = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise InvalidArgument(message(where, f"something else than such a key ({why})", allowed)) from None
+        raise InvalidArgument(message(where, f"a file without such a key ({why})", allowed)) from None
     if not isinstance(key, kind):
         raise InvalidArgument(message(where, f"another kind of key ({type(key).__name__})", allowed))
     return key
@@ -230,13 +237,13 @@ def _loaded(where: str, allowed: str, kind: type, load: Callable[..., Any], *con
 
 def _content(path: _Paths, where: str, allowed: str) -> bytes:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe, say, would be waited for
-            raise ValueError("it is no regular file")
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe could block forever
+            raise ValueError("it is not a regular file")
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError, TypeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InvalidArgument(message(where, f"what cannot be read ({why})", allowed)) from None
+        raise InvalidArgument(message(where, f"a file that cannot be read ({why})", allowed)) from None
     if len(content) > _MOST_BYTES:
         raise InvalidArgument(message(where, f"more than {_MOST_BYTES} bytes", allowed))
     return content
@@ -256,11 +263,11 @@ def _create(path: _Paths, content: bytes, mode: int) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
         except BaseException:
-            os.unlink(path)  # half a key would be in the way of a whole one
+            os.unlink(path)  # an incomplete file would prevent the next try
             raise
     except (OSError, ValueError, TypeError) as error:
         why = getattr(error, "strerror", None) or error
-        given = f"what cannot be written ({why})"
+        given = f"a file that cannot be written ({why})"
         raise InvalidArgument(message(str(path), given, allowed, "Keys are never overwritten.")) from None
 
 

@@ -1,4 +1,4 @@
-"""What a pack is to hold: a TOML file of targets, exact descriptors, products of descriptors, and knobs::
+"""The spec of a pack: a TOML file with targets, exact descriptors, products of descriptors, and knobs::
 
     targets = ["cpu:x86-64-v3", "cuda:sm_80,sm_90"]        # optional
 
@@ -18,13 +18,13 @@
     [knobs.top_k]
     algorithm = "sort"
 
-``logs = ["tuning_logs/folder", "more.jsonl"]`` names logs of tuning, from the spec's own folder on.
+``logs = ["tuning_logs/folder", "more.jsonl"]`` names tuning logs, relative to the spec's folder.
 
-In ``[[operators]]`` an attribute is a value, a list of values, or, for an integer, a range ``{ from = 1, to = 64, step = 1 }``; one
-that is a sequence itself is a list or a list of lists. So are ``sizes``, in which a size may be a list or a range in turn, and
-``strides``, which are the first tensor's. Another tensor is a type, exact (``"uint64[32, 50]"``), or, if it need not be there,
-``true`` for one that is; what is not said of it is found as ``dxdispatch.sketch`` does. ``skip_invalid`` leaves out combinations
-that break the operator's contract, which else are an error.
+In ``[[operators]]``, an attribute is a value, a list of values, or, for an integer, a range ``{ from = 1, to = 64, step = 1 }``. An
+attribute that is itself a sequence is a list, or a list of lists. The same holds for ``sizes``, in which each size may again be a
+list or a range, and for ``strides``; both describe the first tensor. Any other tensor is given by its type, exactly
+(``"uint64[32, 50]"``), or, if it is optional, by ``true``; what is not given is derived as in ``dxdispatch.sketch``. Combinations
+that break the operator's contract are an error, unless ``skip_invalid`` is set, which omits them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,13 @@ from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
-from tvmdml.packs import format as packs
-from tvmdml.packs import lines, tuned
+from tvmdml.packs import files, lines, tuned
 from tvmdml.tensors import MAX_ELEMENTS, TensorDataType, TensorDesc
 
 MAX_SPEC_BYTES = 1 << 28
-"""A file is read as a whole."""
+"""A spec is read into memory as a whole."""
 MAX_COMBINATIONS = 100_000
-"""What the products of a spec may come to: some minutes of reading, and days of compiling."""
+"""The limit for all products of a spec: minutes of reading, and days of compiling."""
 _MAX_DEPTH, _MAX_BITS, _MAX_KEY_PARTS = 16, 1024, 256
 _FIELDS = ("targets", "logs", "kernels", "operators", "knobs")
 _OWN = ("operator", "types", "sizes", "strides", "in_place", "skip_invalid")
@@ -69,7 +68,7 @@ KnobValues = Mapping[str, Mapping[str, all_knobs.Value]]
 
 
 class Wanted(NamedTuple):
-    """A descriptor that a pack is to serve."""
+    """A descriptor that a pack should have kernels for."""
 
     desc: Operator
     in_place: bool = False
@@ -77,23 +76,23 @@ class Wanted(NamedTuple):
 
     @property
     def line(self) -> str:
-        """It in TOML; what is written alike is the same."""
+        """The line in TOML. Equal lines mean equal descriptors."""
         return lines.toml(lines.of(self.desc), self.in_place)
 
 
 class Spec(NamedTuple):
-    """What a pack is to hold."""
+    """The contents of a spec."""
 
     targets: tuple[str, ...] = ()
     wanted: tuple[Wanted, ...] = ()
-    """Each once, in the order in which they first come up."""
+    """Without repeats, in the order of first appearance."""
     knobs: KnobValues = MappingProxyType({})
     logs: tuple[str, ...] = ()
-    """Logs of tuning, files and folders. Those of the machine that builds do not count."""
+    """Tuning logs, files and folders. The logs of the building machine are not used."""
 
 
 def plain(desc: Operator) -> Operator:
-    """A descriptor with no more than its line says: nothing about buffers, and of the caller's array only what a tensor has.
+    """A descriptor with only what its line says, and nothing about buffers or the caller's arrays.
 
     Raises:
         InvalidArgument, ModelError, Unsupported: it breaks its contract.
@@ -102,13 +101,13 @@ def plain(desc: Operator) -> Operator:
 
 
 def can_be_in_place(desc: Operator) -> bool:
-    """Whether an output's buffer can be an input's."""
+    """Whether an output can use the buffer of an input."""
     inputs, outputs = ({(t.sizes, t.layout) for _, t in desc.tensors(role) if t is not None} for role in _TENSORS)
     return desc.IN_PLACE and bool(inputs & outputs)
 
 
 def once(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
-    """Each once, in the order in which they first come up."""
+    """Without repeats, in the order of first appearance."""
     found: dict[str, Wanted] = {}
     for one in wanted:
         found.setdefault(one.line, one)
@@ -125,20 +124,20 @@ def write(
     knobs: KnobValues | None = None,
     logs: Iterable[str] = (),
 ) -> None:
-    """Write a spec that ``read`` takes, whole or not at all.
+    """Write a spec atomically.
 
     Raises:
-        InvalidArgument, ModelError, Unsupported: something in it is not what a spec can have.
+        InvalidArgument, ModelError, Unsupported: something in it is not allowed in a spec.
         OSError: it cannot be written.
     """
-    packs.replace(path, [text(wanted, targets, knobs, logs).encode()])
+    files.replace(path, [text(wanted, targets, knobs, logs).encode()])
 
 
 def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValues | None = None, logs: Iterable[str] = ()) -> str:
-    """A spec in TOML. The same is the same text.
+    """A spec in TOML. Equal specs give equal texts.
 
     Raises:
-        InvalidArgument, ModelError, Unsupported: something in it is not what a spec can have.
+        InvalidArgument, ModelError, Unsupported: something in it is not allowed in a spec.
     """
     where = "spec"
     named = _targets(Node(list(targets), where, "targets"))
@@ -157,7 +156,7 @@ def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValue
 
 
 def read(path: str | os.PathLike[str]) -> Spec:
-    """Read a spec's file.
+    """Read the file of a spec.
 
     Raises:
         InvalidArgument: it cannot be read, or is wrong; the message names the file, the place and what is allowed.
@@ -176,7 +175,7 @@ def read(path: str | os.PathLike[str]) -> Spec:
 
 
 def parse(given: str | Mapping[str, Any], where: str) -> Spec:
-    """The spec that TOML, or what was read from it, means.
+    """The spec of a TOML text, or of the values parsed from it.
 
     Raises:
         InvalidArgument: it is wrong; the message names the place and what is allowed.
@@ -212,7 +211,7 @@ def _decode(content: str, where: str) -> Any:
 
 
 def _sane(value: Any, where: str, depth: int = 0) -> Any:
-    """The value, of the kinds that JSON has as well: what messages and checks can take."""
+    """The value, restricted to the types that JSON has too, which messages and checks can handle."""
     if isinstance(value, Mapping) and depth < _MAX_DEPTH and all(isinstance(name, str) for name in value):
         return {name: _sane(one, where, depth + 1) for name, one in value.items()}
     if isinstance(value, (list, tuple)) and depth < _MAX_DEPTH:
@@ -241,7 +240,7 @@ def _wanted(node: Node, desc: Operator, in_place: bool) -> Wanted:
 
 
 def _exact(node: Node) -> Wanted:
-    """What a line of ``kernels`` means."""
+    """The descriptor of a line of ``kernels``."""
     line = {name: member.value for name, member in node.members().items() if name != "in_place"}
     in_place = node.get("in_place")
     try:
@@ -254,7 +253,7 @@ def _exact(node: Node) -> Wanted:
 
 
 def _targets(node: Node) -> tuple[str, ...]:
-    """Names of targets. Whether there is such a machine is for those to say who compile for it."""
+    """Names of targets. Whether a target exists is checked later, by the build."""
     kinds = targets.kinds()
     names = dict.fromkeys(item.text().strip() for item in node.items())
     for item in node.items():
@@ -265,7 +264,7 @@ def _targets(node: Node) -> tuple[str, ...]:
 
 
 def _logs(node: Node) -> tuple[str, ...]:
-    """Paths of logs, each read once to see that they are right. What is relative begins where the spec lies."""
+    """Paths of tuning logs, each read once to check it. Relative paths are relative to the spec's folder."""
     found: dict[str, None] = {}
     for item in node.items():
         path = Path(node.file).parent / item.text()
@@ -295,20 +294,20 @@ def _knobs(node: Node) -> KnobValues:
 
 
 class _Choice(NamedTuple):
-    """What one thing may be."""
+    """The values that one field can have."""
 
     total: int
-    """How many values there are; known before they are made."""
+    """The number of values, known before they are generated."""
     values: Callable[[], Iterable[Any]]
 
 
 _ABSENT = object()
 _NOTHING_SAID = (None, None)
-"""Of a tensor that is there: type and sizes are to be found."""
+"""A tensor that is present, with type and sizes to be derived."""
 
 
 class _Product:
-    """A table of ``operators``: everything that it multiplies out to."""
+    """A table of ``[[operators]]``, and all its combinations."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -339,7 +338,7 @@ class _Product:
         self.total = math.prod(choice.total for choice in self._choices.values())
 
     def __iter__(self) -> Iterator[Wanted]:
-        """What it multiplies out to, the last thing said varying first."""
+        """All combinations; the last field varies fastest."""
         for values in itertools.product(*(choice.values() for choice in self._choices.values())):
             chosen = dict(zip(self._choices, values, strict=True))
             try:
@@ -371,7 +370,7 @@ class _Product:
 
 
 def _json(desc: TensorDesc) -> dict[str, Any]:
-    """A tensor as DirectML's JSON has it."""
+    """A tensor in the form of DirectML's JSON."""
     strides = {} if desc.strides is None else {"Strides": list(desc.strides)}
     return {"DataType": desc.data_type.name, "Sizes": list(desc.sizes), **strides}
 
@@ -391,7 +390,7 @@ def _check_count(root: Node, products: Sequence[_Product]) -> None:
 
 
 def _said(value: Any) -> str:
-    """A chosen value as a message has it."""
+    """A chosen value, for messages."""
     if isinstance(value, tuple) and len(value) == 2 and (value == _NOTHING_SAID or isinstance(value[0], TensorDataType)):
         value = value[0] or "true"
     return value.tvm if isinstance(value, TensorDataType) else str(value)
@@ -448,7 +447,7 @@ def _range(node: Node, low: int, high: int) -> Sequence[int]:
 
 
 def _lists(node: Node, one: Callable[[Node], Sequence[int]]) -> _Choice:
-    """A list of integers, or a list of such lists; in place of an integer may be several."""
+    """A list of integers, or a list of such lists. In place of an integer there may be a list or a range."""
     items = node.items()
     several = items and all(isinstance(item.value, list) for item in items)
     found = [[one(number) for number in row.items()] for row in (items if several else [node])]

@@ -1,7 +1,7 @@
-"""What of tuning logs a pack carries: the records that its kernels were decided by, and that decide wherever it runs.
+"""The tuning records that a pack carries. They choose its kernels when it is built, and again wherever it runs.
 
-The logs of the machine that builds, and of those that run it, do not count. Nor does whose processor a record is of: what is
-decided for a target and a number of threads has to be the same everywhere.
+The tuning logs of the building machine and of the running machine are ignored. The processor that a record was measured on is
+ignored too: the choice for a target and a number of threads must be the same everywhere.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from tvmdml.tuning.logs import Logs
 from tvmdml.tuning.terms import Record
 
 Line = dict[str, Any]
-"""A record as a pack's head has it."""
+"""A record in the form of a pack's head."""
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a log, or of all in a folder.
+    """The records of a log file, or of all log files in a folder.
 
     Raises:
-        InvalidArgument: there is none, one cannot be read, or a line is not as it should be.
+        InvalidArgument: there is no log, it cannot be read, or a line is not valid.
     """
     try:
         files = log_files.files(path) if path.is_dir() else [path] if path.is_file() else []
     except (OSError, ValueError) as error:
         raise InvalidArgument(message("tuning log", f"{str(path)!r}, which cannot be read ({reason(error)})", _ALLOWED)) from None
     if not files:
-        raise InvalidArgument(message("tuning log", f"{str(path)!r}, where there is none", _ALLOWED))
+        raise InvalidArgument(message("tuning log", f"{str(path)!r}, where there is no log", _ALLOWED))
     found = []
     for line in log_files.read_all(files):
         if line.record is None:
@@ -47,11 +47,11 @@ def read(path: Path) -> list[Record]:
     return found
 
 
-_ALLOWED = "a file of tuning logs (.jsonl), or a folder of them"
+_ALLOWED = "a tuning log (.jsonl), or a folder of tuning logs"
 
 
 def carried(paths: Iterable[str], targets: Sequence[Target]) -> list[Line]:
-    """What a pack for these targets has of logs, in an order that does not depend on how the files lie: the newest of its kind.
+    """The tuning records for a pack of these targets: the newest for each key, in an order that does not depend on the files.
 
     Raises:
         InvalidArgument: as ``read``.
@@ -65,42 +65,42 @@ def carried(paths: Iterable[str], targets: Sequence[Target]) -> list[Line]:
 
 
 def logs_of(lines: Sequence[Mapping[str, Any]]) -> Logs:
-    """The logs that a pack's head has.
+    """The tuning records of a pack's head, ready for use.
 
     Raises:
-        InvalidArgument: one is no record.
+        InvalidArgument: one is not a record.
     """
     records = (log_lines.parse(json.dumps(line, ensure_ascii=False).encode()) for line in lines)
     return Logs(map(_of_any_processor, records), any_processor=True)
 
 
 def deciding(target: Target, turned: Mapping[str, Mapping[str, knobs.Value]], logs: Logs) -> Target:
-    """The target, as one that decides by a pack's knobs and logs."""
+    """A copy of the target that uses a pack's knobs and tuning records."""
     found = copy.copy(target)
     found.knobs, found.logs = turned, logs
     return found
 
 
 def serving(lines: Sequence[Line], names: Iterable[str]) -> list[Line]:
-    """Those records that are for some of a pack's targets, by the names that its head has of them."""
+    """The records that are for some targets of a pack, given by name."""
     reached = _reached(names)
     return [line for line in lines if line["machine"]["target"] in reached]
 
 
 def together(one: Sequence[Line], other: Sequence[Line]) -> list[Line]:
-    """The records of two packs that do not ``differ``, in the order that one pack would have them in."""
+    """The records of two packs that do not ``differ``, in the order of a single pack."""
     return sorted({_text(line): line for line in (*one, *other)}.values(), key=_text)
 
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the heads of two packs have other records for the targets that both are for."""
+    """Whether two heads have different records for the targets that they share."""
     common = _reached(one["targets"].values()) & _reached(other["targets"].values())
     mine, theirs = ([line for line in head["logs"] if line["machine"]["target"] in common] for head in (one, other))
     return mine != theirs
 
 
 def _reached(names: Iterable[str]) -> set[str]:
-    """What records may call targets: as packs do, or, of devices that are told apart by what they can do, by the kind alone."""
+    """The names that records use for targets: the name in packs, or the kind alone for devices identified by their features."""
     return {called for name in names for called in (name, name.partition(":")[0])}
 
 

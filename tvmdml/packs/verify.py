@@ -1,7 +1,7 @@
-"""Whether a pack does what it says: read as a whole, compared with what the schedules decide, and run.
+"""Verifying a pack: every record is checked and compared with the installed schedules, and every kernel is run and compared.
 
-Nothing of it is run before all of its records are found right. Then each of its kernels that this machine can run is: on random
-input, in memory with guards around it, beside the operator's reference. It is native code, and runs in this process.
+No kernel is run before all records were found right. Then every kernel that this machine can run is run on random input, with guard
+zones around its buffers, and its output is compared with the operator's reference. The code runs in this process.
 """
 
 from __future__ import annotations
@@ -29,56 +29,56 @@ from tvmdml.targets import Target
 from tvmdml.trial import Trial, any_values
 
 MAX_BYTES = 256 << 20
-"""What the tensors of an operation may take, with what its kernel needs beside them: larger ones are not run."""
+"""The limit for an operation's tensors and temporaries together. Larger operations are not run."""
 _SEEDS = 1 << 64
 
 Progress = Callable[[int, int], object]
-"""Called with how many operations have been run, and how many there are to run."""
+"""Called with the number of operations that have been run, and the number of all to run."""
 
 
-# -- What comes of it ---------------------------------------------------------------------------------------------
+# -- The report ---------------------------------------------------------------------------------------------------
 
 
 class Finding(NamedTuple):
-    """Something about an operation or kernel."""
+    """A remark about an operation or kernel."""
 
     about: str
     said: str
 
 
 class Report(NamedTuple):
-    """What was found."""
+    """The result of a check."""
 
     path: Path
     seed: int
-    """Of the random input: with the same, the same is run."""
+    """The seed of the random input. The same seed repeats the same run."""
     operations: int
-    """How many the pack has."""
+    """The number of operations in the pack."""
     ran: int
-    """How many of them were run."""
+    """The number of operations that were run."""
     launches: int
-    """In how many ways: one operation may be launched in another way on more threads."""
+    """The number of launches: an operation may be launched differently on more threads."""
     not_run: tuple[Finding, ...]
-    """What was not run, and why."""
+    """Everything that was not run, with the reason."""
     failed: tuple[Finding, ...]
-    """What is wrong."""
+    """Everything that is wrong."""
 
     @property
     def ok(self) -> bool:
-        """Whether something was run, if there is anything to run, and nothing is wrong."""
+        """Whether nothing is wrong, and something was run, unless the pack is empty."""
         return not self.failed and (self.ran > 0 or not self.operations)
 
     def text(self) -> str:
-        """All of it, for people."""
+        """The report as text."""
         ran = f"{self.ran} of {self.operations} operations run in {self.launches} ways"
         shown = [f"{self.path}: {ran}, on random input of seed {self.seed}"]
         shown += [f"not run, {count}: {why}" for why, count in Counter(finding.said for finding in self.not_run).items()]
         shown += [f"WRONG: {finding.about}: {finding.said}" for finding in self.failed]
-        nothing = "nothing wrong" if self.ok else "nothing was run, so that nothing is known but that its checksums are right"
+        nothing = "nothing wrong" if self.ok else "nothing was run: only the checksums and records are known to be right"
         return "\n".join([*shown, f"{len(self.failed)} wrong" if self.failed else nothing])
 
 
-# -- The way of a check -------------------------------------------------------------------------------------------
+# -- The check ----------------------------------------------------------------------------------------------------
 
 
 def verify(
@@ -89,20 +89,20 @@ def verify(
     progress: Progress | None = None,
     seed: int | None = None,
 ) -> Report:
-    """Check a pack: all that is written in it, and, as far as this machine can run them, its kernels.
+    """Check a pack: all of its records and parts, and the kernels that this machine can run.
 
     Args:
         path: the pack.
-        key: a public key, with which it has to be signed.
-        device: run on this alone: a target as the pack names it (``cpu:x86-64-v3``), or one of this machine (``vulkan:0``).
-        progress: called as operations have been run.
-        seed: of the random input, as a report has it; by default another each time.
+        key: a public key that must have signed the pack.
+        device: run only on this target: a name in the pack (``cpu:x86-64-v3``), or a device of this machine (``vulkan:0``).
+        progress: called after each operation.
+        seed: the seed of the random input, from an earlier report; by default a new one each time.
 
     Returns:
-        What was found. Where its records are wrong, nothing was run.
+        The report. If a record is wrong, nothing was run.
 
     Raises:
-        PackError: the pack is damaged, badly signed, or not trusted.
+        PackError: the pack is damaged or not trusted, or has a signature that is not valid.
         InvalidArgument, DeviceError: there is no such device.
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
@@ -113,7 +113,7 @@ def verify(
         if loaded.pack.signatures:
             signing.signers(loaded.pack)
         if key is not None and not signing.is_signed_by(loaded.pack, key):
-            raise PackError(f"{path}: it is not signed with {key}. Do not load it, unless you know why.")
+            raise PackError(f"{path}: this pack is not signed by {key}. Do not load it unless you know why.")
         check = _Check(loaded, seed, _Machines(loaded, device))
         check.read()
         if not check.failed:
@@ -124,7 +124,7 @@ def verify(
 
 
 class _Machines:
-    """The targets of a pack: those that run here, and why the others do not."""
+    """The targets of a pack that run here, and the reasons why the others do not."""
 
     def __init__(self, loaded: LoadedPack, device: str | None) -> None:
         self._names: Mapping[str, str] = loaded.pack.head["targets"]
@@ -147,16 +147,16 @@ class _Machines:
             self._add(machine, [code for code in self._names if _kind(code) == machine.kind])
 
     def _add(self, machine: Target, codes: Sequence[str]) -> None:
-        machine.home.wait()  # it is there
+        machine.home.wait()  # raises if the device is not there
         self.here.update((relative.code, self._loaded.deciding(relative)) for relative in machine.relatives(codes))
         self._why.update((code, f"{machine} does not run code for {self._names[code]}") for code in codes if code not in self.here)
 
     def why_not(self, code: str) -> str:
-        """Why what is for a target is not run."""
-        return self._why.get(code, "another target was asked for")
+        """Why the kernels for a target are not run."""
+        return self._why.get(code, "another target was requested")
 
     def deciding(self, code: str) -> Target | None:
-        """A target to ask schedules about: it need not be here, unless only a device that is can say what its name means."""
+        """A target that the schedules are asked about. Its device may be absent, unless only the device can resolve the name."""
         if code not in self._deciding:
             self._deciding[code] = self.here.get(code) or self._elsewhere(code)
         return self._deciding[code]
@@ -174,14 +174,14 @@ def _kind(code: str) -> str:
 
 
 class _Ready(NamedTuple):
-    """An operation whose records are right."""
+    """An operation whose records were found right."""
 
     about: str
     operation: Operation
     desc: Operator
     machine: Target
     kernels: tuple[tuple[int, Decided], ...]
-    """What to launch: each kernel once with each of the integers that it is given, and for how many threads."""
+    """The launches to run, each different one once, with its number of threads."""
 
 
 class _Check:
@@ -193,14 +193,14 @@ class _Check:
         self._operations = self._ran = self._launches = 0
 
     def report(self) -> Report:
-        """What was found so far."""
+        """The report so far."""
         found = (self._operations, self._ran, self._launches)
         return Report(self._pack.path, self._seed, *found, tuple(self._not_run), tuple(self.failed))
 
     # -- Reading --------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Every checksum, every record, and what each says of others; what the schedules say of all of it."""
+        """Check every checksum and record, references between records, and all of them against the schedules."""
         kernels = {kernel.key: kernel for kernel in self._pack.kernels()}
         operations = self._pack.operations()
         self._operations = len(operations)
@@ -221,15 +221,18 @@ class _Check:
         for kernel in kernels.values():
             sharing[kernel.part].append(kernel)
         for number in range(self._pack.part_count):
-            content = self._pack.content(number)
-            for kernel in sharing[number]:
-                if problem := self._misplaced(kernel, content):
-                    self.failed.append(Finding(self._called(kernel), problem))
+            self._read_part(number, sharing[number])
+
+    def _read_part(self, number: int, kernels: Sequence[Kernel]) -> None:
+        content = self._pack.content(number)
+        for kernel in kernels:
+            if problem := self._misplaced(kernel, content):
+                self.failed.append(Finding(self._called(kernel), problem))
 
     def _misplaced(self, kernel: Kernel, content: bytes) -> str:
-        """What is wrong with a part as the home of a kernel."""
+        """Why a part cannot contain the code of a kernel."""
         if kernel.target not in self._pack.head["targets"]:
-            return "its target is none of the pack's"
+            return "its target is not one of the pack's targets"
         machine = self._machines.deciding(kernel.target)
         if machine is None:
             return ""
@@ -242,9 +245,9 @@ class _Check:
 
     def _read_operation(self, about: str, operation: Operation, kernels: Mapping[bytes, Kernel]) -> None:
         if operation.target not in self._pack.head["targets"]:
-            raise PackError("its target is none of the pack's")
+            raise PackError("its target is not one of the pack's targets")
         if not operation.launches:
-            raise PackError("nothing says how to launch it")
+            raise PackError("it has no launches")
         for launch in operation.launches:
             if (kernel := kernels.get(launch.kernel)) is None:
                 raise PackError(f"on {launch.threads} threads: its kernel {launch.kernel.hex()} is not in the pack")
@@ -257,11 +260,11 @@ class _Check:
         try:
             desc = lines.read(operation.line, "the record")
             decided = list(_decided(machine, desc, operation.in_place))
-        except Exception as error:  # made of what a file says, by schedules that nobody lies to
+        except Exception as error:  # the schedules run on values from a file, which they may not expect
             raise PackError(f"the schedules refuse it: {type(error).__name__}: {error}") from error
         if not all(self._loaded.fits(kernel, machine) for _, kernel in decided):
             made = self._pack.head["producer"].get("tvmdml", "another version")
-            why = f"it is of other schedules than are installed (tvmdml {made}), whose kernels take other arguments"
+            why = f"it was built from other schedules than those installed (tvmdml {made}), whose kernels may take other arguments"
             self._not_run.append(Finding(about, why))
             return
         _compare(machine, operation.launches, decided)
@@ -277,20 +280,22 @@ class _Check:
     # -- Running --------------------------------------------------------------------------------------------------
 
     def run(self, progress: Progress) -> None:
-        """Every operation that can be run here, in every way in which it may be launched."""
+        """Run every operation that can be run here, with each of its launches."""
         for done, one in enumerate(self._ready):
             progress(done, len(self._ready))
             if why := _too_much(one):
                 self._not_run.append(Finding(one.about, why))
                 continue
             self._ran += 1
-            rng = np.random.default_rng([self._seed, *one.operation.key])  # the same for an operation, whatever else is run
+            rng = np.random.default_rng(
+                [self._seed, *one.operation.key]
+            )  # the same input for an operation, whichever others are run
             trial = Trial(one.desc, one.operation.in_place, functools.partial(any_values, rng))
             for threads, kernel in one.kernels:
                 self._launches += 1
                 try:
                     problem = self._launch(one.machine, kernel, trial)
-                except Exception as error:  # a kernel's code may have anything go wrong
+                except Exception as error:  # the code of a kernel may fail in any way
                     problem = f"{type(error).__name__}: {error}"
                 if problem:
                     self.failed.append(Finding(one.about, f"{kernel.name}{_on(threads)}: {problem}"))
@@ -298,7 +303,7 @@ class _Check:
 
     def _launch(self, machine: Target, kernel: Decided, trial: Trial) -> str:
         launcher = self._loaded.find(kernel, machine)
-        assert launcher is not None  # its record is there, and of these schedules
+        assert launcher is not None  # its record was found, and its schedules are those installed
         launch = machine.launch(launcher, kernel.scalars, kernel.temporaries)
         places = trial.places()
         with machine.holding([place.memory for place in places.values()]) as there:
@@ -308,7 +313,7 @@ class _Check:
 
 
 def _decided(machine: Target, desc: Operator, in_place: bool) -> Iterator[tuple[int, Decided]]:
-    """What schedules decide for each number of threads, but where that is what they decided for the one before."""
+    """The schedules' kernels for each number of threads, without repeats of the one before."""
     if in_place and not can_be_in_place(desc):
         raise InvalidArgument(f"{desc.NAME} cannot run in place here")
     before: tuple[object, ...] = ()
@@ -328,7 +333,7 @@ def _on(threads: int) -> str:
 
 
 def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tuple[int, Decided]]) -> None:
-    """See that the launches of a record are those that schedules decide."""
+    """Check that the launches of a record are those that the schedules choose."""
     expected = [
         Launch(
             threads,
@@ -340,17 +345,17 @@ def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tupl
     ]
     for one, other in itertools.zip_longest(recorded, expected):
         if one != other:
-            raise PackError(f"it is launched as {_said(one)}, and the schedules decide for {_said(other)}")
+            raise PackError(f"its launch is {_said(one)}, and the schedules choose {_said(other)}")
 
 
 def _said(launch: Launch | None) -> str:
     if launch is None:
-        return "nothing more"
+        return "missing"
     return f"kernel {launch.kernel.hex()}{_on(launch.threads)} with {list(launch.scalars)} and {list(launch.temporaries)}"
 
 
 def _too_much(one: _Ready) -> str:
-    """Why an operation is not run though it could be."""
+    """Why an operation that could be run here is not run."""
     try:
         one.machine.kernel(one.desc.canonical(), one.operation.in_place)
     except Unsupported as error:  # a tensor is larger than the device lets a kernel see

@@ -1,4 +1,4 @@
-"""What is done in other processes, here or on other machines, when a pack is built: kernels are compiled, a few at a time."""
+"""The work of other processes, here or on other machines, when a pack is built: they compile kernels, a few at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Job(NamedTuple):
-    """A kernel to compile: which of what a spec's line comes to."""
+    """A kernel to compile, given by the spec's line that needs it."""
 
     line: Mapping[str, Any]
     in_place: bool
@@ -29,14 +29,14 @@ class Job(NamedTuple):
     code: str
     threads: int
     knobs: Mapping[str, Mapping[str, Any]]
-    """Those of the pack, and what its logs say about the operation."""
+    """The pack's knobs, with the values of its tuning records for the operation."""
     source: str
-    """The stamp of the schedules that decided."""
+    """The stamp of the schedules that chose the kernel."""
     key: bytes
 
 
 class Unit(NamedTuple):
-    """A compiled kernel, or why there is none."""
+    """A compiled kernel, or the reason why it could not be compiled."""
 
     key: bytes
     content: bytes
@@ -60,7 +60,7 @@ def _end_with(sentinel: int) -> None:
 
 
 def machine(text: str, code: str, knobs: Mapping[str, Mapping[str, Any]]) -> Target:
-    """The target of a name that has this code, with knobs, and no logs."""
+    """The target with this name and code, with these knobs and without tuning records."""
     from tvmdml.packs import tuned
 
     found = next(one for one in targets.elsewhere(text) if one.code == code)
@@ -68,7 +68,7 @@ def machine(text: str, code: str, knobs: Mapping[str, Mapping[str, Any]]) -> Tar
 
 
 def compile_units(jobs: Sequence[Job]) -> list[Unit]:
-    """Compile kernels; one that does not compile says so, and the others are there."""
+    """Compile kernels. If one fails, its unit has the reason, and the others are compiled all the same."""
     return [_compile(job) for job in jobs]
 
 
@@ -83,9 +83,9 @@ def _compile(job: Job) -> Unit:
         key = kernel_key(variant.code, kernel.module, kernel.name, kernel.parameters)
         if (key, kernel.source(variant)) != (job.key, job.source):
             raise CompileError(
-                "the process that compiles has another version of tvmdml than the one that asks: install the same on both"
+                "the compiling process has another version of tvmdml than the building process: install the same version for both"
             )
         with whole():
             return Unit(key, variant.unit(kernel.build(), symbol_of(key)))
-    except Exception as error:  # whatever it is, it has to reach the caller, from another machine too
+    except Exception as error:  # any exception must reach the caller, also from another machine
         return Unit(job.key, b"", f"{type(error).__name__}: {error}")
