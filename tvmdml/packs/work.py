@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,14 +36,6 @@ class Unit(NamedTuple):
     key: bytes
     content: bytes
     problem: str = ""
-
-
-def start() -> None:
-    """Have a new process ready: its end is for its parent to decide, and the compiler is loaded."""
-    from tvmdml import _imports
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _imports.tvm()
 
 
 def machine(text: str, code: str, knobs: Mapping[str, Mapping[str, Any]]) -> Target:
