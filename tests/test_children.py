@@ -103,7 +103,7 @@ def test_a_child_starts_where_the_current_folder_is_gone(tmp_path: Path, monkeyp
 
 
 def test_every_python_process_is_started_so() -> None:
-    """``sys.executable`` and processes of ``multiprocessing`` stand in one file alone, but for tools that run in a folder of their own."""
+    """``sys.executable`` stands in one file alone, but for a compiler that runs in a folder of its own."""
     package = Path(_children.__file__).parent
     found = {
         str(path.relative_to(package))

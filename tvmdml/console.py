@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,17 @@ INTERRUPTED = 130
 _PIPE_WIDTH = 1000
 """Columns of a table that goes to a file or another program."""
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+def printable(text: object) -> str:
+    r"""Text from a file, a device or a stranger, for one line of a terminal: control characters are shown, as ``\x1b`` is.
+
+    So are the characters that turn the direction of text around, which can make a name look like another one.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
 def width() -> int | None:
@@ -49,7 +60,7 @@ def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     for column in columns:
         shown.add_column(column, overflow="fold")  # a name that is cut cannot be copied
     for row in rows:
-        shown.add_row(*(str(row[column]) for column in columns))
+        shown.add_row(*(printable(row[column]) for column in columns))
     Console(width=width(), highlight=False, markup=False, emoji=False).print(shown)
 
 
