@@ -28,6 +28,13 @@ class Refused(Exception):
     """A file that is not opened; goes on where a message has shown the name: ``which is not there``."""
 
 
+class Missing(Refused):
+    """There is no such file."""
+
+    def __init__(self) -> None:
+        super().__init__("which is not there")
+
+
 def steps(name: str) -> tuple[str, ...]:
     """The folders that a name goes through, and the file.
 
@@ -64,7 +71,7 @@ def open_to_read(folder: StrPath, name: str) -> BinaryIO:
         with _opened(root, inside[:-1]) as parent:
             return _regular(os.open(inside[-1], _READ, dir_fd=parent))
     except (FileNotFoundError, NotADirectoryError):
-        raise Refused("which is not there") from None
+        raise Missing from None
     except (OSError, ValueError) as error:
         raise Refused(f"which cannot be read ({reason(error)})") from None
 
