@@ -1068,9 +1068,10 @@ def test_names_reach_the_terminal_without_its_commands(run: Run, tmp_path: Path)
 def test_a_file_that_cannot_be_written_is_named(run: Run) -> None:
     model = written(targetPath="x.dat")
     Path("taken").write_text("")
-    text = refusal(run, model, output_path="taken")
-    assert "commands[0].targetPath: given " in text
-    assert "which leads through a file or a symbolic link" in text
+    for folder, reason in (("taken", "which leads through a file"), ("a\0b", "which cannot be written (embedded null")):
+        text = refusal(run, model, output_path=folder)
+        assert "commands[0].targetPath: given " in text
+        assert reason in text
 
 
 @pytest.mark.parametrize(

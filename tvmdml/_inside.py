@@ -88,7 +88,7 @@ def existing(folder: StrPath, name: str) -> os.stat_result | None:
             return _replaceable(os.stat(last, dir_fd=parent, follow_symlinks=False))
     except FileNotFoundError:
         return None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unwritable(error) from None
 
 
@@ -114,7 +114,7 @@ def create(folder: StrPath, name: str, may_replace: Callable[[os.stat_result], b
             return os.fdopen(os.open(last, _CREATE, 0o666, dir_fd=parent), "wb")
     except FileExistsError:
         raise Refused("which is there already") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _unwritable(error) from None
 
 
@@ -149,7 +149,7 @@ def _replaceable(about: os.stat_result) -> os.stat_result:
     return about
 
 
-def _unwritable(error: OSError) -> Refused:
+def _unwritable(error: Exception) -> Refused:
     if isinstance(error, NotADirectoryError):
         return Refused("which leads through a file or a symbolic link")
     return Refused(f"which cannot be written ({reason(error)})")

@@ -11,7 +11,7 @@ import click
 
 import tvmdml
 from tvmdml.conformance.cli import conformance
-from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, shown_bytes, table, width
+from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
 from tvmdml.operation_options import Operation, operation_options, operator_name
 from tvmdml.packs.cli import pack
@@ -54,7 +54,7 @@ class _Main(click.Group):
             if isinstance(error, BrokenPipeError):
                 raise  # who read what is printed has gone
             text = " ".join(_said(error).split()) or "out of memory"
-            click.secho(f"tvmdml: {printable(text)}", fg="red", err=True)
+            say(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)
         except KeyboardInterrupt:  # of the commands that have nothing of their own to say about it
             click.echo("interrupted", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,17 +18,20 @@ INTERRUPTED = 130
 _PIPE_WIDTH = 1000
 """Columns of a table that goes to a file or another program."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 def printable(text: object) -> str:
-    r"""Text from a file, a device or a stranger, for one line of a terminal: control characters are shown, as ``\x1b`` is.
+    r"""Text from a file, a device or a stranger, for one line of a terminal: escape is shown as ``\x1b``.
 
-    So are the characters that turn the direction of text around, which can make a name look like another one.
+    So is every other character that cannot be printed, such as those that turn the direction of text around.
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def say(text: str, *, err: bool = False, **style: Any) -> None:
+    """Print lines in which there may be text from files."""
+    click.secho("\n".join(map(printable, text.split("\n"))), err=err, **style)
 
 
 def width() -> int | None:
