@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import packs as small
 import pytest
 
 from tvmdml import _children
+from tvmdml.errors import CompileError
 from tvmdml.packs import spec
+from tvmdml.packs.processes import Processes
 from tvmdml.tuning.workers import Workers
 
 SHADOWS = ("numpy", "json", "pickle", "socket", "tvm", "multiprocessing", "ziglang", "onnx", "sitecustomize")
@@ -111,3 +114,21 @@ def test_every_python_process_is_started_so() -> None:
         if any(word in path.read_text() for word in ("sys.executable", "ProcessPoolExecutor(", "get_context("))
     }
     assert found == {"_children.py", "targets/cpu/bundle.py"}
+
+
+def test_a_process_that_is_killed_while_it_compiles_is_an_error() -> None:
+    with Processes(1) as processes:
+        future = processes.submit(os.abort)
+        with pytest.raises(CompileError, match="a process that compiled kernels crashed: signal 6"):
+            future.result()
+        assert processes.submit(os.getpid).result() != os.getpid(), "another one takes its place"
+
+
+def test_processes_end_with_their_executor_whatever_they_do() -> None:
+    with Processes(2) as processes:
+        pids = [processes.submit(os.getpid).result()]
+        running = processes.submit(time.sleep, 600)
+        while not running.running():
+            time.sleep(0.01)
+    assert isinstance(running.exception(), CompileError)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

@@ -238,7 +238,7 @@ class _Graph:
         return {"value_int": [attribute.i], "value_ints": list(attribute.ints)}.get(attribute.name)
 
     def _learn(self, name: str, values: list[int] | None) -> None:
-        if values and len(values) <= _MOST_FOLDED and all(abs(value) < _WIDEST for value in values):
+        if values and len(values) <= _MOST_FOLDED and all(-_WIDEST <= value < _WIDEST for value in values):
             self._constants[name] = values
 
     def _fold(self, node: Any, kind: str) -> None:
