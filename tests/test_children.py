@@ -13,7 +13,7 @@ import packs as small
 import pytest
 
 from tvmdml import _children
-from tvmdml.errors import CompileError
+from tvmdml.errors import CompileError, TvmdmlError
 from tvmdml.packs import spec
 from tvmdml.packs.processes import Processes
 from tvmdml.tuning.workers import Workers
@@ -127,8 +127,9 @@ def test_a_process_that_is_killed_while_it_compiles_is_an_error() -> None:
 def test_processes_end_with_their_executor_whatever_they_do() -> None:
     with Processes(2) as processes:
         pids = [processes.submit(os.getpid).result()]
-        running = processes.submit(time.sleep, 600)
-        while not running.running():
+        running = [processes.submit(time.sleep, 600) for _ in range(3)]  # one where it is up, one that starts, one that waits
+        while not running[1].running():
             time.sleep(0.01)
-    assert isinstance(running.exception(), CompileError)
+    assert [isinstance(future.exception(), TvmdmlError) for future in running[:2]] == [True, True]
+    assert running[2].cancelled()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]

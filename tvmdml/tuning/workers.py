@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,6 +72,9 @@ class Workers:
         self._timeout = timeout
         self._first = _Call(_nothing, (), 0.0)
         self._failed_starts = 0
+        self._interrupted = False
+        self._changing = threading.Lock()
+        """Held by whoever starts processes, or kills them from another thread."""
         self._workers: list[_Worker] = []
         try:
             for _ in range(count):
@@ -93,9 +97,11 @@ class Workers:
             worker.kill()
 
     def interrupt(self) -> None:
-        """Kill the processes at their calls, which fail. Another thread may be waiting for those."""
-        for worker in self._workers:
-            worker.interrupt()
+        """Kill the processes, for good: calls fail, those too that another thread is waiting for."""
+        with self._changing:
+            self._interrupted = True
+            for worker in self._workers:
+                worker.interrupt()
 
     def everywhere(self, function: Callable[..., T], *arguments: Any, timeout: float | None = None) -> list[T | Failure]:
         """Have every process make a call, those that come in place of dead ones too, before they are given anything else.
@@ -176,7 +182,10 @@ class Workers:
     def _replace_dead(self) -> None:
         for i, worker in enumerate(self._workers):
             if worker.dead:
-                self._workers[i] = _Worker(self._environment, self._first)
+                with self._changing:
+                    if self._interrupted:
+                        raise TvmdmlError("the processes were interrupted")
+                    self._workers[i] = _Worker(self._environment, self._first)
 
     def _started(self, answer: object) -> None:
         self._failed_starts = self._failed_starts + 1 if isinstance(answer, Failure) else 0
