@@ -189,7 +189,7 @@ def inspect(path: Path, as_json: bool) -> None:
         print_json({**summary, "operations": rows})
         return
     for target in dict.fromkeys(row["target"] for row in rows):  # whose names are too long for a column
-        click.secho(target, bold=True)
+        say(target, bold=True)
         own = [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows if row["target"] == target]
         table(tuple(name for name in own[0] if name not in ("launches", "target")), own)
     for name, value in summary.items():
