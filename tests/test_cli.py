@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tvmdml
-from tvmdml import doctor, dxdispatch, operators, targets
+from tvmdml import console, doctor, dxdispatch, operators, targets
 from tvmdml.cli import main
 from tvmdml.dxdispatch import nodes
 from tvmdml.operation_options import Operation
@@ -438,3 +438,50 @@ def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None
     run = [sys.executable, "-c", "from tvmdml.cli import main; main()", "run", str(model)]
     ended = subprocess.run(run, capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii", "PATH": ""})
     assert ended.stdout.splitlines()[-1] == b"Resource '\\xe9': 1"
+
+
+# -- Text from files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a é 图 \U0001f600 \\x1b", "a é 图 \U0001f600 \\x1b"),
+        ("\x1b[2J\x07\r\n\t\0\x7f", "\\x1b[2J\\x07\\r\\n\\t\\x00\\x7f"),
+        ("\x9b31m\u202egnp.exe\u2066\u200b\ud800", "\\x9b31m\\u202egnp.exe\\u2066\\u200b\\ud800"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_shown(text: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.printable(text) == shown
+    console.table(["a"], [{"a": text}])
+    console.say(text.replace("\n", "") + "\nand\x1b")
+    assert capsys.readouterr().out.splitlines()[1:] == [shown, shown.replace("\\n", ""), "and\\x1b"]
+
+
+def test_names_of_a_model_and_its_file_are_shown_by_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[2J.json"
+    path.write_text('{"resources": {"\\u009b[31m": {"initialValues": []}}, "dispatchables": {}, "commands": []}')
+    assert failure("run", path).startswith(f'{tmp_path}/a\\x1b[2J.json: resources["\\x9b[31m"]')
+
+
+def test_names_of_an_onnx_model_are_shown_by_the_command(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])
+    nodes = [onnx.helper.make_node("Round", ["x"], ["y"]), onnx.helper.make_node("Round", ["z"], ["w"], name="\x1b[2J\n")]
+    model = onnx.helper.make_model(onnx.helper.make_graph([*nodes, onnx.helper.make_node("\x9b", ["x"], ["v"])], "g", [x], []))
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    done = CliRunner().invoke(main, ["pack", "build", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "a.tvmdml")])
+    assert "others are \\x9b 1" in done.stderr
+    assert "\x1b[2J" not in done.output
+
+
+def test_a_model_writes_where_the_command_says_and_replaces_nothing_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "no folder to write in; allowed: files inside the folder that --output_path" in failure("run", MODELS / "files.json")
+    assert os.listdir() == []
+    lines("run", MODELS / "files.json", "--output_path", "out")
+    assert "results/rounded.npy" in failure("run", MODELS / "files.json", "--output_path", "out")
+    assert "--overwrite" in failure("run", MODELS / "files.json", "--output_path", "out")
+    lines("run", MODELS / "files.json", "--output_path", "out", "--overwrite")

@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             model = Path("model.json")
             model.write_text(text)
         said: list[str] = []
-        dxdispatch.read(model).run(**{"output_path": tmp_path, "write": said.append, **options})
+        dxdispatch.read(model).run(**{"output_path": tmp_path, "overwrite": True, "write": said.append, **options})
         first, *lines = "".join(said).splitlines()
         assert re.fullmatch(r"Running on '.+'", first)
         return lines
@@ -219,20 +219,87 @@ def test_raw_files_have_the_type_that_the_model_names(run: Run, tmp_path: Path) 
     ]
 
 
-def test_files_are_looked_up_beside_the_model_then_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_from_the_models_folder_or_the_one_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("models", "here", "elsewhere"):
-        (tmp_path / folder).mkdir()
-        np.save(tmp_path / folder / f"{folder}.npy", np.array([len(folder)]))
-        np.save(tmp_path / folder / "each.npy", np.array([len(folder)]))
+        (tmp_path / folder / "deep").mkdir(parents=True)
+        np.save(tmp_path / folder / "deep" / "x.npy", np.array([len(folder)]))
+        np.save(tmp_path / folder / f"{folder}.npy", np.array([0]))
     monkeypatch.chdir(tmp_path / "here")
-    names = ["models", "here", "each"]
     model = tmp_path / "models" / "model.json"
-    model.write_text(json.dumps(prints(**{name: resource({"sourcePath": f"{name}.npy"}, None) for name in names})))
+    model.write_text(json.dumps(prints(x=resource({"sourcePath": "deep\\x.npy"}, None))))
+    for options, value in (({}, 6), ({"input_path": tmp_path / "elsewhere"}, 9)):
+        said: list[str] = []
+        dxdispatch.read(model, **options).run(write=said.append)
+        assert "".join(said).splitlines()[1:] == [f"Resource 'x': {value}"]
+    model.write_text(json.dumps(prints(x=resource({"sourcePath": "here.npy"}, None))))
+    with pytest.raises(
+        ModelError, match=r"here\.npy.*not there; allowed: a file in '.*/models'. --input_path names another folder"
+    ):
+        dxdispatch.read(model)
+
+
+def test_the_folder_of_a_model_may_be_a_link_and_links_may_stay_inside(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    np.save(tmp_path / "real" / "y.npy", np.array([3]))
+    (tmp_path / "real" / "x.npy").symlink_to("y.npy")
+    (tmp_path / "real" / "model.json").write_text(json.dumps(prints(x=resource({"sourcePath": "x.npy"}, None))))
     said: list[str] = []
-    dxdispatch.read(model).run(write=said.append)
-    assert "".join(said).splitlines()[1:] == ["Resource 'models': 6", "Resource 'here': 4", "Resource 'each': 6"]
-    with pytest.raises(ModelError, match=r"models\.npy.*not there"):
-        dxdispatch.read(model, input_path=tmp_path / "elsewhere")
+    dxdispatch.read(tmp_path / "link" / "model.json").run(write=said.append)
+    assert "".join(said).splitlines()[1:] == ["Resource 'x': 3"]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("../secret.npy", "which leads out of the folder"),
+        ("deep/../../secret.npy", "which leads out of the folder"),
+        ("..\\secret.npy", "which leads out of the folder"),
+        ("{outside}/secret.npy", "which is an absolute path"),
+        ("C:\\secret.npy", "which is an absolute path"),
+        ("\\\\host\\share\\secret.npy", "which is an absolute path"),
+        ("link.npy", "which is a symbolic link out of the folder"),
+        ("folder/secret.npy", "which is a symbolic link out of the folder"),
+        ("circle.npy", "which cannot be read"),
+        ("/proc/self/mem", "which is an absolute path"),
+    ],
+)
+def test_nothing_is_read_outside_the_folder(run: Run, tmp_path: Path, path: str, reason: str) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "model"
+    for made in (outside, folder):
+        made.mkdir()
+    np.save(outside / "secret.npy", np.array([7]))
+    np.save(tmp_path / "secret.npy", np.array([7]))
+    (folder / "link.npy").symlink_to("../secret.npy")
+    (folder / "folder").symlink_to(outside)
+    (folder / "circle.npy").symlink_to("circle.npy")
+    (folder / "model.json").write_text(json.dumps(prints(x=resource({"sourcePath": path.format(outside=outside)}, None))))
+    for options in ({}, {"input_path": folder}):
+        with pytest.raises(ModelError, match=re.escape(reason)):
+            dxdispatch.read(folder / "model.json", **options)
+
+
+def test_a_file_that_became_another_meanwhile_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(1000.0))
+    (tmp_path / "model.json").write_text(json.dumps(prints(x=resource({"sourcePath": "x.npy"}, None))))
+    model = dxdispatch.read(tmp_path / "model.json")
+    os.truncate(tmp_path / "x.npy", 200)
+    with pytest.raises(ModelError, match="became shorter"):
+        model.run(write=lambda text: None)
+    (tmp_path / "x.npy").unlink()
+    (tmp_path / "x.npy").symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match="a symbolic link out of the folder"):
+        model.run(write=lambda text: None)
+
+
+@pytest.mark.parametrize(
+    "sizes", ["(1099511627776,)", "(-1,)", "(0, 5)", "(True,)", f"({'1, ' * 65})", "(2**9,)", f"({'9' * 5000},)"]
+)
+def test_a_header_of_a_file_that_lies_about_sizes_is_refused(run: Run, tmp_path: Path, sizes: str) -> None:
+    header = f"{{'descr': '<f4', 'fortran_order': True, 'shape': {sizes}, }}".encode()
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4 if sizes.startswith("(1, ") else 2)
+    (tmp_path / "x.npy").write_bytes(content)
+    assert "sourcePath: given a file" in refusal(run, prints(x=resource({"sourcePath": "x.npy"}, None)))
 
 
 @pytest.mark.parametrize(
@@ -281,10 +348,11 @@ def test_files_are_looked_up_beside_the_model_then_here(tmp_path: Path, monkeypa
         (resource([1], initialValuesOffsetInBytes=2**63), "resources.x: given 9223372036854775812 bytes; allowed: "),
         (resource({"sourcePath": 5}), "sourcePath: given 5; allowed: a string"),
         (resource({"sourcePath": "none.npy"}), 'sourcePath: given "none.npy", which is not there'),
-        (resource({"sourcePath": "a\0b"}), "which is not there"),
-        (resource({"sourcePath": "/dev/zero"}), 'sourcePath: given "/dev/zero", which is no regular file'),
+        (resource({"sourcePath": "a\0b"}), "which no file can be called"),
+        (resource({"sourcePath": "zero"}), 'sourcePath: given "zero", which is a symbolic link out of the folder'),
+        (resource({"sourcePath": "folder"}), 'sourcePath: given "folder", which is no regular file'),
         (resource({"sourcePath": "pipe"}), 'sourcePath: given "pipe", which is no regular file'),
-        (resource({"sourcePath": "."}), "which is no regular file"),
+        (resource({"sourcePath": "."}), "which names no file"),
         (resource({"sourcePath": "odd.bin"}), "sourcePath: given a file of 7 bytes; allowed: 4 bytes for each element"),
         (resource({"sourcePath": "empty.bin"}), "sourcePath: given a file of 0 bytes"),
         (resource({"sourcePath": "odd.bin"}, None), "given no initialValuesDataType"),
@@ -298,6 +366,8 @@ def test_files_are_looked_up_beside_the_model_then_here(tmp_path: Path, monkeypa
 )
 def test_a_wrong_resource_is_refused(run: Run, tmp_path: Path, declared: Any, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "folder").mkdir()
     for name, content in {"odd.bin": b"1234567", "empty.bin": b"", "image.png": b"\x89PNG"}.items():
         (tmp_path / name).write_bytes(content)
     np.save(tmp_path / "int.npy", np.zeros(2, "i4"))
@@ -872,41 +942,136 @@ def test_a_file_holds_the_whole_buffer_or_what_the_dimensions_say(run: Run) -> N
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("../x.npy", 'commands[0].targetPath: given "../x.npy"; allowed: a file in '),
-        ("deep/../../x.npy", "allowed: a file in "),
-        ("..\\x.npy", "allowed: a file in "),
-        ("link/x.npy", "allowed: a file in "),
-        ("/tmp/x.npy", "--output_path names another folder"),
-        ("", "allowed: a file in "),
-        (".", "allowed: a file in "),
-        ("pipe", "allowed: a file in "),
-        ("a\0b", "allowed: a file in "),
-        ("x" * 300, "allowed: a file in "),
+        ("../x.npy", 'commands[0].targetPath: given "../x.npy", which leads out of the folder; allowed: a new file in '),
+        ("deep/../../x.npy", "which leads out of the folder"),
+        ("..\\x.npy", "which leads out of the folder"),
+        ("link/x.npy", "which leads through a file or a symbolic link"),
+        ("inner/x.npy", "which leads through a file or a symbolic link"),
+        ("taken/x.npy", "which leads through a file or a symbolic link"),
+        ("outer.npy", "which is there already, and is no regular file"),
+        ("dangling.npy", "which is there already, and is no regular file"),
+        ("deep", "which is there already, and is no regular file"),
+        ("/tmp/x.npy", "which is an absolute path"),
+        ("{folder}/x.npy", "which is an absolute path"),
+        ("C:x.npy", "which is an absolute path"),
+        ("", "which names no file"),
+        ("./.", "which names no file"),
+        ("pipe", "which is there already, and is no regular file"),
+        ("a\0b", "which no file can be called"),
+        ("x" * 300, "which no file can be called"),
+        ("new/" + "x" * 300, "which no file can be called"),
         ("x.png", "allowed: a .npy file, or any other for raw data"),
     ],
 )
-def test_nothing_is_written_outside_the_folder_that_is_named(run: Run, tmp_path: Path, path: str, message: str) -> None:
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_nothing_is_written_outside_the_folder_that_is_named(
+    run: Run, tmp_path: Path, path: str, message: str, overwrite: bool
+) -> None:
     folder = tmp_path / "out"
-    folder.mkdir()
+    (folder / "deep").mkdir(parents=True)
     (folder / "link").symlink_to(tmp_path)
+    (folder / "inner").symlink_to("deep")
+    (folder / "outer.npy").symlink_to("../x.npy")
+    (folder / "dangling.npy").symlink_to("nothing.npy")
+    (folder / "taken").write_text("mine")
     os.mkfifo(folder / "pipe")
-    model = written(targetPath=path)
+    model = written(targetPath=path.format(folder=folder))
     model["commands"].insert(0, {"type": "writeFile", "resource": "x", "targetPath": "first.dat"})
-    assert message in refusal(run, model, output_path=folder).replace("commands[1]", "commands[0]")
+    assert message in refusal(run, model, output_path=folder, overwrite=overwrite).replace("commands[1]", "commands[0]")
     assert not (tmp_path / "x.npy").exists()
-    assert not (folder / "first.dat").exists()
+    assert sorted(os.listdir(folder)) == ["dangling.npy", "deep", "inner", "link", "outer.npy", "pipe", "taken"]
+    assert (os.listdir(folder / "deep"), (folder / "taken").read_text()) == ([], "mine")
 
 
-def test_an_absolute_path_inside_the_folder_will_do(run: Run, tmp_path: Path) -> None:
-    run(written(targetPath=str(tmp_path / "x.dat")))
-    assert Path("x.dat").stat().st_size == 20
+def test_a_model_that_writes_needs_a_folder_before_anything_runs(run: Run) -> None:
+    model = written(targetPath="x.npy")
+    model["commands"].insert(0, {"type": "print", "resource": "x"})
+    said: list[str] = []
+    text = refusal(run, model, output_path=None, write=said.append)
+    assert (
+        'commands[1].targetPath: given "x.npy", and no folder to write in; allowed: files inside the folder that --output_path'
+        in text
+    )
+    assert len(said) == 1
+    assert os.listdir() == ["model.json"]
+
+
+def test_what_was_there_before_is_replaced_only_if_asked_to(run: Run, tmp_path: Path) -> None:
+    hooks = tmp_path / "out" / ".git" / "config"
+    hooks.parent.mkdir(parents=True)
+    hooks.write_text("mine")
+    os.link(hooks, tmp_path / "other name")
+    model = written(targetPath=".git/config", dimensions=[1])
+    options = {"output_path": tmp_path / "out"}
+    text = refusal(run, model, overwrite=False, **options)
+    assert "which is there already; allowed: a new file in '" in text
+    assert "--overwrite (in Python: overwrite=True) replaces files" in text
+    assert hooks.read_text() == "mine"
+    run(model, overwrite=True, **options)
+    assert hooks.read_bytes() == np.float16(1).tobytes()
+    assert (tmp_path / "other name").read_text() == "mine", "a file is replaced, and not written into"
+
+
+def test_a_run_may_replace_what_it_wrote_itself(run: Run, tmp_path: Path) -> None:
+    model = written(targetPath="new/x.dat", dimensions=[1])
+    model["commands"] += [{**model["commands"][0], "dimensions": [2]}]
+    run(model, overwrite=False, output_path=tmp_path / "out")
+    assert (tmp_path / "out/new/x.dat").stat().st_size == 4
+    assert "which is there already" in refusal(run, model, overwrite=False, output_path=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reason"),
+    [
+        (lambda out: [out.mkdir(), (out / "new").symlink_to(out.parent)], "leads through a file or a symbolic link"),
+        (lambda out: [(out / "new").mkdir(parents=True), (out / "new/x.dat").write_text("mine")], "is there already"),
+        (lambda out: [(out / "new").mkdir(parents=True), (out / "new/x.dat").symlink_to("../../x.dat")], "is no regular file"),
+    ],
+)
+def test_what_came_to_be_while_it_ran_is_not_replaced(
+    run: Run, tmp_path: Path, meanwhile: Callable[[Path], object], reason: str
+) -> None:
+    """Between the check and the writing somebody makes a file, or a link in place of a folder."""
+    model = written(targetPath="new/x.dat")
+    model["commands"].insert(0, {"type": "print", "resource": "x"})
+
+    def write(text: str) -> None:
+        if text.startswith("Resource"):
+            meanwhile(tmp_path / "out")
+
+    assert reason in refusal(run, model, overwrite=False, output_path=tmp_path / "out", write=write)
+    assert not (tmp_path / "x.dat").exists()
+    found = tmp_path / "out/new/x.dat"
+    assert not found.is_file() or found.read_text() == "mine"
+
+
+def test_names_reach_the_terminal_without_its_commands(run: Run, tmp_path: Path) -> None:
+    name, shown = "x\x1b[2J\n\x9b\u202e\x7f", "x\\x1b[2J\\n\\x9b\\u202e\\x7f"
+    model = rounding()
+    model["resources"][name] = model["resources"]["input"]
+    model["dispatchables"] = {name: model["dispatchables"]["round"]}
+    model["commands"][0]["dispatchable"] = name
+    model["commands"] += [{"type": "print", "resource": name}, {"type": "writeFile", "resource": name, "targetPath": f"{name}.dat"}]
+    lines = run(model, timing=Timing(verbosity=1))
+    assert lines[0].startswith(f"Initialize '{shown}': ")
+    assert lines[1] == f"Dispatch '{shown}': 1 iterations"
+    assert lines[-1] == f"Resource '{shown}' written to '{tmp_path}/{shown}.dat'"
+    said = [refusal(run, changed(model, f"commands.{number}.resource", f"not {name}")) for number in (1, 2)]
+    said.append(refusal(run, prints(**{name: resource([])})))
+    said.append(refusal(run, prints(x=resource({name: 1}))))
+    said.append(refusal(run, prints(x=resource({"sourcePath": name}))))
+    said.append(refusal(run, prints(x=resource([1], name))))
+    assert not [char for char in "".join(said) if not char.isprintable()]
+    assert shown in said[0]
 
 
 def test_a_file_that_cannot_be_written_is_named(run: Run) -> None:
+    model = written(targetPath="x.dat")
     Path("taken").write_text("")
-    text = refusal(run, written(targetPath="taken/x.dat"))
-    assert "commands[0].targetPath: given " in text
-    assert "cannot be written" in text
+    for folder, reason in (("taken", "which leads through a file"), ("a\0b", "which cannot be written (embedded null")):
+        text = refusal(run, model, output_path=folder)
+        assert "commands[0].targetPath: given " in text
+        assert reason in text
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import tvmdml
 import tvmdml.dxdispatch
 from tvmdml import TensorDesc, compiler, errors, functions
 from tvmdml.conformance import onnx_cases
-from tvmdml.packs import sources, spec
+from tvmdml.packs import onnx_apart, onnx_models, sources, spec
 from tvmdml.packs.spec import Wanted
 
 MODELS = sorted((Path(__file__).parent / "models").glob("*.json"))
@@ -109,6 +109,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
     return asked
 
 
+@pytest.fixture
+def near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are read in this process: a test has hundreds of them."""
+    monkeypatch.setattr(onnx_apart, "read", onnx_models.read)
+
+
 class Graph:
     """A graph in the making."""
 
@@ -144,6 +150,7 @@ class Graph:
 
 
 @pytest.mark.filterwarnings("ignore")  # ONNX computes its expected outputs with warnings
+@pytest.mark.usefixtures("near")
 @pytest.mark.parametrize("operator", OURS)
 def test_onnx_cases_give_what_functions_compile(operator: str, onnx: Any, compiled: list[Wanted], tmp_path: Path) -> None:
     function, least = OURS[operator]
@@ -357,4 +364,4 @@ def test_a_damaged_onnx_model_is_refused_or_read(
     path = tmp_path_factory.getbasetemp() / "damaged.onnx"
     path.write_bytes(content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))])
     with contextlib.suppress(errors.TvmdmlError):
-        sources.read([path], sizes={"batch": 3})
+        onnx_models.read(path, {"batch": 3})

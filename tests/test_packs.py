@@ -789,3 +789,19 @@ def test_a_pack_that_was_closed_is_not_entered_again(cpu_pack: Path) -> None:
     pack.close()
     with pytest.raises(PackError, match="was closed"), pack:
         pass
+
+
+def test_a_program_that_builds_need_not_guard_its_main_part(tmp_path: Path) -> None:
+    """The processes that compile do not import the program again."""
+    lines = [
+        "import sys",
+        "sys.path.insert(0, sys.argv[1])",
+        "import packs as small",
+        "from tvmdml import packs",
+        "print(packs.build(small.spec_for('cpu:x86-64-v2'), sys.argv[2], jobs=2).kernels)",
+    ]
+    (tmp_path / "program.py").write_text("\n".join(lines))
+    command = [sys.executable, str(tmp_path / "program.py"), str(TESTS), str(tmp_path / "a.tvmdml")]
+    environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 4

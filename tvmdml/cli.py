@@ -11,7 +11,7 @@ import click
 
 import tvmdml
 from tvmdml.conformance.cli import conformance
-from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, shown_bytes, table, width
+from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
 from tvmdml.operation_options import Operation, operation_options, operator_name
 from tvmdml.packs.cli import pack
@@ -38,7 +38,9 @@ _formatted = warnings.formatwarning
 
 def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
     """A warning for who uses a command, and does not care where in the code it comes from."""
-    return f"{message}\n" if str(message).startswith("tvmdml: ") else _formatted(message, category, filename, lineno, line)
+    return (
+        f"{printable(message)}\n" if str(message).startswith("tvmdml: ") else _formatted(message, category, filename, lineno, line)
+    )
 
 
 class _Main(click.Group):
@@ -52,7 +54,7 @@ class _Main(click.Group):
             if isinstance(error, BrokenPipeError):
                 raise  # who read what is printed has gone
             text = " ".join(_said(error).split()) or "out of memory"
-            click.secho(f"tvmdml: {text}", fg="red", err=True)
+            say(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)
         except KeyboardInterrupt:  # of the commands that have nothing of their own to say about it
             click.echo("interrupted", err=True)
@@ -124,8 +126,9 @@ _feature_level = click.option(
 @click.option("-s", "--show_adapters", is_flag=True, help="Show the devices there are.")
 @click.option("-a", "--adapter", help="Run on the first device with this in its name.")
 @_device
-@click.option("--input_path", type=click.Path(), help="Where a model's data files are.  [default: the model's folder]")
-@click.option("--output_path", type=click.Path(), default=".", help="The folder to write files in.  [default: the current one]")
+@click.option("--input_path", type=click.Path(), help="The folder to read data files from.  [default: the model's folder]")
+@click.option("--output_path", type=click.Path(), help="The folder to write files in: needed by a model that writes any.")
+@click.option("--overwrite", is_flag=True, help="Replace files in that folder that were there before.")
 @_feature_level
 def run(
     model: str | None,
@@ -138,7 +141,8 @@ def run(
     adapter: str | None,
     device: Target | None,
     input_path: str | None,
-    output_path: str,
+    output_path: str | None,
+    overwrite: bool,
     feature_level: FeatureLevel | None,
 ) -> None:
     """Run a MODEL: DirectML's JSON for resources, dispatchables and commands; - is standard input. The options are DxDispatch's."""
@@ -155,7 +159,12 @@ def run(
     target = device or _target("cpu" if adapter is None else _find_adapter(adapter))
     timing = dxdispatch.Timing(dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity)
     dxdispatch.read(model, input_path=input_path).run(
-        target, feature_level=feature_level, output_path=output_path, timing=timing, write=sys.stdout.write
+        target,
+        feature_level=feature_level,
+        output_path=output_path,
+        overwrite=overwrite,
+        timing=timing,
+        write=sys.stdout.write,
     )
 
 
@@ -261,9 +270,9 @@ def _show_findings(rows: list[Any]) -> None:
             group = row.group
             click.secho(group, bold=True)
         state = click.style(f"{row.state:8}", fg=colors.get(row.state))
-        click.echo(f"  {state}{row.check}: {' '.join(row.words.split())}")
+        click.echo(f"  {state}{row.check}: {printable(' '.join(row.words.split()))}")
         if row.advice:
-            click.echo(f"          -> {' '.join(row.advice.split())}")
+            click.echo(f"          -> {printable(' '.join(row.advice.split()))}")
 
 
 def _device_rows() -> list[Row]:

@@ -21,6 +21,19 @@ _PIPE_WIDTH = 1000
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
+def printable(text: object) -> str:
+    r"""Text from a file, a device or a stranger, for one line of a terminal: escape is shown as ``\x1b``.
+
+    So is every other character that cannot be printed, such as those that turn the direction of text around.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def say(text: str, *, err: bool = False, **style: Any) -> None:
+    """Print lines in which there may be text from files."""
+    click.secho("\n".join(map(printable, text.split("\n"))), err=err, **style)
+
+
 def width() -> int | None:
     """Columns to print in; ``None`` for as many as the terminal has."""
     return None if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
@@ -49,7 +62,7 @@ def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     for column in columns:
         shown.add_column(column, overflow="fold")  # a name that is cut cannot be copied
     for row in rows:
-        shown.add_row(*(str(row[column]) for column in columns))
+        shown.add_row(*(printable(row[column]) for column in columns))
     Console(width=width(), highlight=False, markup=False, emoji=False).print(shown)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from tvmdml import _children
 from tvmdml.errors import TvmdmlError
 
 OK, LIMITED, BROKEN, ABSENT = "ok", "limited", "broken", "absent"
@@ -24,7 +24,7 @@ PATIENCE = 90.0
 """Seconds that a process of a check may take."""
 _SETTINGS, _KERNEL, _PACKS = "settings", "kernel", "packs"
 """Names of checks: of the variables of the environment; of a kernel on the processor; of the packs in use."""
-_CHILD = "import sys; sys.path[:] = sys.argv[2:]; from tvmdml import doctor; doctor.answer(sys.argv[1])"
+_CHILD = "from tvmdml import doctor; doctor.answer({name!r})"
 
 
 class Finding(NamedTuple):
@@ -153,7 +153,7 @@ def _made(check: Check) -> list[Finding]:
 
 def _asked(name: str) -> list[Finding]:
     """What a process of its own says."""
-    command = [sys.executable, "-c", _CHILD, name, *sys.path]
+    command = _children.command(_CHILD.format(name=name))
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:

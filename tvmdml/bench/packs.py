@@ -7,7 +7,6 @@ import os
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import timeit
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 import tvmdml
-from tvmdml import packs, targets
+from tvmdml import _children, packs, targets
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender
 from tvmdml.enums import AxisDirection, RoundingMode
@@ -203,7 +202,7 @@ def _starting(path: Path) -> Iterator[Figure]:
     memory = []
 
     def first() -> None:
-        done = subprocess.run([sys.executable, "-c", _FIRST], env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(_children.command(_FIRST), env=environment, capture_output=True, text=True, check=True)
         memory.append(int(done.stdout) / 1024)
 
     first()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.console import INTERRUPTED, parsed, print_json, table
+from tvmdml.console import INTERRUPTED, parsed, print_json, say, table
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operation_options import operator_name
 
@@ -97,7 +97,7 @@ def conformance(
     else:
         table(("operator", "target", *parts), report.rows())
         for line in report.lines():
-            click.secho(line, fg="red" if line.startswith("FAILED") else None)
+            say(line, fg="red" if line.startswith("FAILED") else None)
         if json_path is not None:
             _write(Path(json_path), report.json())
     sys.exit(code or (0 if report.ok else 1))

@@ -1,7 +1,8 @@
 """DirectML's JSON models, read and run as DirectML's own runner DxDispatch does.
 
 A model has ``resources`` (named buffers), ``dispatchables`` (named operators) and ``commands``. It is read and checked as a whole
-before anything of it runs; it reaches no memory but its buffers, and writes no file outside the folder it is given.
+before anything of it runs. It reaches no memory but its buffers, reads no file outside its own folder (or ``input_path``), and
+writes none outside ``output_path``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from tvmdml import targets
 from tvmdml.compiler import CompiledOperator
 from tvmdml.compiler import compile as compile_operator
+from tvmdml.console import printable
 from tvmdml.dxdispatch import bindings, commands, dispatchables, nodes, resources
 from tvmdml.dxdispatch.commands import Command, Session, Timing
 from tvmdml.dxdispatch.dispatchables import Dispatchable
@@ -31,15 +33,15 @@ def read(path: str | Path, *, input_path: str | Path | None = None) -> Model:
 
     Args:
         path: the file: JSON, in which comments and trailing commas are fine.
-        input_path: where relative paths of data files start; by default where the model lies, then the current folder.
+        input_path: the folder that data files are read from, and never outside of; by default the one that the model is in.
 
     Raises:
         ModelError: it cannot be read, or is wrong; the message names the file, the place and what is allowed.
     """
     root = nodes.read(Path(path))
     root.only(("resources", "dispatchables", "commands"), ignored=[name for name in root.members() if name.startswith("$")])
-    folders = (Path(path).parent if input_path is None else Path(input_path), Path())
-    declared = {name: resources.read(node, folders) for name, node in root.need("resources", "an object").members().items()}
+    folder = Path(path).parent if input_path is None else Path(input_path)
+    declared = {name: resources.read(node, folder) for name, node in root.need("resources", "an object").members().items()}
     operators = dispatchables.read(root.need("dispatchables", "an object"), declared)
     steps = [commands.read(node, declared, operators) for node in root.need("commands", "a list").items()]
     return Model(declared, operators, steps)
@@ -58,7 +60,8 @@ class Model:
         target: str | Target = "cpu",
         *,
         feature_level: str | FeatureLevel | None = None,
-        output_path: str | Path = ".",
+        output_path: str | Path | None = None,
+        overwrite: bool = False,
         timing: Timing | None = None,
         write: Callable[[str], object] | None = None,
     ) -> None:
@@ -67,7 +70,8 @@ class Model:
         Args:
             target: where to run.
             feature_level: whose rules apply to the operators; ``None`` is the newest.
-            output_path: the folder that files are written in, and never outside of.
+            output_path: the folder that files are written in, and never outside of; a model that writes any needs it.
+            overwrite: replace files in there that this run did not write itself.
             timing: how often each dispatch runs; once by default.
             write: takes what there is to say; by default it goes to standard output.
 
@@ -77,18 +81,19 @@ class Model:
         """
         machine = targets.resolve(target)
         timing, write = timing or Timing(), write or sys.stdout.write
-        write(f"Running on '{targets.shown(machine.home)}'\n")
+        write(f"Running on '{printable(targets.shown(machine.home))}'\n")
         buffers = resources.allocate(self.resources)
         compiled = {}
         for name, dispatchable in self.dispatchables.items():
             started = time.perf_counter()
             compiled[name] = _compile(dispatchable, machine, feature_level)
             if timing.verbosity > 0:
-                write(f"Initialize '{name}': {1e3 * (time.perf_counter() - started):.4f} ms\n")
+                write(f"Initialize '{printable(name)}': {1e3 * (time.perf_counter() - started):.4f} ms\n")
         owned = {
             name: bindings.arrays(d.desc, d.owned, self.resources, buffers, frozen=True) for name, d in self.dispatchables.items()
         }
-        session = Session(self.resources, buffers, compiled, owned, Path(output_path), timing, write)
+        folder = None if output_path is None else Path(output_path)
+        session = Session(self.resources, buffers, compiled, owned, folder, overwrite, set(), timing, write)
         for command in self.commands:
             command.check(session)
         for command in self.commands:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import os
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tvmdml import _inside
 from tvmdml.compiler import CompiledOperator
+from tvmdml.console import printable
 from tvmdml.dxdispatch import bindings
 from tvmdml.dxdispatch.bindings import AnyArray
 from tvmdml.dxdispatch.dispatchables import Dispatchable
-from tvmdml.dxdispatch.nodes import Node
+from tvmdml.dxdispatch.nodes import Node, shown
 from tvmdml.dxdispatch.resources import Buffer, Resource
-from tvmdml.errors import InvalidArgument, reason
+from tvmdml.errors import InvalidArgument, ModelError, reason
 from tvmdml.operators._contract import Role
 from tvmdml.tensors import MAX_ELEMENTS
 
@@ -51,7 +54,12 @@ class Session(NamedTuple):
     operators: Mapping[str, CompiledOperator]
     owned: Mapping[str, Mapping[str, list[AnyArray]]]
     """What the tensors OWNED_BY_DML of each dispatchable hold, by field."""
-    output_path: Path
+    output_path: Path | None
+    """The folder that files are written in; ``None`` for a run that writes none."""
+    overwrite: bool
+    """Whether files are replaced that were there before."""
+    made: set[tuple[int, int]]
+    """Device and number of each file that this run wrote, which it may replace."""
     timing: Timing
     write: Callable[[str], object]
     """Where the text goes."""
@@ -110,7 +118,7 @@ class Dispatch(Command):
                     call()
                 target.wait()
                 samples.append(1e3 * (time.perf_counter() - begin) / timing.repeat)
-        for line in _timings(self._name, samples, timing):
+        for line in _timings(printable(self._name), samples, timing):
             session.write(f"{line}\n")
 
     def _bind(self, session: Session, there: Callable[[AnyArray], AnyArray]) -> Callable[[], None]:
@@ -162,7 +170,7 @@ class Print(Command):
         """Print piece by piece: a buffer's text is many times its size."""
         resource = self._resource
         elements = resource.elements(session.buffers[self._name], resource.offset + resource.initial.size)
-        session.write(f"Resource '{self._name}':" + ("\n" if self._verbose else " "))
+        session.write(f"Resource '{printable(self._name)}':" + ("\n" if self._verbose else " "))
         for first in range(0, len(elements), _CHUNK):
             piece = elements[first : first + _CHUNK]
             if self._verbose:
@@ -201,40 +209,57 @@ class WriteFile(Command):
             raise dimensions.error(given, f"at most {_MAX_DIMENSIONS}, {room}: {self._name!r} has no more elements")
 
     def check(self, session: Session) -> None:
-        """The path lies where files may be written."""
-        self._path(session)
+        """The file may be written, and replaces nothing that it should not."""
+        folder, name = self._folder(session), self._target.text()
+        if os.path.splitext(name)[1].lower() in _IMAGES:
+            raise self._target.wrong("a .npy file, or any other for raw data", "No images are written.")
+        try:
+            if _inside.existing(folder, name) is not None and not session.overwrite:
+                raise _inside.Refused(_THERE)
+        except _inside.Refused as error:
+            raise self._refusal(folder, error) from None
 
     def run(self, session: Session) -> None:
         """Write the whole buffer, or as much of it as the dimensions say."""
-        path = self._path(session)
+        folder, name = self._folder(session), self._target.text()
+        path = os.path.join(folder.resolve(), *_inside.steps(name))
         elements = self._resource.elements(session.buffers[self._name], self._resource.size)
         if self._dimensions:
             elements = elements[: math.prod(self._dimensions)].reshape(self._dimensions)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                if path.suffix.lower() == ".npy":
+            with _inside.create(folder, name, lambda about: session.overwrite or _identity(about) in session.made) as file:
+                session.made.add(_identity(os.fstat(file.fileno())))
+                if path.lower().endswith(".npy"):
                     np.save(file, elements)
                 else:
                     elements.tofile(file)
+        except _inside.Refused as error:
+            raise self._refusal(folder, error) from None
         except OSError as error:
-            raise self._target.error(f"{str(path)!r}, which cannot be written ({reason(error)})", "a file that can") from None
-        session.write(f"Resource '{self._name}' written to '{path}'\n")
+            raise self._target.error(f"{path!r}, which cannot be written ({reason(error)})", "a file that can") from None
+        session.write(f"Resource '{printable(self._name)}' written to '{printable(path)}'\n")
 
-    def _path(self, session: Session) -> Path:
-        try:
-            folder = session.output_path.resolve()
-            path = (folder / self._target.text().replace("\\", "/")).resolve()
-            inside = path != folder and path.is_relative_to(folder)
-            regular = path.is_file() or not path.exists()
-        except (OSError, ValueError, RuntimeError):  # no such name can be; links in a circle
-            inside = regular = False
-        if not (inside and regular):
-            # A model may come from anywhere; the one who runs it says where it may write.
-            raise self._target.wrong(f"a file in {str(session.output_path.absolute())!r}", "--output_path names another folder.")
-        if path.suffix.lower() in _IMAGES:
-            raise self._target.wrong("a .npy file, or any other for raw data", "No images are written.")
-        return path
+    def _folder(self, session: Session) -> Path:
+        # A model may come from anywhere: the one who runs it says where it may write.
+        if session.output_path is None:
+            raise self._target.error(
+                f"{shown(self._target.value)}, and no folder to write in",
+                "files inside the folder that --output_path (in Python: output_path) names",
+                "Name one, best a new one. Nothing was run.",
+            )
+        return session.output_path
+
+    def _refusal(self, folder: Path, error: _inside.Refused) -> ModelError:
+        advice = "--overwrite (in Python: overwrite=True) replaces files." if _THERE in str(error) else ""
+        advice = advice or "--output_path names another folder."
+        return self._target.error(f"{shown(self._target.value)}, {error}", f"a new file in {str(folder.absolute())!r}", advice)
+
+
+_THERE = "which is there already"
+
+
+def _identity(about: os.stat_result) -> tuple[int, int]:
+    return about.st_dev, about.st_ino
 
 
 def _typed(node: Node, resources: Mapping[str, Resource]) -> tuple[str, Resource]:

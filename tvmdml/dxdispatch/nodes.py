@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tvmdml.console import printable
 from tvmdml.errors import ModelError, TvmdmlError, message, reason, safe_repr
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Node:
 
     def error(self, given: object, allowed: str, advice: str = "") -> ModelError:
         """What to raise for this value."""
-        return ModelError(message(self.where, given, allowed, advice))
+        return ModelError(printable(message(self.where, given, allowed, advice)))
 
     def wrong(self, allowed: str, advice: str = "") -> ModelError:
         """What to raise when the value itself is not of what is allowed."""
@@ -54,8 +55,8 @@ class Node:
         where, _, rest = str(error).partition(": ")
         inside = re.sub(r"(^|_|\.)([a-z])", lambda m: m[1].strip("_") + m[2].upper(), where.removeprefix(name).lstrip(" ."))
         if where.startswith(name) and re.split(r"\W", inside)[0] in fields:
-            return ModelError(f"{self._within(f'.{inside}').where}: {rest}")
-        return ModelError(f"{self.where}: {error}")
+            return ModelError(printable(f"{self._within(f'.{inside}').where}: {rest}"))
+        return ModelError(printable(f"{self.where}: {error}"))
 
     # -- What is inside it ----------------------------------------------------------------------------------------
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from tvmdml import _inside
 from tvmdml.dxdispatch.nodes import Node, as_number, shown
-from tvmdml.errors import InvalidArgument
+from tvmdml.errors import InvalidArgument, safe_repr
 from tvmdml.tensors import TYPE_NAMES, TensorDataType
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
@@ -23,6 +24,8 @@ DATA_TYPE_PREFIX = "DML_TENSOR_DATA_TYPE_"
 _DATA_TYPES: Mapping[str, TensorDataType | None] = {**TensorDataType.__members__, "UNKNOWN": None}
 _MAX_COUNT = 2**32 - 1
 _CHUNK = 1 << 16
+_MAX_DIMENSIONS = 64
+"""Of an array of NumPy's."""
 _IMAGES = (".bmp", ".jpeg", ".jpg", ".png")
 _FIELDS = ("initialValues", "initialValuesDataType", "initialValuesOffsetInBytes", "sizeInBytes", "type")
 
@@ -64,8 +67,8 @@ class Resource(NamedTuple):
         return buffer[: size // self.itemsize * self.itemsize].view(self.data_type.numpy)
 
 
-def read(node: Node, folders: tuple[Path, ...]) -> Resource:
-    """The resource that a node declares; relative paths are looked up in the folders, in their order.
+def read(node: Node, folder: Path) -> Resource:
+    """The resource that a node declares; files of values are read from inside the folder alone.
 
     Raises:
         ModelError: it declares none.
@@ -75,7 +78,7 @@ def read(node: Node, folders: tuple[Path, ...]) -> Resource:
         kind.choice({"buffer": None})
     named = node.get("initialValuesDataType")
     data_type = named.choice(_DATA_TYPES, DATA_TYPE_PREFIX) if named else None
-    initial = _initial(node, node.need("initialValues", "the values that the buffer starts with"), data_type, folders)
+    initial = _initial(node, node.need("initialValues", "the values that the buffer starts with"), data_type, folder)
     offset_node, size_node = node.get("initialValuesOffsetInBytes"), node.get("sizeInBytes")
     offset = offset_node.integer() if offset_node else 0
     size = size_node.integer(1) if size_node else offset + initial.size
@@ -124,7 +127,7 @@ def _available_memory() -> int:
 # -- The forms of initial values ----------------------------------------------------------------------------------
 
 
-def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
     if isinstance(node.value, list):
         return _list(resource, node, data_type)
     if not isinstance(node.value, dict):
@@ -134,10 +137,10 @@ def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folde
         raise node.wrong(f"an object with one of {', '.join(_FORMS)}")
     fields, make = forms[0]
     node.only(fields)
-    return make(resource, node, data_type, folders)
+    return make(resource, node, data_type, folder)
 
 
-def _constant(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+def _constant(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
     known = _known(resource, data_type)
     count, value = _count(node), _element(node.need("value", _wanted(known)), known)
 
@@ -147,7 +150,7 @@ def _constant(resource: Node, node: Node, data_type: TensorDataType | None, fold
     return Initial(known, count * known.itemsize, write)
 
 
-def _sequence(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+def _sequence(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
     known = _known(resource, data_type)
     count = _count(node)
     start, delta = (_element(node.need(name, _wanted(known)), known) for name in ("valueStart", "valueDelta"))
@@ -190,48 +193,79 @@ def _typed_element(node: Node) -> bytes:
     return _element(node.need("value", _wanted(kind)), kind).tobytes()
 
 
-def _file(resource: Node, node: Node, data_type: TensorDataType | None, folders: tuple[Path, ...]) -> Initial:
+def _file(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
     source = node.need("sourcePath", "the path of a file")
-    path, size = _find(source, folders)
-    suffix = path.suffix.lower()
-    if suffix in _IMAGES:
-        raise source.error("an image", "a .npy file, or raw data", "numpy.save makes a .npy file of decoded pixels.")
-    if suffix == ".npy":
-        return _npy(source, path, data_type)
-    known = _known(resource, data_type)
+    with _open(source, folder) as file:
+        suffix = os.path.splitext(source.text())[1].lower()
+        if suffix in _IMAGES:
+            raise source.error("an image", "a .npy file, or raw data", "numpy.save makes a .npy file of decoded pixels.")
+        if suffix == ".npy":
+            return _npy(source, file, folder, data_type)
+        known, size = _known(resource, data_type), _size(file)
     if size == 0 or size % known.itemsize:
         raise source.error(f"a file of {size} bytes", f"{known.itemsize} bytes for each element, and one element at least")
-
-    def write(view: Buffer) -> None:
-        with path.open("rb") as file:
-            if file.readinto(view.data) != size:
-                raise OSError("the file became shorter while it was read")
-
-    return Initial(known, size, write)
+    return Initial(known, size, lambda view: _fill(view, source, folder, 0))
 
 
-def _npy(source: Node, path: Path, data_type: TensorDataType | None) -> Initial:
+def _npy(source: Node, file: BinaryIO, folder: Path, data_type: TensorDataType | None) -> Initial:
     wanted = "a .npy file of a type that DirectML has, with one element at least"
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # no more is read than its header says it has
+        shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        start, size, there = file.tell(), math.prod(shape) * dtype.itemsize, _size(file)
+        if size > there - start:
+            raise ValueError(f"its header says {size} bytes of elements, and {there - start} are there")
     except Exception as error:  # a damaged file can make NumPy raise nearly anything
         raise source.error(f"a file that is not read ({type(error).__name__}: {error})", wanted) from None
-    if not isinstance(array, np.ndarray) or array.size == 0:
-        raise source.error("a file without an array or elements", wanted)
     try:
-        found = TensorDataType.from_numpy(array.dtype)
+        found = TensorDataType.from_numpy(dtype)
     except InvalidArgument:
-        raise source.error(f"a file of {array.dtype}", TYPE_NAMES, "Convert the array first.") from None
+        raise source.error(f"a file of {dtype}", TYPE_NAMES, "Convert the array first.") from None
     if data_type not in (None, found):
         raise source.error(f"a file of {found.name}", f"{data_type.name}, as initialValuesDataType says")
+    if len(shape) > _MAX_DIMENSIONS or min(shape, default=1) < 1:
+        raise source.error(f"a file of sizes {safe_repr(shape)}", wanted)
 
     def write(view: Buffer) -> None:
-        view.view(found.numpy).reshape(array.shape)[...] = array
+        if dtype == found.numpy and not is_fortran:
+            _fill(view, source, folder, start)
+            return
+        content = np.empty(size, np.uint8)
+        _fill(content, source, folder, start)
+        elements = content.view(dtype).reshape(shape, order="F" if is_fortran else "C")
+        view.view(found.numpy).reshape(shape)[...] = elements
 
-    return Initial(found, array.size * found.itemsize, write)
+    return Initial(found, size, write)
 
 
-_Form = Callable[[Node, Node, "TensorDataType | None", tuple[Path, ...]], Initial]
+_HEADERS: Mapping[tuple[int, int], Callable[[BinaryIO], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""By the version of a .npy file. Later ones are for names of fields, which no type of DirectML's has."""
+
+
+def _fill(content: Buffer, source: Node, folder: Path, start: int) -> None:
+    with _open(source, folder) as file:
+        file.seek(start)
+        if file.readinto(content.data) != content.nbytes:  # type: ignore[attr-defined]
+            raise OSError("the file became shorter while it was read")
+
+
+def _open(source: Node, folder: Path) -> BinaryIO:
+    try:
+        return _inside.open_to_read(folder, source.text())
+    except _inside.Refused as error:
+        wanted = f"a file in {str(folder.absolute())!r}"
+        raise source.error(f"{shown(source.value)}, {error}", wanted, "--input_path names another folder.") from None
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+_Form = Callable[[Node, Node, "TensorDataType | None", Path], Initial]
 # The field that gives a form away, all its fields, and what reads it.
 _FORMS: Mapping[str, tuple[tuple[str, ...], _Form]] = {
     "value": (("valueCount", "value"), _constant),
@@ -292,18 +326,3 @@ def _writer(content: Buffer) -> Callable[[Buffer], None]:
         view[:] = content
 
     return write
-
-
-def _find(source: Node, folders: tuple[Path, ...]) -> tuple[Path, int]:
-    """A file's path and size, from the first folder that has it."""
-    name = source.text().replace("\\", "/")  # models come from Windows
-    wanted = f"a file in {' or '.join(dict.fromkeys(repr(str(folder.absolute())) for folder in folders))}"
-    for folder in folders:
-        try:
-            about = (folder / name).stat()
-        except (OSError, ValueError):
-            continue
-        if not stat.S_ISREG(about.st_mode):  # a device or a pipe need never end
-            raise source.error(f"{shown(source.value)}, which is no regular file", wanted)
-        return folder / name, about.st_size
-    raise source.error(f"{shown(source.value)}, which is not there", wanted, "--input_path names another folder.")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import multiprocessing
 import os
 import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from tvmdml.kernel import Kernel, digest
 from tvmdml.packs import files, lines, records, sources, tuned, work
 from tvmdml.packs import format as container
 from tvmdml.packs.format import Contents, Part
+from tvmdml.packs.processes import Processes
 from tvmdml.packs.records import Launch, Operation, symbol_of
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
@@ -225,7 +225,7 @@ def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep
     pieces = [left[at : at + _TOGETHER] for at in range(0, len(left), _TOGETHER)]
     with contextlib.ExitStack() as stack:
         if executor is None:
-            executor = stack.enter_context(_processes(min(jobs or _processors(), len(pieces))))
+            executor = stack.enter_context(Processes(min(jobs or _processors(), len(pieces))))
         with _uninterrupted():
             waiting = {_submit(executor, piece) for piece in pieces}
         try:
@@ -256,6 +256,8 @@ def _result(future: Future[list[work.Unit]]) -> list[work.Unit]:
 
 
 def _failed(error: Exception) -> CompileError:
+    if isinstance(error, CompileError):  # of this package's own processes
+        return CompileError(f"{error}. It may have been killed for its memory. What was compiled is kept: run it again.")
     if isinstance(error, BrokenProcessPool):
         return CompileError(
             "a process that compiled kernels has ended. It may have been killed for its memory; or the program's own part is not "
@@ -271,11 +273,6 @@ def _drain(waiting: set[Future[list[work.Unit]]], keep: Callable[[work.Unit], No
         with contextlib.suppress(Exception):
             for unit in future.result():
                 keep(unit)
-
-
-def _processes(count: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")  # nothing that this process has loaded gets in the way
-    return ProcessPoolExecutor(count, context, initializer=work.start)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, shown_bytes, table
+from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, say, shown_bytes, table
 from tvmdml.errors import InvalidArgument, message
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def build(
         raise InvalidArgument(message("output", str(output), "another file than the spec"))
     found = sources.read(specs, targets, _once(sizes))
     for note in found.notes:
-        click.secho(note, dim=True, err=True)
+        say(note, dim=True, err=True)
     kept = 0
 
     def note_kept(done: int, total: int) -> None:
@@ -100,7 +100,7 @@ def build(
         click.echo(f"interrupted: {kept} kernels are kept; the same command goes on from there", err=True)
         sys.exit(INTERRUPTED)
     for reason in built.skipped:
-        click.secho(f"left out: {reason}", fg="yellow", err=True)
+        say(f"left out: {reason}", fg="yellow", err=True)
     click.echo(
         f"{output}: {built.operations} operations, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}"
     )
@@ -198,12 +198,12 @@ def inspect(path: Path, as_json: bool) -> None:
         print_json({**summary, "operations": rows})
         return
     for target in dict.fromkeys(row["target"] for row in rows):  # whose names are too long for a column
-        click.secho(target, bold=True)
+        say(target, bold=True)
         own = [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows if row["target"] == target]
         table(tuple(name for name in own[0] if name not in ("launches", "target")), own)
     for name, value in summary.items():
         items = [f"{key} {one}" for key, one in value.items()] if isinstance(value, dict) else value
-        click.echo(f"{name}: {(', '.join(map(str, items)) or 'none') if isinstance(items, (list, tuple)) else items}")
+        say(f"{name}: {(', '.join(map(str, items)) or 'none') if isinstance(items, (list, tuple)) else items}")
 
 
 @pack.command()
@@ -216,7 +216,7 @@ def diff(one: Path, other: Path) -> None:
     with _opened(one) as first, _opened(other) as second:
         differences = look.diff(first, second)
     for line in differences:
-        click.echo(str(line))
+        say(str(line))
     sys.exit(1 if differences else 0)
 
 
@@ -231,7 +231,7 @@ def verify(path: Path, key: Path | None, device: str | None, seed: int | None) -
 
     with _progress("running") as progress:
         report = verifying.verify(path, key=key, device=device, seed=seed, progress=progress)
-    click.echo(report.text())
+    say(report.text())
     sys.exit(0 if report.ok else 1)
 
 
@@ -258,7 +258,7 @@ def sign(path: Path, key: Path) -> None:
 
     signing.sign(path, key)
     with _opened(path) as found:
-        click.echo(f"{path}: signed by {', '.join(signing.signers(found))}")
+        say(f"{path}: signed by {', '.join(signing.signers(found))}")
 
 
 # -- Helpers ------------------------------------------------------------------------------------------------------

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Mapping, Sequence
-from multiprocessing import connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml import targets
@@ -41,22 +36,6 @@ class Unit(NamedTuple):
     key: bytes
     content: bytes
     problem: str = ""
-
-
-def start() -> None:
-    """Have a new process ready: Ctrl-C is its parent's affair, it ends when its parent does, and the compiler is loaded."""
-    from tvmdml import _imports
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if (parent := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    _imports.tvm()
-
-
-def _end_with(sentinel: int) -> None:
-    """A pool's process waits for work for ever, also from a parent that was killed and cannot say that there is no more."""
-    connection.wait([sentinel])
-    os._exit(1)
 
 
 def machine(text: str, code: str, knobs: Mapping[str, Mapping[str, Any]]) -> Target:

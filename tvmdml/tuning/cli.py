@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tvmdml.console import as_json_option, parsed, print_json, table
+from tvmdml.console import as_json_option, parsed, print_json, say, table
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operation_options import Operation, operation_options, operator_name
 
@@ -91,7 +91,7 @@ def _show_one(
     if as_json:
         print_json(answer.json())
     else:
-        click.echo(answer.text())
+        say(answer.text())
 
 
 # -- Checking -----------------------------------------------------------------------------------------------------
@@ -110,16 +110,16 @@ def validate(paths: tuple[Path, ...]) -> None:
         sound = []
         for line, problem in _judged(files):
             if problem:
-                click.echo(f"{line.where}: {problem}")
+                say(f"{line.where}: {problem}")
                 bad += 1
             else:
                 sound.append(line)
         good += len(sound)
         for line, better in _repeated(sound):
-            click.echo(f"{line.where}: note: {better.where} has a newer one of this key, which counts instead")
+            say(f"{line.where}: note: {better.where} has a newer one of this key, which counts instead")
         changed = Counter(line.path for line in sound if line.record and log_checks.has_other_schedules(line.record))
         for file, number in changed.items():
-            click.echo(f"{file}: note: {number} were made with other schedules; they count, but others might win now")
+            say(f"{file}: note: {number} were made with other schedules; they count, but others might win now")
     click.echo(f"{good} good, {bad} bad, in {count} files")
     sys.exit(1 if bad else 0)
 
@@ -181,7 +181,7 @@ def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
 
     def drop(line: Line, why: str) -> None:
         gone[line.path].append(line.raw)
-        click.echo(f"{line.where}: {why}")
+        say(f"{line.where}: {why}")
 
     for line, problem in _judged(files):
         if not line.number:
@@ -219,4 +219,4 @@ def _lines(path: Path) -> Iterator[Line]:
 
 
 def _complain(line: Line) -> None:
-    click.secho(f"{line.where}: left out: {line.problem}", fg="yellow", err=True)
+    say(f"{line.where}: left out: {line.problem}", fg="yellow", err=True)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvmdml.bench.report import shown_seconds
+from tvmdml.console import printable
 from tvmdml.tuning.terms import Job, Knobs, Trial, Tuned
 
 if TYPE_CHECKING:
@@ -235,11 +236,6 @@ def summary(tuned: Tuned) -> str:
         found = f"nothing faster than the defaults, {shown_seconds(record.default_seconds)}"
     failed = sum(failures(tuned).values())
     return f"{title(tuned.job)}: {found}, {len(tuned.trials)} trials{f', {failed} failed' if failed else ''}"
-
-
-def printable(text: str) -> str:
-    """The text without what would move a terminal's cursor, or is no character of a document."""
-    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _shown_left(seconds: float | None) -> str:

@@ -22,13 +22,13 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from tvmdml import _children
 from tvmdml.errors import CompileError
 from tvmdml.tuning.parcels import Library
 from tvmdml.tuning.terms import Machine, Outcome
 
 Place: TypeAlias = tuple[str, int]
 """A server's host and port."""
-_CODE = "import sys; sys.path[:] = sys.argv[2:]; from tvmdml.tuning.lanes import serve; serve(int(sys.argv[1]))"
 _MOST = 1 << 16
 """Bytes of what a lane is started with."""
 _MOST_SAID = 1 << 24
@@ -125,7 +125,7 @@ class Lanes:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _CODE, str(theirs.fileno()), *sys.path],
+                _children.command(f"from tvmdml.tuning.lanes import serve; serve({theirs.fileno()})"),
                 env={**os.environ, **environment},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

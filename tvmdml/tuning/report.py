@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from tvmdml import installing
 from tvmdml.bench.report import geometric_mean, shown_seconds
+from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.tuning.display import failures, knobs_in_words, printable, title
+from tvmdml.tuning.display import failures, knobs_in_words, title
 from tvmdml.tuning.rivals import Peer
 from tvmdml.tuning.terms import Machine, Tuned
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tvmdml.console import INTERRUPTED, parsed
+from tvmdml.console import INTERRUPTED, parsed, say
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.operation_options import Operation, operation_options, operator_name
 
@@ -121,7 +121,7 @@ def _where(folder: Path | None) -> str:
 
 
 def _note(text: str) -> None:
-    click.secho(text, dim=True, err=True)
+    say(text, dim=True, err=True)
 
 
 def _here(named: Sequence[str]) -> list[str]:

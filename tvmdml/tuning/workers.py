@@ -16,12 +16,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, NamedTuple, TypeVar, cast
 
+from tvmdml import _children
 from tvmdml.errors import InvalidArgument, TvmdmlError, message
 
 START = 60.0
@@ -31,7 +33,6 @@ MOST_FAILED_STARTS = 3
 _SHOWN = 500
 """Characters of a problem that are kept: an exception may quote a whole kernel."""
 _FIRST = -1
-_CODE = "import sys; sys.path[:] = sys.argv[2:]; from tvmdml.tuning.workers import serve; serve(int(sys.argv[1]))"
 
 T = TypeVar("T")
 
@@ -71,6 +72,9 @@ class Workers:
         self._timeout = timeout
         self._first = _Call(_nothing, (), 0.0)
         self._failed_starts = 0
+        self._interrupted = False
+        self._changing = threading.Lock()
+        """Held by whoever starts processes, or kills them from another thread."""
         self._workers: list[_Worker] = []
         try:
             for _ in range(count):
@@ -91,6 +95,13 @@ class Workers:
         """Kill all processes."""
         for worker in self._workers:
             worker.kill()
+
+    def interrupt(self) -> None:
+        """Kill the processes, for good: calls fail, those too that another thread is waiting for."""
+        with self._changing:
+            self._interrupted = True
+            for worker in self._workers:
+                worker.interrupt()
 
     def everywhere(self, function: Callable[..., T], *arguments: Any, timeout: float | None = None) -> list[T | Failure]:
         """Have every process make a call, those that come in place of dead ones too, before they are given anything else.
@@ -171,7 +182,10 @@ class Workers:
     def _replace_dead(self) -> None:
         for i, worker in enumerate(self._workers):
             if worker.dead:
-                self._workers[i] = _Worker(self._environment, self._first)
+                with self._changing:
+                    if self._interrupted:
+                        raise TvmdmlError("the processes were interrupted")
+                    self._workers[i] = _Worker(self._environment, self._first)
 
     def _started(self, answer: object) -> None:
         self._failed_starts = self._failed_starts + 1 if isinstance(answer, Failure) else 0
@@ -193,7 +207,7 @@ class _Worker:
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the process
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _CODE, str(theirs.fileno()), *sys.path],
+                _children.command(f"from tvmdml.tuning.workers import serve; serve({theirs.fileno()})"),
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.PIPE,  # nothing is ever written there: see _end_with_parent
@@ -244,15 +258,20 @@ class _Worker:
             how = f"exit status {status}"
         return f"crashed: {how}" + (f": {first[:_SHOWN]}" if first else "")
 
+    def interrupt(self) -> None:
+        """Kill the process, and what it started."""
+        if not self.dead:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
+
     def kill(self) -> None:
-        """Kill it, and what it started."""
+        """Kill it, and take its end into account."""
         self.index = None
         if self.dead:
             return
+        self.interrupt()
         self.dead = True
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()

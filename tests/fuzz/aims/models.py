@@ -55,7 +55,7 @@ def check(content: bytes) -> None:
     with refusals():
         model = dxdispatch.read(path, input_path=_MODELS)
         if sum(resource.size for resource in model.resources.values()) <= _LARGEST and len(model.commands) < 50:
-            model.run(output_path="out", write=lambda text: None)
+            model.run(output_path="out", overwrite=True, write=lambda text: None)
     outside = {place.name for place in Path().iterdir()} - before - {"out"}
     assert not outside, f"written outside of the folder for it: {outside}"
 

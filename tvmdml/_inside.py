@@ -1,0 +1,155 @@
+"""Files inside a folder, by names that a file from a stranger chose.
+
+A name is a relative path without ``..``. To read, symbolic links may be on the way, and must end inside the folder. To write, none
+may be on the way. Folders are opened one by one, each from the one before, so that nobody can put a link in their place meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from tvmdml.errors import reason
+
+StrPath = str | os.PathLike[str]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for somebody who writes
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LONGEST = 255
+"""Bytes of a name in most file systems."""
+
+
+class Refused(Exception):
+    """A file that is not opened; goes on where a message has shown the name: ``which is not there``."""
+
+
+class Missing(Refused):
+    """There is no such file."""
+
+    def __init__(self) -> None:
+        super().__init__("which is not there")
+
+
+def steps(name: str) -> tuple[str, ...]:
+    """The folders that a name goes through, and the file.
+
+    Raises:
+        Refused: it is no relative path that stays inside.
+    """
+    if re.match(r"[/\\]|[A-Za-z]:", name):
+        raise Refused("which is an absolute path")
+    found = tuple(step for step in re.split(r"[/\\]", name) if step not in ("", "."))  # models come from Windows, too
+    if ".." in found:
+        raise Refused("which leads out of the folder")
+    if not found:
+        raise Refused("which names no file")
+    try:
+        if "\0" in name or max(len(os.fsencode(step)) for step in found) > _LONGEST:
+            raise Refused("which no file can be called")
+    except UnicodeEncodeError:
+        raise Refused("which no file can be called") from None
+    return found
+
+
+def open_to_read(folder: StrPath, name: str) -> BinaryIO:
+    """Open a regular file inside a folder.
+
+    Raises:
+        Refused: there is none of this name, or it lies outside.
+    """
+    given = os.path.join(folder, *steps(name))
+    try:
+        root, target = os.path.realpath(folder), os.path.realpath(given, strict=True)
+        inside = os.path.relpath(target, root).split(os.sep)
+        if inside[0] in ("..", "."):
+            raise Refused("which is a symbolic link out of the folder" if inside[0] == ".." else "which is no regular file")
+        with _opened(root, inside[:-1]) as parent:
+            return _regular(os.open(inside[-1], _READ, dir_fd=parent))
+    except (FileNotFoundError, NotADirectoryError):
+        raise Missing from None
+    except (OSError, ValueError) as error:
+        raise Refused(f"which cannot be read ({reason(error)})") from None
+
+
+def existing(folder: StrPath, name: str) -> os.stat_result | None:
+    """What stands where a file is to be written: ``None`` if there is nothing yet.
+
+    Raises:
+        Refused: no file can be written there.
+    """
+    *parents, last = steps(name)
+    try:
+        with _opened(folder, parents) as parent:
+            return _replaceable(os.stat(last, dir_fd=parent, follow_symlinks=False))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _unwritable(error) from None
+
+
+def create(folder: StrPath, name: str, may_replace: Callable[[os.stat_result], bool]) -> BinaryIO:
+    """Create a file inside a folder, which is made as well if it is not there.
+
+    Args:
+        folder: where.
+        name: the file's name in it.
+        may_replace: whether a file that is there already may be replaced.
+
+    Raises:
+        Refused: it cannot be written, or is there and may not be replaced.
+    """
+    *parents, last = steps(name)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with _opened(folder, parents, make=True) as parent:
+            with contextlib.suppress(FileNotFoundError):
+                if not may_replace(_replaceable(os.stat(last, dir_fd=parent, follow_symlinks=False))):
+                    raise Refused("which is there already")
+                os.unlink(last, dir_fd=parent)  # not written into: the file may have other names elsewhere
+            return os.fdopen(os.open(last, _CREATE, 0o666, dir_fd=parent), "wb")
+    except FileExistsError:
+        raise Refused("which is there already") from None
+    except (OSError, ValueError) as error:
+        raise _unwritable(error) from None
+
+
+@contextlib.contextmanager
+def _opened(folder: StrPath, parents: Sequence[str], make: bool = False) -> Iterator[int]:
+    """The descriptor of a folder inside another one, whose own path the user chose."""
+    found = os.open(folder, _FOLDER & ~os.O_NOFOLLOW)
+    try:
+        for step in parents:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(step, dir_fd=found)
+            inner = os.open(step, _FOLDER, dir_fd=found)
+            os.close(found)
+            found = inner
+        yield found
+    finally:
+        os.close(found)
+
+
+def _regular(descriptor: int) -> BinaryIO:
+    file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    if file is None:
+        os.close(descriptor)
+        raise Refused("which is no regular file")
+    return file
+
+
+def _replaceable(about: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(about.st_mode):
+        raise Refused("which is there already, and is no regular file")
+    return about
+
+
+def _unwritable(error: Exception) -> Refused:
+    if isinstance(error, NotADirectoryError):
+        return Refused("which leads through a file or a symbolic link")
+    return Refused(f"which cannot be written ({reason(error)})")
