@@ -24,11 +24,20 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "element_wise_round",
     Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
-    task_elements=Knob(1 << 15, (1, *(1 << n for n in range(10, 24))), "least elements for a task of its own"),
+    # A task reads and writes a quarter of a core's L2 cache (8 bytes per float32). So one thread does what fits in half of its L2
+    # cache: handing part of it over would save less than it costs to fetch that part's lines from the other core.
+    task_elements=Knob(
+        1 << 15, (1, *(1 << n for n in range(10, 24))), "least float32 elements for a task of its own",
+        derived=lambda caches: caches.l2 // 4 // 8,
+    ),
     tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks for each thread"),
-    stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),
+    # Input and result fill the last cache.
+    stream_bytes=Knob(
+        1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches",
+        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
+    ),
     aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "length from which on a run is aligned first"),
-)
+)  # fmt: skip
 
 
 def _even(x: Any) -> Any:
@@ -52,7 +61,9 @@ def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
     sizes, (steps_in, steps_out) = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps_in or (1,), steps_out or (1,)
     size = result.element_count * result.data_type.itemsize
-    tasks = split(result.element_count, target, knobs.task_elements, knobs.tasks_per_thread)
+    # A float64 is twice as many bytes, and a float16 takes as long: it is converted to float32 and back.
+    work = result.element_count * (1 if result.data_type.itemsize == 4 else 2)
+    tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
     if (tiled := _tiled_first(sizes, steps_in, steps_out)) is not None:
         sizes, steps_in, steps_out = ((*v[:tiled], *v[tiled + 1 : -1], v[tiled], v[-1]) for v in (sizes, steps_in, steps_out))
     writer = _Writer(
