@@ -17,6 +17,7 @@ from tvmdml.schedules.cpu import per_task, share, split, unit_step
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDataType
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -50,8 +51,12 @@ def _away_from_zero(x: Any) -> Any:
     return T.Select(rest >= half, whole + one, T.Select(rest <= -half, whole - one, whole))
 
 
-ROUNDING = {RoundingMode.HALVES_TO_NEAREST_EVEN: _even, RoundingMode.TOWARD_INFINITY: _away_from_zero}
-"""Right whichever way the program has set its threads to round, by which TVM's own goes: sums and differences here are exact."""
+ROUNDING = {
+    RoundingMode.HALVES_TO_NEAREST_EVEN: _even,
+    RoundingMode.TOWARD_ZERO: T.trunc,
+    RoundingMode.TOWARD_INFINITY: _away_from_zero,
+}
+"""These do not depend on the rounding mode of the processor, as TVM's own does: sums and differences here are exact."""
 
 
 def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
@@ -147,6 +152,9 @@ class _Writer:
         return f.result()
 
     def _rounded(self, value: Any) -> Any:
+        round_wide = ROUNDING[self.mode]
+        if self.data_type is TensorDataType.FLOAT16 and T.lanes(value) > 1:
+            return rounding(self.mode, value, self.data_type, {self.mode: lambda x: round_wide(self.leaves.wide(x))})
         return rounding(self.mode, value, self.data_type, ROUNDING)
 
     def _run(self, start_in: Any, start_out: Any, length: Any) -> None:
