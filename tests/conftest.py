@@ -241,7 +241,7 @@ def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
     monkeypatch.setattr(_default, "LEAST_PARALLEL_ITEMS", 1)
     with knobs.using(
-        diagonal_matrix={"task_bytes": 1, "tasks_per_thread": 1},
+        diagonal_matrix={"task_bytes": 1, "fill_bytes": 1, "tasks_per_thread": 1},
         element_wise_round={"task_elements": 1},
         nonzero_coordinates={"task_elements": 1},
         top_k={"task_elements": 1},

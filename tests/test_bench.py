@@ -491,7 +491,7 @@ def test_the_mean_is_over_cases_with_a_goal_and_a_peer() -> None:
     lines = list(report.summary(made_up_run(*found)))
     assert lines[0].startswith("geometric mean: 4.00 x the best peer, over 2 cases")
     assert lines[1] == "goals reached: 2 of 2 against peers, 0 of 1 against tvmdml's own baselines"
-    assert "logs of tuning that count: none (TVMDML_TUNING=0)" in lines
+    assert "tuning logs in force: none (TVMDML_TUNING=0)" in lines
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(1.5e-9, "1.5 ns"), (8.72e-5, "87.2 µs"), (0.9996, "1 s"), (0.0123, "12.3 ms")])

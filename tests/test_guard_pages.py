@@ -135,7 +135,7 @@ def _placed(data_type: TensorDataType, sizes: tuple[int, ...], layout: str = "pa
 # -- DIAGONAL_MATRIX1 ---------------------------------------------------------------------------------------------
 
 ROWWISE: Knobs = {"on_top_bytes": 0}
-TASKS: Knobs = {"task_bytes": 1, "tasks_per_thread": 1}
+TASKS: Knobs = {"task_bytes": 1, "fill_bytes": 1, "tasks_per_thread": 1}
 DIAGONAL = {
     "on top": (1, {}),
     "on top, all of it": (1, {"on_top_bytes": 2048}),

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import Array, assert_same_bits, random_bits, seeded, special_values
+from support import Array, assert_same_bits, random_bits, round_desc, seeded, special_values, tensor, top_k_desc
 
 from tvmdml import TensorDataType, errors, targets
 from tvmdml import tensorir as T
+from tvmdml.enums import RoundingMode
+from tvmdml.operators import Operator
 from tvmdml.schedules.cpu._leaves import _LEAVES, Leaves
 
 LEVELS = ("", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
@@ -51,12 +53,13 @@ def test_the_portable_leaves_are_all_twins() -> None:
     assert not any(twins.has(name) for name in _LEAVES)
 
 
+@pytest.mark.parametrize("name", ["bits", "bits_here"])
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
-def test_bits_of_a_mask_are_a_word(leaves: tuple[targets.Target, Leaves], lanes: int) -> None:
+def test_bits_of_a_mask_are_a_word(leaves: tuple[targets.Target, Leaves], lanes: int, name: str) -> None:
     def body(functions: Leaves, length: Any, source: Any, result: Any) -> None:
         with T.loop(length) as i:
             truths = source[T.run(i * lanes, lanes)] > T.splat(T.const(0, "uint8"), lanes)
-            T.store(result, i, functions.bits(truths))
+            T.store(result, i, getattr(functions, name)(truths))
 
     kernel = build(leaves, {"source": "uint8", "result": f"uint{lanes}"}, body)
     truths = np.concatenate([np.eye(lanes), 1 - np.eye(lanes), np.zeros((1, lanes)), np.ones((1, lanes))]).astype(np.uint8)
@@ -96,6 +99,42 @@ def test_not_less_holds_for_nan(leaves: tuple[targets.Target, Leaves], dtype: st
     result = np.full(one.size, 9, np.uint8)
     kernel(one, other, result, one.size // lanes)
     assert_same_bits(result, (~(one < other)).astype(np.uint8))
+
+
+@pytest.mark.parametrize("lanes", [16, 32])
+def test_wide_changes_nothing(leaves: tuple[targets.Target, Leaves], lanes: int) -> None:
+    def body(functions: Leaves, length: Any, source: Any, result: Any) -> None:
+        with T.loop(length) as i:
+            T.store(result, T.run(i * lanes, lanes), functions.wide(source[T.run(i * lanes, lanes)]))
+
+    kernel = build(leaves, {"source": "float32", "result": "float32"}, body)
+    x = random_bits(seeded(lanes), TensorDataType.FLOAT32, (40 * lanes,))
+    x[: len(special_values(TensorDataType.FLOAT32))] = special_values(TensorDataType.FLOAT32)
+    result = np.zeros_like(x)
+    kernel(x, result, 40)
+    assert_same_bits(result, x)
+
+
+def code_for(level: str, desc: Operator) -> str:
+    """The assembly of an operator's kernel for a processor that need not be here."""
+    (target,) = targets.elsewhere(f"cpu:{level}")
+    return target.source(target.kernel(desc.canonical()).build(), "asm")
+
+
+@pytest.mark.parametrize("mode", RoundingMode, ids=str)
+@pytest.mark.parametrize(("level", "instruction"), [("x86-64-v3", "vroundps"), ("x86-64-v4", "vrndscaleps")])
+def test_float16_is_rounded_a_register_at_a_time(level: str, instruction: str, mode: RoundingMode) -> None:
+    code = code_for(level, round_desc(tensor("float16", (1 << 16,)), mode))
+    assert instruction in code
+    assert code.count("vroundss") < 32, "what is left of a run, and no more, is rounded element by element"
+
+
+@pytest.mark.parametrize("data_type", ["float16", "float32", "float64", "int32", "uint8"])
+@pytest.mark.parametrize("direction", ["increasing", "decreasing"])
+def test_without_avx512_masks_are_not_taken_apart(data_type: str, direction: str) -> None:
+    code = code_for("x86-64-v3", top_k_desc(tensor(data_type, (32, 32000)), 1, 50, direction))
+    assert "movmsk" in code
+    assert code.count("vpextrb") == 0
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint32", "int64", "float16", "float32", "float64"])

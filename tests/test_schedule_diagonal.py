@@ -21,7 +21,7 @@ BANDS = (
 )
 ROWS: dict[str, Any] = {"on_top_bytes": 0}
 STREAMED: dict[str, Any] = {"stream_bytes": 1}
-TASKS: dict[str, Any] = {"task_bytes": 1, "tasks_per_thread": 1}
+TASKS: dict[str, Any] = {"task_bytes": 1, "fill_bytes": 1, "tasks_per_thread": 1}
 # A way: the target, threads, knobs.
 VARIANTS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "on top": ("cpu", 1, {}),

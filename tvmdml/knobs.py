@@ -1,7 +1,8 @@
 """Knobs: what a schedule leaves open for the machine to decide, each declared once, beside the schedule that turns it.
 
-A knob has its default, unless a log of tuning has a record for the operation (``tvmdml.tuning.logs``), or the target has a value of
-its own (``Target.knobs``: a pack's), or ``using`` says otherwise: the later, the stronger.
+A knob has its default, unless a tuning log has a record for the operation (``tvmdml.tuning.logs``), the target has its own value
+(``Target.knobs``: a pack's), or ``using`` sets one: each of these overrides those before it. A default may be a formula of the
+processor's cache sizes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
     from tvmdml.targets import Target
+    from tvmdml.targets.cpu.caches import Caches
     from tvmdml.tuning.logs import Found
     from tvmdml.tuning.terms import Machine
 
@@ -37,6 +39,8 @@ class Knob(NamedTuple):
     """What it sets, and in which unit."""
     on: Mapping[str, Value] = MappingProxyType({})
     """Other defaults, by a family of machines (``Target.families``)."""
+    derived: Callable[[Caches], int] | None = None
+    """The default on a target that describes its caches (``Target.caches``), rounded down to a choice."""
 
 
 class Constraint(NamedTuple):
@@ -69,7 +73,7 @@ class Knobs:
         _declared.add(operator)
         self.knobs: Mapping[str, Knob] = MappingProxyType(knobs)
         self.constraints = constraints
-        self._defaults: dict[tuple[str, ...], SimpleNamespace] = {}
+        self._defaults: dict[tuple[tuple[str, ...], Caches | None], SimpleNamespace] = {}
         self._asked: tuple[tuple[object, ...], Machine | None, Tuned] = (), None, _UNTUNED
 
     def now(self, target: Target | None = None, desc: Operator | None = None, in_place: bool = False) -> Any:
@@ -129,9 +133,9 @@ class Knobs:
 
     def _for(self, target: Target | None) -> SimpleNamespace:
         """The defaults for a target."""
-        families = () if target is None else target.families
-        if (defaults := self._defaults.get(families)) is None:
-            defaults = self._defaults[families] = SimpleNamespace(**{n: _default(k, families) for n, k in self.knobs.items()})
+        kind = ((), None) if target is None else (target.families, target.caches)
+        if (defaults := self._defaults.get(kind)) is None:
+            defaults = self._defaults[kind] = SimpleNamespace(**{n: _default(k, *kind) for n, k in self.knobs.items()})
         return defaults
 
     def _overridden(self, given: Mapping[str, Value], defaults: Mapping[str, Value]) -> SimpleNamespace:
@@ -154,8 +158,11 @@ class Knobs:
         raise InvalidArgument(message(f"{self.operator} knob {name}", safe_repr(value), choices))
 
 
-def _default(knob: Knob, families: tuple[str, ...]) -> Value:
-    """For the narrowest family that has one of its own."""
+def _default(knob: Knob, families: tuple[str, ...], caches: Caches | None) -> Value:
+    """From the caches where it is derived from them, else that of the narrowest family that has its own."""
+    if knob.derived is not None and caches is not None:
+        numbers = sorted(choice for choice in knob.choices if isinstance(choice, int))
+        return max((number for number in numbers if number <= knob.derived(caches)), default=numbers[0])
     return next((knob.on[family] for family in reversed(families) if family in knob.on), knob.default)
 
 

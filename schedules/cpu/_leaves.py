@@ -51,6 +51,21 @@ define i{n} @tvmdml_bits{n}(<{n} x i1> %mask) alwaysinline {{
             for n in (8, 16, 32, 64)
         ),
     ),
+    # Where two branches make a mask each, LLVM makes words of them after the branches have joined, and without AVX-512 has no other
+    # way to carry a mask that far than bit by bit. It does not move anything past assembly, however empty.
+    "bits_here": _Leaf(
+        "x86",
+        "".join(
+            f"""
+define i{n} @tvmdml_bits_here{n}(<{n} x i1> %mask) alwaysinline {{
+  %word = bitcast <{n} x i1> %mask to i{n}
+  %here = call i{n} asm "", "=r,0"(i{n} %word)
+  ret i{n} %here
+}}
+"""
+            for n in (16, 32, 64)
+        ),
+    ),
     "compress": _Leaf(
         "avx512f",
         """
@@ -61,6 +76,21 @@ define <16 x i32> @tvmdml_compress(i16 %word, <16 x i32> %lanes) alwaysinline {
   ret <16 x i32> %front
 }
 """,
+    ),
+    # LLVM turns a conversion to float32 and a rounding into a rounding of float16, element by element without AVX-512.
+    # It does not look past a fence, which costs no instruction.
+    "wide": _Leaf(
+        "x86",
+        "".join(
+            f"""
+declare <{n} x float> @llvm.arithmetic.fence.v{n}f32(<{n} x float>)
+define <{n} x float> @tvmdml_wide{n}(<{n} x float> %x) alwaysinline {{
+  %same = call <{n} x float> @llvm.arithmetic.fence.v{n}f32(<{n} x float> %x)
+  ret <{n} x float> %same
+}}
+"""
+            for n in (16, 32)
+        ),
     ),
     # TensorIR's "not less" is "greater or equal", which is false for NaN.
     "not_less": _Leaf(
@@ -124,6 +154,8 @@ class Leaves:
     def __init__(self, target: Target, portable: bool = False) -> None:
         processor = getattr(target, "processor", None)
         self._native = {name for name, leaf in _LEAVES.items() if not portable and _has(processor, leaf.feature)}
+        if _has(processor, "avx512f"):
+            self._native.discard("bits_here")  # a mask is a word there, in a register of its own
 
     def has(self, name: str) -> bool:
         """Whether a leaf is an instruction or two here; what takes a loop instead may not be worth it."""
@@ -152,12 +184,24 @@ class Leaves:
             word.set(word.value | (T.cast(truths[i], unsigned) << T.cast(i, unsigned)))
         return T.let(word.value)
 
+    def bits_here(self, mask: Any) -> Any:
+        """The same, made where it is asked for: in a branch that sets a word which another branch sets from another mask."""
+        if "bits_here" not in self._native or T.lanes(mask) == 8:
+            return self.bits(mask)
+        return T.let(T.call_extern(f"uint{T.lanes(mask)}", f"tvmdml_bits_here{T.lanes(mask)}", mask))
+
     def not_less(self, a: Any, b: Any) -> Any:
         """Where a vector of floats is not less than another: greater, equal, or NaN in either."""
         if "not_less" in self._native:
             ctype = {32: "float", 64: "double"}[a.ty.dtype.bits]
             return T.call_extern(f"boolx{T.lanes(a)}", f"tvmdml_not_less_{ctype}{T.lanes(a)}", a, b)
         return T.isnan(a) | T.isnan(b) | (a >= b)
+
+    def wide(self, x: Any) -> Any:
+        """The same vector of 16 or 32 float32, as LLVM is to take it: not as the float16 that it was converted from."""
+        if "wide" in self._native:
+            return T.call_extern(T.type_of(x), f"tvmdml_wide{T.lanes(x)}", x)
+        return x
 
     def compress(self, word: Any, lanes: Any) -> Any:
         """The lanes of an ``int32x16`` whose bit is set in the word (uint16), moved to the front; zeros behind them."""

@@ -172,9 +172,9 @@ class Selection:
                 bound = T.splat(T.let(self.order.float_of(self.bound.value)), self.look)
                 floats = self.order.as_float(words)  # NaN go first when decreasing, and last when increasing
                 reaches = self.leaves.not_less(floats, bound) if self.order.decreasing else floats <= bound
-                reach.set(self.leaves.bits(reaches))
+                reach.set(self.leaves.bits_here(reaches))
             with T.when(~is_number):
-                reach.set(self.leaves.bits(self.order.key(words) >= T.splat(self.bound.value, self.look)))
+                reach.set(self.leaves.bits_here(self.order.key(words) >= T.splat(self.bound.value, self.look)))
         else:
             reach.set(self.leaves.bits(self.order.key(words) >= T.splat(self.bound.value, self.look)))
         reach.set(reach.value & (T.word(-1, self.look) << T.cast(seen, unsigned)))

@@ -33,12 +33,26 @@ _COLUMNS = 16
 KNOBS = Knobs(
     "diagonal_matrix",
     Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
-    task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for a task of its own"),
+    task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for a task of its own, row by row"),
+    # One thread fills what stays in its core's L2 cache, of which a quarter is left to other data. To fetch lines that another core
+    # wrote the last time takes longer than to fill them. Two threads take more than that, at least three eighths each.
+    fill_bytes=Knob(
+        3 << 17, (1, *(factor << n for n in range(12, 24) for factor in (2, 3))), "the same for a long fill",
+        derived=lambda caches: caches.l2 // 8 * 3,
+    ),
     tasks_per_thread=Knob(4, (1, 2, 4, 8, 16), "tasks for each thread: rows of a triangle differ in what they cost"),
-    stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),
+    # The result fills half of the last cache: the other half is left to what the program reads next.
+    stream_bytes=Knob(
+        1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches",
+        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
+    ),
     on_top_bytes=Knob(64, (0, *(1 << n for n in range(3, 12))), "width of a band up to which it is stored on top of a long fill"),
-    block_bytes=Knob(1 << 15, tuple(1 << n for n in range(10, 24)), "bytes to fill before the band is stored on top of them"),
-)
+    # What was filled is still in the L1 cache when the band is stored.
+    block_bytes=Knob(
+        1 << 15, tuple(1 << n for n in range(10, 24)), "bytes to fill before the band is stored on top of them",
+        derived=lambda caches: caches.l1,
+    ),
+)  # fmt: skip
 
 
 def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
@@ -58,14 +72,16 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
 
     rows = result.element_count // width
     size = result.element_count * itemsize
-    tasks = split(size, target, knobs.task_bytes)
-    tasks = min(tasks * knobs.tasks_per_thread, rows) if tasks > 1 else 1
     if width > 1 and any(layout[-1] != 1 for layout in layouts):
-        way, room = "elements", 1
+        way = "elements"
     elif source is None and result.is_packed and (high - low) * itemsize <= knobs.on_top_bytes:
-        way, room = "flat", rows // tasks * width
+        way = "flat"
     else:
-        way, room = "rows", width
+        way = "rows"
+    tasks = split(size, target, knobs.fill_bytes if way == "flat" else knobs.task_bytes)
+    tasks = min(tasks * knobs.tasks_per_thread, rows) if tasks > 1 else 1
+    # The elements of a vector follow each other in memory.
+    room = {"elements": 1, "flat": rows // tasks * width, "rows": width}[way]
     lanes = min(_LINE // itemsize, 1 << room.bit_length() - 1)
     writer = _Writer(
         Leaves(target),

@@ -17,6 +17,7 @@ from tvmdml.schedules.cpu import per_task, share, split, unit_step
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDataType
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -24,11 +25,20 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "element_wise_round",
     Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
-    task_elements=Knob(1 << 15, (1, *(1 << n for n in range(10, 24))), "least elements for a task of its own"),
+    # A task reads and writes a quarter of a core's L2 cache (8 bytes per float32). So one thread does what fits in half of its L2
+    # cache: handing part of it over would save less than it costs to fetch that part's lines from the other core.
+    task_elements=Knob(
+        1 << 15, (1, *(1 << n for n in range(10, 24))), "least float32 elements for a task of its own",
+        derived=lambda caches: caches.l2 // 4 // 8,
+    ),
     tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks for each thread"),
-    stream_bytes=Knob(1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches"),
+    # Input and result fill the last cache.
+    stream_bytes=Knob(
+        1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches",
+        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
+    ),
     aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "length from which on a run is aligned first"),
-)
+)  # fmt: skip
 
 
 def _even(x: Any) -> Any:
@@ -41,8 +51,12 @@ def _away_from_zero(x: Any) -> Any:
     return T.Select(rest >= half, whole + one, T.Select(rest <= -half, whole - one, whole))
 
 
-ROUNDING = {RoundingMode.HALVES_TO_NEAREST_EVEN: _even, RoundingMode.TOWARD_INFINITY: _away_from_zero}
-"""Right whichever way the program has set its threads to round, by which TVM's own goes: sums and differences here are exact."""
+ROUNDING = {
+    RoundingMode.HALVES_TO_NEAREST_EVEN: _even,
+    RoundingMode.TOWARD_ZERO: T.trunc,
+    RoundingMode.TOWARD_INFINITY: _away_from_zero,
+}
+"""These do not depend on the rounding mode of the processor, as TVM's own does: sums and differences here are exact."""
 
 
 def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
@@ -52,7 +66,9 @@ def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
     sizes, (steps_in, steps_out) = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps_in or (1,), steps_out or (1,)
     size = result.element_count * result.data_type.itemsize
-    tasks = split(result.element_count, target, knobs.task_elements, knobs.tasks_per_thread)
+    # A float64 is twice as many bytes, and a float16 takes as long: it is converted to float32 and back.
+    work = result.element_count * (1 if result.data_type.itemsize == 4 else 2)
+    tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
     if (tiled := _tiled_first(sizes, steps_in, steps_out)) is not None:
         sizes, steps_in, steps_out = ((*v[:tiled], *v[tiled + 1 : -1], v[tiled], v[-1]) for v in (sizes, steps_in, steps_out))
     writer = _Writer(
@@ -136,6 +152,9 @@ class _Writer:
         return f.result()
 
     def _rounded(self, value: Any) -> Any:
+        round_wide = ROUNDING[self.mode]
+        if self.data_type is TensorDataType.FLOAT16 and T.lanes(value) > 1:
+            return rounding(self.mode, value, self.data_type, {self.mode: lambda x: round_wide(self.leaves.wide(x))})
         return rounding(self.mode, value, self.data_type, ROUNDING)
 
     def _run(self, start_in: Any, start_out: Any, length: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml import installing
-from tvmdml.bench import measure, peers, report, results, runner, tables, venues
+from tvmdml.bench import logs_in_force, measure, peers, report, results, runner, tables, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Result, Run
 from tvmdml.console import INTERRUPTED
@@ -66,7 +66,8 @@ def prepare(request: Request) -> Prepared:
     selected = select(request)
     _check_plot(plot_path)
     venues.of(request.target).open()
-    run = Run(request.threads or cpu_threads.thread_count(), chosen, results.machine(request.target))
+    threads = request.threads or cpu_threads.thread_count()
+    run = Run(threads, chosen, results.machine(request.target), logs=logs_in_force.folders())
     if request.resume:
         run = _resumed(run, json_path)
     elif json_path is not None and json_path.exists():

@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from tvmdml.bench import report
 from tvmdml.bench.results import Result, Run
 from tvmdml.errors import InvalidArgument, message
 
@@ -23,7 +24,7 @@ def draw(run: Run, path: Path) -> None:
     ratios, roofline = figure.subplots(1, 2, width_ratios=(1, 1))
     _draw_ratios(ratios, compared)
     _draw_roofline(roofline, [result for result in run.results if result.ours and result.limit and result.limit_of == "memory"])
-    figure.suptitle(f"tvmdml on {_machine(run)}, {run.updated}")
+    figure.suptitle(f"tvmdml on {_machine(run)}, {run.updated}\n{report.logs_line(run)}")
     try:
         figure.savefig(path, format="png", dpi=120)
     except OSError as error:

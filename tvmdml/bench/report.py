@@ -71,6 +71,13 @@ def _shown_share(share: float | None, of: str) -> str:
     return f"{share * 100:.0f} %" if of == "memory" else f"{1 / share:.3g} x {of}"
 
 
+def _shown_log(result: Result) -> str:
+    """``exact: few_bits=8``."""
+    if result.log is None or result.log.kind == "none":
+        return ""
+    return ": ".join(filter(None, (result.log.kind, ", ".join(f"{name}={value}" for name, value in result.log.knobs.items()))))
+
+
 class _Column(NamedTuple):
     """A column of the table of results."""
 
@@ -91,6 +98,7 @@ def _columns(results: Sequence[Result]) -> list[_Column]:
         _Column("of limit", lambda result: _shown_share(result.fraction, result.limit_of)),
         _Column("verdict", lambda result: _styled(result.verdict)),
         _Column(f"to {_asides(results)}", lambda result: _shown_ratio(result.aside_ratio), always=False),
+        _Column("tuning log", _shown_log, always=False),
         _Column("note", lambda result: result.best.note if result.best else ""),
     ]
     return [column for column in columns if column.always or any(map(column.cell, results))]
@@ -140,8 +148,7 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
         yield f"to {_asides(run.results)}: {mean:.2f} x as fast, which no goal speaks of; ahead in {ahead} of {len(asides)} cases"
     if line := compile_line(run.results):
         yield line
-    if tuned := run.versions.get("tuning logs"):
-        yield f"logs of tuning that count: {tuned}"
+    yield logs_line(run)
     if missing:
         yield f"not installed, so not compared with: {', '.join(missing)}"
     yield "ratio: the peer's time over tvmdml's. note: how the peer's output differs; tvmdml writes uint32 indices, and values."
@@ -151,6 +158,17 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
     for result in run.results:
         for failure in result.failures:
             yield f"failed: {result.name}: {failure}"
+
+
+def logs_line(run: Run) -> str:
+    """The tuning logs in force: what is in them, where they are, and how many cases used a record of theirs."""
+    line = f"tuning logs in force: {run.versions.get('tuning logs', 'unknown')}"
+    if not run.logs:
+        return line
+    places = ", ".join(f"{folder.records} of {folder.folder}" for folder in run.logs)
+    kinds = [result.log.kind for result in run.results if result.log is not None]
+    exact, nearest = kinds.count("exact"), kinds.count("nearest")
+    return f"{line}: {places}; used by {exact + nearest} of {len(kinds)} cases ({exact} exact, {nearest} nearest)"
 
 
 def _limits_of_device(results: Sequence[Result]) -> Iterator[str]:
@@ -229,4 +247,9 @@ def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
     lines.append(f"more than {SLOWER * 100:.0f} % slower: {', '.join(slower) or 'none'}")
     if (old.machine, old.threads) != (new.machine, new.threads):
         lines.append("the two runs are of different machines, devices or threads: only the ratios to peers can be compared")
+    there, here = (run.versions.get("tuning logs", "unknown") for run in (old, new))
+    if there != here:
+        both = [(before[result.name].log, result.log) for result in new.results if result.name in before]
+        count = sum(None not in pair and pair[0] != pair[1] for pair in both)
+        lines.append(f"tuning logs differ: {there} in the old run, {here} in the new one; {count} cases used other records")
     return compared, lines

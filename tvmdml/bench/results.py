@@ -31,7 +31,8 @@ _LIBRARIES = (
     *("cupy", "cupy-cuda12x", "cupy-cuda13x", "pylibraft-cu12", "pylibraft-cu13"),
 )
 # What files lack that were written before there was such a thing.
-_LATER_RESULT: dict[str, Any] = {"share": None, "limit_of": "memory"}
+_LATER_RUN: dict[str, Any] = {"logs": []}
+_LATER_RESULT: dict[str, Any] = {"share": None, "limit_of": "memory", "log": None}
 _LATER_TIMING = {"host": 0.0}
 
 
@@ -52,6 +53,27 @@ class Entry:
     def seconds(self) -> float:
         """The median."""
         return float("inf") if self.timing is None else self.timing.median
+
+
+@dataclasses.dataclass
+class LogFolder:
+    """A folder of tuning logs that was in force."""
+
+    folder: str
+    records: int
+    """Those that no folder before it has."""
+
+
+@dataclasses.dataclass
+class LogUsed:
+    """What tuning logs had for a case."""
+
+    kind: str = "none"
+    """``exact``, ``nearest`` (a record of another shape class), or ``none``."""
+    folder: str = ""
+    """Where the record is from."""
+    knobs: dict[str, int | str] = dataclasses.field(default_factory=dict)
+    """Those that the record sets to another value than the default."""
 
 
 @dataclasses.dataclass
@@ -79,6 +101,8 @@ class Result:
     """Another goal: how much of the limit."""
     limit_of: str = "memory"
     """What sets the limit: ``memory``, or the ``launch`` that nothing can do without."""
+    log: LogUsed | None = None
+    """The tuning log's record that was in force; ``None`` in a file that does not say."""
 
     def _best(self, *roles: str) -> Entry | None:
         timed = [entry for entry in self.entries if entry.role in roles and entry.timing is not None]
@@ -148,6 +172,8 @@ class Run:
     started: str = dataclasses.field(default_factory=lambda: now())
     updated: str = dataclasses.field(default_factory=lambda: now())
     results: list[Result] = dataclasses.field(default_factory=list)
+    logs: list[LogFolder] = dataclasses.field(default_factory=list)
+    """The tuning logs that were in force."""
 
     def add(self, result: Result) -> None:
         """Keep a result, in place of an older one of the same case."""
@@ -236,15 +262,22 @@ def load(path: Path, schema: str = SCHEMA, version: int = VERSION) -> dict[str, 
 
 
 def _run(content: dict[str, Any]) -> Run:
-    kept = _fields(Run, content)
-    return Run(**{**kept, "results": [_result(row) for row in kept["results"]]})
+    kept = _fields(Run, {**_LATER_RUN, **content})
+    folders = [LogFolder(str(row["folder"]), int(row["records"])) for row in kept["logs"]]
+    return Run(**{**kept, "results": [_result(row) for row in kept["results"]], "logs": folders})
 
 
 def _result(row: dict[str, Any]) -> Result:
-    result = Result(**{**_fields(Result, {**_LATER_RESULT, **row}), "entries": [_entry(entry) for entry in row["entries"]]})
+    fields = _fields(Result, {**_LATER_RESULT, **row})
+    log = None if fields["log"] is None else _log(fields["log"])
+    result = Result(**{**fields, "entries": [_entry(entry) for entry in row["entries"]], "log": log})
     if not all(isinstance(text, str) for text in (result.name, result.row, result.point)):
         raise TypeError("a result without a name")
     return result
+
+
+def _log(log: dict[str, Any]) -> LogUsed:
+    return LogUsed(str(log["kind"]), str(log["folder"]), dict(log["knobs"]))
 
 
 def _entry(entry: dict[str, Any]) -> Entry:
@@ -303,7 +336,7 @@ def _memory() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries that take part, and what the logs of tuning have."""
+    """Of Python and the libraries that take part, and of the tuning logs in force."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -312,7 +345,7 @@ def versions() -> dict[str, str]:
 
 
 def _tuning() -> str:
-    """The logs of tuning that count: how many records, and a hash of them."""
+    """The tuning logs in force: how many records they have, and a hash of them."""
     from tvmdml.tuning import log_lines, logs
 
     if logs.are_off():

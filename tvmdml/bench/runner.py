@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tvmdml import _imports, compiler, targets
-from tvmdml.bench import checks, inputs, limits, measure, peers, venues
+from tvmdml.bench import checks, inputs, limits, logs_in_force, measure, peers, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace
 from tvmdml.bench.peers import Attempt
@@ -98,6 +98,7 @@ class _Race:
             compiled=self._compiled,
             share=case.share if self._venue.goals else None,
             limit_of=self._venue.limit_of(self._task.traffic),
+            log=logs_in_force.used(self._task.desc.canonical(), case.work.in_place, self._options.target or targets.resolve("cpu")),
         )
 
     def _race(self) -> float | None:

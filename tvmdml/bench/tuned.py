@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import compiler, console, knobs, operators, targets
-from tvmdml.bench import checks, command, measure, results, runner, venues
+from tvmdml import compiler, console, knobs, targets
+from tvmdml.bench import checks, command, logs_in_force, measure, results, runner, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.command import Request
 from tvmdml.bench.measure import Contender, Pace, Timing
@@ -23,9 +23,7 @@ from tvmdml.device_arrays import DeviceArray
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.kernel import Kernel
 from tvmdml.knobs import Value
-from tvmdml.operators import Operator
 from tvmdml.targets import Target
-from tvmdml.tuning import logs
 
 SCHEMA = "tvmdml-bench-tuned"
 VERSION = 1
@@ -47,6 +45,8 @@ class Row(NamedTuple):
     tuned: Timing | None = None
     problem: str = ""
     """Why there are no times."""
+    folder: str = ""
+    """Where the log's record is from."""
 
     @property
     def ratio(self) -> float | None:
@@ -94,8 +94,8 @@ class _Pair:
     def row(self, venue: Venue, pace: Pace) -> Row:
         """Look it up, and measure it if there is anything to measure."""
         desc = self._work.describe().canonical()
-        log, values = applied(desc, self._work.in_place, self._target)
-        row = Row(self._name, log, values)
+        log = logs_in_force.used(desc, self._work.in_place, self._target)
+        row = Row(self._name, log.kind, log.knobs, folder=log.folder)
         try:
             tuned = _decided(compiler.ready(desc, self._target, self._work.in_place)[0])
             with knobs.untuned():
@@ -118,18 +118,6 @@ class _Pair:
             contenders.append(Contender(*who, attempt.call, attempt.prepare, attempt.repeat, stream=attempt.stream))
         before, now = measure.race(contenders, pace, venue.clock(task.traffic))
         return row._replace(default=before, tuned=now)
-
-
-def applied(desc: Operator, in_place: bool, target: Target) -> tuple[str, dict[str, Value]]:
-    """What logs have for an operation (see ``Row``), and the knobs that they set to something else than the defaults."""
-    module = operators.module_of(type(desc))
-    found = (logs.installed() if target.logs is None else target.logs).find(module, desc, in_place, target.machine())
-    declared = knobs.of(module, target)
-    if found is None or declared is None:
-        return "none", {}
-    defaults = vars(declared.now(target))
-    values = declared.tuned(target, desc, in_place).values
-    return "exact" if found.exact else "nearest", {name: value for name, value in values.items() if value != defaults[name]}
 
 
 def _decided(kernel: Kernel) -> tuple[object, ...]:
@@ -193,7 +181,8 @@ def run(request: Request) -> int:
 
 
 def _save(rows: Sequence[Row], target: Target | None, path: Path) -> None:
-    about = {"machine": results.machine(target), "versions": results.versions(), "updated": results.now()}
+    about: dict[str, Any] = {"machine": results.machine(target), "versions": results.versions(), "updated": results.now()}
+    about["logs"] = [dataclasses.asdict(folder) for folder in logs_in_force.folders()]
     ratios = [row.ratio for row in rows if row.ratio is not None]
     figures = {"geometric_mean": geometric_mean(ratios), "least": min(ratios, default=None)}
     results.save({"schema": SCHEMA, "version": VERSION, **about, **figures, "rows": [row.as_json() for row in rows]}, path)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tvmdml.knobs import Value
     from tvmdml.operators import Operator
     from tvmdml.stores import Artifact
+    from tvmdml.targets.cpu.caches import Caches
     from tvmdml.tuning.logs import Logs
 
 Launcher: TypeAlias = Any
@@ -101,6 +102,11 @@ class Target(abc.ABC):
     def families(self) -> tuple[str, ...]:
         """What knobs may have defaults for: machines like this one, the most general name first."""
         return (self.kind,)
+
+    @property
+    def caches(self) -> Caches | None:
+        """The caches that defaults of knobs are derived from; ``None`` for a device, whose schedules ask for its own limits."""
+        return None
 
     def machine(self) -> Machine:
         """What kind of machine it is: what a log's records hold for. No device is started to tell."""

@@ -14,7 +14,7 @@ import numpy as np
 from tvmdml import _imports
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets import Build, Launch, Launcher, Target
-from tvmdml.targets.cpu import elf, host, link, threads
+from tvmdml.targets.cpu import caches, elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_library
 from tvmdml.tuning.terms import Machine
 
@@ -80,6 +80,11 @@ class CpuTarget(Target):
         if (extension := threads.native()) is not None:
             extension.set_limit(count)
         return count
+
+    @property
+    def caches(self) -> caches.Caches:
+        """This machine's; for a pack those of no machine in particular, so that every build of it decides the same."""
+        return caches.GENERIC if self._threads else caches.here()
 
     def machine(self) -> Machine:
         """This machine's processor, whichever level is compiled for: it runs here."""
