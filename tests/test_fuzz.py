@@ -315,7 +315,7 @@ def test_a_program_that_is_for_other_arrays_is_refused() -> None:
     program = Program((Image("spirv", b"\x03\x02\x23\x07"),), functions, (Step(0, (0, 2), (), (1, 1, 1)),), 3, (0,), (2,))
     launch = dry._Dry(dry._TARGET, program, (), ())
     launch(*[np.zeros(4)] * 3)
-    with pytest.raises(CompileError, match="takes 3 arrays, and is given 2"):
+    with pytest.raises(CompileError, match="takes 3 arrays, not 2"):
         launch(*[np.zeros(4)] * 2)
 
 
