@@ -65,7 +65,7 @@ def test_a_program_survives_its_file() -> None:
 def test_what_is_no_program_is_refused() -> None:
     content = program().to_bytes()
     for wrong in (b"", b"no program", content[:20], content[:-1], content + b"x", content.replace(b'"steps"', b'"stops"')):
-        with pytest.raises(ValueError, match=r"this (is no program|program is damaged)"):
+        with pytest.raises(ValueError, match=r"this (is not a tvmdml program|program is damaged)"):
             Program.from_bytes(wrong)
 
 
@@ -143,7 +143,7 @@ def test_a_program_has_code() -> None:
 
 
 def test_a_header_is_not_too_long() -> None:
-    with pytest.raises(ValueError, match="its header claims .* bytes"):
+    with pytest.raises(ValueError, match=r"its header claims \d+ bytes"):
         Program.from_bytes(written({**header(), "more": "x" * (1 << 20)}))
 
 

@@ -317,7 +317,7 @@ static form_t *make_form(PyObject *object) {
     for (Py_ssize_t d = 0; d < rank; d++) {
         Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, d)), stride = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, d));
         if (PyErr_Occurred() || size < 1 || stride < 0) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "every dimension must be at least 1, and no stride negative");
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "an array must have at least one element and no negative stride");
             PyMem_Free(form);
             return NULL;
         }
