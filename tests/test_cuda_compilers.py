@@ -478,7 +478,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "^cuda: nvcc failed: \ufffd{4000}$",
     ),
     "is killed": ("import os; os.kill(os.getpid(), 9)", "^cuda: nvcc failed: exit status -9$"),
-    "writes nothing": ("print('all is well')", "^cuda: .*/nvcc wrote nothing, and said: all is well$"),
+    "writes nothing": ("print('all is well')", "^cuda: .*/nvcc wrote no output file; its messages: all is well$"),
     "reads": ("import sys; assert sys.stdin.read() == ''; sys.exit('read')", "^cuda: nvcc failed: read$"),
 }
 

@@ -424,7 +424,9 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], str
 def test_a_library_that_is_no_driver_is_refused(
     told: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert "libcuda.so.1 is no NVIDIA driver, or a damaged one: it has no cuInit. Install the NVIDIA driver" in told("int nothing;")
+    assert "libcuda.so.1 is not an NVIDIA driver, or is damaged: it has no cuInit. Install the NVIDIA driver" in told(
+        "int nothing;"
+    )
     assert "it has no cuMemFreeAsync. Install the NVIDIA driver" in told(every_function("cuMemFreeAsync"))
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"this is no library")
@@ -453,7 +455,7 @@ int cuGetErrorName(int code, const char **text) { *text = "NAME"; return 0; }
 int cuGetErrorString(int code, const char **text) { *text = 0; return 1; }
 """
     said = told(others + texts + f"int cuInit(unsigned flags) {{ return {code}; }}\n")
-    assert re.search(rf"cuda: the NVIDIA driver is here but does not start: NAME\. .*{advice}", said), said
+    assert re.search(rf"cuda: the NVIDIA driver is installed but does not start: NAME\. .*{advice}", said), said
 
 
 def test_an_old_driver_is_told_to_be_updated(told: Callable[[str], str]) -> None:
@@ -543,7 +545,9 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
         lambda: device.copy(memory, 1, other, 0, 40),
         lambda: device.copy(memory, 0, other, 0, -1),
     ):
-        with pytest.raises(DeviceError, match=r"part of memory: given -?\d+ bytes from -?\d+; allowed: what lies in its 40 bytes"):
+        with pytest.raises(
+            DeviceError, match=r"part of memory: given -?\d+ bytes from -?\d+; allowed: a range within its 40 bytes"
+        ):
             attempt()
     with pytest.raises(DeviceError, match="a read-only one"):
         device.download(memory, 0, b"abcd")
@@ -617,7 +621,8 @@ def test_too_much_memory_is_refused_with_sizes(device: Device) -> None:
     held = placed(device, counted(10))
     for size in (capacity + 1, 1 << 50, 1 << 62):
         with pytest.raises(
-            DeviceError, match=rf"memory: given {size} bytes, with \d+ in use; allowed: the \d+ that are free of {capacity}\. Drop"
+            DeviceError,
+            match=rf"memory: given {size} bytes, with \d+ in use; allowed: up to the \d+ that are free of {capacity}\. Drop",
         ):
             device.allocate(size)
     np.testing.assert_array_equal(fetched(device, held), counted(10))
@@ -990,7 +995,7 @@ def test_a_launch_that_is_refused_says_what_was_launched(device: Device) -> None
         (which, groups, threads, bytes(5000)),
     ):
         with pytest.raises(
-            DeviceError, match=r"launch: given .* bytes of parameters; allowed: what 32 bits hold, and up to 4096 bytes"
+            DeviceError, match=r"launch: given .* bytes of parameters; allowed: extents that fit in 32 bits, and up to 4096 bytes"
         ):
             device.launch(*absurd, 0)
     device.launch(which, groups, threads, parameters, 0)

@@ -1,4 +1,4 @@
-"""Where a driver's compiled pipelines lie between processes. Whatever fails here costs time later on, and nothing else."""
+"""Store a driver's compiled pipelines on disk between processes. A failure here only costs time later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvmdml.stores import DiskStore, is_stale
 from tvmdml.targets.vulkan.physical import Identity
 
 LIMIT = 64 << 20
-"""Bytes; a larger one is not kept, so that the next process starts afresh."""
+"""The maximum size in bytes; a larger cache is not stored, so that the next process starts with an empty one."""
 _MARK = b"tvmdml pipelines\n"
 _HEADER = struct.Struct("<IIII16s")
 
@@ -25,7 +25,7 @@ def path(identity: Identity) -> Path:
 
 
 def read(file: Path, identity: Identity) -> bytes:
-    """What was kept; empty if it is not whole, or another driver's: drivers trust what they are given, and may crash."""
+    """The stored cache; empty if it is incomplete or another driver's: a driver trusts its cache, and a wrong one may crash it."""
     with suppress(OSError):
         if file.stat().st_size > LIMIT + 1024:
             return b""
@@ -40,19 +40,19 @@ def read(file: Path, identity: Identity) -> bytes:
 
 
 def write(file: Path, data: bytes) -> None:
-    """Keep what the driver gave; a file too large is removed."""
+    """Store the driver's cache; remove the file if the cache is too large."""
     with suppress(OSError):
         if len(data) > LIMIT:
             file.unlink(missing_ok=True)
             return
         file.parent.mkdir(parents=True, exist_ok=True)
-        for path in file.parent.glob(".*"):  # of processes that were killed
+        for path in file.parent.glob(".*"):  # left by processes that were killed
             with suppress(OSError):
                 if is_stale(path):
                     path.unlink()
         beside = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
         try:
-            with open(beside, "xb") as stream:  # and not what somebody else has put there
+            with open(beside, "xb") as stream:  # never write to an existing file or link
                 stream.write(_MARK + hashlib.sha256(data).digest() + data)
             os.replace(beside, file)
         finally:
