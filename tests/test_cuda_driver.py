@@ -424,9 +424,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], str
 def test_a_library_that_is_no_driver_is_refused(
     told: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert "libcuda.so.1 is not an NVIDIA driver, or is damaged: it has no cuInit. Install the NVIDIA driver" in told(
-        "int nothing;"
-    )
+    assert "is not an NVIDIA driver, or is damaged: it has no cuInit. Install the NVIDIA driver" in told("int nothing;")
     assert "it has no cuMemFreeAsync. Install the NVIDIA driver" in told(every_function("cuMemFreeAsync"))
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"this is no library")
@@ -545,9 +543,7 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
         lambda: device.copy(memory, 1, other, 0, 40),
         lambda: device.copy(memory, 0, other, 0, -1),
     ):
-        with pytest.raises(
-            DeviceError, match=r"part of memory: given -?\d+ bytes from -?\d+; allowed: a range within its 40 bytes"
-        ):
+        with pytest.raises(DeviceError, match=r"memory: given -?\d+ bytes from -?\d+; allowed: a range within its 40 bytes"):
             attempt()
     with pytest.raises(DeviceError, match="a read-only one"):
         device.download(memory, 0, b"abcd")
@@ -622,7 +618,7 @@ def test_too_much_memory_is_refused_with_sizes(device: Device) -> None:
     for size in (capacity + 1, 1 << 50, 1 << 62):
         with pytest.raises(
             DeviceError,
-            match=rf"memory: given {size} bytes, with \d+ in use; allowed: up to the \d+ that are free of {capacity}\. Drop",
+            match=rf"given {size} bytes, with \d+ in use; allowed: up to the \d+ that are free of {capacity}\. Drop",
         ):
             device.allocate(size)
     np.testing.assert_array_equal(fetched(device, held), counted(10))

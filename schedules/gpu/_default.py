@@ -1,4 +1,4 @@
-"""What an operator without a schedule of its own gets: its computation, with an independent item a thread."""
+"""The schedule of operators that have none of their own: the operator's computation, with one independent item per thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
 
     @contextmanager
     def each(items: int) -> Iterator[Any]:
-        groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long: a thread has few of them
+        groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long, so a thread gets few
         with (
             T.launch(groups, THREADS) as (group, thread),
             strided(position(group, thread, THREADS, "int64"), T.i64(items), T.i64(groups * THREADS)) as item,
@@ -36,6 +36,6 @@ def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
         with T.on_device():
             return desc.computation(each, in_place)
 
-    # The text names every size, stride and attribute, and so everything that the code is made from.
+    # `exactly` contains every size, stride and attribute, so everything that the code is generated from.
     parameters = (("desc", desc.exactly()), ("groups", target.tasks()), ("in_place", in_place))
     return Kernel(operators.module_of(type(desc)), "default", parameters, build)
