@@ -342,7 +342,7 @@ def test_a_file_of_bad_lines_is_left_alone_soon(tmp_path: Path, monkeypatch: pyt
         assert len(list(logs.read([tmp_path]))) == 1
     said = [str(one.message) for one in told]
     assert any(
-        "top_k.jsonl:1002: left out of the tuning logs: the rest is not read: 1000 lines are bad before it" in text for text in said
+        "top_k.jsonl:1002: left out of the tuning logs: the rest is not read: 1000 lines before it are bad" in text for text in said
     )
     assert len(said) == 5, said
     assert len(log_files.read(path)) == 5002  # to check it, and when it is written again, all of it counts

@@ -24,7 +24,7 @@ class Queries:
 
     Attributes:
         dropped: queries that nobody holds, each with the last batch that uses it. Dropping one only records it here, because that
-                can happen on any thread at any time.
+            can happen on any thread at any time.
     """
 
     def __init__(self, connection: Connection, queue: Queue) -> None:

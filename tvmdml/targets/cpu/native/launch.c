@@ -69,7 +69,7 @@ static void raise_error(int status) {
 /* -- Scratch memory ------------------------------------------------------------------------------------------------
 
    Each thread keeps the memory of its last launch, at most KEPT_BYTES and until the thread ends, so that the next launch finds it
-      mapped and in the cache. Within one thread launches do not nest, because kernels do not call Python. */
+   mapped and in the cache. Within one thread launches do not nest, because kernels do not call Python. */
 
 typedef struct {
     void *memory;

@@ -23,8 +23,8 @@ enum {
 /* -- NumPy's arrays ------------------------------------------------------------------------------------------------
 
    The first fields of `PyArrayObject_fields` and `PyArray_Descr`. Every extension that was built against NumPy has these offsets
-      in its machine code, so they do not change, and `inspect` verifies them. Reading them costs nothing, while the buffer protocol
-      costs 100 ns per array. */
+   in its machine code, so they do not change, and `inspect` verifies them. Reading them costs nothing, while the buffer protocol
+   costs 100 ns per array. */
 
 typedef struct {
     PyObject_HEAD

@@ -1,12 +1,12 @@
 /* One thread pool for the process.
 
    A launch takes a slot, writes its job there, and works on it together with the workers: the caller claims tasks from the first
-      upwards, workers from the last downwards, until none is left. A launch that gets no help therefore costs as much as a plain
-      loop, and a launch repeated on the same data finds each part in the cache of the core that had it before.
+   upwards, workers from the last downwards, until none is left. A launch that gets no help therefore costs as much as a plain
+   loop, and a launch repeated on the same data finds each part in the cache of the core that had it before.
 
    Slots are never freed, so a worker may look at a slot long after the launch that used it has returned. A worker claims a task
-      with a compare-and-swap on the slot's ticket. The ticket holds the launch's number, so this succeeds only while that launch
-      waits. */
+   with a compare-and-swap on the slot's ticket. The ticket holds the launch's number, so this succeeds only while that launch
+   waits. */
 #define _GNU_SOURCE
 #include "pool.h"
 
