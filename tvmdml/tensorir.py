@@ -212,7 +212,7 @@ def splat(value: Any, count: int) -> Any:
     return _builder().Broadcast(value, count)
 
 
-def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - as TVM spells its expressions
+def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - named as TVM's expression
     """Lanes selected from concatenated vectors."""
     _imports.tvm()
     from tvm import tirx

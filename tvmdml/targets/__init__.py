@@ -156,7 +156,7 @@ class Target(abc.ABC):
         """Keep the buffers in the target's memory until exit. Yields a function that maps a view of a buffer to its view there."""
         yield lambda array: array
 
-    def wait(self) -> None:  # noqa: B027 - a processor's work is done when the call returns
+    def wait(self) -> None:  # noqa: B027 - on a CPU, work is done when the call returns
         """Return when all requested work is done."""
 
     # -- Packs ------------------------------------------------------------------------------------------------------

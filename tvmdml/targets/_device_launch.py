@@ -81,7 +81,7 @@ class DeviceLaunch(abc.ABC):
         places = [self._place(device, array, read=True, written=True)[0] for array in arrays]
         places += self._scratch(device, places)
         run = self._prepare(device, places)
-        run.held = places  # type: ignore[attr-defined] # what it works on is kept alive
+        run.held = places  # type: ignore[attr-defined] # keeps the memory alive
         return run
 
     def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:

@@ -24,5 +24,5 @@ def remember(
 
     ``launch`` is the launch of this call, and ``results`` the ((shape, data type), …) of its outputs.
     """
-    if isinstance(launch, threads.native().Launch):  # type: ignore[union-attr] # there are plans
+    if isinstance(launch, threads.native().Launch):  # type: ignore[union-attr] # with plans there is an extension
         plans.add(describe, device, attributes, tuple(inputs), out, launch, results)

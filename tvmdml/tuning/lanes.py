@@ -121,7 +121,7 @@ class Lanes:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the process
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - it is open as long as the process
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -193,7 +193,7 @@ def serve(descriptor: int) -> None:
         if os.fork() == 0:
             orders.close()
             with contextlib.suppress(BaseException):
-                _lane(Connection(descriptors[0]), *pickle.loads(content))  # noqa: S301 - by whoever started this process
+                _lane(Connection(descriptors[0]), *pickle.loads(content))  # noqa: S301 - written by the parent process
             os._exit(0)  # skips TVM's farewell to a server, which may not respond
         os.close(descriptors[0])
 

@@ -66,7 +66,7 @@ class Search:
             self._schedule,
             sch_rules=[],
             postprocs=[kinds.check(self._is_new)],
-            mutator_probs={kinds.mutator(space, random.Random(seed)): 1.0},  # noqa: S311 - a search, not a secret
+            mutator_probs={kinds.mutator(space, random.Random(seed)): 1.0},  # noqa: S311 - for a search, not for cryptography
         )
         strategy = schedules.search_strategy.EvolutionarySearch(
             population_size=_POPULATION,
@@ -179,7 +179,7 @@ class Search:
 
 def _meta_schedule() -> Any:
     try:
-        import xgboost  # noqa: F401 # the cost model's; it would say so only when there is enough to learn from
+        import xgboost  # noqa: F401 # needed by the cost model, which would report its absence only later
         from tvm.s_tir import meta_schedule
     except ImportError as error:
         raise CompileError(f"tuning needs packages that are not installed ({error}): {installing.command('tune')}.") from None

@@ -81,7 +81,7 @@ def _settings(every: Mapping[str, tuple[Value, ...]]) -> list[dict[str, Value]]:
     """The defaults; each word instead of its default; and random values, the same in every run."""
     found: list[dict[str, Value]] = [{}]
     found += [{name: value} for name, choices in every.items() for value in choices[1:] if isinstance(value, str)]
-    rng = random.Random(0)  # noqa: S311 - nobody is to be surprised
+    rng = random.Random(0)  # noqa: S311 - the same settings in every run
     while len(found) < _PROBES:
         found.append({name: rng.choice(choices) for name, choices in every.items()})
     return found

@@ -405,7 +405,7 @@ class _Other(Library):
         return target.empty(shape, dtype)
 
     def restore(self, array: DeviceArray) -> Any:
-        return array if self._take is None else self._take(array)  # type: ignore[arg-type] # it speaks DLPack
+        return array if self._take is None else self._take(array)  # type: ignore[arg-type] # it has DLPack
 
     def packed(self, array: DeviceArray) -> DeviceArray:
         given = f"an array of {self.name} with strides {array.strides} in bytes at address {array.memory.address + array.offset:#x}"

@@ -25,7 +25,7 @@ class DeviceInfo(NamedTuple):
         problem: why it cannot be used; empty if it can.
     """
 
-    index: int  # type: ignore[assignment] # a tuple's method of that name is not needed
+    index: int  # type: ignore[assignment] # hides tuple.index, which is not needed
     name: str
     arch: str
     memory: int
