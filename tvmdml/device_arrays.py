@@ -207,7 +207,7 @@ class DeviceArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
         """``numpy.asarray(x)`` is ``x.numpy()``."""
         if copy is False:
-            raise ValueError("a DeviceArray's elements are not in NumPy's memory: a copy is needed")
+            raise ValueError("a DeviceArray's elements are not in NumPy's memory: they must be copied")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def tolist(self) -> Any:
