@@ -112,7 +112,7 @@ def test_the_pool_of_a_library_needs_nobody(objects: dict[str, bytes], tmp_path:
 def test_without_a_compiler_it_says_what_to_install(objects: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     bundle._tools.cache_clear()
     monkeypatch.setattr(bundle, "_compilers", lambda machine: [])
-    with pytest.raises(CompileError, match=r"there is none here. Install gcc or clang, or `pip install ziglang`\."):
+    with pytest.raises(CompileError, match=r"none was found here. Install gcc or clang, or `pip install ziglang`\."):
         bundle.link(objects, PROCESSOR)
     monkeypatch.setattr(bundle, "_compilers", lambda machine: [("/bin/false",)])
     with pytest.raises(CompileError, match=r"could not be compiled.*/bin/false: exit status 1.*pip install ziglang"):

@@ -399,7 +399,7 @@ def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_compiler_it_is_said_how_to_get_one(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for asked, words in (("", "nvcc, or NVRTC, is not here"), ("nvcc", "nvcc is not here"), ("nvrtc", "nvrtc is not here")):
+    for asked, words in (("", "nvcc, or NVRTC, was not found"), ("nvcc", "nvcc was not found"), ("nvrtc", "nvrtc was not found")):
         monkeypatch.setenv("TVMDML_CUDA_COMPILER", asked)
         for call in (compilers.describe, lambda: compilers.compile_text(PLAIN, ["sm_90"])):
             with pytest.raises(
@@ -409,7 +409,7 @@ def test_without_a_compiler_it_is_said_how_to_get_one(nothing: Path, monkeypatch
     monkeypatch.setenv("TVMDML_CUDA_COMPILER", "clang")
     with pytest.raises(InvalidArgument, match="TVMDML_CUDA_COMPILER: given 'clang'; allowed: nvcc, nvrtc"):
         compilers.describe()
-    with pytest.raises(CompileError, match=r"nvdisasm or cuobjdump, and neither is here\..*pip install nvidia-cuda-nvdisasm"):
+    with pytest.raises(CompileError, match=r"nvdisasm or cuobjdump, and neither was found\..*pip install nvidia-cuda-nvdisasm"):
         compilers.sass(b"")
 
 
@@ -478,7 +478,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "^cuda: nvcc failed: \ufffd{4000}$",
     ),
     "is killed": ("import os; os.kill(os.getpid(), 9)", "^cuda: nvcc failed: exit status -9$"),
-    "writes nothing": ("print('all is well')", "^cuda: .*/nvcc wrote nothing, and said: all is well$"),
+    "writes nothing": ("print('all is well')", "^cuda: .*/nvcc wrote no output file; its messages: all is well$"),
     "reads": ("import sys; assert sys.stdin.read() == ''; sys.exit('read')", "^cuda: nvcc failed: read$"),
 }
 

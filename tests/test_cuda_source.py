@@ -267,9 +267,9 @@ REFUSED: dict[str, tuple[Callable[[], Written], str]] = {
     ),
     "atomic of a number": (
         lambda: store_of("int32", lambda i, x: T.call_extern("int32", "atomic_load", x[i])),
-        r"atomic_load takes address_of\(buffer\[index\]\)",
+        r"atomic_load needs address_of\(buffer\[index\]\)",
     ),
-    "atomic of one's own": (lambda: store_of("int32", _own), "atomic_add on value: there are atomics on memory that threads share"),
+    "atomic of one's own": (lambda: store_of("int32", _own), "atomic_add on value: atomics need memory that threads share"),
     "sum of truths": (lambda: store_of("bool", lambda i, x: T.subgroup("add", "bool", x[i])), "there is no subgroup_add of bool"),
     "barrier": (
         lambda: store_of("int32", lambda i, x: T.evaluate(T.tvm_storage_sync("planet")) or x[i]),
@@ -279,7 +279,7 @@ REFUSED: dict[str, tuple[Callable[[], Written], str]] = {
         lambda: store_of("int32", lambda i, x: T.alloc_buffer((4,), "int32", scope="wmma.accumulator")[0]),
         "cannot translate memory of int32 of scope 'wmma.accumulator'",
     ),
-    "type": (lambda: store_of("bfloat16", lambda i, x: x[i]), "is a bfloat16, which CUDA has not"),
+    "type": (lambda: store_of("bfloat16", lambda i, x: x[i]), "has the type bfloat16, which CUDA does not have"),
     "threads": (
         lambda: written({"x*": "int32"}, lambda i, x: T.store(x, i, i), 2048),
         "threads in a group: given 2048 x 1 x 1; allowed: up to 1024",

@@ -214,7 +214,7 @@ def test_a_wrong_result(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, che
         from tvmdml.targets.vulkan.capabilities import PROFILES
 
         info = driver.DeviceInfo(0, "some GPU", "discrete GPU", "its driver", "1.3.0", "", PROFILES["core"])
-        old = driver.DeviceInfo(1, "an old GPU", "discrete GPU", "its driver", "1.1.0", "it has Vulkan 1.1.0", PROFILES["core"])
+        old = driver.DeviceInfo(1, "an old GPU", "discrete GPU", "a driver", "1.1.0", "it supports Vulkan 1.1.0", PROFILES["core"])
         monkeypatch.setattr(driver, "devices", lambda: (info, old))
         monkeypatch.setattr(loader, "has_validation_layer", lambda: False)
         monkeypatch.setattr(tvmdml.targets, "resolve", lambda name: name)
@@ -225,7 +225,7 @@ def test_a_wrong_result(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, che
     assert said.splitlines()[-1].startswith(f"Something is broken: {check}")
     if check == "Vulkan":
         assert (
-            "limited Vulkan: vulkan:1, an old GPU (discrete GPU, Vulkan 1.1.0, its driver) cannot be used: it has Vulkan 1.1.0"
+            "limited Vulkan: vulkan:1, an old GPU (discrete GPU, Vulkan 1.1.0, a driver) cannot be used: it supports Vulkan 1.1.0"
             in said
         )
         assert "it cannot do float64 and int64 and float16" in said

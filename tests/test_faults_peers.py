@@ -34,7 +34,7 @@ GOOD = said([0, {"queue_info": {KEY: {"free": 1}}, "server_info": []}])
 LIES = {
     "nothing": (b"", "connection reset"),
     "half a number": (MAGIC[:2], "connection reset"),
-    "another protocol": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is no tracker of TVM's RPC"),
+    "another protocol": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is not a TVM RPC tracker"),
     "an answer without an end": (MAGIC + struct.pack("<i", 2**31 - 1) + b"[" * 5000, "it answered 2147483647 bytes"),
     "less than nothing": (MAGIC + struct.pack("<i", -5), "it answered -5 bytes"),
     "no JSON": (MAGIC + said(b"\xff\xfe nonsense"), "codec can't decode byte"),

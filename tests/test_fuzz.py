@@ -315,7 +315,7 @@ def test_a_program_that_is_for_other_arrays_is_refused() -> None:
     program = Program((Image("spirv", b"\x03\x02\x23\x07"),), functions, (Step(0, (0, 2), (), (1, 1, 1)),), 3, (0,), (2,))
     launch = dry._Dry(dry._TARGET, program, (), ())
     launch(*[np.zeros(4)] * 3)
-    with pytest.raises(CompileError, match="takes 3 arrays, and is given 2"):
+    with pytest.raises(CompileError, match="takes 3 arrays, not 2"):
         launch(*[np.zeros(4)] * 2)
 
 
@@ -342,7 +342,7 @@ def test_a_file_of_bad_lines_is_left_alone_soon(tmp_path: Path, monkeypatch: pyt
         assert len(list(logs.read([tmp_path]))) == 1
     said = [str(one.message) for one in told]
     assert any(
-        "top_k.jsonl:1002: left out of the tuning logs: the rest is not read: 1000 lines are bad before it" in text for text in said
+        "top_k.jsonl:1002: left out of the tuning logs: the rest is not read: 1000 lines before it are bad" in text for text in said
     )
     assert len(said) == 5, said
     assert len(log_files.read(path)) == 5002  # to check it, and when it is written again, all of it counts

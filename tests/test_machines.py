@@ -128,12 +128,12 @@ def test_features_that_nobody_wrote(text: str) -> None:
 
 def test_libraries_are_looked_at_before_they_are_loaded() -> None:
     header = bytearray(64)
-    assert elf.problem(b"", "x86_64") == elf.problem(bytes(header), "x86_64") == "it is no ELF file"
+    assert elf.problem(b"", "x86_64") == elf.problem(bytes(header), "x86_64") == "it is not an ELF file"
     header[:5] = b"\x7fELF\x02"
     header[5], header[16], header[18] = 1, 3, 62
     assert elf.problem(bytes(header), "x86_64") == ""
-    assert elf.problem(bytes(header), "aarch64") == "it is for another machine than aarch64"
+    assert elf.problem(bytes(header), "aarch64") == "it is not for aarch64"
     header[32] = 65  # the segments begin past the end
-    assert elf.problem(bytes(header), "x86_64") == "it is cut short"
+    assert elf.problem(bytes(header), "x86_64") == "it is truncated"
     header[16] = 2
-    assert elf.problem(bytes(header), "x86_64") == "it is no 64-bit shared library"
+    assert elf.problem(bytes(header), "x86_64") == "it is not a 64-bit shared library"

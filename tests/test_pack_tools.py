@@ -496,8 +496,8 @@ def into(array: Any) -> None:
     ("which", "spoil", "said"),
     [
         (1, outside, "memory outside of output_tensor was written to"),
-        (0, outside, "input_tensor, an input, was written to"),
-        (0, into, "input_tensor, an input, was written to"),
+        (0, outside, "the input input_tensor was written to"),
+        (0, into, "the input input_tensor was written to"),
     ],
 )
 def test_what_a_kernel_may_not_write_to_is_guarded(

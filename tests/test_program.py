@@ -65,7 +65,7 @@ def test_a_program_survives_its_file() -> None:
 def test_what_is_no_program_is_refused() -> None:
     content = program().to_bytes()
     for wrong in (b"", b"no program", content[:20], content[:-1], content + b"x", content.replace(b'"steps"', b'"stops"')):
-        with pytest.raises(ValueError, match=r"this (is no program|program is damaged)"):
+        with pytest.raises(ValueError, match=r"this (is not a tvmdml program|program is damaged)"):
             Program.from_bytes(wrong)
 
 
@@ -143,13 +143,13 @@ def test_a_program_has_code() -> None:
 
 
 def test_a_header_is_not_too_long() -> None:
-    with pytest.raises(ValueError, match="bytes are said to be its header"):
+    with pytest.raises(ValueError, match=r"its header claims \d+ bytes"):
         Program.from_bytes(written({**header(), "more": "x" * (1 << 20)}))
 
 
 def test_a_header_is_not_longer_than_the_file() -> None:
     content = program().to_bytes()
-    with pytest.raises(ValueError, match="4294967295 bytes are said to be its header"):
+    with pytest.raises(ValueError, match="its header claims 4294967295 bytes"):
         Program.from_bytes(content[:17] + b"\xff" * 4 + content[21:])
 
 
@@ -159,7 +159,7 @@ def test_a_header_is_not_longer_than_the_file() -> None:
 def test_what_is_no_spirv_is_refused(code: bytes) -> None:
     changed = header()
     changed["images"] = [{"form": "spirv", "bytes": len(code) - 4}, {"form": "spirv", "bytes": 4}]
-    with pytest.raises(ValueError, match="no SPIR-V"):
+    with pytest.raises(ValueError, match="not SPIR-V"):
         Program.from_bytes(written(changed, code))
 
 
@@ -193,9 +193,9 @@ def test_numbers_that_cannot_be_are_an_error(expression: Any, scalars: tuple[int
 def test_integers_that_a_kernel_does_not_take_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"launching one with \(9, 2147483648\): "):
         program().launches((9, 1 << 31))
-    with pytest.raises(ValueError, match="one of 3 integers is taken for a buffer"):
+    with pytest.raises(ValueError, match="3 integers are too many"):
         program().launches((1, 2, 3))
-    with pytest.raises(ValueError, match="taken for a buffer"):
+    with pytest.raises(ValueError, match="integers are too many"):
         program().launches(range(20))
     with pytest.raises(ValueError, match="launching one with"):
         program()._replace(parameters=6, steps=(Step(0, (0, 2), (("scalar", 9), 1), (1, 1, 1)),)).launches((1, 2))
@@ -210,9 +210,9 @@ def test_a_kernel_that_does_not_fit_its_operator_is_an_error() -> None:
     launch = _Nowhere(target, program(), (9, 7), (("int32", 4),))
     form: Any = (np.dtype("float32"), (2,), (4,), False)
     assert callable(launch.fit((form, None, form)))
-    with pytest.raises(CompileError, match="vulkan:0: a stored kernel takes 2 arrays, and is given 1"):
+    with pytest.raises(CompileError, match="vulkan:0: a stored kernel takes 2 arrays, not 1"):
         launch.fit((form, None))
-    with pytest.raises(CompileError, match="vulkan:0: a stored kernel cannot be launched: one of 3 integers is taken"):
+    with pytest.raises(CompileError, match="vulkan:0: a stored kernel cannot be launched: 3 integers are too many"):
         _Nowhere(target, program(), (9, 7, 1), ())
     with pytest.raises(CompileError, match="cannot be launched: launching one with"):
         _Nowhere(target, program(), (9, 1 << 40), ())
@@ -286,5 +286,5 @@ def test_what_only_a_processor_could_do_between_launches_is_refused() -> None:
                 T.store(a, thread, T.const(0, "float32"))
         lower(f.result())
 
-    with pytest.raises(CompileError, match="a For stands between launches"):
+    with pytest.raises(CompileError, match="a For is between launches"):
         work()

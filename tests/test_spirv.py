@@ -691,7 +691,7 @@ REFUSED: dict[str, tuple[Callable[[], Written], dict[str, Any], str]] = {
     "float64": (lambda: store_of("float64", lambda i, x: x[i]), {"float64": False}, "the device lacks shaderFloat64"),
     "8 bits": (lambda: store_of("int8", lambda i, x: x[i]), {"storage8": False}, "the device lacks storageBuffer8BitAccess"),
     "16 bits": (lambda: store_of("float16", lambda i, x: x[i]), {"storage16": False}, "the device lacks storageBuffer16BitAccess"),
-    "exp of float64": (lambda: store_of("float64", lambda i, x: T.exp(x[i])), {}, "exp of float64: Vulkan has it for up to"),
+    "exp of float64": (lambda: store_of("float64", lambda i, x: T.exp(x[i])), {}, "exp of float64: Vulkan supports it only up to"),
     "unknown function": (
         lambda: store_of("float32", lambda i, x: T.call_extern("float32", "frobnicate", x[i])),
         {},
@@ -708,7 +708,7 @@ REFUSED: dict[str, tuple[Callable[[], Written], dict[str, Any], str]] = {
     "atomic of a number": (
         lambda: store_of("int32", lambda i, x: T.call_extern("int32", "atomic_load", x[i])),
         {},
-        r"atomic_load takes address_of\(buffer\[index\]\)",
+        r"atomic_load needs address_of\(buffer\[index\]\)",
     ),
     "subgroups": (
         lambda: store_of("int32", lambda i, x: T.call_extern("int32", "subgroup_add", x[i])),
@@ -854,7 +854,7 @@ def test_assembly_assembles_to_the_same_instructions() -> None:
 
 @pytest.mark.parametrize("code", [b"", b"abc", bytes(20), struct.pack("<6I", 0x07230203, 0x10500, 0, 1, 0, 1 << 16 | 9999)])
 def test_what_is_no_module_is_not_disassembled(code: bytes) -> None:
-    with pytest.raises(ValueError, match=r"not a SPIR-V module|is not known"):
+    with pytest.raises(ValueError, match=r"not a SPIR-V module|is unknown"):
         disassemble(code)
 
 

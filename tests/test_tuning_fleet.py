@@ -295,7 +295,7 @@ def test_a_run_goes_on_through_the_end_of_its_tracker_and_finds_the_next(servers
     outcomes += trials
     _check(outcomes, 6)
     _gather(found, 3)
-    assert any("no tracker answers" in note for note in notes)
+    assert any("no tracker responds" in note for note in notes)
 
 
 def test_a_server_that_talks_nonsense_is_left_out(servers: Servers, fleet: tuple[Fleet, list[str]]) -> None:

@@ -136,10 +136,10 @@ def test_show_says_which_record_an_operation_uses(own_place: Path, monkeypatch: 
     answer = json.loads(call("tuning", "show", *near, "--json").stdout)
     assert (answer["distance"], answer["found"]["exact"], answer["found"]["record"]["knobs"]) == (2, False, {"digit_bits": 8})
     monkeypatch.setenv("TVMDML_TUNING_NEAREST", "0")
-    assert "none at most 0 away: inner=1 k=16" in call("tuning", "show", *near).stdout
+    assert "none within distance 0: inner=1 k=16" in call("tuning", "show", *near).stdout
     monkeypatch.setenv("TVMDML_TUNING", "0")
     assert call("tuning", "show", *OPERATION).stdout.endswith(
-        "no record, so the defaults hold: TVMDML_TUNING=0 leaves out all logs.\n"
+        "no record, so the defaults are used: TVMDML_TUNING=0 disables all logs.\n"
     )
 
 
@@ -148,18 +148,18 @@ def test_show_says_why_there_is_no_record(own_place: Path) -> None:
         for path in own_place.rglob("*.jsonl"):
             path.unlink()
         logs.add(own_place, made)
-        return call("tuning", "show", *OPERATION).stdout.partition("no record, so the defaults hold: ")[2]
+        return call("tuning", "show", *OPERATION).stdout.partition("no record, so the defaults are used: ")[2]
 
     here = targets.resolve("cpu").machine()
     half = top_k_desc(tensor("float16", (32, 1000)), 1, 16, "decreasing")
-    assert why() == "the logs have none of top_k.\n"
-    assert why(record(machine=THERE)) == f"the logs have it for other machines: {log_files.slug(THERE)}.\n"
+    assert why() == "the logs have no records of top_k.\n"
+    assert why(record(machine=THERE)) == f"the logs have records for other machines: {log_files.slug(THERE)}.\n"
     assert "other types: InputTensor=float16" in why(record(half, machine=here))
-    assert "none at most 2 away: inner=1 k=16 layout=packed length=16384" in why(record(rows(16000), machine=here))
+    assert "none within distance 2: inner=1 k=16 layout=packed length=16384" in why(record(rows(16000), machine=here))
     many = [record(rows(1 << n), machine=here) for n in range(14, 20)]
     assert why(*many).endswith("; and 3 more.\n")
     with pytest.warns(RuntimeWarning):
-        assert "no schedule takes any more" in why(record(machine=here, knobs={"digit_bits": 7}))
+        assert "no longer accepted by any schedule" in why(record(machine=here, knobs={"digit_bits": 7}))
 
 
 def test_show_wants_a_whole_operation() -> None:

@@ -242,7 +242,7 @@ def test_the_folders_that_are_named_go_first(own_place: Path, tmp_path: Path, mo
 def test_a_folder_that_is_not_there_is_warned_of_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a file").touch()
     monkeypatch.setenv("TVMDML_TUNING_LOGS", name if name.startswith("~") else str(tmp_path / name))
-    with pytest.warns(RuntimeWarning, match=rf"TVMDML_TUNING_LOGS: '.*{name}' is no folder; it is left out"):
+    with pytest.warns(RuntimeWarning, match=rf"TVMDML_TUNING_LOGS: '.*{name}' is not a folder; it is left out"):
         assert len(logs.installed()) == 0
     logs.forget()
     assert len(logs.installed()) == 0

@@ -219,7 +219,7 @@ def test_a_report_says_what_won_and_how(tmp_path: Path) -> None:
     for text in ("a processor, 2 threads, cpu:x86-64-v3", "tvmdml 0.1", "torch topk, 2 threads: 12 µs", "the defaults", TITLE):
         assert text in found.text
     assert "2, with 4 trials, of which 1 failed" in found.text
-    assert "1.118 times as fast (geometric mean); 1 of 2 have other knobs" in found.text
+    assert "1.118 times as fast (geometric mean); 1 of 2 have winning knobs" in found.text
     assert "1 x: crashed: SIGSEGV" in found.text
 
 
@@ -288,7 +288,7 @@ def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 
 def test_without_matplotlib_a_report_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InvalidArgument, match=r"no matplotlib.*pip install .*\[tune\]'"):
+    with pytest.raises(InvalidArgument, match=r"Matplotlib is not installed.*pip install .*\[tune\]'"):
         report.check(tmp_path / "a.html")
 
 
@@ -338,12 +338,12 @@ def test_who_has_no_peer_is_told_why(numpy_alone: list[dict[str, int | str]], mo
     reasons = [note.rpartition("no peer: ")[2] for note in notes[1:]]
     assert reasons == [
         "it was tuned for another machine than this one",
-        "libraries are only compared with on the CPU",
-        "the bench does not have such work",
+        "libraries are compared only on the CPU",
+        "the bench does not support this operation",
     ]
     monkeypatch.setattr(peers, "missing", lambda library, where: [library])
     assert rivals.peers_of([rounded()], notes.append) == {}
-    assert notes[-1].endswith("no peer: no library here does this")
+    assert notes[-1].endswith("no peer: no installed library does this")
 
 
 EVERY_WORK = sorted({case.work for case in (*cases.CASES, *cuda_cases.CASES) if case.work.door == "bound"}, key=repr)

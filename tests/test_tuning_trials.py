@@ -175,7 +175,7 @@ def test_an_input_that_is_written_to_is_found(target: Target) -> None:
         else:
             source[...] = result
 
-    assert sample.problem(call)[0] == "input_tensor, an input, or memory beside it was written to"
+    assert sample.problem(call)[0] == "the input input_tensor, or memory beside it, was written to"
 
 
 def test_a_kernel_that_does_nothing_is_found(target: Target) -> None:

@@ -286,7 +286,7 @@ def test_a_recording_that_is_interrupted_is_none(own: Device, monkeypatch: pytes
 def test_a_moment_that_is_taken_anew_meanwhile(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, end = recorded(own), recorded(own)
     monkeypatch.setattr(own.vk, "vkGetQueryPoolResults", lambda *_: structures.VK_NOT_READY)
-    with pytest.raises(DeviceError, match="recorded again while somebody waited for it"):
+    with pytest.raises(DeviceError, match="recorded again while another thread waited for it"):
         end.seconds_since(begin)
 
 

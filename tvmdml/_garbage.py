@@ -1,4 +1,4 @@
-"""Python's garbage collector, out of the way for a while: with the compiler loaded, one pass takes tens of milliseconds."""
+"""Pause Python's garbage collector: with the compiler loaded, one collection takes tens of milliseconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def not_collected() -> Iterator[None]:
-    """No pass of the collector happens meanwhile."""
+    """No garbage collection runs inside."""
     enabled = gc.isenabled()
     gc.disable()
     try:

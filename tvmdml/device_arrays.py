@@ -1,4 +1,4 @@
-"""``DeviceArray``: an array in a device's own memory, which functions and compiled operators take and give without moving it."""
+"""``DeviceArray``: an array in a device's own memory. Functions and compiled operators accept and return it without a copy."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 
 class Device(Protocol):
-    """What holds memory. Everything happens in the order it was asked for; only ``download`` waits."""
+    """A device's memory. All operations run in the order of the calls; only ``download`` waits."""
 
     def allocate(self, nbytes: int) -> Any:
-        """A piece of memory of at least so many bytes."""
+        """Allocate memory of at least so many bytes."""
 
     def upload(self, memory: Any, offset: int, data: Any) -> None:
         """Write bytes."""
 
     def download(self, memory: Any, offset: int, into: Any) -> None:
-        """Read bytes, when all that was asked for before has been done."""
+        """Read bytes, after all earlier work is finished."""
 
     def wait(self) -> None:
-        """Return when all that was asked for has been done."""
+        """Return when all earlier work is finished."""
 
     def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, nbytes: int) -> None:
         """Copy bytes from one piece of memory to another."""
 
 
 class Flags(NamedTuple):
-    """What NumPy says about an array's memory."""
+    """NumPy's flags of an array's memory."""
 
     aligned: bool = True
     writeable: bool = True
@@ -51,13 +51,14 @@ class Flags(NamedTuple):
 class DeviceArray:
     """An array on a device: ``asarray`` and ``empty`` make one, and functions given one return one.
 
-    It has NumPy's ``shape``, ``dtype`` and ``strides``; ``numpy()`` copies it back. Slices share its memory, which is given back
-    when the array and all its slices are dropped. Work is done in the order it was asked for, and reading waits for it.
+    It has NumPy's ``shape``, ``dtype`` and ``strides``; ``numpy()`` copies it back. Slices share its memory, which is freed when
+    the array and all its slices are dropped. Work runs in the order of the calls, and reading waits for it.
 
-    On CUDA, other libraries take it without a copy (``torch.from_dlpack(x)``, ``cupy.asarray(x)``), and ``asarray`` takes theirs.
+    On CUDA, other libraries import it without a copy (``torch.from_dlpack(x)``, ``cupy.asarray(x)``), and ``asarray`` imports
+    theirs.
 
-    A slice that does not begin on a multiple of the device's alignment is copied, on the device, for each call. Slices with gaps
-    between their elements are moved whole: threads must not write to interleaved ones at the same time. ``==`` is identity.
+    A slice that is not aligned to the device's alignment is copied, on the device, for each call. Slices with gaps between their
+    elements are moved as a whole: threads must not write to interleaved slices at the same time. ``==`` is identity.
     """
 
     __slots__ = ("__weakref__", "dtype", "memory", "offset", "shape", "strides", "target")
@@ -71,7 +72,7 @@ class DeviceArray:
         dtype: np.dtype[Any],
         strides: tuple[int, ...] | None = None,
     ) -> None:
-        """Not for callers: ``asarray``, ``empty`` and functions make them."""
+        """Not public: ``asarray``, ``empty`` and functions make arrays."""
         self.target = target
         self.memory = memory
         self.offset = offset
@@ -81,10 +82,10 @@ class DeviceArray:
 
     @classmethod
     def empty(cls, target: Target, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-        """Not for callers, who have ``tvmdml.empty``: a packed array whose content is undefined.
+        """A packed array with undefined content. Not public: use ``tvmdml.empty``.
 
         Raises:
-            DeviceError: the device has not enough memory.
+            DeviceError: the device does not have enough memory.
         """
         dtype = np.dtype(dtype)
         memory = _device(target).allocate(max(math.prod(shape) * dtype.itemsize, 1))
@@ -92,12 +93,12 @@ class DeviceArray:
 
     @classmethod
     def of(cls, target: Target, array: NumpyArray) -> DeviceArray:
-        """Not for callers, who have ``tvmdml.asarray``: a packed copy of a NumPy array."""
+        """A packed copy of a NumPy array. Not public: use ``tvmdml.asarray``."""
         found = cls.empty(target, array.shape, native(array.dtype))
         found.write(array)
         return found
 
-    # -- What it looks like ---------------------------------------------------------------------------------------
+    # -- Properties -----------------------------------------------------------------------------------------------
 
     @property
     def device(self) -> str:
@@ -106,60 +107,60 @@ class DeviceArray:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions it has."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """The bytes of an element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """The bytes of all elements."""
         return self.size * self.itemsize
 
     @property
     def span(self) -> int:
-        """Bytes from the beginning of the lowest element to the end of the highest, with the gaps between them."""
+        """The bytes from the start of the lowest element to the end of the highest, including the gaps between them."""
         low, high = extent(self.shape, self.strides, self.itemsize)
         return high - low
 
     @property
     def start(self) -> tuple[object, int]:
-        """Where its first element lies: in which space of addresses, and at which of them."""
+        """The place of its first element: the address space, and the address in it."""
         address = getattr(self.memory, "address", None)
         return (self.memory, self.offset) if address is None else (None, address + self.offset)
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its memory is another library's."""
+        """Whether its memory belongs to another library."""
         return hasattr(self.memory, "owner")
 
     @property
     def library(self) -> Any:
-        """How to talk to the library whose memory it is; ``None`` for tvmdml's own."""
+        """The interface to the library that owns its memory; ``None`` for tvmdml's own memory."""
         return getattr(self.memory, "library", None)
 
     @property
     def aligned(self) -> bool:
-        """Whether it begins on a multiple of its elements' size. Memory of tvmdml's own does; others' has an address."""
+        """Whether it is aligned to its elements' size. tvmdml's own memory is; other libraries' memory has an address to check."""
         memory = self.memory
         return not hasattr(memory, "owner") or (memory.address + self.offset) % self.dtype.itemsize == 0
 
     @property
     def writeable(self) -> bool:
-        """Whether it may be written to: another library may say no."""
+        """Whether it may be written to: another library's array may be read-only."""
         return bool(getattr(self.memory, "writeable", True))
 
     @property
     def flags(self) -> Flags:
-        """As NumPy has them."""
+        """The flags, as in NumPy."""
         return Flags(self.aligned, self.writeable, self._packed)
 
     @property
@@ -170,19 +171,19 @@ class DeviceArray:
         return not self.size or all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, own, strict=True))
 
     def __len__(self) -> int:
-        """The first dimension's size."""
+        """Return the first dimension's size."""
         if not self.shape:
             raise TypeError("len() of a DeviceArray without dimensions")
         return self.shape[0]
 
     def __repr__(self) -> str:
-        """Device, type and shape; the elements stay where they are."""
+        """Device, type and shape; the elements are not copied."""
         return f"<DeviceArray {self.dtype} {self.shape} on {self.device}>"
 
-    # -- Moving elements ------------------------------------------------------------------------------------------
+    # -- Copies of elements ---------------------------------------------------------------------------------------
 
     def numpy(self) -> NumpyArray:
-        """A copy in NumPy's memory. Waits for the work that the array comes from.
+        """A copy in NumPy's memory. Waits for the work that computes the array.
 
         Raises:
             DeviceError: that work failed, or the device is lost.
@@ -196,7 +197,7 @@ class DeviceArray:
         return np.array(self._held()[1])
 
     def _held(self) -> tuple[NumpyArray, NumpyArray]:
-        """A copy of its memory from the lowest element to the highest, and the array in that."""
+        """A copy of its memory from the lowest element to the highest, and the array's view of that copy."""
         low, high = extent(self.shape, self.strides, self.itemsize)
         held = np.empty(high - low, np.uint8)
         with _working(self.memory):
@@ -206,15 +207,15 @@ class DeviceArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NumpyArray:
         """``numpy.asarray(x)`` is ``x.numpy()``."""
         if copy is False:
-            raise ValueError("a DeviceArray's elements are not in NumPy's memory: they have to be copied")
+            raise ValueError("a DeviceArray's elements are not in NumPy's memory: they must be copied")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def tolist(self) -> Any:
-        """The elements as Python's numbers, in lists."""
+        """The elements as Python numbers, in nested lists."""
         return self.numpy().tolist()
 
     def item(self) -> Any:
-        """The only element, as Python's number."""
+        """The only element, as a Python number."""
         return self.numpy().item()
 
     def __int__(self) -> int:
@@ -226,44 +227,44 @@ class DeviceArray:
         return float(self.item())
 
     def __bool__(self) -> bool:
-        """The only element's truth."""
+        """The only element, as a bool."""
         return bool(self.item())
 
     def __index__(self) -> int:
-        """The only element, of an integer type."""
+        """The only element, which must have an integer type."""
         return operator.index(self.numpy().reshape(())[()])
 
     def __iter__(self) -> Iterator[DeviceArray]:
         """Slices along the first dimension."""
         return (self[i] for i in range(len(self)))
 
-    __contains__ = None  # what is equal is a question for NumPy
+    __contains__ = None  # comparisons of elements are left to NumPy
     __hash__ = object.__hash__
 
     def __copy__(self) -> DeviceArray:
-        """As NumPy's, a copy has memory of its own."""
+        """A copy with its own memory, as in NumPy."""
         return self.copy()
 
     def __deepcopy__(self, memo: object) -> DeviceArray:
-        """As NumPy's, a copy has memory of its own."""
+        """A copy with its own memory, as in NumPy."""
         return self.copy()
 
     def __reduce__(self) -> Any:
-        """No other process reaches a device's memory."""
-        raise TypeError("a DeviceArray cannot be pickled: send x.numpy(), and have tvmdml.asarray move it to a device there")
+        """Raise an error: other processes cannot access a device's memory."""
+        raise TypeError("a DeviceArray cannot be pickled: send x.numpy(), and call tvmdml.asarray in the other process")
 
     def view(self, dtype: Any) -> DeviceArray:
-        """The same bits as elements of another type of the same size.
+        """The same bytes as elements of another type of the same size.
 
         Raises:
-            InvalidArgument: its size is another.
+            InvalidArgument: the other type has another size.
         """
         allowed = f"types of {self.itemsize} bytes, as {self.dtype} has"
         try:
             kind = np.dtype(dtype)
         except (TypeError, ValueError, SyntaxError):
             raise InvalidArgument(message("DeviceArray.view", safe_repr(dtype), allowed)) from None
-        if kind.itemsize != self.itemsize or kind.hasobject:  # whose bytes are addresses
+        if kind.itemsize != self.itemsize or kind.hasobject:  # the bytes of objects are addresses
             raise InvalidArgument(message("DeviceArray.view", f"{kind}", allowed))
         return DeviceArray(self.target, self.memory, self.offset, self.shape, kind, self.strides)
 
@@ -275,16 +276,17 @@ class DeviceArray:
         return found
 
     def write(self, source: Any) -> None:
-        """Take over the elements of an array of the same shape, cast to this array's type within its kind (int64 to int32).
+        """Copy the elements of an array of the same shape into this one, cast within the kind of type (int64 to int32).
 
-        Between packed arrays of one device, of one type, nothing leaves the device, nor where one of two there is PyTorch's or
-        CuPy's. Else an array with gaps is read, changed and written back: what others write into the gaps meanwhile is lost.
+        A copy between packed arrays of one device and one type stays on the device. So does any copy there that involves an array
+        of PyTorch or CuPy. Otherwise an array with gaps is read, changed and written back: concurrent writes into the gaps are
+        lost.
 
         Args:
-            source: a DeviceArray, NumPy's, PyTorch's, CuPy's, or any that speaks DLPack.
+            source: a DeviceArray, or an array of NumPy, PyTorch, CuPy or any library with DLPack.
 
         Raises:
-            InvalidArgument: it is no array, or of another shape or kind of type; or this one is read-only.
+            InvalidArgument: it is not an array, or has another shape or kind of type; or this array is read-only.
         """
         from tvmdml import arrays
 
@@ -317,7 +319,7 @@ class DeviceArray:
             with _working(self.memory):
                 device.upload(self.memory, self.offset, ready.reshape(-1).view(np.uint8))
             return
-        held, elements = self._held()  # what lies between the elements stays as it is
+        held, elements = self._held()  # the bytes between the elements stay the same
         elements[...] = source
         with _working(self.memory):
             device.upload(self.memory, self.offset + extent(self.shape, self.strides, self.itemsize)[0], held)
@@ -325,21 +327,21 @@ class DeviceArray:
     # -- Other libraries ------------------------------------------------------------------------------------------
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
-        """What ``from_dlpack`` of any library asks for: this memory, once the work on it is done, in the order of ``stream``.
+        """``from_dlpack`` of other libraries calls this. It exports this memory, ordered before later work on ``stream``.
 
         Raises:
-            BufferError: it is on no CUDA device.
+            BufferError: the array is not on a CUDA device.
         """
         return _exchange(self, "__dlpack__").to_dlpack(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where it lies, as DLPack says it."""
+        """The device, in DLPack's terms."""
         device: tuple[int, int] = _exchange(self, "__dlpack_device__").dlpack_device(self)
         return device
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The same for libraries that have no DLPack; only arrays on a CUDA device have it."""
+        """The same for libraries without DLPack; only arrays on a CUDA device have it."""
         try:
             room = _exchange(self, "__cuda_array_interface__")
         except BufferError as error:
@@ -350,11 +352,11 @@ class DeviceArray:
     # -- Slices ---------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> DeviceArray:
-        """Integers, slices of positive step and ``...``: an array that shares this one's memory.
+        """Index with integers, slices of positive step and ``...``: the result shares this array's memory.
 
         Raises:
-            InvalidArgument: another kind of index.
-            IndexError: an index that the array does not have.
+            InvalidArgument: this kind of index is not supported.
+            IndexError: an index is out of bounds, or there are too many.
         """
         keys = self._full(key if isinstance(key, tuple) else (key,))
         offset = self.offset
@@ -381,7 +383,7 @@ class DeviceArray:
         return DeviceArray(self.target, self.memory, offset, tuple(shape), self.dtype, tuple(strides))
 
     def _full(self, keys: Sequence[Any]) -> list[Any]:
-        """The keys with ``...`` written out."""
+        """The keys with ``...`` replaced by full slices."""
         found: list[Any] = []
         for key in keys:
             if key is Ellipsis:
@@ -409,24 +411,24 @@ class DeviceArray:
 
 
 ROOMS = {2: "cuda", 13: "cuda"}
-"""The kinds of target that take other libraries' arrays, and give them theirs, by DLPack's types of device."""
+"""The kinds of target that exchange arrays with other libraries, by DLPack's device type."""
 
 
 @functools.cache
 def room(kind: str) -> Any:
-    """What such a kind of target knows of other libraries."""
+    """The module of such a kind of target that handles other libraries' arrays."""
     return importlib.import_module(f"tvmdml.targets.{kind}.foreign")
 
 
 def _exchange(array: DeviceArray, name: str) -> Any:
     if array.target.kind not in ROOMS.values():
         allowed = f"one on {', '.join(sorted(set(ROOMS.values())))}"
-        raise BufferError(message(f"DeviceArray.{name}", f"an array on {array.target}", allowed, "x.numpy() is a copy for all."))
+        raise BufferError(message(f"DeviceArray.{name}", f"an array on {array.target}", allowed, "x.numpy() copies it."))
     return room(array.target.kind)
 
 
 def launched(launch: Callable[..., object], arrays: Sequence[Any]) -> None:
-    """Launch on arrays; where they are of several libraries, whose streams may differ, these wait for each other."""
+    """Launch on arrays. If they belong to several libraries, whose streams may differ, these streams wait for each other."""
     several = _of_several(arrays)
     if several:
         with several[0].together(several[1:]):
@@ -436,7 +438,7 @@ def launched(launch: Callable[..., object], arrays: Sequence[Any]) -> None:
 
 
 def bound(run: Callable[[], None], arrays: Sequence[Any]) -> Callable[[], None]:
-    """The same for a launch that was bound to arrays."""
+    """The same for a launch that is bound to arrays."""
     several = _of_several(arrays)
     if not several:
         return run
@@ -449,14 +451,14 @@ def bound(run: Callable[[], None], arrays: Sequence[Any]) -> Callable[[], None]:
 
 
 def _of_several(arrays: Sequence[Any]) -> list[Any]:
-    """The memory that is other libraries', if they may have several streams there."""
+    """The memory of other libraries, if they may use several streams."""
     found = [array.memory for array in arrays if type(array) is DeviceArray and array.is_foreign]
     library = found[0].library if found else None
     return found if any(memory.library is not library or not library.one_stream for memory in found[1:]) else []
 
 
 def _working(*memories: Any) -> AbstractContextManager[None]:
-    """Within it, work is asked for on the stream of a library whose memory is among these."""
+    """A context manager: work inside is submitted to the stream of a library that owns one of these memories."""
     for memory in memories:
         if hasattr(memory, "owner"):
             found: AbstractContextManager[None] = memory.working()
@@ -466,7 +468,7 @@ def _working(*memories: Any) -> AbstractContextManager[None]:
 
 @functools.lru_cache(maxsize=8192)
 def extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Where an array's lowest element begins and its highest one ends, in bytes from the beginning of its first."""
+    """The start of an array's lowest element and the end of its highest, in bytes relative to its first element."""
     low, high = 0, itemsize
     for n, step in zip(shape, strides, strict=True):
         if not n:
@@ -488,7 +490,7 @@ def packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def overlap(one: Any, other: Any) -> bool:
-    """Whether two arrays, of which one at least is a device's, may share memory: whether their ranges do."""
+    """Whether two arrays may share memory, because their address ranges overlap. At least one is a device's."""
     if type(one) is not DeviceArray or type(other) is not DeviceArray:
         return False
     (space, begin), (other_space, other_begin) = one.start, other.start
@@ -512,16 +514,16 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
     """An array on a device: a ``DeviceArray``, or on the CPU a NumPy array.
 
     Args:
-        array: NumPy's, PyTorch's, CuPy's, any that speaks DLPack, a DeviceArray, or nested lists of numbers.
-        device: where to: ``"cpu"``, ``"cuda:0"``, ``"vulkan"``, ``"vulkan:0"``.
+        array: an array of NumPy, PyTorch, CuPy or any library with DLPack, a DeviceArray, or nested lists of numbers.
+        device: the device: ``"cpu"``, ``"cuda:0"``, ``"vulkan"``, ``"vulkan:0"``.
 
     Returns:
-        A packed copy of the array, or the array itself where it already is there. Of another library's array that is there, a
-        DeviceArray that shares its memory and keeps it.
+        A packed copy of the array, or the array itself if it is already there. For another library's array that is already there, a
+        DeviceArray that shares its memory and keeps it alive.
 
     Raises:
-        InvalidArgument: it is no array, its data type is none of DirectML's, or no device has that name.
-        DeviceError: there is no such device here, or the device has not enough memory.
+        InvalidArgument: it is not an array, its data type is not one of DirectML's, or no device has that name.
+        DeviceError: this machine has no such device, or the device does not have enough memory.
     """
     from tvmdml import arrays, targets
     from tvmdml.tensors import TensorDataType
@@ -530,8 +532,8 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
     if isinstance(array, (list, tuple, int, float, bool)):
         try:
             array = np.asarray(array)
-        except Exception as error:  # what an element of it raises is its own affair
-            given = f"a {type(array).__name__} that is no array ({error})"
+        except Exception as error:  # an element's conversion may raise anything
+            given = f"a {type(array).__name__} that is not an array ({error})"
             raise InvalidArgument(message("asarray array", given, "lists of the same length, nested to one depth")) from None
     view = arrays.view(array, "asarray array")
     if type(view) is DeviceArray:
@@ -542,30 +544,30 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
 
 
 def empty(shape: int | Sequence[int], *, dtype: Any = "float32", device: str | Target = "cpu") -> Any:
-    """A new array on a device, whose content is undefined: room for an output.
+    """A new array on a device, with undefined content, for use as an output.
 
     Args:
-        shape: sizes, or the size of an array of one dimension.
-        dtype: any of DirectML's data types, by name or as NumPy has them.
-        device: where: ``"cpu"``, ``"cuda:0"``, ``"vulkan"``, ``"vulkan:0"``.
+        shape: the sizes, or the size of a one-dimensional array.
+        dtype: one of DirectML's data types, by name or as a NumPy type.
+        device: the device: ``"cpu"``, ``"cuda:0"``, ``"vulkan"``, ``"vulkan:0"``.
 
     Returns:
         A ``DeviceArray``, or on the CPU a NumPy array.
 
     Raises:
-        InvalidArgument: no such shape, data type or device.
-        DeviceError: there is no such device here, or the device has not enough memory.
+        InvalidArgument: the shape, data type or device is invalid.
+        DeviceError: this machine has no such device, or the device does not have enough memory.
     """
     from tvmdml import targets
     from tvmdml.tensors import MAX_RANK, TensorDataType
 
     kind = TensorDataType.of(dtype, "empty dtype").numpy
     try:
-        given = (shape,) if isinstance(shape, (int, np.integer)) else itertools.islice(shape, MAX_RANK + 1)  # which may have no end
+        given = (shape,) if isinstance(shape, (int, np.integer)) else itertools.islice(shape, MAX_RANK + 1)  # it may be endless
         sizes = tuple(operator.index(n) for n in given)
-    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+    except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
         sizes = (-1,)
     if len(sizes) > MAX_RANK or any(n < 0 for n in sizes) or math.prod(sizes) * kind.itemsize >= 1 << 63:
-        allowed = f"up to {MAX_RANK} integers from 0 up, of what memory can have"
+        allowed = f"up to {MAX_RANK} integers from 0 up, for an array that fits in memory"
         raise InvalidArgument(message("empty shape", safe_repr(shape), allowed))
     return targets.resolve(device).empty(sizes, kind)

@@ -1,4 +1,4 @@
-"""``Place``: a tensor in memory of its own with guards around it, for running code that nobody vouches for yet."""
+"""``Place``: a tensor in its own memory with guard bytes around it, to run code that is not trusted yet."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.tensors import TensorDesc
 
 GUARD = 256
-"""Bytes around each tensor that nobody may write to: as many as any device asks a tensor to begin on a multiple of."""
+"""The guard bytes on each side of a tensor, which nobody may write to; also the largest alignment that any device needs."""
 _UNTOUCHED = 0xA5
 
 
 class Place:
-    """A tensor in memory of its own, with guards on both sides.
+    """A tensor in its own memory, with guard bytes on both sides.
 
     Args:
         desc: the tensor.
-        shift: by how many elements it begins past a multiple of ``GUARD``; arrays of programs may begin at any element.
+        shift: the number of elements by which its start is moved from a multiple of ``GUARD``: users' arrays may start anywhere.
     """
 
     def __init__(self, desc: TensorDesc, shift: int = 0) -> None:
@@ -35,17 +35,17 @@ class Place:
         return found
 
     def holding(self, values: NumpyArray) -> Place:
-        """It, when values were put there; of elements that share a place, the last one stays."""
+        """Write the values, and return this; if elements share memory, the last one remains."""
         self.array[...] = values
         return self
 
     def clear(self) -> Place:
-        """It, as it was when it was made."""
+        """Restore the initial contents, and return this."""
         self.memory[...] = _UNTOUCHED
         return self
 
     def is_guarded(self) -> bool:
-        """Whether all that is not the tensor's is as it was."""
+        """Whether all bytes outside of the tensor are unchanged."""
         if self.array.flags.c_contiguous:
             return bool((self.memory[:GUARD] == _UNTOUCHED).all() and (self.memory[-GUARD:] == _UNTOUCHED).all())
         untouched = np.full_like(self.memory, _UNTOUCHED)

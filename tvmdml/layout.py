@@ -1,4 +1,4 @@
-"""The iteration space of tensors that are walked together, in its simplest equivalent form."""
+"""The common iteration space of several tensors, in its simplest equivalent form."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ Strides = tuple[int, ...]
 
 
 def collapse(sizes: tuple[int, ...], *tensors: Strides, reorder: bool = False) -> tuple[tuple[int, ...], tuple[Strides, ...]]:
-    """Drop dimensions of size 1 and merge neighbours that every tensor steps over as one.
+    """Drop dimensions of size 1, and merge adjacent dimensions that every tensor can step over as one.
 
     Args:
         sizes: the common sizes.
         tensors: the strides of each tensor, in elements.
-        reorder: also put the dimensions in the order of the last tensor's strides, largest first: for operators that
-            treat every element alike, so that a transposed pair becomes a packed one.
+        reorder: also sort the dimensions by the last tensor's strides, largest first: for operators that treat every element alike,
+            so that a transposed pair becomes a packed one.
 
     Returns:
-        The new sizes and each tensor's strides for them. No dimension is left when there is one element.
+        The new sizes and each tensor's strides for them. They are empty if there is only one element.
     """
     dims = [(n, tuple(t[i] for t in tensors)) for i, n in enumerate(sizes) if n != 1]
     if reorder:

@@ -1,10 +1,10 @@
-"""Writing TensorIR: TVM's IR builder, loaded when the first kernel is built, and the few forms that kernels share.
+"""Helpers to write TensorIR: TVM's IR builder, loaded when the first kernel is built, and constructs that kernels share.
 
-Used as ``from tvmdml import tensorir as T``; a name that is not defined here is TVM's own (``T.serial``, ``T.trunc`` …).
-Kernels are built by calling the builder, not parsed from source: 1 ms instead of 20 to 44.
+Use it as ``from tvmdml import tensorir as T``; a name that is not defined here is TVM's own (``T.serial``, ``T.trunc`` …).
+Kernels are built by calls to the builder, not parsed from source: 1 ms instead of 20 to 44.
 
-Every kernel is a flat function: pointers to elements first, then 64-bit integers. Tensors arrive as one-dimensional
-buffers that are aligned to one element, as NumPy's memory is, and each index is computed from sizes and strides.
+Every kernel is a flat function: pointers to elements first, then 64-bit integers. Tensors are one-dimensional buffers with the
+alignment of one element, as in NumPy, and each index is computed from sizes and strides.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from tvmdml.operators import Operator
 
 Each = Callable[[int], AbstractContextManager[Any]]
-"""How a target runs independent items: ``with each(n) as i:`` states that the items 0 to n - 1 may run in any order, at once."""
+"""How a target runs independent items: ``with each(n) as i:`` declares that items 0 to n - 1 may run in any order, in parallel."""
 
-# What is kept in registers or on the stack. TVM's CPU code generator does that with "global"; its "local" calls for a workspace
-# from the runtime. On a device it is "local" that belongs to a thread.
+# The scope of memory in registers or on the stack. For TVM's CPU code generator this is "global"; its "local" requests a workspace
+# from the runtime. On a device, "local" memory belongs to a thread.
 _registers: ContextVar[str] = ContextVar("registers", default="global")
-# The type that computations of operators count in.
+# The type that an operator's computation counts in.
 _index: ContextVar[str] = ContextVar("index", default="int64")
 _rounds: ContextVar[Rounds | None] = ContextVar("rounds", default=None)
-# Buffers carry no length: an index is right by construction, and the launcher has checked the memory behind it.
+# Buffers have no length: indices are correct by construction, and the launcher has checked the memory.
 _UNBOUNDED = 1 << 48
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):  # Python looking at the module
+    if name.startswith("__"):  # Python inspects the module
         raise AttributeError(name)
     _imports.tvm()
     from tvm.tirx.script import builder
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
 
 
 class Function:
-    """A kernel while it is written. ``with tensorir.function() as f:`` … ``f.result()``."""
+    """A kernel under construction. ``with tensorir.function() as f:`` … ``f.result()``."""
 
     def __init__(self) -> None:
         _imports.tvm()
@@ -57,24 +57,24 @@ class Function:
         self._t = builder
 
     def buffer(self, name: str, dtype: str) -> Any:
-        """The next parameter: a pointer to elements of ``dtype``."""
+        """Add a parameter: a pointer to elements of ``dtype``."""
         t = self._t
         pointer = t.arg(name, t.handle())
         found = t.match_buffer(pointer, (t.int64(_UNBOUNDED),), dtype, align=np.dtype(dtype).itemsize)
         return self._builder.name(name, found)
 
     def scalar(self, name: str, dtype: str = "int64") -> Any:
-        """The next parameter: an integer, of 64 bits but for kernels of devices that count in fewer."""
+        """Add a parameter: an integer of 64 bits, or of fewer in kernels for devices that count in fewer bits."""
         return self._t.arg(name, getattr(self._t, dtype)())
 
     def scalars(self, name: str, count: int, dtype: str = "int64") -> list[Any]:
-        """The next ``count`` parameters: integers."""
+        """Add ``count`` integer parameters."""
         return [self.scalar(f"{name}{i}", dtype) for i in range(count)]
 
     def tensors(self, desc: Operator, in_place: bool = False) -> dict[str, Any]:
-        """The next parameters: a buffer for each tensor that an operator has, by name, in field order.
+        """Add a buffer parameter for each tensor that an operator has, by name, in field order.
 
-        In place, the output's buffer is the input's too: two that are the same would break the promise that none overlap.
+        In place, the output's buffer is the input's: two buffers with the same memory would violate the no-alias promise.
         """
         if in_place:
             (source, _), (result, tensor) = desc.tensors()
@@ -90,7 +90,7 @@ class Function:
 
 @contextmanager
 def function() -> Iterator[Function]:
-    """A new kernel; no two of its buffers overlap."""
+    """Start a new kernel; its buffers never overlap."""
     f = Function()
     with f._builder, f._t.prim_func(s_tir=True):
         f._t.func_name("main")
@@ -109,7 +109,7 @@ class Variable:
 
     @property
     def value(self) -> Any:
-        """What it holds."""
+        """The current value."""
         return self._buffer[0]
 
     def set(self, value: Any) -> None:
@@ -118,25 +118,25 @@ class Variable:
 
 
 def local(dtype: str, size: int) -> Any:
-    """A small array of the calling thread's own, on the stack."""
+    """A small array on the calling thread's stack."""
     return _builder().alloc_buffer((size,), dtype, scope=_registers.get())
 
 
 def store(buffer: Any, index: Any, value: Any) -> None:
-    """``buffer[index] = value``; ``index`` may be a list, for a buffer of several dimensions."""
+    """``buffer[index] = value``; ``index`` may be a list, for a buffer with several dimensions."""
     _builder().buffer_store(buffer, value, index if isinstance(index, list) else [index])
 
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """The statements run where the condition holds."""
+    """Run the statements if the condition holds."""
     t = _builder()
     with t.If(condition), t.Then():
         yield
 
 
 def either(condition: Any, then: Any, otherwise: Any) -> None:
-    """``then()`` writes one branch and ``otherwise()`` the other."""
+    """An if statement: ``then()`` writes one branch, and ``otherwise()`` the other."""
     t = _builder()
     with t.If(condition):
         with t.Then():
@@ -146,7 +146,7 @@ def either(condition: Any, then: Any, otherwise: Any) -> None:
 
 
 def loop(extent: Any, parallel: bool = False) -> Any:
-    """Run the statements for each index from 0 up to the extent, in the extent's type; entering it gives the index."""
+    """Run the statements for each index from 0 to the extent, in the extent's type; entering it returns the index."""
     t = _builder()
     if (rounds := _rounds.get()) is not None:
         return rounds.counted(extent)
@@ -182,19 +182,19 @@ def rounds_counted() -> Iterator[Rounds]:
 
 
 def loop_while(condition: Any) -> Any:
-    """A loop for as long as the condition holds."""
+    """Repeat the statements as long as the condition holds."""
     return _builder().While(condition)
 
 
 def let(value: Any) -> Any:
-    """The value, computed once and named."""
+    """The value, computed once and stored under a name."""
     return _builder().bind(value)
 
 
 def hold(value: Any) -> Any:
-    """The value, computed once, as a variable that TVM's simplifier cannot see through.
+    """The value, computed once, as a variable that is opaque to TVM's simplifier.
 
-    For what is made of several selects, minima or maxima: each of them doubles the cases that the simplifier goes through.
+    Use it for expressions with several selects, minima or maxima: each of them doubles the cases that the simplifier examines.
     """
     many = lanes(value)
     dtype = str(value.ty.dtype)
@@ -207,7 +207,7 @@ def hold(value: Any) -> Any:
 
 
 def i64(value: int) -> Any:
-    """A 64-bit integer constant: what every index is made of."""
+    """A 64-bit integer constant, the type of every index."""
     return _builder().int64(value)
 
 
@@ -240,13 +240,13 @@ def type_of(value: Any) -> str:
 
 
 def lanes(value: Any) -> int:
-    """How many lanes a value has: 1, but for a vector."""
+    """The number of lanes of a value: 1 for a scalar."""
     count: int = value.ty.dtype.lanes
     return count
 
 
 def run(start: Any, count: int) -> Any:
-    """The index of ``count`` neighbours: ``buffer[run(i, 16)]`` is a vector of 16."""
+    """The index of ``count`` contiguous elements: ``buffer[run(i, 16)]`` is a vector of 16."""
     return _builder().ramp(start, const(1, type_of(start)), count)
 
 
@@ -263,17 +263,17 @@ def rounded(product: Any) -> Any:
 
 
 def multiple(value: Any, of: int) -> Any:
-    """A value that is known to be a multiple of a power of two, in a form by which code generators know it, too."""
+    """A value that is known to be a multiple of a power of two, in a form that code generators recognize."""
     return value if of == 1 else value & const(-of, type_of(value))
 
 
 def splat(value: Any, count: int) -> Any:
-    """A vector of ``count`` times the value."""
+    """A vector with the value in each of ``count`` lanes."""
     return _builder().Broadcast(value, count)
 
 
-def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - as TVM spells its expressions
-    """Lanes picked from vectors that are laid end to end."""
+def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - named as TVM's expression
+    """Lanes selected from concatenated vectors."""
     _imports.tvm()
     from tvm import tirx
 
@@ -281,7 +281,7 @@ def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - as T
 
 
 def word(value: int, bits: int) -> Any:
-    """An unsigned constant of ``bits`` bits; -1 is all ones. (TVM makes 64-bit ones only up to 2**63.)"""
+    """An unsigned constant of ``bits`` bits; -1 means all bits set. (TVM's 64-bit constants only go up to 2**63.)"""
     value &= (1 << bits) - 1
     if value >> 63:
         return _builder().reinterpret(f"uint{bits}", i64(value - (1 << 64)))
@@ -297,7 +297,7 @@ def dot(indices: Sequence[Any], strides: Sequence[Any]) -> Any:
 
 
 def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
-    """The coordinates of a row-major ``index``; the first is not wrapped."""
+    """The coordinates of a row-major ``index``; the first coordinate is not wrapped."""
     coordinates = []
     rest = let(index)
     dtype = type_of(index)
@@ -314,7 +314,7 @@ def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def on_device() -> Iterator[None]:
-    """Kernels that are written meanwhile are for a device: each of its threads has variables of its own."""
+    """Kernels written inside are for a device: each of its threads has its own variables."""
     token = _registers.set("local")
     try:
         yield
@@ -324,9 +324,9 @@ def on_device() -> Iterator[None]:
 
 @contextmanager
 def launch(groups: Any, threads: int) -> Iterator[tuple[Any, Any]]:
-    """One launch: the statements run in every thread of every group, and see what earlier launches of the function wrote.
+    """One launch: the statements run in every thread of every group, and see what the function's earlier launches wrote.
 
-    Gives the group's and the thread's index, of 32 bits. ``groups`` may be computed from the function's integers.
+    Returns the group's and the thread's index as 32-bit integers. ``groups`` may be computed from the function's integers.
     """
     t = _builder()
     extent = groups if isinstance(groups, int) or type_of(groups) == "int32" else t.cast(groups, "int32")
@@ -335,39 +335,39 @@ def launch(groups: Any, threads: int) -> Iterator[tuple[Any, Any]]:
 
 
 def shared(dtype: str, size: int) -> Any:
-    """An array that the threads of a group have in common."""
+    """An array in the shared memory of a group."""
     return _builder().alloc_buffer((size,), dtype, scope="shared")
 
 
 def barrier() -> None:
-    """Every thread of the group comes here before any goes on, and sees what the others wrote before. All must come."""
+    """A barrier for the group: writes before it are visible to all its threads after it. All of them must reach it."""
     t = _builder()
     t.evaluate(t.tvm_storage_sync("shared"))
 
 
 def subgroup_barrier() -> None:
-    """The same for the threads of a subgroup. All of them must come."""
+    """A barrier for the threads of a subgroup. All of them must reach it."""
     t = _builder()
     t.evaluate(t.tvm_storage_sync("warp"))
 
 
 def atomic(operation: str, buffer: Any, index: Any, *values: Any) -> Any:
-    """An atomic operation: gives what was there before.
+    """An atomic operation; returns the previous value.
 
-    It is ``add``, ``min``, ``max``, ``and``, ``or``, ``xor``, ``exchange``, ``compare_exchange`` or ``load``. The result has to be
-    used or bound (``let``); ``atomic_do`` is for where it is not wanted.
+    It is ``add``, ``min``, ``max``, ``and``, ``or``, ``xor``, ``exchange``, ``compare_exchange`` or ``load``. The result must be
+    used or bound (``let``); use ``atomic_do`` if it is not needed.
     """
     t = _builder()
     return t.call_extern(str(buffer.dtype), f"atomic_{operation}", t.address_of(buffer[index]), *values)
 
 
 def atomic_do(operation: str, buffer: Any, index: Any, *values: Any) -> None:
-    """``atomic`` as a statement; ``store`` as well."""
+    """``atomic`` as a statement; also supports ``store``."""
     _builder().evaluate(atomic(operation, buffer, index, *values))
 
 
 def subgroup(operation: str, dtype: str, *values: Any) -> Any:
-    """What the threads that run in lockstep work out together: ``ballot``, ``exclusive_add``, ``shuffle_xor``, ``size`` …"""
+    """An operation over the threads of a subgroup: ``ballot``, ``exclusive_add``, ``shuffle_xor``, ``size`` …"""
     return _builder().call_extern(dtype, f"subgroup_{operation}", *values)
 
 

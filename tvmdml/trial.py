@@ -1,4 +1,4 @@
-"""``Trial``: an operator's input, with guards around it, and what has to come of it: for code that nobody vouches for yet."""
+"""``Trial``: an operator's inputs, with guard bytes around them, and the expected outputs: for code that is not trusted yet."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Values = Callable[[TensorDataType, tuple[int, ...]], Array]
 
 
 class Trial:
-    """An operator's input, and what has to come of it.
+    """An operator's inputs, and the expected outputs.
 
     Args:
         desc: the operator.
-        in_place: its output takes the input's place.
-        values: gives the elements of an input, by its type and sizes.
-        expected: the outputs that are right; by default the reference's.
-        shift: by how many elements tensors begin past a multiple of what devices ask for.
+        in_place: the output uses the input's memory.
+        values: a function from an input's type and sizes to its elements.
+        expected: the correct outputs; by default the reference's.
+        shift: the number of elements by which tensors' starts are moved from the alignment that devices need.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Trial:
         self._expected = expected
         outputs = [name for name, tensor in desc.tensors(Role.OUTPUT) if tensor is not None]
         self._same = dict(zip(outputs, self._inputs, strict=True)) if in_place else {}
-        """Outputs that are an input as well."""
+        """Outputs that use an input's memory."""
 
     def places(self) -> dict[str, Place]:
-        """The tensors to launch on, by name, each in new memory; of those that are one and the same, the output alone."""
+        """The tensors to launch on, by name, each in new memory; if an input and output share memory, only the output."""
         found = {}
         for name, tensor in self._desc.tensors():
             if tensor is None or name in self._same.values():
@@ -56,24 +56,24 @@ class Trial:
         return found
 
     def arguments(self, places: Mapping[str, Place]) -> list[Array | None]:
-        """What to call a compiled operator with: all of its tensors, in field order."""
+        """The arguments for a compiled operator: all its tensors, in field order."""
         taken = {held: name for name, held in self._same.items()}
         found = (places.get(taken.get(name, name)) for name, _ in self._desc.tensors())
         return [None if place is None else place.array for place in found]
 
     def problem(self, places: Mapping[str, Place]) -> str:
-        """What is wrong with them after a launch; empty if nothing is."""
+        """What is wrong with the tensors after a launch; empty if nothing is wrong."""
         for name, place in places.items():
             held = self._inputs.get(name)
             if held is not None and not np.array_equal(held.memory, place.memory):
-                return f"{name}, an input, was written to"
+                return f"the input {name} was written to"
             if not place.is_guarded():
                 return f"memory outside of {name} was written to"
         return self._desc.mismatch(tuple(places[name].array for name in places if name not in self._inputs), self._expected)
 
 
 def any_values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
-    """Values of every kind: any bits; what is easy to get wrong; few values, over and over; many zeros."""
+    """Values of several kinds: random bits; difficult values; few distinct values; many zeros."""
     count = math.prod(sizes)
     unsigned = f"u{data_type.itemsize}"
     some = np.arange(-6, 7) / 2 if data_type.is_float else np.arange(-6 if data_type.is_signed else 0, 7)
@@ -85,7 +85,7 @@ def any_values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple
 
 
 def special_bits(data_type: TensorDataType) -> Array:
-    """As bits: limits; of floats also infinities, the least ones, NaN of several kinds, and what is next to one half."""
+    """Difficult values as bits: limits; for floats also infinities, subnormals, kinds of NaN, and the neighbours of one half."""
     dtype, bits = data_type.numpy, 8 * data_type.itemsize
     if not data_type.is_float:
         limits = np.iinfo(dtype)  # type: ignore[type-var]

@@ -1,7 +1,7 @@
-"""Schedules for GPUs, written once for all of them: what differs is read from the target.
+"""Schedules for GPUs, shared by all of them: properties that differ between devices are read from the target.
 
-A kernel is a function of one or more launches, each of groups of threads. Sizes, strides and counts are given to it at launch, so
-that one kernel serves a class of shapes, in 32 bits wherever they fit.
+A kernel is a function with one or more launches, each of groups of threads. Sizes, strides and counts are passed at launch, so that
+one kernel serves a class of shapes. They are 32-bit integers wherever they fit.
 """
 
 from __future__ import annotations
@@ -20,41 +20,42 @@ from tvmdml.targets._device import VECTOR_BYTES as VECTOR_BYTES
 from tvmdml.targets._device import DeviceTarget
 
 _NARROW = 1 << 30
-"""Offsets below this are counted in 32 bits: adding a whole grid's step to one does not overflow."""
+"""Offsets below this are computed in 32 bits: adding a whole grid's step to one does not overflow."""
 _PUSH_BYTES = 128
-"""What every Vulkan device has for the integers of a launch."""
+"""The bytes that every Vulkan device has for a launch's integers (push constants)."""
 _NEEDS = {
     "int8": ("storage8", "storageBuffer8BitAccess"),
     "int16": ("storage16", "storageBuffer16BitAccess"),
-    "float16": ("storage16", "storageBuffer16BitAccess"),  # to store it is enough: what the device lacks is reckoned in float32
+    "float16": ("storage16", "storageBuffer16BitAccess"),  # storage is enough: without float16 arithmetic it is computed in float32
     "int64": ("int64", "shaderInt64"),
     "float64": ("float64", "shaderFloat64"),
 }
-"""The feature that a type takes, and Vulkan's name for it; unsigned integers take what signed ones do."""
+"""The feature that a type needs, and Vulkan's name for it; unsigned integers need the same feature as signed ones."""
 
 
 class Numbers:
-    """A kernel's integers by name, single or in rows: passed at launch, or, where they are too many for that, part of the code.
+    """A kernel's integers by name, single or in tuples. They are passed at launch or, if there are too many, are constants in the
+    code.
 
-    ``span`` is the largest offset or count that is computed from them. ``words`` are bits of 32, and always passed: a driver that
-    knew them might take them for what they are not. (Mesa's makes -1.0 or -0.0 of what is to be -1.0 or 0.)
+    ``span`` is the largest offset or count that is computed from them. ``words`` are 32-bit patterns, and always passed at launch:
+    a driver that sees them as constants may change them. (Mesa's driver turns a select between -1.0 and 0.0 into -1.0 or -0.0.)
     """
 
     def __init__(self, span: int, words: tuple[int, ...] = (), **values: int | tuple[int, ...]) -> None:
         self._values, self._words = values, tuple(word - (1 << 32) if word >> 31 else word for word in words)
         fits = span < _NARROW and all(-(1 << 31) <= value < 1 << 31 for value in self._flat())
         self.dtype = "int32" if fits else "int64"
-        """The type that they have, and all that is computed from them."""
+        """Their type, and the type of everything computed from them."""
         size = 4 if self.dtype == "int32" else 8
         self._passed = sum(size for _ in self._flat()) + 4 * len(words) <= _PUSH_BYTES
         self.parameters: tuple[tuple[str, Any], ...] = (("counted in", self.dtype),)
         if not self._passed:
             self.parameters += tuple(values.items())
         self.scalars = (*self._flat(), *self._words) if self._passed else self._words
-        """What is passed at launch."""
+        """The integers passed at launch."""
 
     def declare(self, f: T.Function) -> Any:
-        """The integers as TensorIR, by name; declares the function's last parameters."""
+        """The integers as TensorIR, by name; this declares the function's last parameters."""
         found = SimpleNamespace()
         for name, value in self._values.items():
             if isinstance(value, tuple):
@@ -66,7 +67,7 @@ class Numbers:
         return found
 
     def const(self, value: int) -> Any:
-        """A constant of their type."""
+        """A constant of the integers' type."""
         return T.const(value, self.dtype)
 
     def _one(self, f: T.Function, name: str, value: int) -> Any:
@@ -78,12 +79,12 @@ class Numbers:
 
 
 def require(desc: Operator, target: DeviceTarget, numbers: Numbers, *types: str) -> None:
-    """Refuse what the device has no features for: what ``kernel`` of each schedule asks, with all that its code will use.
+    """Raise an error if the device lacks a feature that a kernel needs. Each schedule's ``kernel`` calls this.
 
-    ``types`` are those that elements are loaded, reckoned and stored in: words of 32 bits take no feature, whatever lies in them.
+    ``types`` are the types in which elements are loaded, computed and stored; 32-bit words need no feature, whatever they contain.
 
     Raises:
-        Unsupported: naming the tensor, the device and what it lacks.
+        Unsupported: names the tensor, the device and the missing feature.
     """
     tensors = [(name, tensor) for name, tensor in desc.tensors() if tensor is not None]
     for dtype in types:
@@ -104,28 +105,28 @@ def refuse(where: str, given: str, allowed: str) -> NoReturn:
 
 
 def taken_steps(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
-    """The steps; 0 where a size is 1, for that one is never taken, and may be larger than offsets are."""
+    """The steps, with 0 for dimensions of size 1: such a step is never taken, and may be too large for an offset."""
     return tuple(0 if size == 1 else step for size, step in zip(sizes, steps, strict=True))
 
 
 def enough_groups(least: int) -> Constraint:
-    """That few groups do not stride over very much: Mesa's software device silently leaves a thread's loops after 65535 rounds."""
+    """A lower limit for ``most_groups``, to limit loops in threads: Mesa's CPU driver silently ends one after 65535 rounds."""
     return Constraint(f"most_groups is {least} or more", lambda knobs, _: knobs.most_groups >= least)
 
 
 def groups_for(items: int, threads: int, target: DeviceTarget, most: int | None = None) -> int:
-    """How many groups to launch for so many threads' work: no more than keep the device busy, for each strides over the rest."""
+    """The number of groups for so many items: no more than keep the device busy, because each group strides over the rest."""
     return max(1, min(math.ceil(items / threads), target.max_groups, target.tasks() if most is None else most))
 
 
 def position(group: Any, thread: Any, threads: int, dtype: str) -> Any:
-    """The number of a thread among those of all groups."""
+    """The global index of a thread."""
     return T.let(T.cast(group, dtype) * T.const(threads, dtype) + T.cast(thread, dtype))
 
 
 @contextmanager
 def strided(first: Any, total: Any, step: Any) -> Iterator[Any]:
-    """The statements run for ``first``, ``first + step`` … below ``total``."""
+    """Run the statements for ``first``, ``first + step`` … below ``total``."""
     at = T.Variable(T.type_of(first), first)
     with T.loop_while(at.value < total):
         index = T.let(at.value)

@@ -1,7 +1,7 @@
-"""The first K of many entries, a key and a position each, in the shared memory of a group: bitonic networks.
+"""The first K of many entries, each a key and a position, by bitonic networks in a group's shared memory.
 
-A network's steps do not depend on what is sorted, so that all threads have as much to do, whatever comes. Of entries with one key,
-the earlier position goes first: no two entries are equal, and the order is the same in every run.
+The steps of a network do not depend on the data, so all threads have equal work. Among entries with equal keys, the earlier
+position comes first. Therefore no two entries are equal, and the order is the same in every run.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ POSITION = "uint32"
 Entry = tuple[Any, Any]
 """A key and a position."""
 Load = Callable[[Any], tuple[Any, ...]]
-"""The entry with a number."""
+"""Loads the entry with a given number."""
 
 
 class Neighbours(NamedTuple):
-    """Entries that are loaded ``width`` at once, from each multiple of that on; there are only whole ones."""
+    """Entries that are loaded in aligned vectors of ``width``; the number of entries is a multiple of it."""
 
     width: int
     load: Callable[[Any], list[tuple[Any, ...]]]
-    """The entries from a number on."""
+    """Loads the entries from a given number on."""
 
 
 def entry_bytes(keys: Keys) -> int:
-    """Shared memory that an entry takes."""
+    """The shared memory of one entry."""
     size: int = keys.bytes
     return size + 4
 
 
 def i32(value: int) -> Any:
-    """What counts within a group are made of."""
+    """An int32 constant, the type of counts within a group."""
     return T.const(value, "int32")
 
 
 class Entries:
-    """Room for entries in shared memory; a power of two of them. ``lockstep`` is the target's."""
+    """Space for entries in shared memory; their number is a power of two. ``lockstep`` is the target's."""
 
     def __init__(self, keys: Keys, room: int, thread: Any, threads: int, lockstep: int = 1) -> None:
         self.order, self.room, self.thread, self.threads, self.lockstep = keys, room, thread, threads, lockstep
@@ -52,12 +52,12 @@ class Entries:
         T.store(self.positions, place, position)
 
     def pad(self, begin: Any, end: Any) -> None:
-        """Entries from ``begin`` to ``end`` come after all others."""
+        """Fill ``begin`` to ``end`` with entries that sort after all others."""
         with self._share(end - begin) as i:
             self.put(begin + i, self.order.last(), T.word(-1, 32))
 
     def widen(self, count: Any, least: Any) -> Any:
-        """Fill up ``count`` entries to a power of two, ``least`` or more, with such as come last; gives how many there are then."""
+        """Pad ``count`` entries to a power of two, at least ``least``, with entries that sort last; returns the new number."""
         width = T.Variable("int32", least)
         with T.loop_while(width.value < count):
             width.set(width.value * 2)
@@ -66,16 +66,16 @@ class Entries:
         return width.value
 
     def sort(self, total: Any, segment: Any, keep: Any) -> None:
-        """Of each ``segment`` of entries, the first ``keep`` come to its start, in order; what is behind them is lost.
+        """Sort the first ``keep`` entries of each ``segment`` to its start; the contents behind them are lost.
 
-        All numbers are powers of two, and the same for every thread. Begins and ends with all entries written.
+        All numbers are powers of two, and the same for every thread. A barrier stands before and after the work.
         """
         size = T.Variable("int32", i32(2))
         with T.loop_while(size.value <= keep):
             self._merge(total, segment, keep, size.value, size.value, i32(1))
             size.set(size.value * 2)
-        # Runs of ``keep`` are in order now, up and down by turns. Of two such runs, the lesser of each pair are the first ``keep``.
-        # They stay where they are: a run's elements lie together, and the runs ``keep * apart`` from one another.
+        # Runs of ``keep`` are now sorted, alternately up and down. Of two such runs, the lesser of each pair of entries form the
+        # first ``keep``. They stay in place: a run's elements are contiguous, and runs are ``keep * apart`` apart from each other.
         live, apart = T.Variable("int32", total), T.Variable("int32", i32(1))
         with T.loop_while(keep * apart.value < segment):
             live.set(live.value >> 1)
@@ -91,7 +91,7 @@ class Entries:
             self._merge(live.value, segment, keep, keep, keep * apart.value, apart.value)
 
     def _merge(self, live: Any, segment: Any, keep: Any, size: Any, run: Any, apart: Any) -> None:
-        """Runs of ``size`` that rise and then fall become ordered: upward where the run's place is an even multiple of ``run``."""
+        """Merge bitonic runs of ``size``: ascending if the run's start is an even multiple of ``run``, otherwise descending."""
         stride = T.Variable("int32", size >> 1)
         with T.loop_while(stride.value > 0):
             with self._share(live >> 1) as pair:
@@ -99,7 +99,7 @@ class Entries:
                 within = T.let(number & (keep - 1))
                 low = T.let(within + (number - within) * apart)
                 high = T.let(low + stride.value)
-                upward = T.let((low & run & (segment - 1)) == 0)  # a whole segment always is
+                upward = T.let((low & run & (segment - 1)) == 0)  # a whole segment is always ascending
                 first, second = self._entry(low), self._entry(high)
                 with T.when(_before(second, first) == upward):
                     self.put(low, *second)
@@ -108,7 +108,7 @@ class Entries:
             stride.set(stride.value >> 1)
 
     def _wait(self, size: Any, keep: Any, stride: Any) -> None:
-        """For whoever has what the next step compares: where pairs lie near each other, that is the subgroup's own threads."""
+        """Wait for the threads whose entries the next step compares: if these are close together, only the own subgroup."""
         if self.lockstep == 1:
             T.barrier()
             return
@@ -127,9 +127,9 @@ def _before(one: Entry, other: Entry) -> Any:
 
 
 class Queue:
-    """The first K of many entries, of which those that cannot be among them are not kept.
+    """The first K of many entries; entries that cannot be among them are not stored.
 
-    Each thread's best few say where the K-th is at the latest. What comes no later is collected, and cut back to K when the room
+    Each thread's best few entries give a bound for the K-th. Entries up to the bound are collected, and reduced to K when the space
     is full.
     """
 
@@ -138,9 +138,10 @@ class Queue:
         self._count = T.shared("int32", 1)
 
     def collect(self, load: Load | Neighbours, total: Any, k: Any, keep: Any, bests: Any, head: Any) -> None:
-        """The first ``k`` of ``total`` entries, in order; ``keep`` is the power of two from ``k`` up.
+        """The first ``k`` of ``total`` entries, in order; ``keep`` is ``k`` rounded up to a power of two.
 
-        The bound is one of ``bests``, a power of two and no less than ``keep``, from the first ``head`` entries, which are more.
+        The bound is one of ``bests`` entries, a power of two and at least ``keep``, from the first ``head`` entries, which are
+        more.
         """
         own = self.entries
         first, count = T.Variable("int32", i32(0)), T.Variable("int32", i32(0))
@@ -179,7 +180,7 @@ class Queue:
             bound[1].set(own.positions[k - 1])
 
     def _find_bests(self, load: Load | Neighbours, total: Any, bests: Any) -> None:
-        """The best entry of each of ``bests`` parts, of which a thread has one or more."""
+        """The best entry of each of ``bests`` parts; a thread handles one or more parts."""
         own = self.entries
         with strided(own.thread, bests, own.threads) as part:
             best = T.Variable(own.order.word, own.order.last()), T.Variable(POSITION, T.word(-1, 32))
@@ -205,9 +206,9 @@ def stream(
     after: Callable[[], None] = lambda: None,
     going: Callable[[], Any] | None = None,
 ) -> None:
-    """``use`` each entry from ``first`` on, ``batch`` of them a lane loaded before any is used, for as long as it is ``going``.
+    """``use`` each entry from ``first`` on while ``going`` holds; each thread loads a ``batch`` of entries before it uses any.
 
-    ``after`` each batch there is something to do for all.
+    ``after`` runs after each batch, in all threads.
     """
     condition = first.value < total
     width = load.width if isinstance(load, Neighbours) else 1

@@ -1,4 +1,4 @@
-"""What an operator without a schedule of its own gets: its computation, with an independent item a thread."""
+"""The schedule of operators that have none of their own: the operator's computation, with one independent item per thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
     @contextmanager
     def each(items: int) -> Iterator[Any]:
         nonlocal most_items
-        groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long: a thread has few of them
+        groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long, so a thread gets few
         most_items = -(-items // (groups * THREADS))
         with (
             T.launch(groups, THREADS) as (group, thread),
@@ -46,6 +46,6 @@ def kernel(desc: Operator, target: DeviceTarget, in_place: bool) -> Kernel:
             refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
         return function
 
-    # The text names every size, stride and attribute, and so everything that the code is made from.
+    # `exactly` contains every size, stride and attribute, so everything that the code is generated from.
     parameters = (("desc", desc.exactly()), ("groups", target.tasks()), ("in_place", in_place), *numbers.parameters)
     return Kernel(operators.module_of(type(desc)), "default", parameters, build)

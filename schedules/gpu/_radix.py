@@ -1,4 +1,4 @@
-"""Tiles of entries put in order by a digit, each in the shared memory of a group: what radix sort is made of."""
+"""Sort tiles of entries by one digit, each tile in a group's shared memory: the building block of radix sort."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _BANK = 32
 
 
 class TileSort:
-    """A tile of entries in the order of a digit of eight bits; those that have the same digit stay as they were.
+    """A stable sort of one tile of entries by a digit of eight bits.
 
-    What moves is the digit and the entry's number within the tile, in one word, by four bits of the digit at a time: each thread
-    counts its own neighbouring words by these bits, and the sums of all threads' counts say where they go.
+    The digit and the entry's number in the tile are packed in one word, and sorted by four bits of the digit at a time: each thread
+    counts these bits in its own neighbouring words, and a scan over all threads' counts gives the destinations.
     """
 
     BITS = 8
@@ -34,18 +34,18 @@ class TileSort:
 
     @classmethod
     def shared_bytes(cls, threads: int, each: int) -> int:
-        """Shared memory that it takes."""
+        """The shared memory that it needs."""
         counts: int = _spread(_NIBBLES * threads)
         return 4 * (threads * each + counts + 2 * threads + 2 * cls.BINS)
 
     def begin(self, digit: Any, base: Any) -> None:
-        """The first entry with a digit goes to ``base``."""
+        """Set the destination of the first entry with a digit to ``base``."""
         T.store(self._base, digit, base)
 
     def scatter(self, count: Any, digit: Callable[[Any], Any], move: Callable[[Any, Any], None]) -> None:
-        """Sort ``count`` entries, of which each has a ``digit``, and ``move(entry, to)`` each to its place among all tiles'."""
+        """Sort ``count`` entries by their ``digit``, and ``move(entry, to)`` each to its place among the entries of all tiles."""
         with strided(self.thread, i32(self.size), self.threads) as i:
-            word = T.Variable("uint32", T.const(self.BINS - 1, "uint32"))  # what is no entry stays behind the last that is one
+            word = T.Variable("uint32", T.const(self.BINS - 1, "uint32"))  # unused places sort after the last entry
             with T.when(i < count):
                 word.set(T.cast(digit(i), "uint32"))
             T.store(self._words, i, word.value * self.size + T.cast(i, "uint32"))
@@ -75,7 +75,7 @@ class TileSort:
         return digit.value
 
     def _turn(self, shift: Any) -> None:
-        """By four bits of the digit."""
+        """Sort by four bits of the digit."""
         own = [T.hold(self._words[self.thread * self.each + n]) for n in range(self.each)]
         size_bits = self.size.bit_length() - 1
 
@@ -111,5 +111,5 @@ class TileSort:
 
 
 def _spread(place: Any) -> Any:
-    """Where a number is kept, so that neighbours in steps of a power of two lie in different banks of the memory."""
+    """The padded index of a number, so that neighbours in power-of-two strides are in different memory banks."""
     return place + place // _BANK if isinstance(place, int) else place + (place >> _BANK.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Rows (the sequences along an axis) in tensors of any layout: where they lie, and what all kernels that go through them share."""
+"""Rows (the sequences along an axis) in tensors of any layout: their addresses, and code that all kernels over rows share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvmdml.targets._device import DeviceTarget
 
 
 class Batch(NamedTuple):
-    """The rows: their sizes as a batch, each tensor's steps between them, and along the axis."""
+    """The rows: their sizes as a batch, and each tensor's steps between rows and along the axis."""
 
     rows: int
     length: int
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
     @property
     def neighbours(self) -> bool:
-        """Whether rows lie side by side, rather than their elements."""
+        """Whether neighbouring rows are contiguous in memory, rather than the elements of a row."""
         return self.steps[0][-1] == 1 and self.sizes[-1] > 1 and self.along[0] != 1
 
 
@@ -51,29 +51,27 @@ def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Rows:
-    """The rows of a kernel: how its launches read their keys, and write what they found of them.
+    """The rows of a kernel: how its launches read keys, and write results.
 
-    Where rows lie side by side, and are read so often that it pays, a launch before all others copies them.
+    If neighbouring rows are contiguous, and are read often enough, an additional first launch copies them so that each row is.
     """
 
     def __init__(self, keys: Keys, batch: Batch, index_words: int, target: DeviceTarget, most_groups: int, often: bool) -> None:
         self.keys, self.batch = keys, batch
-        self.index_words = (
-            index_words  # a position of 64 bits is written as two words, so that no device needs such integers for it
-        )
+        self.index_words = index_words  # a 64-bit position is written as two words, so no device needs 64-bit integers for it
         wide = min(batch.sizes[-1], batch.length) >= _tiles.LEAST and target.max_threads >= _tiles.THREADS
         self.gathered = often and batch.neighbours and wide
         self._tile_groups = min(_tiles.count((*batch.sizes, batch.length)), most_groups) if self.gathered else 0
         own = ("index_words", index_words), ("rank", len(batch.sizes)), ("gathered", self.gathered)
         self.parameters = (*keys.parameters, *own)
-        """What their code depends on."""
+        """The parameters that their code depends on."""
         self.temporaries = ((keys.element, batch.rows * batch.length),) if self.gathered else ()
-        """Type and size of the scratch that they take."""
+        """The type and size of the scratch buffers that they need."""
         self.n: Any = None
-        """The kernel's integers, while it is written."""
+        """The kernel's integers, while its code is generated."""
 
     def numbers(self, span: int, **own: int | tuple[int, ...]) -> Numbers:
-        """A kernel's integers: those of the rows, and its ``own``, with which it computes others of up to ``span``."""
+        """A kernel's integers: those of the rows and its ``own``, from which it computes others of up to ``span``."""
         batch = self.batch
         if self.gathered:
             span = max(span, batch.rows * batch.length)
@@ -86,16 +84,17 @@ class Rows:
         return found
 
     def declare(self, f: T.Function) -> None:
-        """The kernel's first parameters."""
+        """Declare the kernel's first parameters."""
         self.source, self.values = f.buffer("input", self.keys.element), f.buffer("values", self.keys.element)
         self.indices = f.buffer("indices", "uint32")
         self._copies = f.buffer("rows", self.keys.element) if self.gathered else None
 
     @contextmanager
     def launch(self, groups: Any, threads: int, numbers: Any) -> Iterator[tuple[Any, Any]]:
-        """One launch of several, which has ``numbers`` of its own meanwhile.
+        """One launch of several, with its own variables for the ``numbers``.
 
-        They are held: what launches compute alike TVM would compute once, and pass to each, which is soon more than can be passed.
+        They are held: otherwise TVM computes expressions that launches have in common only once, and passes the results to each
+        launch, which soon exceeds the limit for parameters.
         """
         given = self.n
         with T.launch(groups, threads) as place:
@@ -105,7 +104,7 @@ class Rows:
         self.n = given
 
     def gather(self, numbers: Numbers) -> None:
-        """Copy rows, if they are to be, so that the elements of each lie side by side."""
+        """Copy rows, if this is needed, so that the elements of each are contiguous."""
         if not self.gathered:
             return
         n, source, copies = self.n, self.source, self._copies
@@ -128,18 +127,18 @@ class Rows:
         return T.cast(value, self.dtype)
 
     def start(self, row: Any, tensor: int) -> Any:
-        """Where a row begins in the input, the values or the indices (0, 1, 2)."""
+        """The offset of a row's start in the input, the values or the indices (0, 1, 2)."""
         if tensor == 0 and self.gathered:
             return T.let(row * self.n.length)
         rank = len(self.batch.sizes)
         return T.let(T.dot(T.unravel(row, self.n.sizes), self.n.steps[tensor * rank : (tensor + 1) * rank]))
 
     def starts(self, row: Any) -> list[Any]:
-        """Where a row begins in each tensor."""
+        """The offset of a row's start in each tensor."""
         return [self.start(row, tensor) for tensor in range(3)]
 
     def element(self, start: Any, place: Any) -> Any:
-        """A row's element."""
+        """An element of a row."""
         return self.source[start + (place if self.gathered else place * self.n.along[0])]
 
     def key(self, start: Any, place: Any) -> Any:
@@ -147,7 +146,7 @@ class Rows:
         return self.keys.key(self.element(start, place))
 
     def vector(self, most: int) -> int:
-        """How many neighbours of a row can be loaded at once, wherever it begins: ``most``, or a smaller power of two."""
+        """How many neighbours of a row can be loaded at once, at any row start: ``most``, or a smaller power of two."""
         batch, rank = self.batch, len(self.batch.sizes)
         if batch.along[0] != 1 and not self.gathered:
             return 1
@@ -158,12 +157,12 @@ class Rows:
         return width
 
     def keys_from(self, start: Any, place: Any, width: int) -> list[Any]:
-        """The keys of so many neighbours, as ``vector`` allows."""
+        """The keys of ``width`` neighbours, where ``vector`` allows it."""
         at = T.let(T.multiple(start + place, width))
         return [T.hold(self.keys.key(element)) for element in load(self.source, at, width)]
 
     def emit(self, starts: list[Any], place: Any, position: Any) -> None:
-        """Write one of the K of a row that ``starts`` there in each tensor."""
+        """Write one of a row's K results; ``starts`` is the row's start in each tensor."""
         T.store(self.values, starts[1] + place * self.n.along[1], self.element(starts[0], self.number(position)))
         at = T.let((starts[2] + place * self.n.along[2]) * self.index_words)
         T.store(self.indices, at, position)

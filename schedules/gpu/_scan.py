@@ -1,4 +1,4 @@
-"""Sums over the threads of a group: by subgroups, where the device promises whole ones, and else in memory that they share."""
+"""Prefix sums over a group's threads: by subgroups if the device guarantees whole ones, otherwise in shared memory."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from tvmdml import tensorir as T
 
 
 class Scan:
-    """In shared memory, which this declares. Whatever is asked for, every thread of the group has to come along.
+    """Prefix sums in shared memory, which this class declares. Every thread of the group must take part in each call.
 
-    Threads count in chunks, about as many as a chunk has threads: sums are made of sums of chunks, at the price of few barriers.
-    ``threads`` is a power of two.
+    Threads are divided into chunks, about as many chunks as threads in a chunk. Sums are made from the sums of chunks, which needs
+    few barriers. ``threads`` is a power of two.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._chunk = _chunk(threads)
         self._chunks = threads // self._chunk
-        # One word is left out after each chunk: threads that add up one each meet no bank of the memory twice.
+        # One word of padding after each chunk: threads that each add up one chunk then have no bank conflicts.
         self._values = T.shared("uint32", threads + self._chunks)
         self._of_chunks = T.shared("uint32", self._chunks)
         self._sums = T.shared("uint32", threads)
 
     @staticmethod
     def shared_bytes(threads: int) -> int:
-        """What it takes of a group's memory."""
+        """The shared memory that it needs."""
         return 4 * 2 * (threads + threads // _chunk(threads))
 
     def sum_up(self, thread: Any, value: Any) -> Any:
-        """Add up each thread's value and those of the threads before it: ``upto`` has the sums. Gives the sum of all."""
+        """Compute prefix sums of the threads' values, which ``upto`` and ``before`` then return. Returns the total."""
         self._sum_chunks(thread, value)
         chunk = T.let(thread >> (self._chunk.bit_length() - 1))
         first = T.let(chunk * (self._chunk + 1))
@@ -40,23 +40,23 @@ class Scan:
         return T.let(self.upto(self.threads - 1))
 
     def upto(self, thread: Any) -> Any:
-        """The sum of the values of the threads up to one, itself included."""
+        """The inclusive prefix sum of a thread."""
         return self._sums[thread]
 
     def before(self, thread: Any) -> Any:
-        """The sum of the values of the threads before one."""
+        """The exclusive prefix sum of a thread."""
         sum_ = T.Variable("uint32", T.const(0, "uint32"))
         with T.when(thread > 0):
             sum_.set(self.upto(thread - 1))
         return sum_.value
 
     def total(self, thread: Any, value: Any) -> Any:
-        """The sum of all threads' values, and nothing else."""
+        """Only the sum of all threads' values."""
         self._sum_chunks(thread, value)
         return T.let(self._sum(self._of_chunks, T.const(0, "int32"), T.const(self._chunks, "int32")).value)
 
     def _sum_chunks(self, thread: Any, value: Any) -> None:
-        T.barrier()  # what was there before may still be read
+        T.barrier()  # the previous values may still be read
         T.store(self._values, thread + (thread >> (self._chunk.bit_length() - 1)), value)
         T.barrier()
         with T.when(thread < self._chunks):
@@ -72,7 +72,7 @@ class Scan:
 
 
 class SubgroupScan:
-    """The same for a device whose groups are made of whole subgroups of so many threads."""
+    """The same for a device whose groups consist of whole subgroups of ``lockstep`` threads."""
 
     def __init__(self, threads: int, lockstep: int, dtype: str = "uint32") -> None:
         self.threads, self.lockstep, self.dtype = threads, lockstep, dtype
@@ -82,7 +82,7 @@ class SubgroupScan:
 
     @staticmethod
     def shared_bytes(threads: int, lockstep: int) -> int:
-        """What it takes of a group's memory."""
+        """The shared memory that it needs."""
         return 4 * (threads + threads // lockstep)
 
     def sum_up(self, thread: Any, value: Any) -> Any:
@@ -93,7 +93,7 @@ class SubgroupScan:
         return total
 
     def sums(self, thread: Any, value: Any) -> tuple[Any, Any]:
-        """The sum up to this thread, itself included, and the sum of all."""
+        """The inclusive prefix sum of this thread, and the total."""
         own = T.let(T.subgroup("inclusive_add", self.dtype, value))
         lane, number = T.let(thread & (self.lockstep - 1)), T.let(thread >> (self.lockstep.bit_length() - 1))
         self._share(lane == self.lockstep - 1, number, own)
@@ -126,20 +126,20 @@ class SubgroupScan:
         return T.let(sum_.value)
 
     def _share(self, condition: Any, number: Any, value: Any) -> None:
-        """A value of each subgroup, by one of its threads."""
-        T.barrier()  # what was there before may still be read
+        """Share one value of each subgroup, written by one of its threads."""
+        T.barrier()  # the previous values may still be read
         with T.when(condition):
             T.store(self._of_subgroups, number, value)
         T.barrier()
 
 
 def scan(threads: int, lockstep: int) -> Scan | SubgroupScan:
-    """The one that suits the device."""
+    """The implementation that suits the device."""
     return Scan(threads) if lockstep == 1 else SubgroupScan(threads, lockstep)
 
 
 def shared_bytes(threads: int, lockstep: int) -> int:
-    """What it takes of a group's memory."""
+    """The shared memory that it needs."""
     return Scan.shared_bytes(threads) if lockstep == 1 else SubgroupScan.shared_bytes(threads, lockstep)
 
 

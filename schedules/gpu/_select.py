@@ -1,4 +1,4 @@
-"""The first K of many entries, found by the digits of their keys."""
+"""The first K of many entries, found by the digits of their keys (radix select)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tvmdml.schedules.gpu._scan import SubgroupScan
 
 
 class Sums:
-    """Running sums over numbers in shared memory."""
+    """Prefix sums over numbers in shared memory."""
 
     def __init__(self, size: int, thread: Any, threads: int, lockstep: int = 1) -> None:
         self.size, self.thread, self.threads = size, thread, threads
         self.numbers = T.shared("int32", 2 * size if lockstep == 1 else size)
-        """Where the numbers are put, the first ``size``; the rest is for the steps between."""
+        """The numbers are in the first ``size`` places; the rest is for intermediate steps."""
         self._scan = None if lockstep == 1 else SubgroupScan(threads, lockstep, "int32")
 
     @staticmethod
     def shared_bytes(size: int) -> int:
-        """What it takes of a group's memory."""
+        """The shared memory that it needs."""
         return 8 * size
 
     def run(self) -> Any:
-        """Each number becomes the sum of those up to it; gives where the first is now. Begins and ends with all written."""
+        """Replace each number by its inclusive prefix sum; returns where the first one is now. Barriers before and after."""
         return self._run_by_steps() if self._scan is None else self._run_by_subgroups(self._scan)
 
     def _run_by_subgroups(self, scan: SubgroupScan) -> Any:
-        """As many numbers at a time as there are threads."""
+        """Process as many numbers at a time as there are threads."""
         carry = T.Variable("int32", i32(0))
         with T.loop(i32(-(-self.size // self.threads))) as turn:
             place = T.let(turn * self.threads + self.thread)
@@ -59,7 +59,7 @@ class Sums:
 
 
 class Counters:
-    """How often each digit comes, in shared memory: in several counters each, so that threads side by side seldom wait for one."""
+    """A histogram of digits in shared memory, with several counters for each digit to reduce contention between threads."""
 
     def __init__(self, bins: int, copies: int, thread: Any, threads: int) -> None:
         self.bins, self.copies, self.thread, self.threads = bins, copies, thread, threads
@@ -67,21 +67,21 @@ class Counters:
 
     @staticmethod
     def shared_bytes(bins: int, copies: int) -> int:
-        """What it takes of a group's memory."""
+        """The shared memory that it needs."""
         return 4 * bins * copies
 
     def clear(self) -> None:
-        """All are zero; ends with all written."""
+        """Set all counters to zero; ends with a barrier."""
         with strided(self.thread, i32(self.bins * self.copies), self.threads) as i:
             T.store(self._counts, i, i32(0))
         T.barrier()
 
     def add(self, digit: Any) -> None:
-        """One more."""
+        """Count one occurrence of a digit."""
         T.atomic_do("add", self._counts, digit * self.copies + (self.thread & (self.copies - 1)), i32(1))
 
     def total(self, digit: Any) -> Any:
-        """How often a digit came: when all have been added."""
+        """The count of a digit, after all were added."""
         sum_: Any = self._counts[digit * self.copies]
         for copy in range(1, self.copies):
             sum_ = sum_ + self._counts[digit * self.copies + copy]
@@ -89,9 +89,9 @@ class Counters:
 
 
 class Select:
-    """The first K of many entries: digit by digit, until those that may be among them fit in shared memory.
+    """The first K of many entries: narrowed digit by digit, until the remaining candidates fit in shared memory.
 
-    Digits of the keys come first and then, where too many have one key, digits of their positions.
+    The digits of keys come first. If too many entries have the same key, the digits of their positions follow.
     """
 
     def __init__(self, entries: Entries, batch: int, digit_bits: int, copies: int) -> None:
@@ -102,12 +102,13 @@ class Select:
         self._count = T.shared("int32", 1)
 
     def collect(self, load: Load | Neighbours, total: Any, k: Any, keep: Any, position_shift: Any) -> None:
-        """The first ``k`` of ``total`` entries, in order; ``keep`` is the power of two from ``k`` up, and no more than the room.
+        """The first ``k`` of ``total`` entries, in order; ``keep`` is ``k`` rounded up to a power of two, at most the space
+        available.
 
-        ``position_shift`` is where the highest digit of a position is.
+        ``position_shift`` is the shift of a position's highest digit.
         """
         own = self.entries
-        # ``sure`` entries go before the ones whose digits so far are the K-th's, of which there are ``open``.
+        # ``sure`` entries come before those whose digits so far equal the K-th's; of the latter there are ``open``.
         self.sure, self.open = T.Variable("int32", i32(0)), T.Variable("int32", total)
         keys = _Digits(own.order.word, i32(highest_shift(own.order.bits, self.digit_bits)))
         positions = _Digits(POSITION, position_shift)
@@ -131,7 +132,7 @@ class Select:
     def _narrow(
         self, load: Load | Neighbours, total: Any, k: Any, digits: _Digits, part: Callable[[Any, Any], tuple[Any, Any]]
     ) -> None:
-        """Look at one digit after the other. ``part`` is the number that has them, and which entries count."""
+        """Examine one digit after the other. ``part`` gives the number with the digits, and whether an entry counts."""
         own, order = self.entries, self.entries.order
         shift = T.Variable("int32", digits.first)
         numbers = self.sums.numbers
@@ -170,19 +171,19 @@ class Select:
 
 
 class _Digits:
-    """How much is known of the K-th entry's key, or of its position."""
+    """The known digits of the K-th entry's key, or of its position."""
 
     def __init__(self, dtype: str, first: Any) -> None:
         self.first = first
-        """Where the highest begins."""
+        """The shift of the highest digit."""
         self.head = T.Variable(dtype, T.const(0, dtype))
-        """Its digits so far."""
+        """The digits known so far."""
         self.low = T.Variable("int32", i32(0))
-        """Where they end."""
+        """The shift of the lowest known digit."""
         self.most = T.Variable(dtype, T.word(-1, int(dtype.removeprefix("uint"))))
-        """The digits so far; all that there are, as long as it has none."""
+        """The largest prefix that still counts: the known digits, or all bits set while none is known."""
 
 
 def highest_shift(bits: int, digit_bits: int) -> int:
-    """Where the highest digit of a number of so many bits begins."""
+    """The shift of the highest digit of a number with so many bits."""
     return (bits - 1) // digit_bits * digit_bits

@@ -1,4 +1,4 @@
-"""``Sort``: rows of which so many are wanted that they are put in order whole."""
+"""``Sort``: rows with so large a K that they are sorted completely."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tvmdml.schedules.gpu._way import SCANNED_BYTES, SPARE_BYTES, Way, above
 from tvmdml.targets._device import DeviceTarget
 
 
-class Sort(Way):  # type: ignore[misc] # checked where it stands
-    """All of a row in order, by one digit after the other from the lowest: count digits, add up, move."""
+class Sort(Way):  # type: ignore[misc] # imported as Any here; checked in its own file
+    """A least-significant-digit radix sort of each row. For each digit: count, scan, move."""
 
     threads: int
     each_turn = ("shifts",)
@@ -69,7 +69,7 @@ class Sort(Way):  # type: ignore[misc] # checked where it stands
             yield row, block, begin, T.hold(T.min(begin + small.block, small.length))
 
     def _key(self, turn: int, row: Any) -> Any:
-        """How to get a row's key, by its place before a pass."""
+        """The function that gives a row's key by its place before a pass."""
         if turn == 0:
             start = self.rows.start(row, 0)
             return lambda place: self.rows.key(start, self.number(place))
@@ -77,7 +77,7 @@ class Sort(Way):  # type: ignore[misc] # checked where it stands
         return lambda place: self.found[(turn - 1) % 2][0][first + self.number(place)]
 
     def _count(self, turn: int, group: Any, thread: Any) -> None:
-        """How often each block has each digit."""
+        """Count each block's digits."""
         bins = TileSort.BINS
         counters = Counters(bins, self.copies, thread, self.threads)
         with self._blocks(group) as (row, block, begin, end):
@@ -94,11 +94,11 @@ class Sort(Way):  # type: ignore[misc] # checked where it stands
         return T.cast(self.n.shifts, "int32")
 
     def _counter(self, row: Any, digit: Any) -> Any:
-        """Where the counts of a row's digit begin, a number for each block."""
+        """The index of a row's counts of a digit, one for each block."""
         return (row * TileSort.BINS + self.number(digit)) * self.n.blocks
 
     def _add_up(self, group: Any, thread: Any) -> None:
-        """Of each row and digit: what the blocks before each block have of it, and all of them."""
+        """For each row and digit: the number of elements in earlier blocks, and in all blocks."""
         n, threads = self.n, self.sum_threads
         sums = Sums(threads, thread, threads, self.lockstep)
         with strided(self.number(group), T.let(n.rows * TileSort.BINS), n.sum_groups) as line:
@@ -118,7 +118,7 @@ class Sort(Way):  # type: ignore[misc] # checked where it stands
                 T.store(self.counts[1], line, carry.value)
 
     def _move(self, turn: int, group: Any, thread: Any) -> None:
-        """Each element to its place by a digit; in the last pass, the K best to where they are wanted."""
+        """Move each element to its place by a digit; the last pass writes the K best to the outputs."""
         bins = TileSort.BINS
         tiles = TileSort(thread, self.threads, self.each, self.lockstep)
         sums = Sums(bins, thread, self.threads, self.lockstep)

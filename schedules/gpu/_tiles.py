@@ -1,6 +1,6 @@
-"""Elements that are neighbours in one dimension where they come from and in another where they go, moved by way of shared memory.
+"""Transposed copies through shared memory: elements are neighbours in one dimension of the input and in another of the output.
 
-A group reads a square along the one and writes it along the other: threads side by side always touch elements side by side.
+A group reads a square tile along one dimension and writes it along the other, so memory accesses are coalesced on both sides.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from tvmdml.schedules.gpu import Numbers, strided
 from tvmdml.schedules.gpu._words import unravel
 
 SIDE = 32
-"""Elements along a side."""
+"""The side of a tile, in elements."""
 ROWS = 8
-"""Rows of a square that a group moves at once."""
+"""The rows of a tile that a group moves at once."""
 THREADS = SIDE * ROWS
 LEAST = 8
-"""Elements that a dimension has at least, for tiles to pay."""
-_PITCH = SIDE + 1  # threads that read a column meet no bank of the memory twice
+"""The minimum size of a dimension for which tiles pay off."""
+_PITCH = SIDE + 1  # threads that read a column have no bank conflicts
 
 
 def crossing(sizes: Sequence[int], steps_in: Sequence[int], steps_out: Sequence[int]) -> int | None:
-    """The dimension whose elements are neighbours in the input, where those of the last are so in the output alone."""
+    """The dimension that is contiguous in the input, if the last dimension is contiguous in the output only."""
     if steps_out[-1] != 1 or steps_in[-1] == 1 or sizes[-1] < LEAST:
         return None
     return next((i for i, size in enumerate(sizes[:-1]) if steps_in[i] == 1 and size >= LEAST), None)
 
 
 def count(sizes: Sequence[int]) -> int:
-    """How many squares there are; the last two dimensions are cut."""
+    """The number of tiles; the last two dimensions are tiled."""
     total = 1
     for size in (*sizes[:-2], -(-sizes[-2] // SIDE), -(-sizes[-1] // SIDE)):
         total *= size
@@ -45,9 +45,9 @@ def move(
     read: Callable[[list[Any]], Sequence[Any]],
     write: Callable[[list[Any], Sequence[Any]], None],
 ) -> None:
-    """The launch. ``read`` gives what an element becomes, by its coordinates, in as many parts as ``dtypes``; ``write`` gets them.
+    """The launch. ``read`` computes an element by its coordinates, in as many parts as ``dtypes``; ``write`` stores the parts.
 
-    Elements are read side by side along the last dimension but one, and written side by side along the last.
+    Neighbouring threads read along the second to last dimension, and write along the last.
     """
     dtype = numbers.dtype
 

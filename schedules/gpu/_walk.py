@@ -1,4 +1,4 @@
-"""The walk over a tensor's elements, in their order, by which 32 of them at a time become the bits of a word."""
+"""The walk over a tensor's elements in order, which packs 32 elements at a time into the bits of a word."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from tvmdml.layout import collapse
 from tvmdml.tensors import TensorDesc, packed_strides
 
 WORD = 32
-"""Elements a word."""
+"""Elements per word."""
 LEAST_PIECE = 4
-"""Fewest elements that a thread reads at once."""
+"""The minimum number of elements that a thread reads at once."""
 LEAST_NEAR = 8
-"""Elements side by side for which it pays to gather words."""
+"""The minimum number of contiguous elements for which gathering words pays off."""
 
 
 class Walk(NamedTuple):
-    """How words are made of the input's elements."""
+    """How words are made from the input's elements."""
 
     words: int
     piece: int
-    """Elements that a thread reads at once."""
+    """The number of elements that a thread reads at once."""
     rank: int
     numbers: dict[str, int | tuple[int, ...]]
-    """Sizes and steps of what is walked: pieces, where each lies in one row; else elements; or rows to gather words from."""
+    """Sizes and steps of what is walked: pieces, if each is in one row; otherwise elements, or rows to gather words from."""
     pieced: bool = False
     vector: bool = False
-    """Pieces are whole vectors of memory."""
+    """Pieces are whole, aligned vectors."""
     gathered: bool = False
     gaps: bool = False
-    """The last word of a row, which does not reach over its end, may be one of fewer elements."""
+    """A row's last word may have fewer elements, so that it does not extend beyond the row's end."""
 
 
 def walk_of(source: TensorDesc, piece: int, gather: bool) -> Walk:
-    """The walk over an input, in pieces of so many elements where they lie in one row; ``gather`` allows to gather words."""
+    """The walk over an input, in pieces of so many elements if they are in one row; ``gather``: words may be gathered."""
     sizes, (steps,) = collapse(source.sizes, source.layout)
     sizes, steps = sizes or (1,), steps or (1,)
     width, inner = sizes[-1], steps[-1]
     numbers: dict[str, int | tuple[int, ...]] = {"inner": inner}
     near = _near(sizes, steps) if gather else None
     if near is not None:
-        # Rows are walked in the order that they lie in, and have their own numbers.
+        # Rows are walked in their memory order, and have numbers of their own.
         rows, words_a_row = source.element_count // width, -(-width // WORD)
         order = [*range(near), *range(near + 1, len(sizes) - 1), near]
         numbers |= {"width": width, "rows": rows, "words_a_row": words_a_row}
@@ -56,7 +56,7 @@ def walk_of(source: TensorDesc, piece: int, gather: bool) -> Walk:
 
 
 def _near(sizes: tuple[int, ...], steps: tuple[int, ...]) -> int | None:
-    """The dimension whose elements are neighbours in the input, where that is not the last, which has words of its own."""
+    """The dimension that is contiguous in the input, if it is not the last one, whose elements form the words."""
     if steps[-1] == 1 or sizes[-1] < WORD:
         return None
     return next((i for i, step in enumerate(steps) if step == 1 and sizes[i] >= LEAST_NEAR), None)

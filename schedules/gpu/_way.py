@@ -1,4 +1,4 @@
-"""``Way``: what the ways to the K best of each row have in common."""
+"""``Way``: the shared code of the algorithms that find the K best of each row."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 SPARE_BYTES = 256
-"""Shared memory for counts and the like."""
+"""Shared memory reserved for counts and the like."""
 SCANNED_BYTES = 2304
-"""Shared memory that a scan takes of 512 threads."""
+"""The shared memory that a scan of 512 threads needs."""
 
 
 def below(value: int) -> int:
-    """The largest power of two that is no more."""
+    """The value rounded down to a power of two."""
     return 1 << (value.bit_length() - 1)
 
 
 def above(value: int) -> int:
-    """The smallest power of two that is no less."""
+    """The value rounded up to a power of two."""
     return 1 << (value - 1).bit_length()
 
 
 class Way:
-    """A way, for rows of a kind: decides, and then writes the kernel."""
+    """An algorithm for one kind of rows: it makes its decisions, and then writes the kernel."""
 
     each_turn: tuple[str, ...] = ()
-    """Of the numbers, those of which each launch has one of its own."""
+    """The names of those numbers that have a separate value for each launch."""
     scratch: tuple[int, ...] = ()
-    """Counts in the device's memory: how many, for each buffer."""
+    """The sizes of buffers for counts in device memory."""
     rooms: tuple[int, ...] = ()
-    """Room for entries in the device's memory: how many, for each pair of buffers."""
+    """The sizes of pairs of buffers for entries in device memory."""
 
     def __init__(self, way: str, rows: Rows, target: DeviceTarget, knobs: Any, threads: int, most: int) -> None:
         self.way, self.rows, self.keys, self.batch, self.knobs = way, rows, rows.keys, rows.batch, knobs
@@ -54,7 +54,7 @@ class Way:
         )
 
     def plan(self, target: DeviceTarget) -> tuple[dict[str, Any], int, dict[str, Any]]:
-        """Decide; gives what the code depends on, the largest number that it computes, and the numbers it is given."""
+        """Make the decisions; returns the code's parameters, the largest number that it computes, and its integers."""
         raise NotImplementedError
 
     def launches(self) -> None:
@@ -63,13 +63,13 @@ class Way:
 
     @property
     def temporaries(self) -> tuple[tuple[str, int], ...]:
-        """Type and size of each buffer after the tensors."""
+        """The type and size of each buffer after the tensors."""
         counts = tuple(("int32", size) for size in self.scratch)
         entries = tuple((dtype, size) for size in self.rooms for dtype in (self.keys.word, POSITION))
         return (*self.rows.temporaries, *counts, *entries)
 
     def groups(self, items: int) -> int:
-        """How many groups to launch for so many items: each goes on to what is left."""
+        """The number of groups to launch for so many items; each group strides over the rest."""
         count: int = min(items, self.most_groups)
         return max(1, count)
 
@@ -77,7 +77,7 @@ class Way:
         with T.on_device(), T.function() as f:
             self.rows.declare(f)
             self.counts = [f.buffer("counts", "int32") for _ in self.scratch]
-            # Launches that differ in nothing else are to be the same for a driver: names are a part of them.
+            # Launches with equal code should be identical for a driver, so they use the same names.
             self.found = [(f.buffer("keys", self.keys.word), f.buffer("positions", POSITION)) for _ in self.rooms]
             self.rows.n = self.numbers.declare(f)
             self.rows.gather(self.numbers)
@@ -86,14 +86,14 @@ class Way:
 
     @property
     def n(self) -> Any:
-        """The integers."""
+        """The kernel's integers."""
         return self.rows.n
 
     def number(self, value: Any) -> Any:
         return self.rows.number(value)
 
     def small(self, *names: str) -> Any:
-        """Some of the integers, which are known to be small, in 32 bits: what loops count in."""
+        """Some of the integers, which are known to be small, in 32 bits, the type of loop counters."""
         return SimpleNamespace(**{name: T.let(T.cast(getattr(self.n, name), "int32")) for name in names})
 
     def launch(self, turn: int, groups: str, threads: int) -> Any:

@@ -1,12 +1,11 @@
-"""DIAGONAL_MATRIX1 on a GPU: bound by memory, so each thread writes 16 bytes at once, and reads only what it copies.
+"""DIAGONAL_MATRIX1 on a GPU: memory-bound, so each thread writes 16 bytes at once, and reads only what it copies.
 
-In each row the band is one segment, ``[low, high)`` from the diagonal. What is inside or outside of it is a constant or the
-input's. Elements are moved as plain bits, in words of 32, so one kernel serves every type of a size. There are three ways:
+In each row the band is one segment, ``[low, high)`` relative to the diagonal. Elements inside or outside of it are a constant or
+the input's. Elements are moved as plain bits in 32-bit words, so one kernel serves every type of a size. There are three variants:
 
-- ``vectors``: neighbours in a row are neighbours in memory. 16 bytes are all outside, all inside, or a blend; they may lie
-  in two rows, but not in more.
+- ``vectors``: the elements of a row are contiguous. 16 bytes are all outside, all inside, or a blend; they span at most two rows.
 - ``tiles``: rows of the output are columns of the input.
-- ``elements``: any other steps, one element at a time.
+- ``elements``: any other strides, one element at a time.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "diagonal_matrix",
     enough_groups(1024),
-    threads=Knob(256, (32, 64, 128, 256, 512), "threads of a group"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "most groups of a launch; each strides over what is left"),
+    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
+    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
 )
 
 WORDS = VECTOR_BYTES // 4
-"""Words that a thread moves at once."""
+"""The words that a thread moves at once."""
 
 
 def kernel(desc: DiagonalMatrix1, target: DeviceTarget, in_place: bool) -> Kernel:
-    """Rows of all matrices of the batch; columns count as rows where the output's elements are nearer that way."""
+    """The kernel over the rows of all matrices; columns are used as rows if the output is contiguous along them."""
     knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     itemsize = result.data_type.itemsize
@@ -49,8 +48,8 @@ def kernel(desc: DiagonalMatrix1, target: DeviceTarget, in_place: bool) -> Kerne
     if result.layout[-2] < result.layout[-1]:
         layouts = [(*rest, x, y) for *rest, y, x in layouts]
         height, width, begin, end = width, height, 1 - end, 1 - begin
-    inverted = begin > end  # then the value goes outside of [end, begin)
-    # Past the matrix's corners a bound changes nothing, and sums with it stay small.
+    inverted = begin > end  # then the value is written outside of [end, begin)
+    # Beyond the matrix's corners a bound has no further effect. Clamping keeps sums with it small.
     low, high = (max(-height, min(width, bound)) for bound in (min(begin, end), max(begin, end)))
     batch, batch_steps = collapse(result.sizes[:-2], *(layout[:-2] for layout in layouts))
     sizes = (*batch, height, width)
@@ -107,7 +106,7 @@ def _is_packed(sizes: tuple[int, ...], steps: tuple[int, ...]) -> bool:
 
 
 def _words_of(desc: DiagonalMatrix1) -> tuple[int, ...]:
-    """The value as words: as often as it fits into one, or in two."""
+    """The value as words: repeated to fill one word, or split into two."""
     found, width = bits(desc.element()), 8 * desc.output_tensor.data_type.itemsize
     found *= sum(1 << i for i in range(0, 32, width)) if width < 32 else 1
     return (found & 0xFFFFFFFF, found >> 32) if width == 64 else (found,)
@@ -131,7 +130,7 @@ class _Writer:
         self.__dict__.update(choices)
         self.parameters = (*choices.items(), *numbers.parameters)
         self.lanes = VECTOR_BYTES // self.itemsize
-        self.element = f"uint{8 * min(self.itemsize, 4)}"  # an element of 64 bits is two of these
+        self.element = f"uint{8 * min(self.itemsize, 4)}"  # a 64-bit element is two of these
 
     def function(self) -> PrimFunc:
         with T.on_device(), T.function() as f:
@@ -163,7 +162,7 @@ class _Writer:
         with strided(first, whole, step) as i:
             self._vector(i)
         if not self.aligned:
-            with T.when(first < n.elements - whole * lanes):  # what is left is less than a vector
+            with T.when(first < n.elements - whole * lanes):  # the rest is less than a vector
                 self._element(T.let(whole * lanes + first))
 
     def _vector(self, number: Any) -> None:
@@ -186,7 +185,7 @@ class _Writer:
         if self.batched:
             row = T.let(self._wide(unravel(row, [self._const(1), self.n.height])[1]))
 
-        # The band's part of these elements; those past the row's end are the next row's.
+        # The band's part of these elements; elements beyond the row's end belong to the next row.
         bounds = [tuple(self._clamped(row + bound - column, room) for bound in (self.n.low, self.n.high))]
         if not self.aligned:
             after = T.let(T.Select(row + 1 == self.n.height, self._const(0), row + 1)) if self.batched else row + 1
@@ -217,11 +216,11 @@ class _Writer:
         return T.hold(T.max(self._const(0), T.min(most, value)))
 
     def _word(self, element: Any) -> Any:
-        """The number of the word that an element begins; only for those that begin one."""
+        """The number of the word in which an element starts; only for elements that start a word."""
         return T.let(element * (self.itemsize // 4) if self.itemsize >= 4 else T.truncdiv(element, self._const(4 // self.itemsize)))
 
     def _part(self, part: str, at: Any) -> list[Any]:
-        """What belongs inside or outside of the band."""
+        """The words inside or outside of the band."""
         if part == self.copied:
             copied: list[Any] = load(self.source_words, at, WORDS)
             return copied
@@ -230,7 +229,7 @@ class _Writer:
         return [self.value[k % len(self.value)] for k in range(WORDS)]
 
     def _below(self, bound: Any, k: int) -> Any:
-        """A mask of the elements of the vector's word ``k`` that come before a bound."""
+        """A mask of the elements in the vector's word ``k`` that come before a bound."""
         ones = T.word(-1, 32)
         if self.itemsize >= 4:
             return T.Select(bound > k * 4 // self.itemsize, ones, T.const(0, "uint32"))
@@ -246,7 +245,7 @@ class _Writer:
         self._store(at, self._choose(at))
 
     def _choose(self, at: list[Any]) -> list[Any]:
-        """What an element becomes, in words where it is wider than one."""
+        """The new value of an element, as several words if it is wider than one."""
         row = self._wide(unravel(at[-2], [self._const(1), self.n.height])[1]) if self.batched else at[-2]
         diagonal = T.let(at[-1] - row)
         found = [T.Variable(self.element) for _ in self.value]
@@ -274,5 +273,5 @@ class _Writer:
         return self.numbers.const(value)
 
     def _wide(self, value: Any) -> Any:
-        """In the type of offsets."""
+        """A value in the type of offsets."""
         return T.cast(value, self.dtype)

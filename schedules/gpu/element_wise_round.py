@@ -1,10 +1,10 @@
-"""ELEMENT_WISE_ROUND on a GPU: bound by memory, so each thread moves 16 bytes at once, and neighbours move neighbours.
+"""ELEMENT_WISE_ROUND on a GPU: memory-bound, so each thread moves 16 bytes at once, and neighbouring threads move neighbours.
 
-There are three ways:
+There are three variants:
 
-- ``flat``: all is contiguous. 16 bytes at once, and what is left over one by one.
-- ``rows``: any steps; as many neighbours at once as lie together, and begin where as many do, in every row.
-- ``tiles``: what is contiguous in the input is not so in the output.
+- ``flat``: everything is contiguous: 16 bytes at once, and the rest one by one.
+- ``rows``: any strides; as many neighbours at once as are contiguous and aligned in every row.
+- ``tiles``: the contiguous dimension of the input is not that of the output.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "element_wise_round",
     enough_groups(1024),
-    threads=Knob(256, (32, 64, 128, 256, 512), "threads of a group"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "most groups of a launch; each strides over what is left"),
+    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
+    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
 )
 
 
 def kernel(desc: ElementWiseRound, target: DeviceTarget, in_place: bool) -> Kernel:
-    """Elements in the output's order; what is contiguous counts as one dimension."""
+    """The kernel over the elements in the output's order, with contiguous dimensions merged into one."""
     knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     sizes, steps = collapse(result.sizes, source.layout, result.layout, reorder=True)
@@ -55,7 +55,7 @@ def kernel(desc: ElementWiseRound, target: DeviceTarget, in_place: bool) -> Kern
     span = max(source.span, result.span, result.element_count)
     numbers = Numbers(span, groups=groups, sizes=sizes, steps_in=steps_in, steps_out=steps_out)
     data_type = result.data_type
-    # Halves away from zero go by the sign's bit, which is taken from an integer of the float's width.
+    # Halves away from zero are rounded by the sign bit, which is read from an integer of the float's width.
     by_bits = data_type is TensorDataType.FLOAT64 and desc.rounding_mode is RoundingMode.TOWARD_INFINITY
     require(desc, target, numbers, data_type.tvm, *(("int64",) if by_bits else ()))
     writer = _Writer(desc, numbers, way=way, lanes=lanes, threads=threads, rank=len(sizes), in_place=in_place)
@@ -63,7 +63,7 @@ def kernel(desc: ElementWiseRound, target: DeviceTarget, in_place: bool) -> Kern
 
 
 def _together(sizes: tuple[int, ...], steps: tuple[tuple[int, ...], ...], most: int) -> int:
-    """How many neighbours can be moved at once, all over: a power of two."""
+    """How many neighbours can be moved at once everywhere: a power of two."""
     if any(step[-1] != 1 for step in steps):
         return 1
     while any(number % most for number in (sizes[-1], *(s for step in steps for s in step[:-1]))):
@@ -88,7 +88,7 @@ class _Writer:
 
     def function(self) -> PrimFunc:
         with T.on_device(), T.function() as f:
-            # In place there is one buffer: two that are the same would break the promise that none overlap.
+            # In place there is only one buffer: two buffers with the same memory would violate the no-alias promise.
             source = None if self.in_place else f.buffer("input", self.data_type.tvm)
             self.result = f.buffer("output", self.data_type.tvm)
             self.source = self.result if source is None else source
@@ -105,7 +105,7 @@ class _Writer:
             with strided(first, whole, T.let(n.groups * self.threads)) as i:
                 run = T.run(i * lanes, self.lanes)
                 T.store(self.result, run, self._rounded(run))
-            with T.when(first < total - whole * lanes):  # what is left is less than a vector
+            with T.when(first < total - whole * lanes):  # the rest is less than a vector
                 at = T.let(whole * lanes + first)
                 T.store(self.result, at, self._rounded(at))
 

@@ -1,15 +1,16 @@
 """NONZERO_COORDINATES on a GPU: elements become bits, 32 to a word and a word to a thread, and words become rows.
 
-A tile is what one group takes at once. Its threads read neighbouring elements, 16 bytes each, and then hand each other the bits, so
-that each has the word of 32 neighbours. The group adds up how many bits are set; with that, any of its threads finds any row of the
-tile by two short searches: neighbours write neighbouring rows, as many each, wherever the elements lie. There are three ways:
+A tile is what one group processes at once. Its threads read neighbouring elements, 16 bytes each, and then exchange the bits, so
+that each has the word of 32 neighbours. The group computes prefix sums of the bit counts. With these, any of its threads finds any
+row of the tile by two short searches, so neighbouring threads write neighbouring rows, and equally many, wherever the elements are.
+There are three variants:
 
-- ``alone``: one group takes one tile after the other, where there are few.
-- ``scan``: a launch keeps words and counts them; the next writes rows. The input is read once, and its bits are few. How many rows
-  come before a tile's, a group of the second launch adds up itself, or, for many tiles, a launch in between. Where elements lie in
-  another order than they count in, a launch before all that gathers the words: each thread one, beside others that lie beside it.
-- ``lookback``: one launch reads and writes. A group learns how many rows come before from those that took the tiles before. It
-  spares little, and needs a device whose groups may wait for one another.
+- ``alone``: one group processes all tiles in turn, if there are few.
+- ``scan``: one launch stores words and counts them; the next writes rows. The input is read once, and its bits are few. A group of
+  the second launch adds up the counts of the tiles before its own, or, for many tiles, a launch in between does. If memory order
+  differs from element order, an additional first launch gathers the words: each thread one, next to threads with contiguous ones.
+- ``lookback``: one launch reads and writes. A group gets the number of earlier rows from the groups with earlier tiles (decoupled
+  look-back). It saves little, and needs a device whose groups may wait for one another.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ KNOBS = Knobs(
     enough_groups(1024),
     Constraint("least_threads is no more than threads", lambda knobs, _: knobs.least_threads <= knobs.threads),
     Constraint(
-        "lookback takes a device whose groups may wait for one another",
+        "lookback needs a device whose groups may wait for one another",
         lambda knobs, target: knobs.algorithm != "lookback" or not isinstance(target, DeviceTarget) or target.lookback,
     ),
-    algorithm=Knob("auto", ("auto", "alone", "scan", "lookback"), "the way; auto goes by the number of tiles, and the device"),
-    threads=Knob(256, (32, 64, 128, 256, 512), "most threads of a group; a tile has 32 elements a thread"),
-    least_threads=Knob(64, (32, 64, 128, 256, 512), "threads of a group where more of them would leave the device idle"),
-    alone_elements=Knob(1 << 12, tuple(1 << n for n in range(21)), "elements up to which one group takes them all"),
-    direct_tiles=Knob(2048, tuple(1 << n for n in range(16)), "tiles up to which each group adds up the counts of those before"),
-    most_parts=Knob(8, (1, 2, 4, 8, 16), "most groups that write the rows of one tile, where there are few tiles"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "most groups of a launch; each strides over what is left"),
+    algorithm=Knob("auto", ("auto", "alone", "scan", "lookback"), "the variant; auto chooses by the number of tiles and device"),
+    threads=Knob(256, (32, 64, 128, 256, 512), "maximum threads per group; a tile has 32 elements per thread"),
+    least_threads=Knob(64, (32, 64, 128, 256, 512), "threads per group if more would leave the device partly idle"),
+    alone_elements=Knob(1 << 12, tuple(1 << n for n in range(21)), "maximum elements for a single group"),
+    direct_tiles=Knob(2048, tuple(1 << n for n in range(16)), "maximum tiles for which each group adds up earlier counts"),
+    most_parts=Knob(8, (1, 2, 4, 8, 16), "maximum groups that write the rows of one tile, if there are few tiles"),
+    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
 )
 
 COUNTS = 8
-"""Tile counts that a thread of the launch in between adds up."""
+"""The number of tile counts that a thread of the launch in between adds up."""
 NOTHING, OWN, ALL = 0, 1, 2
-"""What a tile's state is in the two highest bits: nothing yet; its own count; the count of all tiles up to it."""
+"""A tile's state, in the two highest bits: nothing yet; its own count; the count of all tiles up to it."""
 STATE_BITS = 30
 
 
 def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Kernel:
-    """Tiles run along the elements' order, whatever the dimensions."""
+    """The kernel over tiles in the elements' order, whatever the dimensions."""
     knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     elements, itemsize = source.element_count, source.data_type.itemsize
@@ -74,7 +75,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
         elements=elements,
         tiles=tiles,
         parts=parts,
-        # One for each launch: TVM names a 64-bit extent that two have in common, and between launches nothing can have a name.
+        # A separate number for each launch: TVM would name a 64-bit extent that two launches share, and the host code has no names.
         groups=tuple(min(n, target.max_groups, knobs.most_groups) for n in (tiles, tiles, tiles * parts)),
         row=row_step,
         column=column_step,
@@ -108,7 +109,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Ke
 
 
 def _threads(elements: int, target: DeviceTarget, knobs: Any) -> int:
-    """As many as there may be, or fewer where that makes too few tiles for the whole device."""
+    """The maximum number of threads, or fewer if there would be too few tiles for the whole device."""
     threads: int = knobs.threads
     while threads > target.max_threads or _shared_bytes(threads, target.lockstep) > target.max_shared_bytes:
         threads //= 2
@@ -125,7 +126,7 @@ def _shared_bytes(threads: int, lockstep: int) -> int:
 
 
 _MOST_ALONE = 1 << 20
-"""Elements past which a group alone would go round too often, however large it is."""
+"""With more elements, a single group would loop too often, whatever its size."""
 
 
 def _way(elements: int, target: DeviceTarget, knobs: Any) -> str:
@@ -166,7 +167,7 @@ class _Writer:
         own = {"bits": self.bits, "float": self.is_float, "coordinates": self.index_type}
         self.parameters = (*own.items(), *choices.items(), *numbers.parameters)
         self.wide = self.bits == 64
-        self.element = f"uint{min(self.bits, 32)}"  # a wide element is two words
+        self.element = f"uint{min(self.bits, 32)}"  # a 64-bit element is two words
         self.pieces = WORD // self.piece
         self.magnitude = (1 << min(self.bits, 32) - self.is_float) - 1
         self.index_words = 2 if self.index_type == "uint64" else 1
@@ -179,12 +180,12 @@ class _Writer:
             if self.way == "scan":
                 self.words, self.counts = f.buffer("words", "uint32"), f.buffer("counts", "uint32")
             if self.way == "lookback":
-                self.states = f.buffer("states", "uint32")  # the next tile; then for each tile its state and count
+                self.states = f.buffer("states", "uint32")  # the next tile's number, then each tile's state and count
             self.n = self.numbers.declare(f)
             {"alone": self._alone, "scan": self._scan, "lookback": self._lookback}[self.way]()
         return f.result()
 
-    # -- The ways ------------------------------------------------------------------------------------------------------
+    # -- The variants --------------------------------------------------------------------------------------------------
 
     def _alone(self) -> None:
         with T.launch(1, self.threads) as (_, self.thread):
@@ -238,7 +239,7 @@ class _Writer:
         with T.launch(n.groups[0], threads) as (_, self.thread):
             self._share(reading=True)
             self.taken, self.found = T.shared("uint32", 1), T.shared("uint32", 3)
-            # Tiles are taken in order: whoever has one before this one is at work already.
+            # Tiles are taken in order, so the groups with earlier tiles have already started.
             number = T.Variable(self.dtype, self._take())
             with T.loop_while(number.value < n.tiles):
                 tile = T.let(number.value)
@@ -249,16 +250,16 @@ class _Writer:
                 number.set(self._take())
 
     def _share(self, reading: bool) -> None:
-        """What the threads of a group have in common; and the input as words."""
+        """Declare the shared memory of a group, and the input as words."""
         self.sums, self.kept = _scan.scan(self.threads, self.lockstep), T.shared("uint32", self.threads)
         if reading:
             self.input_words = words(self.input)
-            # Masks of the same word lie so far apart that threads side by side meet no bank of the memory twice.
+            # The masks of one word are so far apart that neighbouring threads have no bank conflicts.
             self.pitch = self.threads + WORD // self.pieces
             self.masks = T.shared("uint32", self.pieces * self.pitch)
 
     def _once(self) -> Any:
-        """By one thread of the group."""
+        """Code for a single thread of the group."""
         return T.when(self.thread == 0)
 
     def _write_count(self, tile: Any, found: Any) -> None:
@@ -266,7 +267,7 @@ class _Writer:
             T.store(self.count, 0, found)
 
     def _wide(self, value: Any) -> Any:
-        """In the type of offsets."""
+        """A value in the type of offsets."""
         return T.cast(value, self.dtype)
 
     # -- Elements to words -----------------------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ class _Writer:
                 keep(within, self._mask(piece))
 
         def together() -> None:
-            """All loads before the first is looked at."""
+            """Do all loads before the first use."""
             numbers = [number(_i32(turn)) for turn in range(pieces)]
             held = [self._load(T.let(self._offset(piece))) for _, piece in numbers]
             for (within, _), found in zip(numbers, held, strict=True):
@@ -306,14 +307,14 @@ class _Writer:
         return T.let(word.value)
 
     def _mask(self, number: Any) -> Any:
-        """The bits of a piece, by its number; those past the last element are zero."""
+        """The bits of a piece, by its number; bits beyond the last element are zero."""
         n, piece = self.n, self.piece
         mask = T.Variable("uint32", _u32(0))
         first = T.let(number * piece)
         start: Any = T.let(self._offset(number)) if self.pieced else None
 
         def one_by_one() -> None:
-            # The end is not a constant, so that drivers do not write this out, and several divisions with it, for each element.
+            # The end is not a constant: otherwise drivers unroll the loop, with several divisions for each element.
             left = T.let(T.max(T.min(n.elements - first, self.numbers.const(piece)), self.numbers.const(0)))
             with T.loop(left) as j:
                 at = start + j * n.inner if self.pieced else self._offset(first + j)
@@ -330,14 +331,14 @@ class _Writer:
         return mask.value
 
     def _load(self, start: Any) -> list[Any]:
-        """The words of a piece that begins there."""
+        """The words of the piece that starts there."""
         count = self.piece * self.bits // 32
         at = start * 2 if self.wide else T.truncdiv(start, self.numbers.const(32 // self.bits))
         held: list[Any] = load(self.input_words, T.let(T.multiple(at, count)), count)
         return held
 
     def _mask_of(self, held: list[Any]) -> Any:
-        """The bits of a whole piece, by its words."""
+        """The bits of a complete piece, from its words."""
         mask = T.Variable("uint32", _u32(0))
         bits = self._bits_of_pairs(held) if self.wide else [self._bits(word) for word in held]
         for k, found in enumerate(bits):
@@ -345,9 +346,9 @@ class _Writer:
         return mask.value
 
     def _gather(self, number: Any) -> None:
-        """A word of a row, by a number in which those of rows that lie side by side follow each other."""
+        """Gather a word of a row; contiguous rows have consecutive numbers."""
         n, word = self.n, T.Variable("uint32", _u32(0))
-        place = T.Variable(self.dtype, number)  # what is past the last word is empty
+        place = T.Variable(self.dtype, number)  # places beyond the last word are empty
 
         def elements() -> None:
             at_word, at_row = (T.let(self._wide(c)) for c in unravel(number, [n.tiles, n.rows]))
@@ -364,13 +365,13 @@ class _Writer:
         T.store(self.words, place.value, word.value)
 
     def _offset(self, number: Any) -> Any:
-        """Where in the input a piece begins, or an element lies that is not in one."""
+        """The offset in the input of a piece, or of an element that is not in a piece."""
         if self.walk_rank == 1:
             return number * self.n.walk_steps[0]
         return offset(unravel(number, self.n.walk_sizes), self.n.walk_steps, self.dtype)
 
     def _is_nonzero(self, at: Any) -> Any:
-        """By the bits: a float's sign does not count, and NaN has others."""
+        """Whether an element is nonzero, by its bits: a float's sign is ignored, and NaN is nonzero."""
         if self.wide:
             return (self.input[at * 2] | (self.input[at * 2 + 1] & _u32(self.magnitude))) != _u32(0)
         dtype = f"uint{self.bits}"
@@ -381,10 +382,10 @@ class _Writer:
         return [T.cast((low | (high & _u32(self.magnitude))) != _u32(0), "uint32") for low, high in pairs]
 
     def _bits(self, word: Any) -> Any:
-        """A bit for each element in a word of memory, the first one's lowest."""
+        """One bit for each element in a word of memory; the first element's is the lowest."""
         if self.bits == 32:
             return T.cast((word & _u32(self.magnitude)) != _u32(0), "uint32")
-        # Within each element the addition carries into the highest bit where any below is set.
+        # Within each element the addition carries into the highest bit if any lower bit is set.
         ones = sum(1 << i for i in range(0, 32, self.bits))
         below = _u32(ones * ((1 << self.bits - 1) - 1))
         carried = (word & below) + below
@@ -396,14 +397,14 @@ class _Writer:
     # -- How many rows come before ------------------------------------------------------------------------------------------
 
     def _add_counts(self, tile: Any) -> Any:
-        """The counts of all tiles before one."""
+        """The sum of the counts of all tiles before one."""
         mine = T.Variable("uint32", _u32(0))
         with strided(self._wide(self.thread), tile, self.numbers.const(self.threads)) as other:
             mine.set(mine.value + self.counts[other])
         return self.sums.total(self.thread, mine.value)
 
     def _sum_counts(self) -> None:
-        """Each tile's count becomes the sum of those before it."""
+        """Replace each tile's count by the sum of the earlier ones."""
         n, chunk = self.n, self.threads * COUNTS
         found = T.Variable("uint32", _u32(0))
         with T.loop(T.truncdiv(n.tiles + (chunk - 1), self.numbers.const(chunk))) as i:
@@ -422,16 +423,16 @@ class _Writer:
             T.store(self.count, 0, found.value)
 
     def _take(self) -> Any:
-        """The next tile that no group has."""
+        """Take the next tile that no group has taken."""
         with self._once():
             T.store(self.taken, 0, T.atomic("add", self.states, 0, _u32(1)))
         T.barrier()
         return self._wide(self.taken[0])
 
     def _look_back(self, tile: Any, total: Any) -> Any:
-        """The rows of all tiles before one: as many tiles' states at a time as there are threads, the nearest first.
+        """The number of rows before a tile: reads as many earlier tiles' states at a time as there are threads, the nearest first.
 
-        Only when all are known that are needed do they count: no thread waits by itself.
+        The states are used only when all that are needed are available, so the threads of a group wait together.
         """
         threads, found, tile = self.threads, self.found, T.let(T.cast(tile, "int32"))
         before, nearest = T.Variable("uint32", _u32(0)), T.Variable("int32", tile - 1)
@@ -439,12 +440,12 @@ class _Writer:
             T.atomic_do("store", self.states, tile + 1, _state(OWN, total))
         with T.loop_while(nearest.value >= 0):
             with self._once():
-                T.store(found, 0, _u32(threads))  # the nearest that knows the count of all
-                T.store(found, 1, _u32(threads))  # the nearest that knows nothing
+                T.store(found, 0, _u32(threads))  # the nearest with the count of all tiles up to it
+                T.store(found, 1, _u32(threads))  # the nearest without any count
                 T.store(found, 2, _u32(0))
             T.barrier()
             other, me = T.let(nearest.value - self.thread), T.cast(self.thread, "uint32")
-            state = T.Variable("uint32", _state(ALL, _u32(0)))  # so it is before the first
+            state = T.Variable("uint32", _state(ALL, _u32(0)))  # the state of the places before the first tile
             with T.when(other >= 0):
                 state.set(T.atomic("load", self.states, other + 1))
             with T.when((state.value >> _u32(STATE_BITS)) == _u32(ALL)):
@@ -468,14 +469,14 @@ class _Writer:
     # -- Words to rows ---------------------------------------------------------------------------------------------------
 
     def _sum_bits(self, word: Any) -> Any:
-        """How many bits are set in the words of all threads; the group keeps both."""
+        """Prefix sums of the number of set bits over all threads; the group keeps both."""
         total = self.sums.sum_up(self.thread, T.popcount(word))
         T.store(self.kept, self.thread, word)
         T.barrier()
         return total
 
     def _write_rows(self, tile: Any, total: Any, before: Any, part: Any = None) -> None:
-        """Each thread the rows that are its turn; ``part`` is the group's turn, where several write a tile's."""
+        """Write a tile's rows, distributed over the threads; ``part`` is the group's number if several groups write the tile."""
         full = self.threads * WORD
         first_row = T.let(self._wide(before))
         first, step = self.thread, _i32(self.threads)
@@ -495,7 +496,7 @@ class _Writer:
             self._write_row(T.let(first_row + self._wide(row)), unravel(element, self.n.sizes))
 
     def _find(self, row: Any) -> Any:
-        """Which element of the tile has a row: whose word, and which of its bits."""
+        """The element of the tile that a row belongs to: the word's thread, and the bit in the word."""
         thread, rest, bit = T.Variable("int32", _i32(0)), T.Variable("uint32", row), T.Variable("int32", _i32(0))
         with T.loop(_i32(self.threads.bit_length() - 1)) as turn:
             half = T.let(_i32(self.threads // 2) >> turn)
@@ -513,7 +514,7 @@ class _Writer:
         return thread.value * WORD + bit.value
 
     def _write_row(self, row: Any, at: list[Any]) -> None:
-        """The last coordinates, as many as there are columns; a wide one's upper word is zero."""
+        """Write the last coordinates, one per column; the high word of a 64-bit coordinate is zero."""
         coordinates = [*[_u32(0)] * (self.columns - self.rank), *at]
         if self.packed:
             written = [word for c in coordinates for word in (c, _u32(0))[: self.index_words]]

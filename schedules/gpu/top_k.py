@@ -1,12 +1,12 @@
-"""TOP_K1 on a GPU: each row (sequence along the axis) on its own, by whichever of four ways suits its length and K.
+"""TOP_K1 on a GPU: each row (sequence along the axis) independently, by one of four algorithms, chosen by its length and K.
 
-short  rows that fit in shared memory: a group sorts as many of them as there is room for, no further than to the K-th
-queue  a small K: a group looks at a row once, and keeps what may be among the K best
-select a larger K: a group finds the K-th best digit by digit, and then collects what goes before it
-sort   K best that do not fit in shared memory: radix sort of the whole row, cut into tiles
+short  rows that fit in shared memory: a group sorts as many of them as fit at once, only as far as the K-th
+queue  a small K: a group reads a row once, and stores only entries that may be among the K best
+select a larger K: a group finds the K-th best digit by digit (radix select), and then collects the entries before it
+sort   the K best do not fit in shared memory: radix sort of the whole row, in tiles
 
-Where there are fewer rows than groups, a row is split among several, for queue and select: each finds the K best of its part, and
-another launch or two those of what the parts found. All ways order by key and position: of equal elements the earlier goes first.
+If there are fewer rows than groups, queue and select split a row among several groups: each finds the K best of its part, and one
+or two more launches combine the results. All algorithms order by key and position, so of equal elements the earlier comes first.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ KNOBS = Knobs(
     "top_k",
     enough_groups(32768),
     Constraint("part_elements is no more than part_most", lambda knobs, _: knobs.part_elements <= knobs.part_most),
-    algorithm=Knob("auto", ("auto", "short", "queue", "select", "sort"), "the way; auto goes by length and K"),
-    threads=Knob(256, (32, 64, 128, 256, 512), "most threads of a group"),
-    subgroups=Knob(8, (1, 2, 4, 8, 16, 32, 64), "most threads of a group, in subgroups of the device"),
-    per_thread=Knob(16, (1, 2, 4, 8, 16, 32), "least elements of a row, or a part of it, for each thread that selects from it"),
-    most_groups=Knob(65535, (*_POWERS[:16], 65535), "most groups of a launch; each goes on to what is left"),
-    short_length=Knob(1024, _POWERS[:12], "the longest row that is sorted in shared memory where its K is a good part of it"),
-    short_per_thread=Knob(8, (2, 4, 8, 16, 32), "elements that are sorted together, for each thread"),
+    algorithm=Knob("auto", ("auto", "short", "queue", "select", "sort"), "the algorithm; auto chooses by length and K"),
+    threads=Knob(256, (32, 64, 128, 256, 512), "maximum threads per group"),
+    subgroups=Knob(8, (1, 2, 4, 8, 16, 32, 64), "maximum subgroups per group"),
+    per_thread=Knob(16, (1, 2, 4, 8, 16, 32), "minimum elements of a row, or a part of it, for each thread that selects from it"),
+    most_groups=Knob(65535, (*_POWERS[:16], 65535), "maximum groups per launch; each strides over the rest"),
+    short_length=Knob(1024, _POWERS[:12], "the longest row that is sorted in shared memory if K is a large part of it"),
+    short_per_thread=Knob(8, (2, 4, 8, 16, 32), "elements sorted together, per thread"),
     short_entries=Knob(512, _POWERS[5:12], "elements of short rows that a group sorts at once"),
-    queue_length=Knob(256, _POWERS[:12], "the shortest row that is not sorted whole, whatever its K"),
-    queue_per_k=Knob(8, (1, 2, 4, 8, 16), "least elements of a row, for each of the K, that is not sorted whole"),
+    queue_length=Knob(256, _POWERS[:12], "the shortest row that is not sorted completely, whatever its K"),
+    queue_per_k=Knob(8, (1, 2, 4, 8, 16), "minimum ratio of length to K for rows that are not sorted completely"),
     queue_k=Knob(256, _POWERS[:11], "the largest K for a queue"),
     queue_entries=Knob(
-        2048, _POWERS[6:13], "most elements that a queue has room for, shared memory permitting",
+        2048, _POWERS[6:13], "maximum elements in a queue, if shared memory permits",
         {"sm_80": 4096, "sm_90": 4096, "sm_100": 4096},
     ),
-    bests_per_k=Knob(2, (1, 2, 4), "elements that the bound of a queue is chosen from, for each of the K"),
-    select_k=Knob(2048, _POWERS[:12], "the largest K to be selected; rows of more are sorted"),
-    select_entries=Knob(2048, _POWERS[6:12], "elements that a selection may be left with, shared memory permitting"),
+    bests_per_k=Knob(2, (1, 2, 4), "elements that the bound of a queue is chosen from, per K"),
+    select_k=Knob(2048, _POWERS[:12], "the largest K for select; rows with a larger K are sorted"),
+    select_entries=Knob(2048, _POWERS[6:12], "maximum remaining elements of a selection, if shared memory permits"),
     batch=Knob(4, (1, 2, 4, 8, 16), "elements that a thread loads at once", {"cuda": 8}),
-    digit_bits=Knob(8, (4, 8, 11), "bits of a key that a pass of a selection looks at"),
-    copies=Knob(1, (1, 2, 4, 8, 16), "counters of each digit", {"cuda": 8}),
-    part_elements=Knob(4096, _POWERS[:17], "least elements of a row for each of the groups that share it", {"cuda": 2048}),
-    part_most=Knob(1 << 16, _POWERS[10:], "elements of a row past which it is split, however many rows there are"),
-    part_per_k=Knob(4, (1, 2, 4, 8), "least elements of a row for each of the groups that share it, for each of the K"),
-    join_elements=Knob(8192, _POWERS[:17], "most elements that are joined in one launch; more take two"),
-    tile_per_thread=Knob(8, (2, 4, 8, 16), "elements of a tile that is sorted by a digit, for each thread"),
-    sort_groups=Knob(1024, _POWERS[:13], "most groups to cut rows for that are sorted"),
+    digit_bits=Knob(8, (4, 8, 11), "bits of a key that a pass of a selection examines"),
+    copies=Knob(1, (1, 2, 4, 8, 16), "counters per digit", {"cuda": 8}),
+    part_elements=Knob(4096, _POWERS[:17], "minimum elements of a row for each of the groups that share it", {"cuda": 2048}),
+    part_most=Knob(1 << 16, _POWERS[10:], "maximum elements of a row that is not split, however many rows there are"),
+    part_per_k=Knob(4, (1, 2, 4, 8), "minimum elements per group that shares a row, per K"),
+    join_elements=Knob(8192, _POWERS[:17], "maximum elements combined in one launch; more need two"),
+    tile_per_thread=Knob(8, (2, 4, 8, 16), "elements of a tile that is sorted by a digit, per thread"),
+    sort_groups=Knob(1024, _POWERS[:13], "maximum groups for which sorted rows are split"),
 )  # fmt: skip
 _SECTOR_BYTES = 32
-"""What memory is read in: neighbouring rows that lie so close are read together."""
+"""The unit of memory reads: neighbouring rows this close together are read together."""
 _MOST_LENGTH = (1 << 31) - (1 << 20)
-"""Places in a row are counted in 32 bits."""
+"""Places in a row are 32-bit integers."""
 _LEAST_THREADS = 32
 
 
 def choose(length: int, k: int, most: int, knobs: Any) -> str:
-    """The way for rows of this length, where ``most`` elements fit in shared memory."""
+    """The algorithm for rows of this length, if ``most`` elements fit in shared memory."""
     fits = {"short": length <= most, "queue": 2 * k <= most, "select": k <= most, "sort": True}
     if fits.get(str(knobs.algorithm)):
         return str(knobs.algorithm)
@@ -83,14 +83,14 @@ def choose(length: int, k: int, most: int, knobs: Any) -> str:
         ("short", length <= knobs.short_length),
         ("queue", k <= knobs.queue_k),
         ("select", k <= knobs.select_k),
-        ("short", True),  # sooner than the launches that a sort takes
+        ("short", True),  # faster than the several launches of a sort
         ("sort", True),
     )
     return next(way for way, suits in table if suits and fits[way])
 
 
 def kernel(desc: TopK1, target: DeviceTarget, in_place: bool) -> Kernel:
-    """The way for these rows on this device."""
+    """The algorithm for these rows on this device."""
     knobs = KNOBS.now(target, desc, in_place)
     keys, batch = Keys(desc.input_tensor.data_type, desc.axis_direction), Batch.of(desc)
     threads = below(min(knobs.threads, target.max_threads, max(_LEAST_THREADS, knobs.subgroups * target.subgroup_size)))
@@ -106,14 +106,14 @@ def kernel(desc: TopK1, target: DeviceTarget, in_place: bool) -> Kernel:
 
 
 def _digit_bits(target: DeviceTarget, knobs: Any) -> int:
-    """Bits of a digit of which all values can be counted in half of the shared memory."""
+    """The bits of a digit whose values can all be counted in half of the shared memory."""
     each = Sums.shared_bytes(1) + Counters.shared_bytes(1, 1)
     bits: int = min(int(knobs.digit_bits), below(target.max_shared_bytes // 2 // each).bit_length() - 1)
     return bits
 
 
 def _copies(target: DeviceTarget, knobs: Any) -> int:
-    """Counters of each digit: no more than fit in half of the shared memory, with the sums."""
+    """The counters per digit: at most as many as fit in half of the shared memory, together with the sums."""
     bins = 1 << _digit_bits(target, knobs)
     room = target.max_shared_bytes // 2 - Sums.shared_bytes(bins)
     copies: int = min(int(knobs.copies), below(room // Counters.shared_bytes(bins, 1)))
@@ -121,27 +121,27 @@ def _copies(target: DeviceTarget, knobs: Any) -> int:
 
 
 def _counted_bytes(target: DeviceTarget, knobs: Any) -> int:
-    """Shared memory that a selection takes beside its entries."""
+    """The shared memory that a selection needs besides its entries."""
     bins = 1 << _digit_bits(target, knobs)
     total: int = Sums.shared_bytes(bins) + Counters.shared_bytes(bins, _copies(target, knobs)) + SCANNED_BYTES
     return total
 
 
 def _whole(value: int) -> int:
-    """No less, and a whole number of vectors of any type."""
+    """The value rounded up to whole vectors of any type."""
     vectors: int = -(-value // VECTOR_BYTES)
     return vectors * int(VECTOR_BYTES)
 
 
-class _Short(Way):  # type: ignore[misc] # checked where it stands
-    """Rows that fit in shared memory, several at once where they are shorter."""
+class _Short(Way):  # type: ignore[misc] # imported as Any here; checked in its own file
+    """Rows that fit in shared memory, several at once if they are short."""
 
     threads: int
 
     def plan(self, target: DeviceTarget) -> tuple[dict[str, Any], int, dict[str, Any]]:
         batch = self.batch
         width, keep = above(batch.length), above(batch.k)
-        # Rows that lie side by side are read a sector at a time.
+        # If rows are contiguous side by side, a sector of them is read at a time.
         side = max(1, _SECTOR_BYTES * 8 // self.keys.bits) if batch.neighbours else 1
         wanted = min(self.most, max(self.knobs.short_entries, side * width))
         together = min(max(1, wanted // width), above(batch.rows))
@@ -182,9 +182,9 @@ class _Short(Way):  # type: ignore[misc] # checked where it stands
 
     @contextmanager
     def _slots(self, batch: Any, thread: Any, small: Any, bits: Any) -> Iterator[tuple[Any, Any, Any]]:
-        """A slot a thread, of ``1 << bits`` for each row: the row's number here and among all, and the place in it.
+        """One slot per thread, ``1 << bits`` for each row: the row's number here and among all rows, and the place in the row.
 
-        Threads that follow each other have places that do, or rows, where those are neighbours.
+        Consecutive threads have consecutive places, or consecutive rows if these are contiguous side by side.
         """
         across = T.let(i32(1) << small.across_bits)
         with strided(thread, T.let(small.together * (i32(1) << bits)), self.threads) as slot:
@@ -193,8 +193,8 @@ class _Short(Way):  # type: ignore[misc] # checked where it stands
             yield own, T.let(batch * self.n.together + self.number(own)), place
 
 
-class _Partwise(Way):  # type: ignore[misc] # checked where it stands
-    """Rows of which only the K best are kept in shared memory; each row may be split among groups."""
+class _Partwise(Way):  # type: ignore[misc] # imported as Any here; checked in its own file
+    """Rows of which only the K best are kept in shared memory; a row may be split among groups."""
 
     threads: int
     each_turn = ("head", "parts", "given", "groups", "share", "extra")
@@ -204,8 +204,8 @@ class _Partwise(Way):  # type: ignore[misc] # checked where it stands
         self.keep = above(k)
         queue = self.way == "queue"
         least = max(knobs.part_elements, knobs.part_per_k * k)
-        # Enough parts for as many groups as there may be; and none is too long: Mesa's software device silently leaves a thread's
-        # loops once it has gone round 65535 times.
+        # Enough parts for as many groups as possible, and no part too long: Mesa's CPU driver silently ends a loop after 65535
+        # iterations.
         wanted = max(-(-target.tasks() // batch.rows), -(-batch.length // knobs.part_most))
         parts = [max(1, min(batch.length // least, wanted))]
         if parts[0] > 1:
@@ -214,11 +214,11 @@ class _Partwise(Way):  # type: ignore[misc] # checked where it stands
             parts.append(1)
         self.threads = max(_LEAST_THREADS, min(self.threads, below(batch.length // parts[0] // knobs.per_thread + 1)))
         self.loads = knobs.batch
-        # A queue has room for the K, and for two batches, if that is not too much.
+        # A queue has space for the K best and for two batches, if that is not too much.
         batches = above(max(2 * self.keep, k + 2 * self.loads * self.threads))
         wanted = min(batches, max(knobs.queue_entries, 2 * self.keep)) if queue else max(knobs.select_entries, self.keep)
         self.room = min(self.most, wanted)
-        if queue:  # a batch has to find room beside the K
+        if queue:  # a batch must fit beside the K best
             self.threads = min(self.threads, below(self.room - k))
             self.loads = min(self.loads, below((self.room - k) // self.threads))
         self.vector = self.rows.vector(self.loads)
@@ -228,7 +228,7 @@ class _Partwise(Way):  # type: ignore[misc] # checked where it stands
         groups = [self.groups(batch.rows * part) for part in parts]
         found = [batch.rows * part * k for part in parts[:-1]]
         self.rooms = tuple(found)
-        # What a group is given to look at, by level.
+        # The number of entries that a group examines, by level.
         most_given = [n * (k if level else 1) // part for level, (n, part) in enumerate(zip(given, parts, strict=True))]
         self.digit_bits, self.copies = _digit_bits(target, knobs), _copies(target, knobs)
         # The first level counts in vectors.
@@ -251,7 +251,7 @@ class _Partwise(Way):  # type: ignore[misc] # checked where it stands
                 self._level(level, group, thread)
 
     def _level(self, level: int, group: Any, thread: Any) -> None:
-        """The K best of each part: of the row's elements, or of what the parts of the level before found."""
+        """The K best of each part: of the row's elements, or of the results of the previous level."""
         n = self.n
         entries = Entries(self.keys, self.room, thread, self.threads, self.lockstep)
         choice = Queue(entries, self.loads) if self.way == "queue" else Select(entries, self.loads, self.digit_bits, self.copies)

@@ -1,4 +1,4 @@
-"""WHERE an operator runs: one room a target, found by its name, with no list of them anywhere."""
+"""WHERE an operator runs: one package per kind of target. Packages are found by their name; there is no list of them."""
 
 from __future__ import annotations
 
@@ -30,26 +30,29 @@ if TYPE_CHECKING:
     from tvmdml.tuning.logs import Logs
 
 Launcher: TypeAlias = Any
-"""A loaded kernel, in the form that its target's ``launch`` takes: the CPU's is called with tensors, temporaries and integers."""
+"""A loaded kernel, in the form that its target's ``launch`` takes. The CPU's is called with tensors, temporaries and integers."""
 
 Form: TypeAlias = "tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], bool] | None"
-"""What an array must be: type, shape, strides in bytes, and whether it is written to; ``None`` for one that is absent."""
+"""The form an array must have: type, shape, strides in bytes, and whether it is written to; ``None`` for an absent array."""
 
 
 class Launch(Protocol):
-    """A kernel with everything it takes but its arrays: NumPy's, or the target's own, in field order. An input may be read-only."""
+    """A kernel with all its arguments except the arrays.
+
+    The arrays are NumPy's or the target's own, in field order. An input may be read-only.
+    """
 
     def __call__(self, *arrays: NumpyArray) -> None:
-        """Launch on arrays that have been checked."""
+        """Launch on arrays that were already checked."""
 
     def bind(self, *arrays: NumpyArray) -> Callable[[], None]:
-        """The same for these arrays again and again: what can be done once is done now."""
+        """Prepare repeated launches on these arrays: everything that can be done once is done now."""
 
     def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:
-        """Check and launch, where that is quick.
+        """Return a function that checks and launches, if there is a fast way to do both.
 
-        What is returned takes anything, and says whether these were arrays that have the forms, with no output that may share
-        memory with another array, and so were launched on. If not, nothing was done.
+        The returned function accepts any arguments. It returns whether they were arrays of these forms, with no output that may
+        share memory with another array. If so, the kernel was launched on them; if not, nothing was done.
         """
 
 
@@ -58,49 +61,49 @@ class Build(abc.ABC):
 
     @abc.abstractmethod
     def write(self, folder: Path) -> Path | None:
-        """Write the artifact into a folder; ``None`` where this machine cannot make one that ``load`` takes."""
+        """Write the artifact into a folder; ``None`` if this machine cannot make one that ``load`` accepts."""
 
     @abc.abstractmethod
     def launcher(self) -> Launcher:
-        """The kernel, held in memory."""
+        """The kernel, loaded in memory."""
 
 
 class Target(abc.ABC):
-    """A machine to run on. Equal targets have equal ``name``; it is written out in full, never "native"."""
+    """A machine to run on. Equal targets have equal names. A name is always explicit, never "native"."""
 
     kind: ClassVar[str]
     """The first part of the name: ``cpu``."""
     schedules: ClassVar[str]
-    """The folder of schedules that serves this kind."""
+    """The folder with the schedules for this kind."""
     moves: ClassVar[bool] = False
-    """Whether NumPy's arrays are moved to it, with all that lies between their elements."""
+    """Whether NumPy's arrays must be copied to it, including the gaps between their elements."""
     suffixes: tuple[str, ...]
-    """Kinds of artifact that ``load`` takes here and now."""
+    """The kinds of artifact that ``load`` accepts on this machine."""
     joins: ClassVar[bool] = False
-    """Whether the kernels of a pack are joined to libraries; else each is a part of its own."""
+    """Whether the kernels of a pack are linked into libraries; if not, each kernel is a part of its own."""
     knobs: Mapping[str, Mapping[str, Value]] = MappingProxyType({})
-    """Values of knobs, by operator, that hold for this target in place of the defaults."""
+    """Knob values, by operator, that replace the defaults on this target."""
     logs: Logs | None = None
-    """The logs of tuning that its schedules go by; ``None`` for those that are installed."""
+    """The tuning logs that its schedules use; ``None`` for the installed ones."""
     sources: ClassVar[tuple[str, ...]] = ("",)
-    """The modules of the target's room whose text shapes the code that it makes; the room itself is the empty one."""
+    """The modules of the target's package whose source affects the generated code; ``""`` is the package itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @property
     def code(self) -> str:
-        """What compiled kernels depend on: for all targets that agree in it, one kernel will do."""
+        """What compiled kernels depend on: targets with the same code can share kernels."""
         return self.name
 
     @property
     def spec_name(self) -> str:
-        """What a pack's spec calls it: a name that means the same on another machine, where there is one."""
+        """The target's name in a pack's spec; if possible, a name that means the same on another machine."""
         return self.name
 
     @property
     def families(self) -> tuple[str, ...]:
-        """What knobs may have defaults for: machines like this one, the most general name first."""
+        """The groups of machines this one belongs to, the most general first. Knobs may have defaults for each."""
         return (self.kind,)
 
     @property
@@ -109,64 +112,64 @@ class Target(abc.ABC):
         return None
 
     def machine(self) -> Machine:
-        """What kind of machine it is: what a log's records hold for. No device is started to tell."""
+        """The kind of machine that a log's records apply to. Finding it starts no device."""
         return Machine(self.spec_name, "", 0)
 
     @property
     def home(self) -> Target:
-        """Whose memory its arrays lie in: its own, unless it names no device of its own."""
+        """The target that owns its arrays' memory: the target itself, unless it names no specific device."""
         return self
 
     @classmethod
     @abc.abstractmethod
     def parse(cls, text: str) -> Target:
-        """The target for what follows the kind and a colon; empty for this machine's default.
+        """The target for the text after the kind and a colon; empty text means this machine's default.
 
         Raises:
-            InvalidArgument: no such target.
-            DeviceError: this machine has none.
+            InvalidArgument: there is no such target.
+            DeviceError: this machine has no such device.
         """
 
     @classmethod
     @abc.abstractmethod
     def devices(cls) -> list[dict[str, str]]:
-        """What ``tvmdml devices`` says about this kind on this machine: rows with ``target``, ``device`` and ``state``."""
+        """The rows that ``tvmdml devices`` shows for this kind on this machine, with ``target``, ``device`` and ``state``."""
 
     @abc.abstractmethod
     def tasks(self) -> int:
-        """How many parts work is worth cutting into on this machine."""
+        """The number of parts that work should be divided into on this machine."""
 
     def handover(self) -> int:
-        """What it costs to give work to others, in microseconds or so: what a schedule multiplies its least task by."""
+        """The cost of handing work to others, in about microseconds: a factor for a schedule's minimum task size."""
         return 1
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A new array in the target's memory; what it holds is undefined."""
+        """A new array in the target's memory, with undefined contents."""
         import numpy as np
 
         return np.empty(shape, dtype)
 
     def asarray(self, array: NumpyArray) -> Any:
-        """A NumPy array in the target's memory."""
+        """A copy of a NumPy array in the target's memory; the array itself if the target uses the same memory."""
         return array
 
     def place(self, array: NumpyArray) -> Any:
-        """The same, with the same strides."""
+        """The same as ``asarray``, and the strides are kept."""
         return array
 
     @contextmanager
     def holding(self, buffers: Iterable[NumpyArray]) -> Iterator[Callable[[Any], Any]]:
-        """Have the buffers in the target's memory meanwhile; gives a function from views of them to what those are there."""
+        """Keep the buffers in the target's memory until exit. Yields a function that maps a view of a buffer to its view there."""
         yield lambda array: array
 
-    def wait(self) -> None:  # noqa: B027 - a processor's work is done when the call returns
-        """Return when all work that was asked for has been done."""
+    def wait(self) -> None:  # noqa: B027 - on a CPU, work is done when the call returns
+        """Return when all requested work is done."""
 
     # -- Packs ------------------------------------------------------------------------------------------------------
 
     @classmethod
     def elsewhere(cls, text: str) -> tuple[Target, ...]:
-        """What to build for, where a name need not mean a machine that is here: a target for each kind of machine it means.
+        """The targets to build for, one for each kind of machine that the name means; such a machine need not be present.
 
         Raises:
             InvalidArgument, DeviceError: as ``parse``.
@@ -174,44 +177,44 @@ class Target(abc.ABC):
         return (cls.parse(text),)
 
     def variants(self) -> Iterator[tuple[int, Target]]:
-        """This target as it may be met, as far as schedules see it: its threads (0 where that does not matter), and itself."""
+        """The variants of this target that schedules can see: (threads, target), with 0 threads if the number does not matter."""
         yield 0, self
 
     def relatives(self, codes: Iterable[str]) -> Iterator[Target]:
-        """Of what kernels were compiled for elsewhere (``Target.code``), what runs here, the best first."""
+        """Those targets among the given codes (``Target.code``) whose kernels run here, the best first."""
         if self.code in codes:
             yield self
 
     @abc.abstractmethod
     def unit(self, function: PrimFunc, symbol: str) -> bytes:
-        """Compile a kernel for a pack: to a part of its own, or to what ``join`` takes.
+        """Compile a kernel for a pack: to a part of its own, or to input for ``join``.
 
         Raises:
-            CompileError: it does not compile.
+            CompileError: the kernel does not compile.
         """
 
     @abc.abstractmethod
     def is_unit(self, content: bytes, symbol: str) -> bool:
-        """Whether it may be what ``unit`` gave, on whichever machine that was."""
+        """Whether the content may be the result of ``unit``, on any machine."""
 
     def join(self, units: Mapping[str, bytes]) -> bytes:
-        """One part of several units, by their symbols.
+        """Join several units, given by symbol, into one part.
 
         Raises:
-            CompileError: what it takes is not here.
+            CompileError: a tool that it needs is missing.
         """
         raise NotImplementedError(self.kind)
 
     @abc.abstractmethod
     def open(self, artifact: Artifact) -> Any:
-        """Load a part of a pack, for ``entry``."""
+        """Load a part of a pack. The result is passed to ``entry``."""
 
     @abc.abstractmethod
     def entry(self, opened: Any, symbol: str) -> Launcher:
-        """A kernel of a part.
+        """A kernel of a loaded part.
 
         Raises:
-            CompileError: it has none of this name.
+            CompileError: the part has no kernel of this name.
         """
 
     # -- Kernels ----------------------------------------------------------------------------------------------------
@@ -221,25 +224,25 @@ class Target(abc.ABC):
         """Compile a kernel.
 
         Raises:
-            CompileError: it does not compile.
+            CompileError: the kernel does not compile.
         """
 
     @abc.abstractmethod
     def load(self, artifact: Artifact) -> Launcher:
-        """Load an artifact that ``Build.write`` made. Imports no compiler."""
+        """Load an artifact that ``Build.write`` made. This imports no compiler."""
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
-        """Make a loaded kernel ready: with its integers, and its temporaries (type, elements)."""
+        """Prepare a loaded kernel for launches, with its integer arguments and its temporaries (type, number of elements)."""
         from tvmdml.targets._launch import RuntimeLaunch
 
         return RuntimeLaunch(launcher, scalars, temporaries)
 
     @abc.abstractmethod
     def source(self, function: PrimFunc, kind: str) -> str:
-        """The compiled kernel as text; ``kind`` is one that the target knows."""
+        """The compiled kernel as text; ``kind`` is one of the kinds of text that the target has."""
 
     def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
-        """What this target's schedules decide for an operator: its own schedule's kernel, or the default's."""
+        """The kernel that this target's schedules choose for an operator: from the operator's own schedule, or the default one."""
         from tvmdml import knobs, operators
 
         module = operators.module_of(type(desc))
@@ -249,15 +252,15 @@ class Target(abc.ABC):
         return kernel._replace(tuning=tuning) if tuning else kernel
 
     def __repr__(self) -> str:
-        """The name."""
+        """Return the name."""
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        """Targets are equal by name."""
+        """Targets with equal names are equal."""
         return isinstance(other, Target) and other.name == self.name
 
     def __hash__(self) -> int:
-        """Of the name."""
+        """Return the hash of the name."""
         return hash(self.name)
 
 
@@ -265,8 +268,8 @@ class Target(abc.ABC):
 def _schedule(folder: str, module: str) -> Any:
     if importlib.util.find_spec("tvmdml.schedules") is None:
         where = Path(__file__).parents[1]
-        advice = "Start Python in another folder, or `pip install -e .` there."
-        raise CompileError(f"{where} is a part of tvmdml's source, and has no schedules. {advice}")
+        advice = "Start Python in another folder, or run `pip install -e .` there."
+        raise CompileError(f"{where} is tvmdml's source tree, and its schedules were not found. {advice}")
     for name in (module, "_default"):
         try:
             return importlib.import_module(f"tvmdml.schedules.{folder}.{name}")
@@ -277,30 +280,30 @@ def _schedule(folder: str, module: str) -> Any:
 
 
 def kinds() -> list[str]:
-    """The kinds of target there are, by the rooms beside this file."""
+    """The kinds of target that exist: the packages in this folder."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def target_class(kind: str) -> type[Target]:
-    """The class behind a kind."""
+    """The class of a kind."""
     found: type[Target] = importlib.import_module(f"{__name__}.{kind}").TARGET
     return found
 
 
 def resolve(text: str | Target) -> Target:
-    """The target that a string such as ``"cpu"``, ``"cpu:x86-64-v3"`` or ``"vulkan:0"`` means.
+    """The target for a string such as ``"cpu"``, ``"cpu:x86-64-v3"`` or ``"vulkan:0"``.
 
     Raises:
-        InvalidArgument: no such target.
+        InvalidArgument: there is no such target.
         DeviceError: this machine has no such kind of device, or no driver for it.
     """
     if isinstance(text, Target):
         return text
-    if type(text).__name__ == "device":  # PyTorch's, which is written as a target is
+    if type(text).__name__ == "device":  # PyTorch's device: its text has the form of a target
         text = str(text)
     if not isinstance(text, str):
         raise InvalidArgument(message("target", safe_repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
-    return _resolved(str.__str__(text))  # whatever a class of its own does otherwise
+    return _resolved(str.__str__(text))  # a subclass of str may override __str__
 
 
 @functools.lru_cache(maxsize=64)
@@ -313,11 +316,11 @@ def _resolved(text: str) -> Target:
 
 
 def elsewhere(text: str) -> tuple[Target, ...]:
-    """What to build for: the targets that a string means, on whichever machine has them (``cpu:x86-64-v2``, ``cuda:sm_80,sm_90``).
+    """The targets to build for, on whichever machine has them (``cpu:x86-64-v2``, ``cuda:sm_80,sm_90``).
 
     Raises:
-        InvalidArgument: no such target.
-        DeviceError: it means a device of this machine, and there is none.
+        InvalidArgument: there is no such target.
+        DeviceError: the string names a device of this machine, and there is none.
     """
     kind, _, rest = text.strip().lower().partition(":")
     if kind not in kinds():
@@ -326,5 +329,5 @@ def elsewhere(text: str) -> tuple[Target, ...]:
 
 
 def shown(target: Target) -> str:
-    """The name of the device that is the target."""
+    """The name of the target's device, for display."""
     return next((row["device"] for row in target.devices() if row["target"] == target.name), target.name)

@@ -1,4 +1,4 @@
-"""Targets that have threads in groups, and memory of their own: what GPU schedules ask of one."""
+"""Targets with thread groups and memory of their own: what GPU schedules need to know about them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 
 VECTOR_BYTES = 16
-"""What a thread of a GPU kernel loads and stores at once: arrays that kernels are given begin on a multiple of it."""
+"""The bytes that a thread of a GPU kernel loads or stores at once. Arrays passed to kernels are aligned to it."""
 
 
 class DeviceTarget(Target):
-    """A device. Schedules read from it what differs from one to another."""
+    """A device. Schedules read the properties that differ between devices from it."""
 
     schedules: ClassVar[str] = "gpu"
     moves: ClassVar[bool] = True
     subgroup_size: int
-    """Threads that run in lockstep; 1 where they cannot work together."""
+    """Threads that run in lockstep; 1 if the device has no subgroup operations."""
     lockstep: int = 1
-    """Threads of a group, from each multiple of this on, that are a subgroup, of which none is missing: 1 where nobody promises."""
+    """Each aligned run of so many threads of a group is one full subgroup. 1 if the device does not guarantee this."""
     max_threads: int
-    """The most threads of a group."""
+    """The maximum number of threads of a group."""
     max_shared_bytes: int
-    """The most memory that the threads of a group have in common."""
+    """The maximum shared memory of a group."""
     lookback: bool
-    """Whether a running group may wait for one that started before it."""
+    """Whether a running group may wait for a group that started before it (decoupled look-back)."""
     max_groups: int
-    """Groups past which one launch becomes several, with nothing gained."""
+    """The maximum number of groups in one launch. A launch with more is split, and gains nothing."""
 
     @property
     def max_rounds(self) -> int | None:
@@ -53,7 +53,7 @@ class DeviceTarget(Target):
     @property
     @abc.abstractmethod
     def device(self) -> Device:
-        """What holds its memory, started when it is first asked for."""
+        """The object that manages its memory; the device is started at the first access."""
 
     @abc.abstractmethod
     def has(self, feature: str) -> bool:
@@ -64,12 +64,12 @@ class DeviceTarget(Target):
         """Compile a kernel.
 
         Raises:
-            CompileError: it does not compile.
+            CompileError: the kernel does not compile.
         """
 
     @abc.abstractmethod
     def loaded(self, program: Program) -> Launcher:
-        """A program, for ``launch``."""
+        """Load a program, for ``launch``."""
 
     def wait(self) -> None:
         """Wait for the device."""
@@ -80,11 +80,11 @@ class DeviceTarget(Target):
         return _ProgramBuild(self, self.program(function))
 
     def unit(self, function: PrimFunc, symbol: str) -> bytes:
-        """A program's file: its functions are its own, so they need no symbol."""
+        """The program's file. A program contains its own function names, so it needs no symbol."""
         return self.program(function).to_bytes()
 
     def is_unit(self, content: bytes, symbol: str) -> bool:
-        """Whether it is a program."""
+        """Whether the content is a program."""
         from tvmdml.targets._program import Program
 
         try:
@@ -94,7 +94,7 @@ class DeviceTarget(Target):
         return True
 
     def open(self, artifact: Artifact) -> Launcher:
-        """Read a program, and have the device take it."""
+        """Read a program, and load it on the device."""
         from tvmdml.targets._program import Program
 
         try:
@@ -107,10 +107,10 @@ class DeviceTarget(Target):
         return opened
 
     def load(self, artifact: Artifact) -> Launcher:
-        """Read a program, and have the device take it.
+        """Read a program, and load it on the device.
 
         Raises:
-            CompileError: it is none.
+            CompileError: the file is not a valid program.
         """
         from tvmdml.targets._program import Program
 
@@ -120,7 +120,7 @@ class DeviceTarget(Target):
             raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}.") from error
 
     def tasks(self) -> int:
-        """Groups that keep a large device busy."""
+        """The number of groups that keeps a large device busy."""
         return 1024
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
@@ -132,7 +132,7 @@ class DeviceTarget(Target):
         return DeviceArray.of(self.home, array)
 
     def place(self, array: NumpyArray) -> DeviceArray:
-        """A copy with the same strides; what lies between the elements is undefined."""
+        """A copy with the same strides; the bytes between the elements are undefined."""
         own = DeviceArray(self.home, None, 0, array.shape, array.dtype, array.strides)
         own.memory = self.device.allocate(max(own.span, 1))
         own.write(array)
@@ -140,7 +140,7 @@ class DeviceTarget(Target):
 
     @contextmanager
     def holding(self, buffers: Iterable[NumpyArray]) -> Iterator[Callable[[Any], Any]]:
-        """Copies of the buffers, which are copied back at the end. What is no view of one has a copy of its own, which is not."""
+        """Copy the buffers to the device, and back on exit. Other arrays get their own copy, one way only."""
         held = [(_start(buffer), buffer, self.asarray(buffer)) for buffer in buffers]
 
         def there(array: Any) -> Any:
@@ -171,10 +171,10 @@ class _ProgramBuild(Build):
 
 
 def bytes_of(data: Any) -> NumpyArray:
-    """The bytes of a C-contiguous buffer, where they lie.
+    """The bytes of a C-contiguous buffer, without a copy.
 
     Raises:
-        DeviceError: there are gaps between them.
+        DeviceError: the buffer has gaps between its elements.
     """
     if not isinstance(data, np.ndarray):
         data = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Launches of a program on a device: on arrays that lie there, and on NumPy's, which are moved there and back."""
+"""Launches of a program on a device: on arrays in its memory, and on NumPy's, which are copied there and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Placed(NamedTuple):
-    """Where a tensor lies on the device, for one run."""
+    """A tensor's place on the device, for one run."""
 
     memory: Any
     offset: int
@@ -28,10 +28,10 @@ class Placed(NamedTuple):
 
 
 class DeviceLaunch(abc.ABC):
-    """A program with its integers and the sizes of its temporaries.
+    """A program with its integer arguments and the sizes of its temporaries.
 
     Raises:
-        CompileError: the program is not made for these.
+        CompileError: the program does not accept these integers and temporaries.
     """
 
     def __init__(
@@ -52,17 +52,17 @@ class DeviceLaunch(abc.ABC):
 
     @abc.abstractmethod
     def _prepare(self, device: Any, places: Sequence[Placed]) -> Callable[[], None]:
-        """The same, again and again."""
+        """Prepare repeated launches on these tensors and temporaries."""
 
     @abc.abstractmethod
     def _begins_well(self, device: Any, array: DeviceArray) -> bool:
-        """Whether an array begins where kernels can take it."""
+        """Whether the array's start is aligned as kernels need it."""
 
     def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
-        """Run. On device arrays alone it returns before the work is done; what NumPy's arrays get is there on return."""
+        """Run. With device arrays only, it returns before the work is done. NumPy outputs are complete on return."""
         if len(arrays) != self._arrays:
             raise self._other_arrays(len(arrays))
-        device = self._target.device  # another one than before, where it was lost
+        device = self._target.device  # a new one, if the previous one was lost
         places, after = [], []
         for number, array in enumerate(arrays):
             place, finish = self._place(device, array, number in self._reads, number in self._writes)
@@ -74,21 +74,21 @@ class DeviceLaunch(abc.ABC):
             finish()
 
     def bind(self, *arrays: NumpyArray | DeviceArray) -> Callable[[], None]:
-        """A launch on these arrays; where all lie on the device, and begin well, what can be done once is done now."""
+        """A launch on these arrays. If all are on the device and aligned, everything that can be done once is done now."""
         device: Any = self._target.device
         if not all(isinstance(array, DeviceArray) and self._begins_well(device, array) for array in arrays):
             return lambda: self(*arrays)
         places = [self._place(device, array, read=True, written=True)[0] for array in arrays]
         places += self._scratch(device, places)
         run = self._prepare(device, places)
-        run.held = places  # type: ignore[attr-defined] # what it works on is kept alive
+        run.held = places  # type: ignore[attr-defined] # keeps the memory alive
         return run
 
     def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:
-        """A launch on device arrays that have these forms.
+        """A launch on device arrays of these forms.
 
         Raises:
-            CompileError: the program takes more arrays, or fewer.
+            CompileError: the program takes a different number of arrays.
         """
         present = [i for i, form in enumerate(forms) if form is not None]
         if len(present) != self._arrays:
@@ -110,7 +110,7 @@ class DeviceLaunch(abc.ABC):
                 if array.is_foreign or (array.target is not target and array.target != target.home):
                     return False
                 memories.add(id(array.memory))
-            if len(memories) != len(present):  # two that may overlap are looked at one by one
+            if len(memories) != len(present):  # two arrays in one allocation may overlap: check one by one
                 return False
             self(*(arrays[i] for i in present))
             return True
@@ -118,21 +118,21 @@ class DeviceLaunch(abc.ABC):
         return launch
 
     def _other_arrays(self, given: int) -> CompileError:
-        return CompileError(f"{self._target.name}: a stored kernel takes {self._arrays} arrays, and is given {given}.")
+        return CompileError(f"{self._target.name}: a stored kernel takes {self._arrays} arrays, not {given}.")
 
     def _scratch(self, device: Any, places: Sequence[Placed]) -> list[Placed]:
-        """The temporaries of one run on these tensors."""
+        """Memory for the temporaries of one run on these tensors."""
         return [Placed(device.allocate(size), 0, size) for size in self._temporaries]
 
     def _place(
         self, device: Any, array: NumpyArray | DeviceArray, read: bool, written: bool
     ) -> tuple[Placed, Callable[[], None] | None]:
-        """Where an array lies for this run, and what is left to do after it."""
+        """The array's place on the device for this run, and the action needed after the run, if any."""
         if isinstance(array, DeviceArray):
             own = Placed(array.memory, array.offset, max(array.span, 1))
             if self._begins_well(device, array):
                 return own, None
-            # A slice that begins where no kernel takes it: the kernel works on a copy.
+            # The slice is not aligned as kernels need it, so the kernel works on a copy.
             copy = Placed(device.allocate(own.nbytes), 0, own.nbytes)
             device.copy(own.memory, own.offset, copy.memory, 0, own.nbytes)
             if not written:
@@ -157,7 +157,7 @@ class DeviceLaunch(abc.ABC):
 
 
 def _span(array: NumpyArray) -> int:
-    """Bytes from the first element to the end of the last; no stride is negative."""
+    """The bytes from the start of the first element to the end of the last one; no stride is negative."""
     if not array.size:
         return 0
     steps: int = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))

@@ -1,4 +1,4 @@
-"""Launches through TVM's runtime, from Python: what every target can do."""
+"""Launches through TVM's runtime, from Python: every target can use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvmdml.targets import Form, Launcher
 
 
 class RuntimeLaunch:
-    """A kernel with its integers and temporaries."""
+    """A kernel with its integer arguments and temporaries."""
 
     def __init__(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> None:
         self._launcher = launcher
@@ -24,25 +24,25 @@ class RuntimeLaunch:
         self._temporaries = tuple((count, np.dtype(dtype)) for dtype, count in temporaries)
 
     def __call__(self, *tensors: Any) -> None:
-        """Launch on arrays, or on what ``bind`` made of them."""
+        """Launch on arrays, or on the converted arrays that ``bind`` passes."""
         rest = (*(np.empty(count, dtype) for count, dtype in self._temporaries), *self._scalars)
-        # Python may not end a daemon thread inside of the runtime; the main thread it does not end.
+        # Python must not end a daemon thread inside the runtime. It never ends the main thread that way.
         with contextlib.nullcontext() if threading.current_thread() is threading.main_thread() else whole():
             try:
                 self._launcher(*tensors, *rest)
-            except BufferError:  # raised before anything ran: the runtime takes no read-only array, though inputs may be one
+            except BufferError:  # raised before the launch: the runtime rejects read-only arrays, but inputs may be read-only
                 self._launcher(*map(_writable, tensors), *rest)
 
     def bind(self, *tensors: NumpyArray) -> Callable[[], None]:
-        """A launch on these arrays, converted for the runtime once."""
+        """A launch on these arrays, which are converted for the runtime only once."""
         convert = _imports.tvm_ffi().from_dlpack
         ready = [convert(_writable(tensor)) for tensor in tensors]
         return lambda: self(*ready)
 
     def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:
-        """A launch on arrays that have these forms; says whether they did, and were launched on."""
+        """A launch on arrays of these forms. It returns whether the arrays had these forms, and so were launched on."""
         present = [i for i, form in enumerate(forms) if form is not None]
-        # An output shares no memory with an array before it, nor an input with an output before it.
+        # An output may share no memory with an array before it, and an input none with an output before it.
         apart = [(i, j) for j in present for i in present if i < j and (forms[i][3] or forms[j][3])]  # type: ignore[index]
 
         def launch(*tensors: Any) -> bool:

@@ -1,4 +1,4 @@
-"""From a scheduled TensorIR function to what a device runs: its launches, each a function of its own, in their order."""
+"""Lower a scheduled TensorIR function to what a device runs: its launches, in order, each with a device function."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tvm.ir import IRModule
     from tvm.tirx import PrimFunc
 
-# The passes a kernel takes, with their arguments. One that is written out in loops needs few.
+# The passes for a kernel, with their arguments. A kernel that is written as explicit loops needs few.
 _WRITTEN: tuple[tuple[Any, ...], ...] = (
     ("tirx.StmtSimplify",), ("tirx.VectorizeLoop", True), ("tirx.UnrollLoop",), ("tirx.CommonSubexprElim",),
     ("tirx.AnnotateEntryFunc",), ("tirx.SplitHostDevice",), ("tirx.LowerIntrin",),
 )  # fmt: skip
-# A scheduled TE computation takes those of TVM's own way to a device: its blocks become loops, and barriers are put in.
+# A scheduled TE computation takes TVM's usual passes for devices: blocks become loops, and barriers are inserted.
 _SCHEDULED: tuple[tuple[Any, ...], ...] = (
     ("s_tir.CanonicalizeLoop",), ("s_tir.LowerCrossThreadReduction",), ("s_tir.LowerInitBlock",),
     ("s_tir.PlanAndUpdateBufferAllocationLocation",), ("s_tir.ConvertBlocksToOpaque",), ("s_tir.LiftThreadBinding",),
@@ -35,12 +35,12 @@ _SCHEDULED: tuple[tuple[Any, ...], ...] = (
 
 
 class Step(NamedTuple):
-    """One launch: a device function's name, and what it is given. A buffer is a parameter's number, a scalar an expression."""
+    """One launch: a device function's name and its arguments. A buffer is a parameter's number, a scalar an expression."""
 
     name: str
     arguments: tuple[int | Expression, ...]
     extents: dict[str, Expression]
-    """``blockIdx.x`` and its like."""
+    """The extents of ``blockIdx.x``, ``threadIdx.x`` and so on."""
 
 
 class Lowered(NamedTuple):
@@ -54,7 +54,7 @@ class Lowered(NamedTuple):
 
 
 class Emitted(Protocol):
-    """What a target's code generator says about a device function, for those that launch it."""
+    """What a target's code generator reports about a device function to the code that launches it."""
 
     @property
     def buffers(self) -> tuple[int, ...]:
@@ -62,7 +62,7 @@ class Emitted(Protocol):
 
     @property
     def scalars(self) -> tuple[tuple[int, str], ...]:
-        """Which parameters are scalars, and their types, in the order of their block."""
+        """Which parameters are scalars, and their types, in the order of the scalar block."""
 
     @property
     def reads(self) -> tuple[bool, ...]:
@@ -74,10 +74,10 @@ class Emitted(Protocol):
 
 
 def lower(function: PrimFunc, blocks: bool = False) -> Lowered:
-    """Lower a function for a device. ``blocks``: it is a scheduled TE computation; else it is written out in loops.
+    """Lower a function for a device. ``blocks``: it is a scheduled TE computation; otherwise it is written as explicit loops.
 
     Raises:
-        CompileError: TVM refuses it, or it asks for work between launches that only a processor could do.
+        CompileError: TVM rejects it, or it needs work between launches that only the host could do.
     """
     tvm = _imports.tvm()
     try:
@@ -90,7 +90,7 @@ def lower(function: PrimFunc, blocks: bool = False) -> Lowered:
 def launches(
     lowered: Lowered, emitted: Mapping[str, Emitted], numbers: Mapping[str, int]
 ) -> tuple[tuple[_program.Step, ...], tuple[int, ...], tuple[int, ...]]:
-    """The launches of a program, and the buffers that they read, and write; ``numbers`` are the functions', by name."""
+    """The launches of a program, and the buffers that they read and write; ``numbers`` are the functions' numbers, by name."""
     steps: list[_program.Step] = []
     reads: set[int] = set()
     writes: set[int] = set()
@@ -118,7 +118,7 @@ def _passes(blocks: bool) -> Any:
 
 
 def tvm_target() -> Any:
-    """What TVM's passes are told, whatever the device: for Vulkan they leave TensorIR's functions their own names."""
+    """The target for TVM's passes, the same for all devices: with Vulkan they keep the names of TensorIR's functions."""
     tvm = _imports.tvm()
     features = {f"supports_{name}": True for name in ("int8", "int16", "int64", "float16", "float64")}
     return tvm.target.Target({"kind": "vulkan", "max_num_threads": 1024, "max_threads_per_block": 1024, **features}, host="llvm")
@@ -144,7 +144,7 @@ def _read(module: IRModule) -> Lowered:
             return (_OPERATORS[kind], expression(node.a), expression(node.b))
         if kind == "Call" and str(node.op.name) in _CALLS:
             return (_CALLS[str(node.op.name)], *map(expression, node.args))
-        raise CompileError(f"a launch depends on {node}, and only sums, products and the like of integers are known there")
+        raise CompileError(f"a launch depends on {node}, but only integer arithmetic is supported there")
 
     def argument(node: Any) -> int | Expression:
         if type(node).__name__ == "Call" and str(node.op.name) == "tirx.buffer_data":
@@ -173,7 +173,7 @@ def _read(module: IRModule) -> Lowered:
         elif kind == "AttrStmt":
             walk(statement.body)
         else:
-            raise CompileError(f"a {kind} stands between launches, where only launches can: {statement}")
+            raise CompileError(f"a {kind} is between launches, where only launches are supported: {statement}")
 
     walk(host.body)
     return Lowered(functions, tuple(steps), parameters)

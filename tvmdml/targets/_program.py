@@ -1,4 +1,4 @@
-"""``Program``: a device's compiled kernel as data: its functions, and the launches they make up. Written to a file, and read."""
+"""``Program``: a device's compiled kernel as data, that is its functions and its launches. It is written to files and read back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 _MAGIC = b"TVMDML-PROGRAM-1\n"
 _SPIRV_MAGIC = b"\x03\x02\x23\x07"
-# The most that a file may speak of: far more than schedules make, and too little to run out of anything.
+# Limits for what a file may contain: far above what schedules make, and low enough that reading exhausts no resource.
 _MAX_HEADER_BYTES = 1 << 20
 _MAX_PARAMETERS = 1 << 12
 _MAX_SCALAR_BYTES = 1 << 15
@@ -31,7 +31,7 @@ def _truncdiv(a: int, b: int) -> int:
 
 
 def _left(a: int, b: int) -> int:
-    if not 0 <= b < 64:  # Python would make a number that fills the memory
+    if not 0 <= b < 64:  # Python would make an integer that fills the memory
         raise ValueError(f"a shift by {b} bits")
     return a << b
 
@@ -50,10 +50,10 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 
 def evaluate(expression: Expression, scalars: Sequence[int]) -> int:
-    """The value of an expression; ``scalars`` are all parameters from the first on, with anything in place of buffers.
+    """The value of an expression. ``scalars`` has one entry for each parameter; the entries of buffers are ignored.
 
     Raises:
-        ValueError, ZeroDivisionError: it has none, or none of 64 bits.
+        ValueError, ZeroDivisionError: it has no value, or the value does not fit in 64 bits.
     """
     if isinstance(expression, int):
         return expression
@@ -68,10 +68,10 @@ def evaluate(expression: Expression, scalars: Sequence[int]) -> int:
 
 
 class Image(NamedTuple):
-    """Machine code, or what a driver makes some of."""
+    """Machine code, or code that a driver compiles to machine code."""
 
     form: str
-    """``spirv``; ``sm_90`` for CUDA's machine code, and ``compute_90`` for its PTX."""
+    """``spirv``; for CUDA, ``sm_90`` (machine code) or ``compute_90`` (PTX)."""
     content: bytes
 
 
@@ -80,10 +80,10 @@ class Function(NamedTuple):
 
     name: str
     image: int
-    """Which of the program's images holds it; -1 where each does, for a device of its own."""
+    """The program's image that holds it; -1 if every image does, each for a different device."""
     buffers: int
     scalars: tuple[tuple[int, str], ...]
-    """Where each scalar lies in the block of scalars, and its ``struct`` format."""
+    """The offset of each scalar in the scalar block, and its ``struct`` format."""
     scalar_bytes: int
     threads: tuple[int, int, int]
     """Threads of a group."""
@@ -94,18 +94,18 @@ class Step(NamedTuple):
 
     function: int
     buffers: tuple[int, ...]
-    """Which of the program's buffers it is given."""
+    """The program's buffers that are passed to it."""
     scalars: tuple[Expression, ...]
     groups: tuple[Expression, Expression, Expression]
 
 
 class Launch(NamedTuple):
-    """A step with its numbers worked out."""
+    """A step with its expressions evaluated."""
 
     function: int
     buffers: tuple[int, ...]
     scalars: bytes
-    """The block of scalars."""
+    """The bytes of the scalar block."""
     groups: tuple[int, int, int]
 
 
@@ -116,23 +116,23 @@ class Program(NamedTuple):
     functions: tuple[Function, ...]
     steps: tuple[Step, ...]
     parameters: int
-    """How many, buffers and integers together."""
+    """The number of buffers and integers together."""
     reads: tuple[int, ...]
-    """The buffers that some step reads."""
+    """The buffers that at least one step reads."""
     writes: tuple[int, ...]
 
     def launches(self, scalars: Sequence[int]) -> tuple[Launch, ...]:
-        """What to launch for these integers.
+        """The launches for these integers.
 
         Raises:
-            ValueError: it is not made for them.
+            ValueError: the program does not accept them.
         """
         buffers = self.parameters - len(scalars)
         values = [0] * buffers + [int(value) for value in scalars]
         found = []
         for step in self.steps:
             if max(step.buffers, default=-1) >= buffers:
-                raise ValueError(f"one of {len(scalars)} integers is taken for a buffer; {self.parameters} parameters in all")
+                raise ValueError(f"{len(scalars)} integers are too many: {self.parameters} parameters, buffers included")
             function = self.functions[step.function]
             block = bytearray(function.scalar_bytes)
             try:
@@ -147,7 +147,7 @@ class Program(NamedTuple):
         return tuple(found)
 
     def to_bytes(self) -> bytes:
-        """As a file."""
+        """The program as the content of a file."""
         images = [{"form": image.form, "bytes": len(image.content)} for image in self.images]
         lists = {name: [one._asdict() for one in getattr(self, name)] for name in ("functions", "steps")}
         header = json.dumps({**self._asdict(), **lists, "images": images}).encode()
@@ -155,24 +155,24 @@ class Program(NamedTuple):
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Program:
-        """What ``to_bytes`` wrote.
+        """Read what ``to_bytes`` wrote.
 
         Raises:
-            ValueError: it did not write this.
+            ValueError: the content is not valid.
         """
         start = len(_MAGIC) + 4
         if not content.startswith(_MAGIC) or len(content) < start:
-            raise ValueError("this is no program of tvmdml's")
+            raise ValueError("this is not a tvmdml program")
         (size,) = struct.unpack_from("<I", content, len(_MAGIC))
         if size > min(_MAX_HEADER_BYTES, len(content) - start):
-            raise ValueError(f"this program is damaged: {size} bytes are said to be its header")
+            raise ValueError(f"this program is damaged: its header claims {size} bytes")
         try:
             return _program(json.loads(content[start : start + size].decode()), content, start + size)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"this program is damaged: {str(error) or type(error).__name__}") from error
 
 
-# -- Reading without believing --------------------------------------------------------------------------------------
+# -- Reading untrusted content --------------------------------------------------------------------------------------
 
 
 def _program(header: dict[str, Any], content: bytes, at: int) -> Program:
@@ -180,13 +180,13 @@ def _program(header: dict[str, Any], content: bytes, at: int) -> Program:
     for given in header["images"]:
         image = Image(given["form"], content[at : at + _whole(given["bytes"], 1, len(content) - at)])
         if not _FORM.fullmatch(image.form):
-            raise ValueError(f"an image of the form {image.form[:20]!r}")
+            raise ValueError(f"an image of the unknown form {image.form[:20]!r}")
         if image.form == "spirv" and (len(image.content) % 4 or not image.content.startswith(_SPIRV_MAGIC)):
-            raise ValueError("an image that is no SPIR-V")
+            raise ValueError("an image that is not SPIR-V")
         images.append(image)
         at += len(image.content)
     if at != len(content):
-        raise ValueError(f"it has {len(content) - at} bytes more than it says")
+        raise ValueError(f"it has {len(content) - at} bytes more than its header says")
     if not images:
         raise ValueError("it has no code")
     parameters = _whole(header["parameters"], 0, _MAX_PARAMETERS)
@@ -198,7 +198,7 @@ def _program(header: dict[str, Any], content: bytes, at: int) -> Program:
 
 def _function(given: dict[str, Any], images: int, parameters: int) -> Function:
     if not _NAME.fullmatch(given["name"]):
-        raise ValueError(f"a function of the name {given['name'][:100]!r}")
+        raise ValueError(f"a function with the invalid name {given['name'][:100]!r}")
     scalar_bytes = _whole(given["scalar_bytes"], 0, _MAX_SCALAR_BYTES)
     scalars = tuple((_whole(at, 0, scalar_bytes - _SCALAR_SIZES[form]), form) for at, form in given["scalars"])
     x, y, z = (_whole(count, 1, 1 << 16) for count in given["threads"])
@@ -220,14 +220,14 @@ def _expression(given: Any, parameters: int, depth: int) -> Expression:
     if type(given) is int:
         return _whole(given, _LEAST, _MOST)
     if not depth:
-        raise ValueError("an expression that is too deep")
+        raise ValueError("an expression is nested too deeply")
     name, *operands = given
     if name == "scalar":
         (number,) = operands
         return ("scalar", _whole(number, 0, parameters - 1))
     one, other = operands
     if name not in _OPERATIONS:
-        raise ValueError(f"an operation {str(name)[:20]!r}")
+        raise ValueError(f"an unknown operation {str(name)[:20]!r}")
     return (name, _expression(one, parameters, depth - 1), _expression(other, parameters, depth - 1))
 
 
@@ -237,5 +237,5 @@ def _buffers(given: Iterable[Any], parameters: int) -> tuple[int, ...]:
 
 def _whole(value: Any, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{str(value)[:20]}, where an integer from {least} to {most} belongs")
+        raise ValueError(f"{str(value)[:20]} where an integer from {least} to {most} was expected")
     return value

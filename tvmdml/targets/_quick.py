@@ -1,4 +1,4 @@
-"""The quick way of a function's call, where the C extension was built: from a call of a known form straight to the kernel."""
+"""The fast path of a function call, if the C extension was built: a call of a known form goes straight to the kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def plans() -> Plans | None:
-    """An empty memory of calls; ``None`` where there is no extension."""
+    """An empty cache of calls; ``None`` without the extension."""
     extension = threads.native()
     return None if extension is None else extension.Plans()
 
@@ -20,9 +20,9 @@ def plans() -> Plans | None:
 def remember(
     plans: Plans, describe: object, device: str | None, attributes: Any, inputs: Any, out: Any, launch: Launch, results: Any
 ) -> None:
-    """Have calls like this one (all its arrays NumPy's) launched at once, if that is possible.
+    """Make the next calls like this one launch at once, if possible. All arrays of the call are NumPy's.
 
-    ``launch`` is what the call led to, and ``results`` the ((shape, data type), …) of its outputs.
+    ``launch`` is the launch of this call, and ``results`` the ((shape, data type), …) of its outputs.
     """
-    if isinstance(launch, threads.native().Launch):  # type: ignore[union-attr] # there are plans
+    if isinstance(launch, threads.native().Launch):  # type: ignore[union-attr] # with plans there is an extension
         plans.add(describe, device, attributes, tuple(inputs), out, launch, results)

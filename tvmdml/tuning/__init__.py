@@ -1,4 +1,4 @@
-"""Tuning: a search over the knobs of schedules, the logs of what won, and the fleet that measures."""
+"""Tuning: a search over the knobs of schedules, the logs of the winners, and the fleet of servers for measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Machine", "Outcome", "Record", "Trial", "Tuned", "tune"]
 
 
 def __getattr__(name: str) -> Any:
-    """Public names, each loaded when it is first used: who only runs kernels needs the logs alone."""
+    """Public names, loaded at first use: programs that only run kernels need nothing but the logs."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "tune":

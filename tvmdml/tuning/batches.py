@@ -1,4 +1,4 @@
-"""Candidates on their way through the fleet: compiled here, tried there, and given to another server where that fails."""
+"""Candidates in the fleet: compiled here, tried on a server, and given to another server if that fails."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from tvmdml.tuning.terms import Outcome
 from tvmdml.tuning.workers import Failure, Workers
 
 _SUSPECT = 4.0
-"""How many times as long as others a trial takes, and seconds at least, until a server that is idle is given it, too."""
+"""An idle server also gets a trial that takes this many times as long as others, and at least this many seconds."""
 _LEAST_SUSPECT = 2.0
 
 
 class Trial:
-    """A candidate that was compiled."""
+    """A compiled candidate."""
 
     def __init__(self, batch: Batch, index: int, library: Library) -> None:
         self.batch, self.index, self.library = batch, index, library
         self.complaints: list[tuple[Place, Outcome]] = []
         self.lanes = 0
-        """Servers that are at it."""
+        """The number of servers that work on it."""
         self.since = 0.0
         self.over = False
 
 
 class Batch:
-    """Candidates on their way."""
+    """Candidates in progress."""
 
     def __init__(self, work: Path, workers: Workers, calls: Sequence[tuple[Any, ...]], thorough: bool) -> None:
         self.work, self.thorough = work, thorough
         self.unfinished = len(calls)
         self.finished: deque[tuple[int, Outcome]] = deque()
         self.seconds: list[float] = []
-        """What trials took."""
+        """The durations of trials."""
         self._trials: list[Trial] = []
         self._waiting: deque[Trial] = deque()
         self.compiling = Compiling(workers, calls)
 
     def hear(self) -> None:
-        """Take what was compiled."""
+        """Receive the candidates that were compiled."""
         found = self.compiling.receive()
         if found is None:
             return
@@ -62,8 +62,8 @@ class Batch:
             self._waiting.append(trial)
 
     def next_for(self, place: Place, servers: int) -> Trial | None:
-        """What a server that is idle should try."""
-        for trial in self._waiting:  # a second opinion is another server's, if there is one
+        """The trial that an idle server should do next."""
+        for trial in self._waiting:  # a second opinion should come from another server, if there is one
             if servers == 1 or all(place != other for other, _ in trial.complaints):
                 self._waiting.remove(trial)
                 return trial
@@ -72,13 +72,13 @@ class Batch:
         return next((trial for trial in self._trials if not trial.over and trial.lanes == 1 and trial.since < late), None)
 
     def again(self, trial: Trial) -> None:
-        """Have another server try it, unless one is at it."""
+        """Have another server try it, unless a server is already working on it."""
         trial.since = 0.0
         if not trial.lanes and trial not in self._waiting:
             self._waiting.appendleft(trial)
 
     def finish(self, trial: Trial, outcome: Outcome) -> None:
-        """Note what came of it."""
+        """Record the outcome of a trial."""
         trial.over = True
         self._trials.remove(trial)
         self._add(trial.index, outcome)
@@ -89,7 +89,7 @@ class Batch:
 
 
 class Compiling:
-    """A thread that has candidates compiled, and sends on what comes of them."""
+    """A thread that has candidates compiled, and passes on the results."""
 
     def __init__(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
         self.connection, self._theirs = Pipe(duplex=False)
@@ -99,7 +99,7 @@ class Compiling:
         self._thread.start()
 
     def receive(self) -> tuple[int, Library] | None:
-        """What came of one; nothing when that was all."""
+        """The next result; ``None`` after the last one."""
         index, found = self.connection.recv()
         if index is None:
             self.running = False
@@ -109,12 +109,12 @@ class Compiling:
         return index, Library(problem=found.problem) if isinstance(found, Failure) else found
 
     def stop(self) -> None:
-        """Let the rest be."""
+        """Cancel the remaining candidates."""
         self._stopped = True
         self.connection.close()
 
     def join(self) -> None:
-        """Wait until the processes that compile can be given something else."""
+        """Wait until the compiling processes are free for other work."""
         self._thread.join()
 
     def _run(self, workers: Workers, calls: Sequence[tuple[Any, ...]]) -> None:
@@ -124,7 +124,7 @@ class Compiling:
                 if self._stopped:
                     return
                 self._theirs.send((index, found))
-        except Exception as error:  # workers that do not start; or nobody is interested any more
-            problem = f"candidates are not compiled any more: {error}"
+        except Exception as error:  # workers that do not start, or a cancelled batch
+            problem = f"compiling candidates failed: {error}"
         if not self._stopped:
             self._theirs.send((None, problem))

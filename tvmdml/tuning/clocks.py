@@ -1,4 +1,4 @@
-"""What times a trial. A search takes thousands of samples, so each is short; the bench, which takes few, has patience."""
+"""The clocks that time a trial. A search takes thousands of samples, so each is short; the bench takes few, and longer ones."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class QuickClock:
-    """The host's clock, where nobody else's threads are at work: nothing is waited for but the calls themselves.
+    """The host's clock, for when no other program's threads are running: it waits for nothing but the calls themselves.
 
     Args:
-        wait: waits for the work of calls that come back before it is done.
+        wait: waits for the work of calls that return before it is finished.
     """
 
     def __init__(self, wait: Callable[[], object] = lambda: None) -> None:
         self._wait = wait
 
     def calls(self, contender: Contender) -> int:
-        """How many calls fill a sample."""
+        """The number of calls in a sample."""
         contender.prepare()
         contender.run(1)
         return filling(partial(self._timed, contender), contender.sample)
 
     def sample(self, contender: Contender, calls: int) -> Sample:
-        """Take a sample of so many calls, after a few that wake the threads and fill the caches."""
+        """Take a sample of so many calls, after a few calls that wake the threads and fill the caches."""
         contender.prepare()
         contender.run(max(1, calls // 8))
         return Sample(self._timed(contender, calls) / calls)
@@ -47,9 +47,9 @@ class QuickClock:
 
 
 class VulkanBatches:
-    """A device's timestamps around many calls in a row, which it is given in full batches.
+    """A device's timestamps around many calls in a row, which are submitted in full batches.
 
-    Given a call as soon as it is idle, it would be timed waiting for the host, whichever way the kernel was cut.
+    If each call were submitted as soon as the device is idle, the time would include waits for the host, whatever the kernel.
     """
 
     def __init__(self, device: Device) -> None:
@@ -58,7 +58,7 @@ class VulkanBatches:
         self._device, self._batches = device, Batches(partial(Event, device))
 
     def calls(self, contender: Contender) -> int:
-        """How many calls fill a sample."""
+        """The number of calls in a sample."""
         with self._device.held():
             return self._batches.calls(contender)
 
@@ -69,15 +69,15 @@ class VulkanBatches:
 
 
 def of(target: Target, traffic: Traffic | None = None) -> Clock:
-    """What times work on a target. A device is not waited for after a call: its clock sees to that.
+    """The clock for work on a target. There is no wait after a call on a device, because the device's clock measures its work.
 
     Args:
         target: where the work runs.
-        traffic: how much it moves. Much work on a CUDA device is timed from cold caches, as the bench does; by default it is
-            little.
+        traffic: the memory traffic of the work. On a CUDA device, work with much traffic is timed with cold caches, as in the
+            bench; the default is little traffic.
 
     Raises:
-        DeviceError: the device cannot be used.
+        DeviceError: the device is unusable.
     """
     clock = _CLOCKS.get(target.kind)
     return QuickClock(target.wait) if clock is None else clock(target, traffic)

@@ -1,4 +1,4 @@
-"""What is shown while a tuner works: a line that moves on a terminal, and a line for each finished job anywhere."""
+"""The progress display of a tuner: a progress bar on a terminal, and one line for each finished job everywhere."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 REDRAW = 0.1
-"""Seconds between two drawings, at least: drawing takes time from what is measured."""
+"""The minimum seconds between two updates: drawing takes time from measurements."""
 _BAR_WIDTH = 24
 
 
 class Display(Protocol):
-    """Who is told how a tuner gets on."""
+    """Receives a tuner's progress."""
 
     def begin(self, job: Job, number: int, of: int, trials: int, done: int) -> None:
-        """A job begins, one of so many; ``done`` of its trials were finished in earlier, interrupted runs."""
+        """A job starts, one of so many; ``done`` of its trials were finished in earlier, interrupted runs."""
 
     def trial(self, trial: Trial, best: Trial | None) -> None:
         """A trial is finished, and this is the best one so far."""
 
     def note(self, text: str) -> None:
-        """Something happened that is worth a line, such as a server that was lost."""
+        """Something happened that should be shown, such as the loss of a server."""
 
     def end(self, tuned: Tuned) -> None:
         """The job is finished."""
@@ -53,10 +53,10 @@ class Silent:
 
 
 class Terminal:
-    """Shows it on standard error, for the length of a ``with`` block.
+    """Shows the progress on standard error, inside a ``with`` block.
 
-    On a terminal the job at hand has a bar, which is redrawn when something happens and by no thread of its own: that would take
-    time from what is measured. A finished job leaves a line, and elsewhere that is all there is.
+    On a terminal the current job has a bar. It is redrawn when something happens, and not by its own thread, which would take time
+    from measurements. A finished job leaves one line; without a terminal, these lines are the only output.
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,30 +66,30 @@ class Terminal:
         self._console = console or Console(stderr=True, highlight=False, emoji=False)
         self._clock = clock
         self._job: _Progress | None = None
-        # What others print on standard output may be on its way to a file, and stays as it is.
+        # Output of others on standard output may go to a file, and is not redirected.
         how: dict[str, Any] = {"auto_refresh": False, "transient": True, "redirect_stdout": False}
         self._live = Live(console=self._console, get_renderable=self._drawn, **how)
         self._drawn_at = float("-inf")
         self._seconds, self._trials = 0.0, 0
 
     def __enter__(self) -> Terminal:
-        """Begin to draw, where there is a terminal."""
+        """Start to draw, if there is a terminal."""
         if self._console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._job = None
         self._live.stop()
 
     def begin(self, job: Job, number: int, of: int, trials: int, done: int) -> None:
-        """A new bar."""
+        """Show a new bar."""
         self._job = _Progress(title(job), number, of, trials, done, self._clock())
         self._draw()
 
     def trial(self, trial: Trial, best: Trial | None) -> None:
-        """The bar moves on, now or with one of the next trials."""
+        """Advance the bar, now or with one of the next trials."""
         if self._job is not None:
             now = self._clock()
             self._seconds, self._trials = self._seconds + now - self._job.since, self._trials + 1
@@ -99,20 +99,20 @@ class Terminal:
                 self._draw()
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Show a line that stays."""
         self._say(text)
 
     def end(self, tuned: Tuned) -> None:
-        """The bar becomes a line that stays."""
+        """Replace the bar by a line that stays."""
         job, self._job = self._job, None
-        self._draw()  # no bar, or the old one would come below the line
+        self._draw()  # remove the bar, or the old one would appear below the line
         place = f"{job.number}/{job.of} " if job is not None and job.of > 1 else ""
         self._say(f"{place}{summary(tuned)}")
 
     def _say(self, line: str) -> None:
         from rich.text import Text
 
-        self._console.print(Text(printable(line)), soft_wrap=True)  # which draws the bar anew, below
+        self._console.print(Text(printable(line)), soft_wrap=True)  # this redraws the bar below
 
     def _draw(self) -> None:
         self._drawn_at = self._clock()
@@ -125,7 +125,7 @@ class Terminal:
         return Group() if self._job is None else self._job.drawn(self._left(self._job))
 
     def _left(self, job: _Progress) -> tuple[float | None, float | None]:
-        """Seconds that the job, and all jobs, will still take, by the trials so far; jobs to come have as many trials."""
+        """The estimated remaining seconds of the job and of all jobs, from the trials so far; later jobs count as many trials."""
         if not self._trials:
             return None, None
         each, left = self._seconds / self._trials, max(job.trials - job.done, 0)
@@ -133,7 +133,7 @@ class Terminal:
 
 
 class _Progress:
-    """How far a job has come."""
+    """The progress of a job."""
 
     def __init__(self, name: str, number: int, of: int, trials: int, done: int, now: float) -> None:
         self.name, self.number, self.of, self.trials, self.done = name, number, of, trials, done
@@ -147,7 +147,7 @@ class _Progress:
         self.best = best
 
     def drawn(self, left: tuple[float | None, float | None]) -> RenderableType:
-        """The job, and a line for all of them where there are several."""
+        """The job's bar, and a line for all jobs if there are several."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -162,7 +162,7 @@ class _Progress:
         return Group(*lines)
 
     def figures(self, left: float | None) -> list[tuple[str, str]]:
-        """What stands beside the bar, and in which style."""
+        """The texts beside the bar, with their styles."""
         faster = self.best is not None and self.best.outcome.ratio > 1
         return [
             (f"{self.done}/{self.trials}", ""),
@@ -182,11 +182,11 @@ def _times(trial: Trial) -> tuple[float, float]:
     return trial.outcome.default, trial.outcome.seconds
 
 
-# -- In words -----------------------------------------------------------------------------------------------------
+# -- Texts --------------------------------------------------------------------------------------------------------
 
 
 def title(job: Job) -> str:
-    """What a job is: ``TOP_K1 float32[32, 32000], uint32, Axis 1, K 50, DECREASING on cpu:x86-64-v4``."""
+    """A job's description: ``TOP_K1 float32[32, 32000], uint32, Axis 1, K 50, DECREASING on cpu:x86-64-v4``."""
     line = dict(job.line)
     name = str(line.pop("operator", "?"))
     tensors = [str(value) for key, value in line.items() if _is_tensor(key, value)]
@@ -204,7 +204,7 @@ def _is_tensor(key: str, value: Any) -> bool:
 
 
 def _attribute(key: str, value: Any) -> str:
-    """A word of an enumeration says what it is of."""
+    """The value of an enumeration needs no name: it says what it belongs to."""
     return value if isinstance(value, str) and value.isupper() else f"{key} {value}"
 
 
@@ -219,7 +219,7 @@ def knobs_in_words(knobs: Knobs) -> str:
 
 
 def failures(tuned: Tuned) -> Mapping[str, int]:
-    """Why trials failed, and how often."""
+    """The reasons why trials failed, with counts."""
     found: dict[str, int] = {}
     for trial in tuned.trials:
         if problem := trial.outcome.problem:
@@ -228,7 +228,7 @@ def failures(tuned: Tuned) -> Mapping[str, int]:
 
 
 def summary(tuned: Tuned) -> str:
-    """A finished job in a line."""
+    """One line for a finished job."""
     record = tuned.record
     if record.knobs:
         found = f"{gain(record.default_seconds, record.seconds)} ({knobs_in_words(record.knobs)})"

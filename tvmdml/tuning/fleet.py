@@ -1,7 +1,8 @@
-"""``Fleet``: candidates are tried on machines that are registered with TVM's own RPC tracker, on all of them at once.
+"""``Fleet``: tries candidates in parallel on all machines that are registered with TVM's RPC tracker.
 
-Machines, and what lies between, fail. A trial that a server did not see to its end is given to another; what one server finds fault
-with, a second one has to see as well. A server that makes up results is left out, and so is one that is no match for the others.
+Machines and networks fail. A trial that a server did not finish is given to another server, and a fault that one server reports
+must be confirmed by a second one. A server that returns impossible results is left out, and so is one whose machine differs from
+the others.
 """
 
 from __future__ import annotations
@@ -26,43 +27,43 @@ from tvmdml.tuning.workers import Failure, Workers
 
 _COMPILE_TIMEOUT = 120.0
 _WITNESSES = 2
-"""Sessions that have to see what is wrong with a candidate."""
+"""The number of sessions that must confirm a candidate's fault."""
 _STRIKES = 3
-"""Times in a row that a server lets us down, before it is left out."""
+"""The number of consecutive failures of a server before it is left out."""
 _ASKING = 16
-"""Lanes at most that ask the tracker for a server at one time."""
+"""The maximum number of lanes that ask the tracker for a server at the same time."""
 _PAUSE = 0.5
-"""Seconds until the next try, after a server did not open a session."""
+"""The seconds before the next attempt, after a server did not open a session."""
 _GATHERING = 3.0
-"""Seconds that the other servers are waited for at first, when one is there."""
+"""The seconds to wait for more servers, after the first one is available."""
 _TICK = 0.25
 _MOST_TIMES = 12
-"""How many times as long as a trial may take all goes that comes with it: a lane that is at it longer than that is stuck."""
+"""A lane that is busy for this many times the limit of one trial, with everything that belongs to it, is considered stuck."""
 _KEPT_JOBS = 2
-"""Of which the inputs are kept on disk."""
+"""The number of jobs whose inputs are kept on disk."""
 
 
 def _ignore(text: str) -> None:
-    """Tell nobody."""
+    """Discard the text."""
 
 
 class Fleet:
-    """The machines that a tracker has under a key. A context manager: within, servers are held, and given back at its end.
+    """A tracker's machines under one key. A context manager: servers are held inside, and released at its end.
 
     Args:
         tracker: ``host:port`` of the tracker.
-        key: under which name servers are registered with it.
-        target: what to compile for: a processor level that the servers have. By default, and if it is this machine's own, it is
-            theirs.
-        cache: a folder for what the processes that compile keep on disk.
-        timeout: seconds that a trial may take.
-        patience: seconds to wait for a server when none is left.
-        jobs: processes that compile; as many as this process has processors by default.
-        note: who is told what happens to servers.
+        key: the name under which servers are registered with it.
+        target: the processor level to compile for, which the servers must have. By default, or if it is this machine's own, the
+            servers' level is used.
+        cache: a folder where the compiling processes store their data.
+        timeout: the time limit of a trial in seconds.
+        patience: the seconds to wait for a server when none is left.
+        jobs: the number of compiling processes; by default the number of this process's processors.
+        note: a function that receives messages about servers.
 
     Raises:
-        InvalidArgument: the tracker is not written so.
-        Unsupported: the target is a device.
+        InvalidArgument: the tracker's address is malformed.
+        Unsupported: the target is not a processor.
     """
 
     def __init__(
@@ -100,12 +101,12 @@ class Fleet:
         self._compiling: Compiling | None = None
 
     def __enter__(self) -> Fleet:
-        """Find the servers.
+        """Connect to the servers.
 
         Raises:
             DeviceError: there are none.
-            CompileError: what it takes is not installed.
-            Unsupported: they cannot run what the target is compiled for.
+            CompileError: a package that is needed is not installed.
+            Unsupported: the servers cannot run code for the target.
         """
         environment = {"TVMDML_CACHE_DIR": str(self._cache), "TVMDML_PACKS": ""}
         self._folder = tempfile.TemporaryDirectory(prefix="tvmdml-")
@@ -125,7 +126,7 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give servers back, and end all processes."""
+        """Release the servers, and end all processes."""
         self._starter.close()
         for lane in self._lanes:
             lane.connection.close()
@@ -136,35 +137,35 @@ class Fleet:
 
     @property
     def servers(self) -> int:
-        """How many take part now."""
+        """The number of servers in use."""
         return sum(lane.open for lane in self._lanes)
 
     @property
     def batch(self) -> int:
-        """How many candidates to give it at once, so that no server idles for long."""
+        """The number of candidates in a batch, chosen so that no server idles for long."""
         return max(8, 4 * self.servers)
 
     def target(self, target: Target) -> CpuTarget:
-        """What schedules are to decide for: the servers' processor, with as many threads as it has."""
+        """The target that schedules decide for: the servers' processor, with its number of threads."""
         return self._target
 
     def machine(self, target: Target) -> Machine:
-        """What the servers are: all are alike."""
+        """The servers' kind of machine: all are of the same kind."""
         return self._machine
 
     def measure(self, job: Job, candidates: Sequence[Knobs], thorough: bool = False) -> Iterator[tuple[int, Outcome]]:
-        """Compile candidates here, and check and time them on the servers, each beside the defaults.
+        """Compile candidates here, check them on the servers, and time each beside the defaults.
 
         Args:
-            job: what is tuned.
-            candidates: values of knobs.
+            job: the job.
+            candidates: knob values.
             thorough: take more and longer samples.
 
         Yields:
-            The place of a candidate and what came of it, as they come.
+            A candidate's index and outcome, in the order of completion.
 
         Raises:
-            CompileError: the defaults do not compile, or what it takes is not installed.
+            CompileError: the defaults do not compile, or a package that is needed is not installed.
             DeviceError: no server is left.
         """
         if not candidates:
@@ -210,21 +211,21 @@ class Fleet:
     # -- Trials -----------------------------------------------------------------------------------------------------
 
     def _assign(self, batch: Batch) -> None:
-        """Give every server that has nothing to do a candidate."""
+        """Give each idle server a candidate."""
         for lane in self._lanes:
             if lane.open and lane.trial is None and (trial := batch.next_for(lane.place, self.servers)) is not None:
                 order = Order(batch.work, self._machine.threads, trial.library, batch.thorough)
                 lane.give(trial)
                 try:
                     lane.connection.send(order)
-                except OSError:  # it has ended, as its last words or their end will say
+                except OSError:  # the lane has ended: its last message or the closed connection will tell
                     continue
 
     def _done(self, lane: _Lane, outcome: Outcome) -> None:
         trial, lane.trial = lane.trial, None
         assert trial is not None
         trial.lanes -= 1
-        if trial.over or self._batch is None or trial.batch is not self._batch:  # another server was quicker
+        if trial.over or self._batch is None or trial.batch is not self._batch:  # another server was faster
             return
         if outcome.problem:
             trial.complaints.append((lane.place, outcome))
@@ -234,12 +235,12 @@ class Fleet:
         else:
             self._strikes.pop(lane.place, None)
             for place, complaint in trial.complaints:
-                self._strike(place, f"{complaint.problem} (a candidate that is fine elsewhere)")
+                self._strike(place, f"{complaint.problem} (a candidate that works on other servers)")
         self._batch.finish(trial, outcome)
         self._batch.seconds.append(time.monotonic() - lane.since)
 
     def _lost(self, lane: _Lane, problem: str, to_blame: bool) -> None:
-        """A session is over."""
+        """Handle the end of a session."""
         lane.connection.close()
         self._lanes.remove(lane)
         if not lane.open:
@@ -263,7 +264,7 @@ class Fleet:
     # -- Servers ----------------------------------------------------------------------------------------------------
 
     def _step(self, batch: Batch | None = None) -> None:
-        """Start lanes that are missing, and hear what there is to hear."""
+        """Start missing lanes, and process all messages."""
         asking = sum(lane.place == _NOWHERE for lane in self._lanes)
         while time.monotonic() >= self._not_before and asking < max(1, min(self._free, _ASKING)):
             self._lanes.append(_Lane(self._starter.start(self._tracker, self._key, self._avoided, self._timeout)))
@@ -275,15 +276,15 @@ class Fleet:
         if batch is not None and batch.compiling.connection in ready:
             batch.hear()
         for lane in [lane for lane in self._lanes if lane.connection in ready]:
-            if lane not in self._lanes:  # what another said was its end, too
+            if lane not in self._lanes:  # another lane's message has already ended it
                 continue
             try:
                 self._hear(lane, lane.connection.recv())
             except (EOFError, OSError):
-                self._lost(lane, "it does not answer", False)
+                self._lost(lane, "it does not respond", False)
         late = time.monotonic() - _MOST_TIMES * self._timeout
         for lane in [lane for lane in self._lanes if lane.trial is not None and lane.since < late]:
-            self._lost(lane, "it does not answer", False)
+            self._lost(lane, "it does not respond", False)
 
     def _hear(self, lane: _Lane, said: Any) -> None:
         match said:
@@ -291,7 +292,7 @@ class Fleet:
                 self._free, self._trouble = free, ""
             case lanes.Trouble(problem):
                 if problem != self._trouble:
-                    self._note(f"no tracker answers at {_written(self._tracker)}: {problem}")
+                    self._note(f"no tracker responds at {_written(self._tracker)}: {problem}")
                 self._trouble = problem
             case lanes.Granted(place):
                 lane.place = place
@@ -327,13 +328,13 @@ class Fleet:
             self._note(f"server {_written(place)}: {problem}")
 
     def _leave_out(self, place: Place, problem: str) -> None:
-        """Use a server no more, nor ask for it again."""
+        """Exclude a server: use it no more, and do not request it again."""
         if place not in self._avoided:
             self._note(f"server {_written(place)} is left out: {problem}")
         self._avoided.add(place)
         for lane in [lane for lane in self._lanes if lane.place == place]:
             self._lost(lane, "", False)
-        for lane in [lane for lane in self._lanes if lane.place == _NOWHERE]:  # they would take it
+        for lane in [lane for lane in self._lanes if lane.place == _NOWHERE]:  # these lanes might still get it
             lane.connection.close()
             self._lanes.remove(lane)
 
@@ -341,7 +342,7 @@ class Fleet:
         if time.monotonic() <= end:
             return
         at = f"{_written(self._tracker)} under {self._key}"
-        why = f"the tracker does not answer: {self._trouble}" if self._trouble else "none is free that can be used"
+        why = f"the tracker does not respond: {self._trouble}" if self._trouble else "no usable server is free"
         left = f"; left out: {', '.join(map(_written, sorted(self._avoided)))}" if self._avoided else ""
         advice = f"python -m tvm.exec.rpc_server --tracker={_written(self._tracker)} --key={self._key} starts one."
         raise DeviceError(f"no server of the tracker at {at} for {self._patience:g} s ({why}{left}). {advice}")
@@ -351,7 +352,7 @@ _NOWHERE: Place = ("", 0)
 
 
 class _Lane:
-    """A process with a session, as far as is known here."""
+    """A process with a session, as the fleet sees it."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self.connection = connection
@@ -359,23 +360,23 @@ class _Lane:
         self.open = False
         self.trial: Trial | None = None
         self.since = self.trying = 0.0
-        """When it was given its trial, and when that began."""
+        """The time when it got its trial, and the time when the trial started."""
 
     def give(self, trial: Trial) -> None:
-        """Note what it is at."""
+        """Record its current trial."""
         self.trial, self.since, self.trying = trial, time.monotonic(), 0.0
         trial.lanes += 1
         trial.since = trial.since or self.since
 
 
 def _target(machine: Machine, wanted: CpuTarget | None) -> CpuTarget:
-    """What to compile for a kind of machine."""
+    """The target to compile for, for a kind of machine."""
     own = host.known(machine.target.removeprefix("cpu:"))
     assert own is not None, machine
     if wanted is None or wanted.processor == host.host():
         return CpuTarget(own, machine.threads)
     if not own.runs(wanted.processor):
-        raise Unsupported(message("tune target", wanted.name, f"what the fleet's machines have: {machine.target}"))
+        raise Unsupported(message("tune target", wanted.name, f"{machine.target}, which the fleet's machines have"))
     return CpuTarget(wanted.processor, machine.threads)
 
 

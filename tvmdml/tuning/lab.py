@@ -1,4 +1,4 @@
-"""Where candidates are tried: here, in processes of their own. (``fleet.Fleet`` is the other place.)"""
+"""The place where candidates are tried: this machine, in separate processes. (``fleet.Fleet`` is the other place.)"""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _COMPILE_TIMEOUT = 120.0
 _PREPARE_TIMEOUT = 600.0
 _MEASURE_TIMEOUT = 30.0
 _CONFIRM_TIMEOUT = 300.0
-"""Seconds. A job is prepared once: its inputs are made, and NumPy's reference is worked out for each."""
+"""In seconds. A job is prepared once: its inputs are made, and NumPy's reference is computed for each."""
 _LEAST_TIMEOUT = 4.0
 _PATIENCE = 20
-"""How many times as long as the slowest good trial another may take: algorithms differ by more than any patience."""
+"""A candidate may take this many times as long as the slowest good trial: algorithms differ by more than any patience."""
 _CANDIDATE_BYTES = "512M"
-"""What kernels of candidates may take on disk."""
+"""The maximum disk space for candidates' kernels."""
 
 
 class Lab(Protocol):
-    """A place to try candidates."""
+    """A place where candidates are tried."""
 
     @property
     def batch(self) -> int:
-        """How many to give it at once."""
+        """The number of candidates in a batch."""
 
     def __enter__(self) -> Lab:
-        """Make it ready."""
+        """Prepare it."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave nothing running."""
+        """Stop everything that runs."""
 
     def target(self, target: Target) -> Target:
-        """The target that schedules are to decide for: that which is there."""
+        """The target that schedules decide for: the processor or device that is really used."""
 
     def machine(self, target: Target) -> Machine:
-        """What winners will hold for."""
+        """The kind of machine that winners are valid for."""
 
     def measure(self, job: Job, candidates: Sequence[Knobs], thorough: bool = False) -> Iterator[tuple[int, Outcome]]:
-        """Compile, check and time candidates; each one's place and outcome, as they are there."""
+        """Compile, check and time candidates; yields each one's index and outcome when it is available."""
 
 
 class LocalLab:
-    """This machine. Candidates compile on all processors, and are then timed one by one, with nothing beside them."""
+    """This machine. Candidates are compiled on all processors, and then timed one by one, with nothing else running."""
 
     batch = 8
 
@@ -67,20 +67,20 @@ class LocalLab:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """End them."""
+        """End the processes."""
         self._compilers.__exit__(kind, error, trace)
         self._stand.__exit__(kind, error, trace)
 
     def target(self, target: Target) -> Target:
-        """The same."""
+        """The same target."""
         return target
 
     def machine(self, target: Target) -> Machine:
-        """This machine, as the target's."""
+        """This machine, for the target."""
         return target.machine()
 
     def measure(self, job: Job, candidates: Sequence[Knobs], thorough: bool = False) -> Iterator[tuple[int, Outcome]]:
-        """Compile them all, then time one after the other; or, to be thorough, all in turn."""
+        """Compile all candidates, then time them one by one, or with ``thorough`` all in turn."""
         if problem := self._prepare(job):
             yield from ((i, Outcome(problem=problem)) for i in range(len(candidates)))
             return
@@ -108,9 +108,9 @@ class LocalLab:
         return found
 
     def _prepare(self, job: Job) -> str:
-        """Have the job ready wherever it is measured; says why it cannot be."""
+        """Prepare the job in the measuring process; returns why that failed, if it did."""
         if self._prepared is None or self._prepared[0] != job:
-            # Compiled beforehand, the defaults are found on disk, and who measures need not load a compiler.
+            # The defaults are compiled first, so the measuring process finds them on disk and need not load a compiler.
             answers = [found for _, found in self._compilers.map(trials.compile_candidate, [(job, {})])]
             if not any(answers):
                 answers = self._stand.everywhere(trials.prepare, job, timeout=_PREPARE_TIMEOUT)
@@ -127,7 +127,7 @@ class LocalLab:
             yield from zip(fine, found, strict=True)
         elif len(fine) == 1:
             yield fine[0], Outcome(problem=found.problem)
-        else:  # one of them may be to blame
+        else:  # one of them may be the cause
             for i in fine:
                 yield from self._confirm(job, candidates, [i])
 

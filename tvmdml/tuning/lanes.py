@@ -1,7 +1,7 @@
-"""Processes that each hold a session on a server, so that nothing a server does or fails to do stops the run.
+"""Processes that each hold a session on a server, so that no failure of a server stops the run.
 
-A call of TVM's RPC cannot be given up: it waits for its answer. So each session has a process of its own, which the system ends
-when its time is over. All are forked from one that has imported TVM, which takes seconds and is done once.
+A call through TVM's RPC cannot be cancelled: it waits for its answer. Therefore each session has its own process, which the system
+ends when its time is over. All are forked from one process that has imported TVM, which takes seconds and is done once.
 """
 
 from __future__ import annotations
@@ -30,71 +30,71 @@ from tvmdml.tuning.terms import Machine, Outcome
 Place: TypeAlias = tuple[str, int]
 """A server's host and port."""
 _MOST = 1 << 16
-"""Bytes of what a lane is started with."""
+"""The maximum bytes of the message that starts a lane."""
 _MOST_SAID = 1 << 24
-"""Bytes of what a tracker says; a server takes about a hundred of them."""
+"""The maximum bytes of a tracker's answer; a server takes about a hundred of them."""
 _RETRY = 1.0
-"""Seconds between looks for a tracker that is not there."""
+"""The seconds between attempts to reach an absent tracker."""
 _PATIENCE = 5.0
-"""Seconds that a tracker may take for an answer that it has at hand."""
+"""The seconds that a tracker may take for an answer that it can give at once."""
 _GRACE = 5.0
-"""Seconds past a trial's time until the lane ends: by then the server should have ended it."""
+"""The seconds after a trial's time limit until the lane ends: by then the server should have ended the trial."""
 
 
-# -- What lanes say -----------------------------------------------------------------------------------------------
+# -- Messages of lanes --------------------------------------------------------------------------------------------
 
 
 class Waiting(NamedTuple):
-    """The tracker has been asked for a server."""
+    """The tracker was asked for a server."""
 
     free: int
-    """How many it has that nobody uses, this one included."""
+    """The number of its unused servers, including this one."""
 
 
 class Trouble(NamedTuple):
-    """There is no tracker, or none that gives a proper answer."""
+    """There is no tracker, or it does not give a proper answer."""
 
     problem: str
 
 
 class Granted(NamedTuple):
-    """The tracker gave a server, which is now called."""
+    """The tracker assigned a server, which is contacted now."""
 
     place: Place
 
 
 class Opened(NamedTuple):
-    """The server answered: there is a session."""
+    """The server answered: the session is open."""
 
     machine: Machine
 
 
 class Trying(NamedTuple):
-    """The session has all that it needs for the job; what happens now is the candidate's doing."""
+    """The session has everything it needs for the job; from now on, the candidate is responsible for what happens."""
 
 
 class Done(NamedTuple):
-    """What came of a trial."""
+    """The outcome of a trial."""
 
     outcome: Outcome
 
 
 class Lost(NamedTuple):
-    """The session is over, or not to be trusted: no more will come from this lane."""
+    """The session is over, or cannot be trusted: nothing more will come from this lane."""
 
     problem: str
     to_blame: bool
-    """The server is, for good: what it answers cannot be right."""
+    """The server is permanently at fault: its answer cannot be right."""
 
 
 class Cannot(NamedTuple):
-    """Nothing can be done on any server: what it takes is not here."""
+    """No server can be used: a package that is needed is not installed here."""
 
     problem: str
 
 
 class Order(NamedTuple):
-    """What a lane is asked: to try a candidate."""
+    """A request to a lane: try a candidate."""
 
     work: Path
     """A file with the job's ``Work``."""
@@ -110,18 +110,18 @@ class _Start(NamedTuple):
     timeout: float
 
 
-# -- Of the process that asks -------------------------------------------------------------------------------------
+# -- In the requesting process ------------------------------------------------------------------------------------
 
 
 class Lanes:
-    """Starts lanes. What it started ends with it, and with this process, however that comes.
+    """Starts lanes. Everything it started ends with it, and with this process, however this process ends.
 
     Args:
-        environment: variables that they have beside this process's own.
+        environment: variables that the lanes get in addition to this process's own.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the process
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - it is open as long as the process
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -131,20 +131,20 @@ class Lanes:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                start_new_session=True,  # out of reach of Ctrl-C; and all lanes can be killed with it
+                start_new_session=True,  # not affected by Ctrl-C, and all lanes can be killed with it
             )
 
     def start(self, tracker: Place, key: str, avoid: Collection[Place], timeout: float) -> Connection[Any, Any]:
-        """Start a lane, which asks the tracker for a server. Close the connection, and it ends.
+        """Start a lane, which asks the tracker for a server. It ends when the connection is closed.
 
         Args:
-            tracker: where it is.
-            key: what servers are called there.
-            avoid: servers that are not wanted.
-            timeout: seconds that a trial may take.
+            tracker: its address.
+            key: the servers' name there.
+            avoid: servers that must not be used.
+            timeout: the time limit of a trial in seconds.
 
         Raises:
-            CompileError: what it takes is not installed.
+            CompileError: a package that is needed is not installed.
         """
         ours, theirs = Pipe()
         with theirs:
@@ -157,14 +157,14 @@ class Lanes:
         return ours
 
     def said(self) -> str:
-        """The last that was printed."""
+        """The last line that was printed."""
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"exit status {self._process.poll()}"
 
     def close(self) -> None:
-        """Kill them all."""
-        if self._process.returncode is not None:  # by now its number may be another's
+        """Kill all lanes."""
+        if self._process.returncode is not None:  # its number may already belong to another process
             return
         self._socket.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -173,16 +173,16 @@ class Lanes:
         self._log.close()
 
 
-# -- In the process -----------------------------------------------------------------------------------------------
+# -- In the lanes' process ----------------------------------------------------------------------------------------
 
 
 def serve(descriptor: int) -> None:
-    """Fork a lane for each connection that comes, until nobody is there any more; then all end."""
+    """Fork a lane for each new connection, until the requesting process is gone; then all end."""
     from tvmdml.targets.cpu import bundle, host
     from tvmdml.tuning import remote
 
     remote.rpc()
-    with contextlib.suppress(CompileError):  # which each lane says
+    with contextlib.suppress(CompileError):  # each lane reports it
         bundle.guard(host.host().machine)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     orders = socket.socket(fileno=descriptor)
@@ -193,18 +193,18 @@ def serve(descriptor: int) -> None:
         if os.fork() == 0:
             orders.close()
             with contextlib.suppress(BaseException):
-                _lane(Connection(descriptors[0]), *pickle.loads(content))  # noqa: S301 - by whoever started this process
-            os._exit(0)  # whatever TVM would like to say to a server that does not answer
+                _lane(Connection(descriptors[0]), *pickle.loads(content))  # noqa: S301 - written by the parent process
+            os._exit(0)  # skips TVM's farewell to a server, which may not respond
         os.close(descriptors[0])
 
 
 def _lane(parent: Connection[Any, Any], tracker: Place, key: str, avoid: frozenset[Place], timeout: float) -> None:
-    """Get a server from the tracker, and try on it what comes."""
+    """Get a server from the tracker, and try the requested candidates on it."""
     from tvmdml.tuning import remote
 
     place, match = _request(parent, tracker, key, avoid)
     parent.send(Granted(place))
-    signal.alarm(round(2 * timeout + _GRACE))  # nobody handles it: it ends the process
+    signal.alarm(round(2 * timeout + _GRACE))  # SIGALRM has no handler, so it ends the process
     try:
         session = remote.Session(place, match, timeout)
         machine = session.machine()
@@ -252,16 +252,16 @@ def _try(parent: Connection[Any, Any], session: Any, order: Order, timeout: floa
 
 
 def _request(parent: Connection[Any, Any], tracker: Place, key: str, avoid: Collection[Place]) -> tuple[Place, str]:
-    """Ask a tracker for a server until it gives one, wherever the tracker has gone meanwhile."""
+    """Ask a tracker for a server until it assigns one, even if the tracker is temporarily gone."""
     said = ""
     while True:
         try:
             with socket.create_connection(tracker, _PATIENCE) as connection:
                 return _requested(parent, connection, key, avoid)
-        except Exception as error:  # it may say anything
+        except Exception as error:  # the tracker may answer anything
             if said != (said := str(error) or type(error).__name__):
                 parent.send(Trouble(said))
-        if parent.poll(_RETRY):  # nobody is there any more, or something is said that nobody says now
+        if parent.poll(_RETRY):  # the requesting process is gone, or sent an unexpected message
             sys.exit()
 
 
@@ -273,7 +273,7 @@ def _requested(parent: Connection[Any, Any], connection: socket.socket, key: str
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
     if struct.unpack("<i", base.recvall(connection, 4))[0] != base.RPC_TRACKER_MAGIC:
-        raise ValueError("it is no tracker of TVM's RPC")
+        raise ValueError("it is not a TVM RPC tracker")
     base.sendjson(connection, [base.TrackerCode.SUMMARY])
     _, summary = _answer(connection)
     parent.send(Waiting(int(summary["queue_info"].get(key, {}).get("free", 0))))
@@ -284,13 +284,13 @@ def _requested(parent: Connection[Any, Any], connection: socket.socket, key: str
         code, (host, port, match) = _answer(connection)
         if code != base.TrackerCode.SUCCESS:
             raise ValueError(f"it answered {code}")
-        if (str(host), int(port)) not in avoid:  # else the server makes itself known anew, after a while
+        if (str(host), int(port)) not in avoid:  # otherwise the server registers again after a while
             return (str(host), int(port)), str(match)
         time.sleep(0.1)
 
 
 def _answer(connection: socket.socket) -> Any:
-    """What a tracker says, if it is not too long."""
+    """A tracker's answer, if it is not too long."""
     from tvm.rpc import base
 
     (size,) = struct.unpack("<i", base.recvall(connection, 4))

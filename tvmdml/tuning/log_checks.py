@@ -1,4 +1,4 @@
-"""Whether a record still holds: by what is installed now, and not by how its line is written."""
+"""Whether a record is still valid for what is installed now; its syntax is checked elsewhere."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tvmdml.tuning.terms import Record
 
 
 def outdated(record: Record) -> str:
-    """Why a record cannot be used any more; empty if it can.
+    """Why a record cannot be used any more; empty if it can be used.
 
-    Its knobs must be ones that a schedule takes, and its operator, types and shape class those of the operation that was measured.
+    A schedule must accept its knobs, and its operator, types and shape class must be those of the operation that was measured.
     """
     measured = dict(record.measured)
     in_place = measured.pop("in_place", False)
@@ -36,7 +36,7 @@ def outdated(record: Record) -> str:
 
 
 def _constraint(record: Record) -> str:
-    """The constraint that the knobs break where they were measured."""
+    """The constraint that the knobs violate on the machine where they were measured."""
     target = _target(record)
     turned = None if target is None else knobs.of(record.operator, target)
     broken = "" if turned is None else turned.allowed(record.knobs, target)
@@ -44,13 +44,13 @@ def _constraint(record: Record) -> str:
 
 
 def has_other_schedules(record: Record) -> bool:
-    """Whether the operator's schedules have changed since it was made: it holds, but others might win now."""
+    """Whether the operator's schedules have changed since the record: it is valid, but other knobs might win now."""
     stamp, target = record.versions.get("schedules"), _target(record)
     return stamp is not None and target is not None and source_stamp(record.operator, target) != stamp
 
 
 def _target(record: Record) -> Target | None:
-    """What it is for, if that can be told here."""
+    """The record's target, if it can be determined here."""
     with contextlib.suppress(TvmdmlError):
         return targets.elsewhere(record.machine.target)[0]
     return None

@@ -1,6 +1,7 @@
-"""The files of logs: ``<folder>/<machine>/<operator>.jsonl``, a line a winner, read with suspicion and written as a whole.
+"""The files of logs: ``<folder>/<machine>/<operator>.jsonl``, one line per winner. Every line read is checked; files are replaced
+as a whole.
 
-Which file of a folder a line stands in is for people: what it says of machine and operator is what counts.
+The file in which a line is stored is only for people: the machine and operator in the line itself count.
 """
 
 from __future__ import annotations
@@ -22,37 +23,37 @@ from tvmdml.tuning.log_lines import Key
 from tvmdml.tuning.terms import Machine, Record
 
 LARGEST_FILE = 64 << 20
-"""Bytes."""
+"""In bytes."""
 _LONGEST_SLUG = 200
 
 
 class Line(NamedTuple):
-    """A line of a file, and the record that it is; or what is wrong with it."""
+    """A line of a file with its record, or with the reason why it is invalid."""
 
     path: Path
     number: int
-    """From 1 on; 0 for a file that cannot be read."""
+    """The line number from 1 on; 0 for a file that cannot be read."""
     raw: bytes
     record: Record | None
     problem: str = ""
 
     @property
     def where(self) -> str:
-        """Where it stands."""
+        """The file and line number."""
         return f"{self.path}:{self.number}" if self.number else str(self.path)
 
 
 class Merged(NamedTuple):
-    """What became of records that were merged into a folder."""
+    """The result of merging records into a folder."""
 
     paths: list[Path]
-    """The files that they belong in."""
+    """The files that contain the records."""
     added: int
-    """Whose key was new."""
+    """The number of records with a new key."""
     replaced: int
-    """That are newer than what was there."""
+    """The number that are newer than the existing record."""
     kept: int
-    """That are not: what was there stays."""
+    """The number that are older: the existing record stays."""
 
 
 # -- Names --------------------------------------------------------------------------------------------------------
@@ -68,12 +69,12 @@ def slug(machine: Machine) -> str:
 
 
 def file_of(folder: Path, record: Record) -> Path:
-    """Where a record is written."""
+    """The file that a record is written to."""
     return folder / slug(record.machine) / f"{record.operator}.jsonl"
 
 
 def files(folder: Path) -> list[Path]:
-    """The logs of a folder: of every machine, or of one, if the folder is a machine's own."""
+    """The log files of a folder: of every machine, or of one, if the folder is a single machine's."""
     return sorted(folder.glob("*.jsonl")) + sorted(folder.glob("*/*.jsonl"))
 
 
@@ -81,22 +82,22 @@ def files(folder: Path) -> list[Path]:
 
 
 def read(path: Path, most_bad: int | None = None) -> list[Line]:
-    """The lines of a file, good and bad; empty ones are left out.
+    """The lines of a file, valid and invalid; empty lines are skipped.
 
     Args:
         path: the file.
-        most_bad: how many bad lines to look at: what comes after those is left out, and the last line says so. All, by default.
+        most_bad: the number of bad lines after which the rest is skipped; the last line then says so. No limit by default.
 
     Raises:
-        OSError: it cannot be read, or is no file, or is too large.
+        OSError: it cannot be read, is not a regular file, or is too large.
     """
     if not path.is_file():
         path.stat()
-        raise OSError(f"{path}: it is no file")  # but a pipe, say, on which reading might wait for ever
+        raise OSError(f"{path}: it is not a regular file")  # reading from a pipe, for example, might never return
     with path.open("rb") as file:
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
-        raise OSError(f"{path}: it is larger than {LARGEST_FILE >> 20} MiB")
+        raise OSError(f"{path}: the file is larger than {LARGEST_FILE >> 20} MiB")
     found: list[Line] = []
     bad = 0
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
@@ -104,13 +105,13 @@ def read(path: Path, most_bad: int | None = None) -> list[Line]:
             found.append(_line(path, number, raw))
             bad += found[-1].record is None
             if bad == most_bad:
-                found.append(Line(path, number + 1, b"", None, f"the rest is not read: {bad} lines are bad before it"))
+                found.append(Line(path, number + 1, b"", None, f"the rest is not read: {bad} lines before it are bad"))
                 break
     return found
 
 
 def read_all(paths: Iterable[Path], most_bad: int | None = None) -> Iterator[Line]:
-    """The lines of files, as ``read`` has them; a file that cannot be read gives one bad line, of number 0."""
+    """The lines of several files, as from ``read``; a file that cannot be read gives one bad line with number 0."""
     for path in paths:
         try:
             yield from read(path, most_bad)
@@ -126,7 +127,7 @@ def _line(path: Path, number: int, raw: bytes) -> Line:
 
 
 def newest(records: Iterable[Record]) -> dict[Key, Record]:
-    """One record a key."""
+    """The newest record of each key."""
     found: dict[Key, Record] = {}
     for record in records:
         key = log_lines.key(record)
@@ -139,12 +140,12 @@ def newest(records: Iterable[Record]) -> dict[Key, Record]:
 
 
 def merge(folder: Path, records: Iterable[Record]) -> Merged:
-    """Put records into the files that they belong in, each as a whole or not at all; of one key, the newest stays.
+    """Merge records into their files, and replace each file as a whole; for each key the newest record stays.
 
-    Other processes may do the same at once. Lines that cannot be read stay, at the end of their file.
+    Other processes may do the same concurrently. Lines that cannot be read stay at the end of their file.
 
     Raises:
-        InvalidArgument: a record would not be taken when it is read; then nothing was written.
+        InvalidArgument: a record would be rejected when it is read; then nothing was written.
         OSError: a file cannot be read or written.
     """
     groups: dict[Path, list[Record]] = defaultdict(list)
@@ -164,10 +165,10 @@ def merge(folder: Path, records: Iterable[Record]) -> Merged:
 
 
 def remove(path: Path, gone: Iterable[bytes]) -> None:
-    """Take lines out of a file; one that is there twice goes as often as it is named. A file without lines goes, too.
+    """Remove lines from a file, each as often as it is given. A file without lines is removed too.
 
     Raises:
-        OSError: it cannot be read or written.
+        OSError: the file cannot be read or written.
     """
     left = Counter(gone)
     with _locked(path):
@@ -181,15 +182,15 @@ def remove(path: Path, gone: Iterable[bytes]) -> None:
             _write(path, (line.record for line in kept if line.record), (line.raw for line in kept if line.record is None))
             return
         path.unlink()
-    with contextlib.suppress(OSError):  # others are in it
+    with contextlib.suppress(OSError):  # the folder contains other files
         path.parent.rmdir()
 
 
 def _write(path: Path, records: Iterable[Record], others: Iterable[bytes]) -> None:
-    """Replace a file, which is the old or the new at every moment."""
+    """Replace a file atomically: readers see either the old or the new one."""
     lines = [log_lines.encode(record).encode() for record in sorted(records, key=log_lines.order)]
     content = b"".join(line + b"\n" for line in [*lines, *others])
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a symbolic link stays a link
     if path.exists() and path.read_bytes() == content:
         return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -207,7 +208,7 @@ def _write(path: Path, records: Iterable[Record], others: Iterable[bytes]) -> No
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a file's lock. It lies in the cache, for a folder of logs may be one that git looks at."""
+    """Hold a file's lock. The lock file is in the cache, because a folder of logs may be under version control."""
     from tvmdml.stores import DiskStore
 
     with DiskStore().lock(hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:40]):

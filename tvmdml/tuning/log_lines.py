@@ -1,4 +1,4 @@
-"""A line of a log: a ``Record`` as JSON. What is read may come from anywhere, so all of it is checked."""
+"""A line of a log: a ``Record`` as JSON. A log may come from anywhere, so everything in it is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.tuning.terms import Machine, Record, ShapeClass
 
 LONGEST_LINE = 1 << 16
-"""Bytes."""
+"""In bytes."""
 _LONGEST_STRING = 512
 _MOST_MEMBERS = 64
 _DEEPEST = 8
@@ -26,28 +26,28 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?\+00:00", re.ASCII)
 _MODULE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 Key = tuple[str, Machine, tuple[tuple[str, str], ...], tuple[tuple[str, int | str], ...]]
-"""What a log has one line for: operator, machine, types, shape class."""
+"""A log has one line for each key: operator, machine, types, shape class."""
 
 
 def key(record: Record) -> Key:
-    """What the record is the winner of."""
+    """The key that the record is the winner for."""
     types, shape_class = (tuple(sorted(one.items())) for one in (record.types, record.shape_class))
     return record.operator, record.machine, types, shape_class  # type: ignore[return-value]
 
 
 def class_order(shape_class: ShapeClass) -> tuple[tuple[str, bool, int, str], ...]:
-    """What shape classes are sorted by: name by name, sizes as numbers."""
+    """The sort key of shape classes: by name, with sizes as numbers."""
     members = sorted(shape_class.items())
     return tuple((name, True, 0, one) if isinstance(one, str) else (name, False, one, "") for name, one in members)
 
 
 def order(record: Record) -> tuple[Any, ...]:
-    """What lines are sorted by: types and shape class first, so that a file changes in one place for one winner."""
+    """The sort key of lines: types and shape class first, so that a new winner changes a file in one place."""
     return sorted(record.types.items()), class_order(record.shape_class), record.operator, record.machine, age(record)
 
 
 def age(record: Record) -> tuple[str, str]:
-    """What says which of two records of a key is newer. It differs for all that differ: the order of merging does not matter."""
+    """The age that decides which of two records of a key is newer. It is unique, so the order of merging does not matter."""
     return record.date, encode(record)
 
 
@@ -62,23 +62,23 @@ def encode(record: Record) -> str:
 
 
 def checked(record: Record) -> Record:
-    """The record as it is read back.
+    """The record as it would be read back.
 
     Raises:
-        InvalidArgument: it cannot be written, or would not be taken when it is read.
+        InvalidArgument: it cannot be written, or would be rejected when it is read.
     """
     try:
         line = encode(record).encode()
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidArgument(f"a record of a tuning log cannot be written down: {error}.") from None
+        raise InvalidArgument(f"a record of a tuning log cannot be written: {error}.") from None
     return parse(line)
 
 
 def parse(line: bytes) -> Record:
-    """The record of a line. Whether its knobs are ones that a schedule takes is for ``log_checks`` to say.
+    """The record of a line. ``log_checks`` checks whether a schedule accepts its knobs.
 
     Raises:
-        InvalidArgument: the line is broken.
+        InvalidArgument: the line is invalid.
     """
     if len(line) > LONGEST_LINE:
         raise InvalidArgument(message("line", f"{len(line)} bytes", f"at most {LONGEST_LINE}"))
@@ -92,21 +92,21 @@ def parse(line: bytes) -> Record:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
-# -- What each field must be: functions of a field's place and value, which give the value back -------------------
+# -- Checks of fields: functions of a field's name and value, which return the value ------------------------------
 
 _Check = Callable[[str, Any], Any]
 
 
 def _refuse(where: str, value: object, allowed: str) -> NoReturn:
-    raise InvalidArgument(message(where, reprlib.repr(value), allowed))  # cut short: it may be anything
+    raise InvalidArgument(message(where, reprlib.repr(value), allowed))  # truncated: it may be anything
 
 
 def _members(where: str, value: Any, checks: Mapping[str, _Check]) -> dict[str, Any]:
@@ -116,9 +116,9 @@ def _members(where: str, value: Any, checks: Mapping[str, _Check]) -> dict[str, 
 
 
 def _string(where: str, value: Any) -> str:
-    # What cannot be printed has no business in a file for people, and might command the terminal that it is shown on.
+    # Unprintable characters do not belong in a file for people, and might control the terminal that shows it.
     if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST_STRING:
-        _refuse(where, value, f"a string of at most {_LONGEST_STRING} characters that can be printed")
+        _refuse(where, value, f"a string of at most {_LONGEST_STRING} printable characters")
     return value
 
 
@@ -136,7 +136,7 @@ def _integer(low: int, high: int = _MOST) -> _Check:
 
 
 def _number(where: str, value: Any) -> float:
-    if type(value) not in (int, float) or not 0 <= value <= _MOST_SECONDS:  # NaN is neither
+    if type(value) not in (int, float) or not 0 <= value <= _MOST_SECONDS:  # also rejects NaN
         _refuse(where, value, f"a number from 0 to {_MOST_SECONDS:.0f}")
     return float(value)
 
@@ -198,20 +198,20 @@ def _date(where: str, value: Any) -> str:
 
 def _operation(where: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not _is_plain(value, _DEEPEST):
-        _refuse(where, value, "an operation, as a pack's spec has it")
+        _refuse(where, value, "an operation, as in a pack's spec")
     _word(f"{where} operator", value.get("operator"))
     return value
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether it can be written as it was read, and be shown."""
+    """Whether it can be written back unchanged, and be displayed."""
     if isinstance(value, dict):
         return depth > 0 and all(name.isprintable() and _is_plain(one, depth - 1) for name, one in value.items())
     if isinstance(value, list):
         return depth > 0 and all(_is_plain(one, depth - 1) for one in value)
     if isinstance(value, str):
         return value.isprintable()
-    if isinstance(value, int):  # or a bool, which is one
+    if isinstance(value, int):  # or a bool, which is an int
         return -_MOST <= value <= _MOST
     return value is None or math.isfinite(value)
 

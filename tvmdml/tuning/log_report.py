@@ -1,4 +1,4 @@
-"""Records and what is found among them, in words."""
+"""Records, and the results of lookups, as text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def row(record: Record) -> Row:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """A record, for programs."""
+    """A record as JSON, for programs."""
     return {**record._asdict(), "machine": record.machine._asdict()}
 
 
@@ -54,12 +54,12 @@ def shown_members(members: Mapping[str, int | str]) -> str:
 
 
 def shown_knobs(record: Record) -> str:
-    """What won, as far as it differs from the defaults."""
+    """The winning knobs that differ from the defaults."""
     return shown_members(record.knobs) or "the defaults"
 
 
 class Answer(NamedTuple):
-    """What logs have for an operation."""
+    """The logs' answer for an operation."""
 
     operator: str
     machine: Machine
@@ -67,29 +67,29 @@ class Answer(NamedTuple):
     shape_class: ShapeClass
     found: Found | None
     distance: int | None
-    """From the class of what was found."""
+    """The distance from the class of the record that was found."""
     why: str
-    """That nothing was found."""
+    """Why no record was found."""
 
     @classmethod
     def of(cls, known: Logs, desc: Operator, in_place: bool, machine: Machine) -> Answer:
-        """Look an operation up."""
+        """Look up an operation."""
         operator, types, shape_class = module_of(type(desc)), logs.types_of(desc), logs.class_of(desc, in_place)
         if (found := known.find(operator, desc, in_place, machine)) is not None:
             return cls(operator, machine, types, shape_class, found, logs.distance(shape_class, found.record.shape_class), "")
         return cls(operator, machine, types, shape_class, None, None, _why(known, operator, machine, types, shape_class))
 
     def json(self) -> dict[str, Any]:
-        """For programs."""
+        """As JSON, for programs."""
         found = None if self.found is None else {**self.found._asdict(), "record": as_json(self.found.record)}
         return {**self._asdict(), "machine": self.machine._asdict(), "found": found}
 
     def text(self) -> str:
-        """For people."""
+        """As text, for people."""
         types = shown_members(self.types)
         head = f"{self.operator} on {log_files.slug(self.machine)}: {shown_members(self.shape_class)}; {types}"
         if self.found is None:
-            return f"{head}\nno record, so the defaults hold: {self.why}"
+            return f"{head}\nno record, so the defaults are used: {self.why}"
         record = self.found.record
         which = "exact" if self.found.exact else f"nearest, {self.distance} away: {shown_members(record.shape_class)}"
         times = f"{shown_seconds(record.seconds)}, the defaults {shown_seconds(record.default_seconds)}: ratio {record.ratio:.2f}"
@@ -97,23 +97,23 @@ class Answer(NamedTuple):
 
 
 def _why(known: Logs, operator: str, machine: Machine, types: Mapping[str, str], shape_class: ShapeClass) -> str:
-    """The first thing that no record has in common with the operation."""
+    """The first property in which all records differ from the operation."""
     left = [record for record in known.records if record.operator == operator]
     if logs.are_off() and not known.records:
-        return "TVMDML_TUNING=0 leaves out all logs."
+        return "TVMDML_TUNING=0 disables all logs."
     if not left:
-        return f"the logs have none of {operator}."
+        return f"the logs have no records of {operator}."
     others = left
     if not (left := [record for record in left if record.machine == machine]):
-        return f"the logs have it for other machines: {_some(log_files.slug(record.machine) for record in others)}."
+        return f"the logs have records for other machines: {_some(log_files.slug(record.machine) for record in others)}."
     others = left
     if not (left := [record for record in left if record.types == types]):
-        return f"the logs have it for other types: {_some(shown_members(record.types) for record in others)}."
+        return f"the logs have records for other types: {_some(shown_members(record.types) for record in others)}."
     near = {shown_members(record.shape_class): logs.distance(shape_class, record.shape_class) for record in left}
     limit = logs.NEAREST if known.nearest else 0
     if all(far is None or far > limit for far in near.values()):
-        return f"the logs have it for other shape classes, and none at most {limit} away: {_some(near)}."
-    return "the knobs that the logs have for it are ones that no schedule takes any more."
+        return f"the logs have records for other shape classes, but none within distance {limit}: {_some(near)}."
+    return "the logs' knobs for it are no longer accepted by any schedule."
 
 
 def _some(texts: Iterable[str]) -> str:

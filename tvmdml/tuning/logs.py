@@ -1,7 +1,7 @@
-"""The logs of winners: which knobs suit an operation on a machine, by what was measured on one like it.
+"""The logs of winners: the knobs that suit an operation on a machine, measured on a machine of the same kind.
 
-A record holds for its operator, machine and types, and for a class of shapes: sizes rounded to the nearest power of two, and words.
-Where the very class has no record, the nearest one's holds, if it is no further away than ``NEAREST``.
+A record applies to its operator, machine and types, and to a class of shapes: sizes rounded to the nearest power of two, and words.
+If an operation's own class has no record, the nearest class's record is used, if its distance is at most ``NEAREST``.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from tvmdml.operators import Operator
 
 NEAREST = 2
-"""How far away a class may be whose record is used: sizes differ by so many powers of two, all of them together."""
+"""The maximum distance of a class whose record is used: the number of powers of two by which sizes differ, in total."""
 _MOST_BAD = 1000
-"""Lines of a file that are bad; it is something else than a log, and the rest is not worth the time."""
+"""After so many bad lines a file is not a log, and the rest is not read."""
 _MOST_WARNINGS = 3
-"""Of one file."""
+"""Per file."""
 _VARIABLES = ("TVMDML_TUNING", "TVMDML_TUNING_NEAREST", "TVMDML_TUNING_LOGS", "XDG_DATA_HOME", "HOME")
-"""What decides which logs there are."""
+"""The environment variables that decide which logs are used."""
 
 
 class Found(NamedTuple):
-    """A record that holds for an operation."""
+    """A record that applies to an operation."""
 
     record: Record
     exact: bool
-    """Whether it is of the operation's own class, or of the nearest one."""
+    """Whether it is of the operation's own class, rather than of the nearest one."""
     hash: str
-    """Stands for the record's knobs: ``stamp``."""
+    """A hash of the record's knobs: see ``stamp``."""
 
 
-# -- What is compared ---------------------------------------------------------------------------------------------
+# -- Shape classes ------------------------------------------------------------------------------------------------
 
 
 def class_of(desc: Operator, in_place: bool = False) -> ShapeClass:
-    """The class that an operation's shapes are of."""
+    """The class of an operation's shapes."""
     found = {name: value if isinstance(value, str) else _rounded(value) for name, value in desc.shape_class().items()}
     return {**found, "in_place": "yes"} if in_place else found
 
 
 def _rounded(size: int) -> int:
-    """The power of two that is nearest by ratio; 0 for 0."""
+    """The nearest power of two, by ratio; 0 for 0."""
     if size < 1:
         return 0
     below = 1 << (size.bit_length() - 1)
@@ -64,7 +64,7 @@ def _rounded(size: int) -> int:
 
 
 def types_of(desc: Operator) -> Mapping[str, str]:
-    """The data types of an operation's tensors, by DirectML's names of the fields; those that are absent are left out."""
+    """The data types of an operation's tensors, by DirectML's field names, without absent tensors."""
     names = {field.name: field.dml_name for field in desc.fields()}
     found = {}
     for name, tensor in desc.tensors():
@@ -75,10 +75,10 @@ def types_of(desc: Operator) -> Mapping[str, str]:
 
 
 def distance(one: ShapeClass, other: ShapeClass) -> int | None:
-    """How far apart two classes are: by how many powers of two their sizes differ, all together; 0 counts as a half.
+    """The distance of two classes: the number of powers of two by which sizes differ, in total; 0 counts as a half.
 
     Returns:
-        ``None`` where they are not alike: words differ, or they are about different things.
+        ``None`` if they cannot be compared: words or names differ.
     """
     if one.keys() != other.keys():
         return None
@@ -94,21 +94,21 @@ def distance(one: ShapeClass, other: ShapeClass) -> int | None:
 
 
 def stamp(values: Knobs) -> str:
-    """Twelve digits that stand for values of knobs."""
+    """A hash of knob values, with twelve digits."""
     return hashlib.sha256(json.dumps(dict(values), sort_keys=True).encode()).hexdigest()[:12]
 
 
-# -- Looking up ---------------------------------------------------------------------------------------------------
+# -- Lookup -------------------------------------------------------------------------------------------------------
 
 
 class Logs:
-    """Records to look in. They do not change.
+    """Records for lookups. They do not change.
 
     Args:
-        records: of those with one key, the first counts.
-        any_processor: they hold on every processor with the target and the number of threads, as those of a pack do; one's own
-            are still preferred.
-        nearest: whether the nearest class will do where there is no exact one.
+        records: of those with the same key, the first one counts.
+        any_processor: the records apply to every processor with the same target and number of threads, as in packs; records of
+            this processor are still preferred.
+        nearest: whether the nearest class may be used if there is no exact one.
     """
 
     def __init__(self, records: Iterable[Record], *, any_processor: bool = False, nearest: bool = True) -> None:
@@ -118,20 +118,20 @@ class Logs:
         self._of_machine: dict[tuple[str, Machine], list[Record]] = {}
         for record in records:
             first.setdefault(log_lines.key(record), record)
-            # All of them: where the first has knobs that no schedule takes any more, the next one counts.
+            # All of them: if no schedule accepts the first one's knobs any more, the next one counts.
             self._of_machine.setdefault((record.operator, self._kind(record.machine)), []).append(record)
         self.records = tuple(first.values())
-        """One a key."""
+        """One record per key."""
         self._found: dict[object, Found | None] = {}
 
     def find(self, operator: str, desc: Operator, in_place: bool, machine: Machine) -> Found | None:
-        """The record to use, if there is one.
+        """The record to use, or ``None``.
 
         Args:
             operator: the operator's module, such as ``top_k``.
             desc: the operation.
             in_place: whether it writes to its input's memory.
-            machine: where it is to run.
+            machine: the machine that it is to run on.
         """
         if (records := self._of_machine.get((operator, self._kind(machine)))) is None:
             return None
@@ -156,33 +156,33 @@ class Logs:
         return next((Found(record, far == 0, stamp(record.knobs)) for far, _, _, record in near if _is_legal(record)), None)
 
     def __len__(self) -> int:
-        """How many records."""
+        """The number of records."""
         return len(self.records)
 
 
 def _is_legal(record: Record) -> bool:
-    """Whether the schedules of today still take the knobs. Looked at so late because it imports them."""
+    """Whether the current schedules accept the knobs. Checked only now, because it imports them."""
     try:
         if record.knobs:
             knobs.check(record.operator, record.knobs)
     except InvalidArgument as error:
         stores.warn_once(
             repr(log_lines.key(record)),
-            f"tvmdml: a record of a tuning log is left out: {error} `tvmdml tuning validate` says where it is.",
+            f"tvmdml: a record of a tuning log is left out: {error} `tvmdml tuning validate` shows where it is.",
         )
         return False
     return True
 
 
-# -- What is installed --------------------------------------------------------------------------------------------
+# -- Installed logs -----------------------------------------------------------------------------------------------
 
 _installed: dict[tuple[str | None, ...], Logs] = {}
 
 
 def installed() -> Logs:
-    """The records of all folders (``folders``). They are read once, unless the environment says something new.
+    """The records of all folders (``folders``). They are read once, and again if the environment variables change.
 
-    ``TVMDML_TUNING=0`` leaves out all of them, and ``TVMDML_TUNING_NEAREST=0`` all but exact ones.
+    ``TVMDML_TUNING=0`` disables all of them, and ``TVMDML_TUNING_NEAREST=0`` all but exact matches.
     """
     now = tuple(map(os.environ.get, _VARIABLES))
     if (found := _installed.get(now)) is None:
@@ -192,7 +192,7 @@ def installed() -> Logs:
 
 
 def are_off() -> bool:
-    """Whether ``TVMDML_TUNING=0`` leaves out all logs."""
+    """Whether ``TVMDML_TUNING=0`` disables all logs."""
     return _is_zero("TVMDML_TUNING")
 
 
@@ -201,18 +201,18 @@ def _is_zero(name: str) -> bool:
 
 
 def forget() -> None:
-    """Have ``installed`` read the logs anew."""
+    """Make ``installed`` read the logs again."""
     _installed.clear()
 
 
 def add(folder: Path, records: Iterable[Record]) -> list[Path]:
-    """Put records into a folder of logs; of one operator, machine, types and shape class, the newest stays.
+    """Add records to a folder of logs; for each operator, machine, types and shape class, the newest stays.
 
     Returns:
-        The files that they are in.
+        The files that contain them.
 
     Raises:
-        InvalidArgument: a record would not be taken when it is read; then nothing was written.
+        InvalidArgument: a record would be rejected when it is read; then nothing was written.
         OSError: a file cannot be read or written.
     """
     paths = log_files.merge(folder, records).paths
@@ -221,26 +221,26 @@ def add(folder: Path, records: Iterable[Record]) -> list[Path]:
 
 
 def folders() -> tuple[Path, ...]:
-    """Where logs are: ``TVMDML_TUNING_LOGS``, the user's own folder, the shipped ones. Of one key, the first folder's counts."""
+    """The folders of logs: ``TVMDML_TUNING_LOGS``, the user's own folder, the shipped ones. For a key the first folder counts."""
     return (*_given(), user_folder(), *_shipped())
 
 
 def user_folder() -> Path:
-    """Where ``tvmdml tune`` keeps what it finds, unless told otherwise."""
+    """The folder where ``tvmdml tune`` stores records by default."""
     import platformdirs
 
     try:
         return Path(platformdirs.user_data_path("tvmdml", appauthor=False)) / "tuning_logs"
-    except (OSError, RuntimeError, KeyError):  # no home
+    except (OSError, RuntimeError, KeyError):  # no home folder
         return Path(sys.prefix) / "var" / "lib" / "tvmdml" / "tuning_logs"
 
 
 def read(places: Iterable[Path]) -> Iterator[Record]:
-    """The records of folders: of one key, the newest of the first folder that has one. Bad lines are warned of, and left out."""
+    """The records of folders: for each key, the newest of the first folder that has one. Bad lines are skipped with a warning."""
     for folder in places:
         try:
             paths = log_files.files(folder)
-        except OSError as error:  # another user's, for a service that has kept its HOME
+        except OSError as error:  # another user's folder, if a service runs with a foreign HOME
             what = f"the tuning logs in {folder} cannot be read ({error.strerror}); they are left out."
             stores.warn_once(str(folder), f"tvmdml: {what}")
             continue
@@ -254,7 +254,7 @@ def _warned_of(lines: Iterable[log_files.Line]) -> Iterator[Record]:
             yield line.record
             continue
         bad[line.path] += 1
-        if bad[line.path] <= _MOST_WARNINGS or not line.raw:  # it is about the file
+        if bad[line.path] <= _MOST_WARNINGS or not line.raw:  # a line without content stands for the file itself
             stores.warn_once(line.where, f"tvmdml: {line.where}: left out of the tuning logs: {line.problem}")
     for path, count in bad.items():
         if count > _MOST_WARNINGS:
@@ -267,21 +267,21 @@ def _given() -> Iterator[Path]:
         if not text.strip():
             continue
         folder = Path(text)
-        with contextlib.suppress(RuntimeError):  # a ~ for nobody's home is a name like any other
+        with contextlib.suppress(RuntimeError):  # a ~ without a home folder is an ordinary name
             folder = folder.expanduser()
         try:
             found = folder.is_dir()
-        except (OSError, ValueError):  # nobody may look there, or nothing can be called so
+        except (OSError, ValueError):  # no permission, or an invalid name
             found = False
         if found:
             yield folder
         else:
-            what = f"{text!r} is no folder; it is left out."
+            what = f"{text!r} is not a folder; it is left out."
             stores.warn_once(f"TVMDML_TUNING_LOGS {text}", f"tvmdml: TVMDML_TUNING_LOGS: {what}")
 
 
 @functools.cache
 def _shipped() -> tuple[Path, ...]:
-    # Not by importlib.resources, whose import takes longer than reading the logs.
+    # Not with importlib.resources, whose import takes longer than reading the logs.
     spec = importlib.util.find_spec("tvmdml.tuning_logs")
     return tuple(map(Path, spec.submodule_search_locations or ())) if spec else ()

@@ -1,4 +1,4 @@
-"""What is sent to machines that have no tvmdml: kernels as libraries that need nothing, inputs, and what should come of them."""
+"""The data sent to machines without tvmdml: kernels as self-contained libraries, inputs, and expected outputs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tvmdml.tuning.terms import Job, Knobs
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _SHOWN = 300
-"""Characters of a problem that are kept."""
+"""The maximum number of characters of a problem."""
 _JUNK = 0x5A
-"""The byte that outputs are full of before a kernel writes them: a number of every type, and none that is likely."""
+"""The byte that outputs are filled with before a kernel writes them: a valid but unlikely number in every type."""
 
 
 class Library(NamedTuple):
-    """A kernel that was compiled, and how to launch it; or why there is none."""
+    """A compiled kernel and how to launch it, or the reason why there is none."""
 
     content: bytes = b""
     """A shared library."""
@@ -40,16 +40,16 @@ class Library(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One input of a job. All arrays are flat: every byte that lies between the first element and the last."""
+    """One input of a job. All arrays are flat: all bytes from the first element to the last."""
 
     name: str
     inputs: tuple[Array, ...]
     expected: tuple[Expected, ...]
-    """Outputs as NumPy has them, in their shapes."""
+    """The outputs as NumPy arrays (or bounds around them), in their shapes."""
 
 
 class Work(NamedTuple):
-    """All that a session needs to know of a job."""
+    """Everything that a session needs to know about a job."""
 
     desc: Operator
     in_place: bool
@@ -57,22 +57,22 @@ class Work(NamedTuple):
     default: Library
 
     def outputs(self) -> tuple[Array, ...]:
-        """Flat outputs full of junk."""
+        """Flat outputs, filled with junk."""
         return tuple(_junk(desc) for desc in self.desc.outputs())
 
     def mismatch(self, sample: Sample, actual: tuple[Array, ...]) -> str:
-        """What is wrong with outputs that came back, flat; empty if nothing is."""
+        """What is wrong with flat outputs that came back; empty if nothing is wrong."""
         descs = self.desc.outputs()
         views = tuple(view(desc, flat) for desc, flat in zip(descs, actual, strict=True))
         if problem := self.desc.mismatch(views, sample.expected):
             return problem
-        # In place what lies between the elements is the input's, which only its own kernel has seen.
+        # In place, the bytes between the elements are the input's, which only the job's own kernel uses.
         before = sample.inputs if self.in_place else self.outputs()
         for desc, flat, untouched in zip(descs, actual, before, strict=True):
             between = np.ones(flat.shape, np.bool_)
             view(desc, between)[...] = False
             if flat[between].tobytes() != untouched[between].tobytes():
-                return "it writes between the elements of an output"
+                return "it writes to memory between the elements of an output"
         return ""
 
 
@@ -83,7 +83,7 @@ def view(desc: TensorDesc, flat: Array) -> Array:
 
 
 def build_library(job: Job, knobs: Knobs, threads: int) -> Library:
-    """Compile a candidate for a machine with so many threads; defaults are the schedule's own, whatever any log says."""
+    """Compile a candidate for a machine with so many threads; other knobs have the schedule's defaults, never a log's values."""
     try:
         desc = lines.read(job.line, "tune")
         processor = host.known(job.target.removeprefix("cpu:"))
@@ -94,14 +94,14 @@ def build_library(job: Job, knobs: Knobs, threads: int) -> Library:
             function = kernel.build()
         symbol = f"tvmdml_{kernel.name}"
         library = target.join({symbol: target.unit(function, symbol)})
-    except Exception as error:  # a schedule may have anything go wrong with values that nobody ever tried
+    except Exception as error:  # a schedule may fail in any way with untested values
         said = str(error) if isinstance(error, TvmdmlError) else f"{type(error).__name__}: {error}"
         return Library(problem=f"does not compile: {said[:_SHOWN]}")
     return Library(library, symbol, tuple(kernel.scalars), tuple(kernel.temporaries))
 
 
 def prepare(job: Job, threads: int, path: Path) -> str:
-    """Make a job's ``Work`` and write it into a file; returns why not, or nothing."""
+    """Make a job's ``Work`` and write it to a file; returns the reason if that failed."""
     desc = lines.read(job.line, "tune")
     default = build_library(job, {}, threads)
     if default.problem:

@@ -1,4 +1,4 @@
-"""What a tuner did, drawn: how the best came to be, and what winners are worth. Matplotlib is loaded by whoever calls."""
+"""Pictures of tuning: how the best candidate was found, and the gain of winners. The caller loads Matplotlib."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tvmdml.tuning.display import title
 from tvmdml.tuning.rivals import Peer
 from tvmdml.tuning.terms import Tuned
 
-# Okabe and Ito's colours, which everybody can tell apart; shapes say the same again.
+# Okabe and Ito's colours, which colour-blind people can distinguish; shapes repeat the information.
 _BLUE, _ORANGE, _VERMILION, _GREEN, _GREY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#666666"
 _COLUMNS = 3
 _MOST_PIXELS = 60000
-"""Of a picture's height: more is more than PNG readers take."""
+"""The maximum height of a picture: PNG readers do not support more."""
 
 
 def convergence(tuned: Tuned) -> bytes:
@@ -30,14 +30,14 @@ def convergence(tuned: Tuned) -> bytes:
 
 
 def winners(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> bytes:
-    """Winners against the defaults and the best peers, as SVG."""
+    """Winners compared with the defaults and the best peers, as SVG."""
     figure = _figure(12.0, _height(tuned))
     _draw_winners(figure, tuned, peers)
     return _svg(figure)
 
 
 def all_in_one(tuned: Sequence[Tuned], peers: Mapping[int, Peer], path: Path) -> None:
-    """All of it as one PNG file."""
+    """All pictures in one PNG file."""
     top, rows = _height(tuned), max(1, math.ceil(len(tuned) / _COLUMNS))
     height = top + 3.0 * rows
     figure = _figure(17.0, height)
@@ -54,7 +54,7 @@ def all_in_one(tuned: Sequence[Tuned], peers: Mapping[int, Peer], path: Path) ->
 
 
 def _draw_convergence(axes: Any, tuned: Tuned) -> None:
-    """A dot for each trial; those that failed stand on the floor."""
+    """A dot for each trial; failed trials are at the bottom."""
     ratios = [trial.outcome.ratio for trial in tuned.trials]
     numbers = range(1, len(ratios) + 1)
     timed = [(number, ratio) for number, ratio in zip(numbers, ratios, strict=True) if ratio]
@@ -77,7 +77,7 @@ def _draw_convergence(axes: Any, tuned: Tuned) -> None:
 
 
 def _draw_winners(figure: Any, tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> None:
-    """A dot for each winner against the default, and beside it one against the best peer, where there are any."""
+    """A dot for each winner relative to the default, and beside it one relative to the best peer, if there are peers."""
     against = [("default", dict(enumerate(one.record.ratio for one in tuned)), _BLUE, "o")]
     if peers:
         against.append(("best peer", {place: peer.ratio for place, peer in peers.items()}, _GREEN, "D"))
@@ -109,7 +109,7 @@ def _height(tuned: Sequence[Tuned]) -> float:
 
 
 def _figure(width: float, height: float) -> Any:
-    # The object interface: it needs no display, and leaves the program's own figures alone.
+    # The object interface: it needs no display, and does not affect the program's own figures.
     figure_class: Callable[..., Any] = importlib.import_module("matplotlib.figure").Figure
     return figure_class(figsize=(width, height), layout="constrained")
 
@@ -117,7 +117,7 @@ def _figure(width: float, height: float) -> Any:
 def _svg(figure: Any) -> bytes:
     matplotlib: Any = importlib.import_module("matplotlib")
     content = BytesIO()
-    # Letters stay letters, which is a tenth of the size; and the same figures make the same file.
+    # Text stays text, which takes a tenth of the size; and equal figures make equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tvmdml", "font.family": "sans-serif"}):
         figure.savefig(content, format="svg", metadata={"Date": None})
     return content.getvalue()

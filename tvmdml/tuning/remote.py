@@ -1,4 +1,4 @@
-"""A session on a server of TVM's RPC: what the machine is, and how fast kernels are there."""
+"""A session on a server of TVM's RPC: identifies the machine, and measures kernels on it."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from tvmdml.tuning.parcels import Array, Library, Sample, Work
 from tvmdml.tuning.terms import Machine, Outcome
 
 _ROOM = 1 << 18
-"""Bytes of a machine's description that are looked at."""
+"""The maximum bytes of a machine's description that are read."""
 _IDLE = 600
-"""Seconds after which a session that is asked for nothing ends: its client is gone."""
+"""The seconds after which an idle session ends, because its client must be gone."""
 _LIFE = 3600.0
-"""Seconds that a server gives a session; then it kills it, if nothing else has."""
+"""The seconds after which a server kills a session, if it has not ended before."""
 _MOST_THREADS = 1 << 16
-"""Threads that a machine may say it has."""
+"""The maximum number of threads that a machine may report."""
 _NOISE = 2e-3
-"""Seconds by which two clocks may differ."""
+"""The seconds by which two clocks may differ."""
 _GLANCE = 5e-4
-"""Seconds of calls that tell how many there are in a second."""
+"""The seconds of calls used to estimate the number of calls per second."""
 _LEAST_ROUNDS = 3
 _OVERTIME = 10
-"""How many times as long as asked for a trial may take for the sake of more rounds."""
+"""The maximum factor by which a trial may exceed the requested time, for the sake of more rounds."""
 _TOO_SLOW = 2.0
-"""How many times the defaults' time a candidate takes that is not timed with care."""
+"""A candidate slower than the defaults by this factor is not timed further."""
 
 
 class Lie(Exception):
-    """What a server answered cannot be."""
+    """A server's answer is impossible."""
 
 
 class Care(NamedTuple):
-    """How closely to look."""
+    """How thoroughly to measure."""
 
     seconds: float
-    """To spend on the calls of a trial, if they are short."""
+    """The time for the calls of a trial, if they are short."""
     rounds: int
-    """How often the default and the candidate take turns."""
+    """The number of turns of the default and the candidate."""
     repeats: int = 3
-    """Samples in a turn."""
+    """The number of samples in a turn."""
 
 
 QUICK = Care(0.04, 4)
@@ -57,15 +57,15 @@ THOROUGH = Care(0.6, 15)
 
 
 class Session:
-    """A server's process, for as long as it is ours.
+    """A process on a server, for the duration of a session.
 
     Args:
         place: the server's host and port.
-        match: what the tracker gave to be let in with.
-        timeout: seconds that a trial may take.
+        match: the key that the tracker gave for access.
+        timeout: the time limit of a trial in seconds.
 
     Raises:
-        Exception: the server cannot be reached, or is no such server.
+        Exception: the server cannot be reached, or is not such a server.
     """
 
     def __init__(self, place: tuple[str, int], match: str, timeout: float) -> None:
@@ -81,24 +81,24 @@ class Session:
         self._limit(1)
 
     def machine(self) -> Machine:
-        """What kind of machine it is, as it says."""
+        """The kind of machine, as reported by the server."""
         room = self._empty((_ROOM,), "uint8", self._device)
         size = self._guard["describe"](room, _ROOM)
         threads, quota, cpuinfo = room.numpy()[:size].tobytes().decode(errors="replace").split("\n", 2)
         count = _granted(int(threads), quota)
         if count > _MOST_THREADS:
-            raise Lie(f"it says that it has {count} threads")
+            raise Lie(f"it reports {count} threads")
         return Machine(f"cpu:{host.read(cpuinfo, self._kind).name}", host.processor_name(cpuinfo), count)
 
     def prepare(self, path: Path, threads: int) -> str:
-        """Get everything there for a job, unless it is there.
+        """Send everything that a job needs, unless the server has it already.
 
         Args:
             path: a file with the job's ``Work``.
-            threads: how many kernels may use.
+            threads: the number of threads that kernels may use.
 
         Returns:
-            What is wrong with what the defaults compute there, which is the server's fault.
+            What is wrong with the defaults' results there, which is the server's fault; empty if nothing is wrong.
         """
         if path == self._path:
             return ""
@@ -118,7 +118,7 @@ class Session:
         return ""
 
     def measure(self, library: Library, care: Care) -> Outcome:
-        """Check a candidate and time it beside the defaults."""
+        """Check a candidate, and time it beside the defaults."""
         work = self._work
         self._limit(1 if care == QUICK else 3)
         candidate = _Contender(self, library)
@@ -132,15 +132,15 @@ class Session:
         return _summary(found)
 
     def rest(self) -> None:
-        """There is nothing to do for a while."""
+        """Expect no work for a while."""
         self._guard["arm"](_IDLE)
 
     def old(self) -> bool:
-        """Whether the server is going to end it soon."""
+        """Whether the server will end it soon."""
         return time.monotonic() > self._end - 6 * self._timeout
 
     def alive(self) -> bool:
-        """Whether the server still answers."""
+        """Whether the server still responds."""
         try:
             self.rest()
         except Exception:
@@ -148,7 +148,7 @@ class Session:
         return True
 
     def load(self, content: bytes) -> Any:
-        """Load a library there."""
+        """Load a library on the server."""
         self._uploads += 1
         name = f"{self._uploads}.so"
         self._remote.upload(bytearray(content), target=name)
@@ -157,7 +157,7 @@ class Session:
         return module
 
     def _load_guard(self) -> tuple[str, Any]:
-        """Its first library, which tells what it is for, too: only the right one loads."""
+        """Load the first library, which also reveals the machine's architecture: only the right one loads."""
         own = host.host().machine
         for machine in (own, *({"x86_64", "aarch64"} - {own})):
             try:
@@ -169,7 +169,7 @@ class Session:
         raise failed
 
     def _limit(self, times: int) -> None:
-        """From now on it may take so many times the timeout, on its own machine; whatever runs longer there is ended there."""
+        """Allow so many times the timeout from now on; the server itself ends whatever runs longer."""
         self._guard["arm"](math.ceil(times * self._timeout))
 
     def _array(self, array: Array) -> Any:
@@ -185,7 +185,7 @@ class Session:
         return work.mismatch(sample, tuple(output.numpy() for output in self._outputs))
 
     def _race(self, candidate: _Contender, arguments: list[Any], calls: float, care: Care) -> tuple[list[float], list[float]]:
-        """The times of both, taken by turns."""
+        """The times of both, measured in turns."""
         theirs = candidate.calls(arguments)
         slower = min(calls, theirs)
         rounds = care.rounds if theirs * _TOO_SLOW > calls else 2
@@ -205,7 +205,7 @@ _Timer = Callable[[list[Any]], Sequence[float]]
 
 
 class _Contender:
-    """A kernel that is loaded there."""
+    """A kernel that is loaded on the server."""
 
     def __init__(self, session: Session, library: Library) -> None:
         self._library, self._session = library, session
@@ -217,14 +217,14 @@ class _Contender:
         self._module[self._library.symbol](*arguments, *self._rest)
 
     def calls(self, arguments: list[Any]) -> float:
-        """How many calls take a second."""
+        """The number of calls per second."""
         seconds = min(self.timer(1, 2)(arguments))
         if seconds < _GLANCE / 2:
             seconds = min(self.timer(round(_GLANCE / seconds), 2)(arguments))
         return 1 / seconds
 
     def timer(self, number: int, repeat: int) -> _Timer:
-        """Gives so many times of a call, each the mean of a number of calls in a row."""
+        """A function that returns so many times of a call, each the mean of a number of calls in a row."""
         evaluate = self._module.time_evaluator(self._library.symbol, self._session._device, number=number, repeat=repeat)
 
         def time_calls(arguments: list[Any]) -> Sequence[float]:
@@ -232,16 +232,16 @@ class _Contender:
             times: Sequence[float] = evaluate(*arguments, *self._rest).results
             wall = time.perf_counter() - start
             if len(times) != repeat or not all(0 < one < math.inf for one in times):
-                raise Lie(f"it gave {times} as the times of {repeat} runs")
+                raise Lie(f"it reported {times} as the times of {repeat} runs")
             if sum(times) * number > wall * 1.01 + _NOISE:
-                raise Lie(f"it says that it took {sum(times) * number:.4g} s for what was back after {wall:.4g} s")
+                raise Lie(f"it reported {sum(times) * number:.4g} s for work that was finished after {wall:.4g} s")
             return times
 
         return time_calls
 
 
 def _summary(found: Sequence[tuple[list[float], list[float]]]) -> Outcome:
-    """Of the times on each input: of the defaults, and of the candidate."""
+    """The outcome, from the times of the defaults and of the candidate on each input."""
     defaults, candidates = ([float(np.median(times)) for times in column] for column in zip(*found, strict=True))
     spreads = [float(np.subtract(*np.percentile(times, (90, 10)))) / 2 / float(np.median(times)) for _, times in found]
     worst = min(default / candidate for default, candidate in zip(defaults, candidates, strict=True))
@@ -253,7 +253,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _granted(threads: int, quota: str) -> int:
-    """Threads, or as many as the group's share of time comes to (``cpu.max``: microseconds, of how many)."""
+    """The number of threads, or fewer if the group's time limit is lower (``cpu.max``: microseconds per period)."""
     words = quota.split()
     if len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):
         threads = min(threads, math.ceil(int(words[0]) / int(words[1])))

@@ -1,4 +1,4 @@
-"""What came of tuning, as a file for people: an HTML page that needs nothing but itself, or the pictures alone as PNG."""
+"""The report of tuning as a file: a self-contained HTML page, or only the pictures as PNG."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ figure { margin: 1.5rem 0; } figcaption { font-weight: bold; } img { max-width: 
 
 
 def check(path: Path) -> None:
-    """Refuse a path that no report can be written to, before anything runs.
+    """Reject a path that no report can be written to, before anything runs.
 
     Raises:
-        InvalidArgument: it is neither .html nor .png, its folder is not there, or Matplotlib is not installed.
+        InvalidArgument: it is neither .html nor .png, its folder does not exist, or Matplotlib is not installed.
     """
     if path.suffix.lower() not in _WRITERS:
         raise InvalidArgument(message("--report", repr(str(path)), "the path of a .html or .png file"))
     if not path.parent.is_dir():
         raise InvalidArgument(message("--report", repr(str(path)), "a file in a folder that exists"))
     if importlib.util.find_spec("matplotlib") is None:
-        raise InvalidArgument(message("--report", "no matplotlib", "an installed one", f"{installing.command('tune')} has it."))
+        raise InvalidArgument(f"--report: Matplotlib is not installed: {installing.command('tune')} installs it.")
 
 
 def write(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Peer] | None = None) -> None:
@@ -51,7 +51,7 @@ def write(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Peer] | None =
     Args:
         path: a .html or .png file.
         tuned: finished jobs.
-        peers: the best libraries beside the winners, by the jobs' places (see ``rivals.peers_of``).
+        peers: the best libraries for comparison with the winners, by the jobs' indices (see ``rivals.peers_of``).
 
     Raises:
         InvalidArgument: as ``check``; or the file cannot be written.
@@ -100,7 +100,7 @@ def _page(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> Iterator[str]:
 
 
 def _about(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> Iterator[tuple[str, str]]:
-    """What holds for all jobs, by name."""
+    """Properties that are the same for all jobs, by name."""
     yield "machine", "; ".join(_once(_machine(one.machine) for one in tuned))
     yield "versions", "; ".join(_once(", ".join(f"{k} {v}" for k, v in one.record.versions.items()) for one in tuned))
     dates = sorted(one.record.date for one in tuned)
@@ -109,7 +109,7 @@ def _about(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> Iterator[tuple[
     yield "jobs", f"{len(tuned)}, with {trials} trials, of which {failed} failed"
     if (mean := geometric_mean(one.record.ratio for one in tuned)) is not None:
         faster = sum(bool(one.record.knobs) for one in tuned)
-        yield "against the defaults", f"{mean:.3f} times as fast (geometric mean); {faster} of {len(tuned)} have other knobs"
+        yield "against the defaults", f"{mean:.3f} times as fast (geometric mean); {faster} of {len(tuned)} have winning knobs"
     if (mean := geometric_mean(peer.ratio for peer in peers.values())) is not None:
         yield "against the best peer", f"{mean:.2f} times as fast (geometric mean of {len(peers)})"
 
@@ -153,13 +153,13 @@ def _numeric(column: _Column) -> str:
 
 
 def _figure(svg: bytes, caption: str, more: str = "") -> str:
-    # As an image of its own: names within one drawing cannot meet those of another, and nothing in it can run.
+    # As a separate image: names in one drawing cannot clash with those of another, and no script in it can run.
     source = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
     return f'<figure>\n<figcaption>{_text(caption)}</figcaption>\n<img alt="{_text(caption)}" src="{source}">\n{more}</figure>'
 
 
 def _reasons(tuned: Tuned) -> str:
-    """Why trials failed, to fold out."""
+    """Why trials failed, in a collapsible section."""
     found = failures(tuned)
     if not found:
         return ""
@@ -181,5 +181,5 @@ def _once(texts: Iterable[str]) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Text for a page: what others wrote stays text."""
+    """Escaped text for a page."""
     return escape(printable(text), quote=True)

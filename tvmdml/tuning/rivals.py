@@ -1,4 +1,4 @@
-"""What winners are worth beside other libraries: each runs once more, here and now, next to the best of them."""
+"""Winners compared with other libraries: each runs once more, here and now, beside the best of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tvmdml.tuning.terms import Tuned
 
 
 class Peer(NamedTuple):
-    """The best library beside a winner."""
+    """The best library for the same work as a winner."""
 
     name: str
     """``torch topk, 2 threads``."""
     seconds: float
     """Its median time of a call."""
     ours: float
-    """The winner's, taken turn by turn with it."""
+    """The winner's, measured in turns with it."""
 
     @property
     def ratio(self) -> float:
@@ -33,14 +33,14 @@ class Peer(NamedTuple):
 
 
 def peers_of(tuned: Sequence[Tuned], note: Callable[[str], None]) -> dict[int, Peer]:
-    """Race each winner that is this processor's own against the libraries that do the same work and are installed.
+    """Compare each winner for this processor with the installed libraries that do the same work.
 
     Args:
         tuned: finished jobs.
-        note: is told of those that have no peer, and why.
+        note: receives those that have no peer, and why.
 
     Returns:
-        The best peers, by the jobs' places in ``tuned``.
+        The best peers, by the jobs' indices in ``tuned``.
     """
     if missing := peers.absent("cpu"):
         note(f"not installed, so not compared with: {', '.join(missing)}")
@@ -55,16 +55,16 @@ def peers_of(tuned: Sequence[Tuned], note: Callable[[str], None]) -> dict[int, P
 
 
 def _best(tuned: Tuned) -> Peer | str:
-    """The best peer; or why there is none."""
+    """The best peer, or the reason why there is none."""
     job = tuned.job
     if job.target.partition(":")[0] != "cpu":
-        return "libraries are only compared with on the CPU"
+        return "libraries are compared only on the CPU"
     target = targets.resolve(job.target)
     if target.machine() != tuned.machine:
         return "it was tuned for another machine than this one"
     wanted = work.of(lines.read(job.line, "job"), job.in_place)
     if wanted is None:
-        return "the bench does not have such work"
+        return "the bench does not support this operation"
     return _raced(wanted, tuned, target)
 
 
@@ -75,7 +75,7 @@ def _raced(wanted: Work, tuned: Tuned, target: Target) -> Peer | str:
     if result.failures:
         return result.failures[0]
     if result.ours is None or result.best is None:
-        return "no library here does this"
+        return "no installed library does this"
     return Peer(_who(result.best), result.best.seconds, result.ours.seconds)
 
 

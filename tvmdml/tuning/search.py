@@ -1,12 +1,12 @@
-"""The search: TVM's meta_schedule, over the knobs of a schedule that is written by hand.
+"""The search: TVM's meta_schedule, over the knobs of a hand-written schedule.
 
-meta_schedule samples the decisions of a schedule function, and keeps them as a trace, which it mutates, ranks by what its cost
-model has learnt, and remembers with the times in its database. It takes for granted that what is sampled is done to a loop nest
-then and there. Ours are done when the kernel is written, and one of them may be which algorithm that is: nothing that turns one
-loop nest into another. So the schedule function here samples each knob, and notes it on a block that stands for the kernel: an
-annotation, which every replay of the trace carries along. Whoever is to build the candidate has the schedule write the kernel that
-the notes mean. A postprocessor turns down what breaks a constraint, or comes to a kernel that another candidate stands for; a
-mutator moves one knob, more often to a neighbouring value than far away; and the cost model sees the knobs in place of loops.
+meta_schedule samples the decisions of a schedule function, and keeps them as a trace, which it mutates, ranks by its cost model,
+and stores with the times in its database. It assumes that each sampled decision transforms a loop nest at once. Our decisions are
+made when the kernel is written, and one of them may be the algorithm, which is not a loop transformation. So the schedule function
+here samples each knob, and records it as an annotation on a block that stands for the kernel; every replay of the trace keeps the
+annotation. To build the candidate, the schedule writes the kernel for the annotated knobs. A postprocessor rejects a candidate that
+violates a constraint, or has the same kernel as another candidate. A mutator changes one knob, more often to a neighbouring value
+than to a distant one. The cost model sees the knobs in place of loops.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from tvmdml.tuning.terms import Knobs, Outcome, Trial
 
 _BLOCK = "knobs"
 _NEIGHBOUR = 0.6
-"""How often a number moves to the value beside it when it is mutated."""
+"""The probability that a mutated number moves to a neighbouring value."""
 _POPULATION = 48
 _GENERATIONS = 3
 _WARM_UP = 16
-"""Trials before the cost model has a say."""
+"""The number of trials before the cost model is used."""
 _FAILED = 1e10
-"""Seconds that meta_schedule has for what gave none."""
+"""The seconds that meta_schedule records for a failed trial."""
 
 
 class Candidate(NamedTuple):
-    """What is to be tried."""
+    """A candidate to try."""
 
     knobs: Knobs
     measured_as: Any
-    """meta_schedule's own."""
+    """meta_schedule's object."""
 
 
 class Search:
-    """Asks for candidates, and is told what came of them.
+    """Proposes candidates, and learns from their outcomes.
 
     Args:
-        space: what to choose from.
-        history: trials of earlier runs; they are not tried again, and the search goes on from what they taught.
-        batch: candidates at a time.
-        seed: where to begin: another one tries other things first.
+        space: the choices.
+        history: trials of earlier runs; they are not tried again, and the search continues from them.
+        batch: the number of candidates in a batch.
+        seed: the random seed: another one tries other candidates first.
     """
 
     def __init__(self, space: Space, history: Sequence[Trial] = (), *, batch: int = 8, seed: int = 0) -> None:
         tvm, schedules = _imports.tvm(), _meta_schedule()
         self._space, self._schedules = space, schedules
         self._stands_for = {space.default: tuple(0 for _ in space.choices)}
-        target = tvm.target.Target({"kind": "llvm", "num-cores": 1})  # a name for the records; nothing is compiled for it here
+        target = tvm.target.Target({"kind": "llvm", "num-cores": 1})  # only for the records; nothing is compiled for it
         module = _stand_in(tvm)
         kinds = _kinds(tvm, schedules)
         generator = schedules.space_generator.ScheduleFn(
             self._schedule,
             sch_rules=[],
             postprocs=[kinds.check(self._is_new)],
-            mutator_probs={kinds.mutator(space, random.Random(seed)): 1.0},  # noqa: S311 - a search, not a secret
+            mutator_probs={kinds.mutator(space, random.Random(seed)): 1.0},  # noqa: S311 - for a search, not for cryptography
         )
         strategy = schedules.search_strategy.EvolutionarySearch(
             population_size=_POPULATION,
@@ -97,14 +97,14 @@ class Search:
         self._context.pre_tuning(2**31 - 1, batch, self._spaces, self._database, self._model)
 
     def ask(self) -> list[Candidate]:
-        """The next candidates; none where nothing is left to try."""
+        """The next candidates; empty if nothing is left to try."""
         if not self._space.choices:
             return []
         found = self._context.generate_measure_candidates()
         return [Candidate(self._space.values(_places(one.sch)), one) for one in found or ()]
 
     def tell(self, candidates: Sequence[Candidate], outcomes: Sequence[Outcome]) -> None:
-        """What came of all that ``ask`` gave."""
+        """Report the outcomes of all candidates from ``ask``."""
         result = self._schedules.runner.RunnerResult
         measured = [candidate.measured_as for candidate in candidates]
         results = []
@@ -116,7 +116,7 @@ class Search:
         self._context.notify_runner_results(measured, results)
 
     def _recall(self, history: Sequence[Trial]) -> None:
-        """Have the database and the cost model know earlier trials."""
+        """Enter earlier trials into the database and the cost model."""
         measured, results = [], []
         for trial in history:
             places = self._space.places(trial.knobs)
@@ -136,7 +136,7 @@ class Search:
             self._model.update(self._context, measured, results)
 
     def _seconds(self, outcome: Outcome) -> float:
-        """What a candidate took, as the defaults were at first: what slows the machine meanwhile slows both, and does not count."""
+        """A candidate's time on the scale of the first defaults: a later slowdown of the machine affects both, and cancels out."""
         if not outcome.ratio:
             return _FAILED
         if math.isnan(self._reference):
@@ -148,22 +148,22 @@ class Search:
             self._schedules.database.TuningRecord(trace, self._workload, [seconds], self._target, [])
         )
 
-    # -- What meta_schedule calls ---------------------------------------------------------------------------------
+    # -- Callbacks of meta_schedule -------------------------------------------------------------------------------
 
     def _schedule(self, schedule: Any) -> None:
-        """Sample each knob, and note it."""
+        """Sample each knob, and annotate it."""
         block = schedule.get_sblock(_BLOCK)
         for name, choices in self._space.choices.items():
             place = schedule.sample_categorical(list(range(len(choices))), [1 / len(choices)] * len(choices))
             schedule.annotate(block, name, place)
 
     def _is_new(self, places: tuple[int, ...]) -> bool:
-        """Whether a candidate may be tried: it has a kernel, which no other candidate stands for."""
+        """Whether a candidate may be tried: it has a kernel, and no other candidate has the same one."""
         decision = self._space.decide(self._space.values(places))
         return decision is not None and self._stands_for.setdefault(decision, places) == places and any(places)
 
     def _features(self, places: tuple[int, ...]) -> list[float]:
-        """Of each knob where it stands, and of a word which it is."""
+        """The cost model's features: for each number its position, for each word a one-hot encoding."""
         found: list[float] = []
         for (_, choices), place in zip(self._space.choices.items(), places, strict=True):
             value = choices[place]
@@ -174,21 +174,21 @@ class Search:
         return found
 
 
-# -- meta_schedule's own kinds of things --------------------------------------------------------------------------
+# -- Classes for meta_schedule ------------------------------------------------------------------------------------
 
 
 def _meta_schedule() -> Any:
     try:
-        import xgboost  # noqa: F401 # the cost model's; it would say so only when there is enough to learn from
+        import xgboost  # noqa: F401 # needed by the cost model, which would report its absence only later
         from tvm.s_tir import meta_schedule
     except ImportError as error:
-        raise CompileError(f"tuning takes more than is installed ({error}): {installing.command('tune')}.") from None
+        raise CompileError(f"tuning needs packages that are not installed ({error}): {installing.command('tune')}.") from None
     return meta_schedule
 
 
 @contextlib.contextmanager
 def _without_intrinsics() -> Iterator[None]:
-    """A context imports all hardware intrinsics there are, which takes ten seconds, and none is used here."""
+    """Do not import hardware intrinsics: a context imports all of them, which takes ten seconds, and none is used here."""
     name = "tvm.s_tir.tensor_intrin"
     if name in sys.modules:
         yield
@@ -201,7 +201,7 @@ def _without_intrinsics() -> Iterator[None]:
 
 
 class _Quiet:
-    """A logger that says nothing: what there is to say, the display says."""
+    """A logger without output: the display shows everything."""
 
     level, handlers = 100, ()
 
@@ -210,7 +210,7 @@ class _Quiet:
 
 
 def _stand_in(tvm: Any) -> Any:
-    """A function of one block, for the notes."""
+    """A function with one block, for the annotations."""
     from tvm import te
 
     kernel = te.compute((1,), lambda i: tvm.tirx.const(0, "int32"), name=_BLOCK)
@@ -218,7 +218,7 @@ def _stand_in(tvm: Any) -> Any:
 
 
 def _places(schedule: Any) -> tuple[int, ...]:
-    """What the notes of a scheduled stand-in say, in the order of the knobs."""
+    """The annotations of a scheduled stand-in, in the order of the knobs."""
     decisions = schedule.trace.decisions
     return tuple(int(decisions[instruction]) for instruction in _samples(schedule.trace))
 
@@ -234,12 +234,12 @@ class _Kinds(NamedTuple):
 
 
 def _kinds(tvm: Any, schedules: Any) -> _Kinds:
-    """Classes that meta_schedule takes: they derive from its own, so they can only be made when it is there."""
+    """Classes for meta_schedule: they derive from its own, so they can be defined only after it is loaded."""
     from tvm.ir.utils import derived_object
 
     @derived_object
     class Check(schedules.postproc.PyPostproc):  # type: ignore[misc]
-        """Turns down what is not to be tried."""
+        """Rejects candidates that must not be tried."""
 
         def __init__(self, is_new: Any) -> None:
             super().__init__()
@@ -256,7 +256,7 @@ def _kinds(tvm: Any, schedules: Any) -> _Kinds:
 
     @derived_object
     class Mutator(schedules.mutator.PyMutator):  # type: ignore[misc]
-        """Moves one knob."""
+        """Changes one knob."""
 
         def __init__(self, space: Space, rng: random.Random) -> None:
             super().__init__()
@@ -277,7 +277,7 @@ def _kinds(tvm: Any, schedules: Any) -> _Kinds:
 
     @derived_object
     class Features(schedules.feature_extractor.PyFeatureExtractor):  # type: ignore[misc]
-        """What the cost model learns from."""
+        """The features that the cost model learns from."""
 
         def __init__(self, features: Any) -> None:
             super().__init__()
@@ -294,7 +294,7 @@ def _kinds(tvm: Any, schedules: Any) -> _Kinds:
 
 
 def _moved(choices: Sequence[Any], place: int, rng: random.Random) -> int:
-    """Another place: of a number often one beside it, of a word any."""
+    """Another position: for a number usually a neighbouring one, for a word any."""
     others = [other for other in range(len(choices)) if other != place]
     value = choices[place]
     if not isinstance(value, str) and rng.random() < _NEIGHBOUR:

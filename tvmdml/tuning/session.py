@@ -1,4 +1,4 @@
-"""A job's session on disk: every finished trial is written down at once, so that the same command goes on from there."""
+"""A job's session on disk: every finished trial is stored at once, so that the same command continues an interrupted run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _MOST_SECONDS = 1e6
 
 
 def folder() -> Path:
-    """Where sessions are kept, and the kernels of candidates: in the cache."""
+    """The folder of sessions and candidates' kernels, in the cache."""
     return stores.DiskStore().cache / "tuning"
 
 
 class Session:
-    """The trials of a job, on a kind of machine, with the schedules as they are.
+    """The trials of a job, for a kind of machine and the current schedules.
 
     Args:
-        stamp: of the schedules' source; with others, another session begins.
-        fresh: forget what there was.
+        stamp: a hash of the schedules' source; when it changes, a new session starts.
+        fresh: discard earlier trials.
     """
 
     def __init__(self, job: Job, machine: Machine, stamp: str, *, fresh: bool = False) -> None:
@@ -51,30 +51,28 @@ class Session:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other tuners off the job.
+        """Lock the job against other tuners.
 
         Raises:
-            InvalidArgument: another process is at it.
+            InvalidArgument: another process is tuning it.
         """
         try:
             with locked(self._folder / "lock", timeout=0):
                 yield
         except Busy:
             given = "a job that another process is tuning"
-            raise InvalidArgument(message("tune", given, "one process a job", "Wait for it, or end it.")) from None
+            raise InvalidArgument(message("tune", given, "one process per job", "Wait for that process, or end it.")) from None
 
     def find(self, knobs: Knobs) -> Trial | None:
-        """What came of a candidate, if it was tried."""
+        """The earlier trial of a candidate, if there is one."""
         return self._known.get(_key(knobs))
 
     def add(self, trial: Trial) -> None:
-        """Write a trial down."""
+        """Store a trial."""
         line = json.dumps({"knobs": trial.knobs, **trial.outcome._asdict()})
         path = self._folder / _TRIALS
-        with (
-            naming(path),
-            open(path, "a+b", opener=_trust.create) as stream,
-        ):  # whatever a killed process left half is a line of its own
+        # An incomplete line of a killed process stays a separate line.
+        with naming(path), open(path, "a+b", opener=_trust.create) as stream:
             if stream.tell():
                 stream.seek(-1, os.SEEK_END)
             stream.write(b"" if stream.read(1) in (b"", b"\n") else b"\n")
@@ -83,13 +81,13 @@ class Session:
         self._known[_key(trial.knobs)] = trial
 
     def finish(self, trials: int, record: Record) -> None:
-        """Note what came of the job, and that as many trials as were asked for are done, or as many as there are."""
+        """Store the job's result, and that the requested number of trials is done, or all that exist."""
         with naming(self._folder / _DONE):
             content = json.dumps({"trials": trials, "record": log_lines.encode(record)})
             _trust.replace(self._folder / _DONE, content.encode())
 
     def finished(self, trials: int) -> Record | None:
-        """What came of it, where it is done for so many trials."""
+        """The job's result, if it is finished for so many trials."""
         try:
             found = json.loads(stores.read(self._cache, *self._place, _DONE))
             return log_lines.parse(found["record"].encode()) if found["trials"] >= trials else None
@@ -97,7 +95,7 @@ class Session:
             return None
 
     def _read(self) -> Iterator[Trial]:
-        """Whole trials, each candidate once. Another user's are removed, for more are to be written to the file."""
+        """Complete trials, each candidate once. A file of another user is removed, because more trials are to be written to it."""
         try:
             content = stores.read(self._cache, *self._place, _TRIALS)
         except stores.Untrusted:

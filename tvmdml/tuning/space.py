@@ -1,8 +1,9 @@
-"""The search space of an operation: those knobs, and those of their values, that change which kernel it gets.
+"""The search space of an operation: the knobs, and their values, that change which kernel it gets.
 
-A schedule decides a kernel from its knobs without compiling anything, so what a knob does to an operation can be asked
-beforehand. Most do nothing to most operations: a threshold that is far from the shape, a tile of an algorithm that is not taken.
-What is left is what the search samples, an algorithm's name like any other knob. Two candidates that come to one kernel are one.
+A schedule chooses a kernel from its knobs without compiling anything, so the effect of a knob on an operation can be tested
+beforehand. Most have no effect on most operations, such as a threshold far from the shape, or a tile size of an algorithm that is
+not used. The search samples the remaining knobs, an algorithm's name like any other. Two candidates with the same kernel count as
+one.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from tvmdml.targets import Target
 from tvmdml.tuning.terms import Knobs
 
 _PROBES = 24
-"""Settings of all knobs that each value of one is tried in, to see what it changes."""
+"""The number of settings of all knobs in which each value of a knob is tested, to see what it changes."""
 Decision = tuple[object, ...]
-"""A kernel and what it is launched with: what a schedule makes of its knobs."""
+"""A kernel and its launch parameters: the result of a schedule's decisions."""
 
 
 class Space:
-    """What there is to choose for an operation on a target.
+    """The choices for an operation on a target.
 
     Attributes:
-        choices: values by knob, of those that matter: its default first.
+        choices: the values of each knob that matters, its default first.
     """
 
     def __init__(self, desc: Operator, in_place: bool, target: Target) -> None:
@@ -39,7 +40,7 @@ class Space:
         self.choices: dict[str, tuple[Value, ...]] = {} if self._knobs is None else self._that_matter()
 
     def decide(self, values: Knobs) -> Decision | None:
-        """The kernel for some values, the others being defaults; nothing where the schedule has none or a constraint is broken."""
+        """The kernel for some values, with defaults for the others; ``None`` if there is no kernel or a constraint is violated."""
         if self._knobs is not None and self._knobs.allowed(values, self._target):
             return None
         try:
@@ -50,11 +51,11 @@ class Space:
         return (*kernel.identity, tuple(kernel.scalars), tuple(kernel.temporaries))
 
     def values(self, places: Sequence[int]) -> Knobs:
-        """The knobs that a candidate sets: those that are not at their default, by each one's place among its choices."""
+        """The knobs that a candidate sets to other values than their defaults, from the index of each knob's choice."""
         return {name: choices[place] for (name, choices), place in zip(self.choices.items(), places, strict=True) if place}
 
     def places(self, values: Knobs) -> tuple[int, ...] | None:
-        """The opposite of ``values``; nothing where one of them is not of this space."""
+        """The inverse of ``values``; ``None`` if a value is not in this space."""
         if not all(name in self.choices and value in self.choices[name] for name, value in values.items()):
             return None
         return tuple(choices.index(values[name]) if name in values else 0 for name, choices in self.choices.items())
@@ -67,7 +68,7 @@ class Space:
         found = {}
         for name, choices in every.items():
             by_effect: dict[tuple[Decision | None, ...], Value] = {}
-            for value in choices:  # of values that do the same, the one next to the default stands for all
+            for value in choices:  # of values with the same effect, only the one nearest to the default is kept
                 effect = tuple(self.decide({**setting, name: value}) for setting in settings)
                 if any(effect):
                     by_effect.setdefault(effect, value)
@@ -77,16 +78,16 @@ class Space:
 
 
 def _settings(every: Mapping[str, tuple[Value, ...]]) -> list[dict[str, Value]]:
-    """The defaults; each word in place of its default; and any values at all, the same ones every time."""
+    """The defaults; each word instead of its default; and random values, the same in every run."""
     found: list[dict[str, Value]] = [{}]
     found += [{name: value} for name, choices in every.items() for value in choices[1:] if isinstance(value, str)]
-    rng = random.Random(0)  # noqa: S311 - nobody is to be surprised
+    rng = random.Random(0)  # noqa: S311 - the same settings in every run
     while len(found) < _PROBES:
         found.append({name: rng.choice(choices) for name, choices in every.items()})
     return found
 
 
 def _nearest_first(choices: Sequence[Value], default: Value) -> tuple[Value, ...]:
-    """The default, then what stands next to it."""
+    """The default, then the values by their distance from it."""
     place: Any = choices.index(default)
     return tuple(sorted(choices, key=lambda value: abs(choices.index(value) - place)))

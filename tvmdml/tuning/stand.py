@@ -1,4 +1,4 @@
-"""``Stand``: a job made ready in this process: inputs in guarded memory, and what has to come of them."""
+"""``Stand``: a job prepared in this process: inputs in guarded memory, and expected outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tvmdml.tuning.terms import Job
 
 
 def described(job: Job) -> Operator:
-    """What a job's kernel is made for.
+    """The operator that a job's kernel is made for.
 
     Raises:
         TvmdmlError: there is no such operation.
@@ -33,7 +33,7 @@ def described(job: Job) -> Operator:
 
 
 class Stand:
-    """A job's inputs, and what they are timed by.
+    """A job's inputs, and the clock that times them.
 
     Raises:
         TvmdmlError: there is no such operation, or target.
@@ -50,7 +50,7 @@ class Stand:
         self.clock = clocks.of(self.target, self._traffic(job.in_place))
 
     def _traffic(self, in_place: bool) -> Traffic:
-        """What goes to memory and back, about."""
+        """The approximate memory traffic."""
         read, written = (
             sum(desc.element_count * desc.data_type.itemsize for _, desc in self.desc.tensors(role) if desc is not None)
             for role in (Role.INPUT, Role.OUTPUT)
@@ -59,12 +59,12 @@ class Stand:
 
 
 class Sample:
-    """One input of a job, with the outputs that are right.
+    """One input of a job, with the correct outputs.
 
     Args:
-        stand: the job's.
-        fill: what it is filled with, of ``FILLS``; empty where the operator has no input.
-        outputs: where results go, whichever input they are of; none if they take the input's place.
+        stand: the job's stand.
+        fill: the kind of data, one of ``FILLS``; empty if the operator has no input.
+        outputs: the memory for results, shared by all inputs; empty if results are written to the input's memory.
     """
 
     def __init__(self, stand: Stand, fill: str, outputs: dict[str, _Held]) -> None:
@@ -76,7 +76,7 @@ class Sample:
             if desc is not None
         }
         self._before: dict[str, NumpyArray] = {}
-        """What the outputs hold before a call, where that counts."""
+        """The contents of the outputs before a call, where they matter."""
         self._inputs: dict[str, _Held] = {}
         self._outputs = outputs
         present = {name: desc for name, desc in self._desc.tensors() if desc is not None}
@@ -85,16 +85,16 @@ class Sample:
             self._outputs = {name: _Held(Place(present[name]), self._target) for name in self._before}
         else:
             self._inputs = {name: _Held(Place(present[name]).holding(value), self._target) for name, value in values.items()}
-        read = {**values, **{name: held.place.array for name, held in self._inputs.items()}}  # elements may share a place
+        read = {**values, **{name: held.place.array for name, held in self._inputs.items()}}  # elements may share memory
         with np.errstate(all="ignore"):
             self._expected = self._desc.reference(*(read.get(name) for name, _ in self._desc.tensors(Role.INPUT)))
         self._sums = {name: zlib.crc32(held.place.memory.data) for name, held in self._inputs.items()}
         everything = {**self._inputs, **self._outputs}
         self.arrays: list[Any] = [everything[name].array for name in present if name in everything]
-        """What a kernel is launched on."""
+        """The arrays that a kernel is launched on."""
 
     def problem(self, call: Callable[[], object]) -> tuple[str, float]:
-        """What is wrong with what a call does, and how many seconds it took."""
+        """What is wrong with the results of a call, and its duration in seconds."""
         for name, held in self._outputs.items():
             held.place.clear()
             if name in self._before:
@@ -112,7 +112,7 @@ class Sample:
     def _wrong(self) -> str:
         for name, held in self._inputs.items():
             if zlib.crc32(held.place.memory.data) != self._sums[name]:
-                return f"{name}, an input, or memory beside it was written to"
+                return f"the input {name}, or memory beside it, was written to"
         for name, held in self._outputs.items():
             if not held.place.is_guarded():
                 return f"memory outside of {name} was written to"
@@ -120,7 +120,7 @@ class Sample:
 
 
 class _Held:
-    """A tensor with guards, and where the target has it."""
+    """A tensor with guard bytes, and its array on the target."""
 
     def __init__(self, place: Place, target: Target) -> None:
         self.place = place
@@ -131,11 +131,11 @@ class _Held:
             self.array = DeviceArray(target.home, self._copy.memory, self._copy.offset + GUARD, *form)
 
     def send(self) -> None:
-        """Have the target see what is here."""
+        """Copy the tensor to the target."""
         if self._copy is not None:
             self._copy.write(self.place.memory)
 
     def fetch(self) -> None:
-        """See what the target has."""
+        """Copy the tensor back from the target."""
         if self._copy is not None:
             self.place.memory[...] = self._copy.numpy()

@@ -1,7 +1,7 @@
-"""Trials: a candidate is compiled, checked bit for bit on every kind of input, and timed turn by turn with the defaults.
+"""Trials: a candidate is compiled, checked bit for bit on every kind of input, and timed in turns with the defaults.
 
-This is what runs in the processes of ``workers``. Whatever is wrong with a candidate becomes its outcome's problem; only what
-nobody can be told of any more, a crash or a hang, is left to who started the process.
+This runs in the processes of ``workers``. Every fault of a candidate becomes its outcome's problem. Only a crash or a hang, which
+the process cannot report itself, is left to the process that started it.
 """
 
 from __future__ import annotations
@@ -24,62 +24,62 @@ from tvmdml.tuning.stand import Sample, Stand, described
 from tvmdml.tuning.terms import Job, Knobs, Outcome
 
 CUT = 3.0
-"""What takes this many times as long as the defaults in the first round gets no second one."""
+"""A candidate that takes this many times as long as the defaults in the first round gets no second round."""
 SLOW_CALL = 0.02
-"""Seconds from which on a call is timed while it is checked: more calls, to see how long they take, would take too long."""
+"""For calls of at least so many seconds, the check is also the timing: further calls would take too long."""
 HOPELESS = 20.0
-"""What is this many times as slow as the defaults is not even tried on another input: some algorithms take a row's square."""
+"""A candidate this many times slower than the defaults is not tried on other inputs: some algorithms take quadratic time."""
 WRONG, NOT_RUN = "wrong result", "does not run"
-"""How problems begin after which a process is not to be trusted: who writes the wrong thing may write it anywhere, and a device may
-be lost for good."""
+"""The first words of problems after which a process is not trusted: a kernel with wrong results may have written anywhere, and a
+device may be lost for good."""
 _LOOKS = 2
-"""More samples of what seems that slow: something else may have come in between."""
+"""The number of additional samples of a candidate that seems so slow: something else may have disturbed the first."""
 _TICK = 1e-9
 _SHOWN = 300
 
 
 class Pace(NamedTuple):
-    """How much time to take. What disturbs a machine comes in bursts, so many short samples say more than a few long ones."""
+    """How much time to take. A machine's disturbances come in bursts, so many short samples say more than a few long ones."""
 
     rounds: int
-    """Samples of each contender on each input, at most."""
+    """The maximum number of samples of each contender on each input."""
     least_rounds: int
-    """However long they take."""
+    """The minimum number of rounds, however long they take."""
     seconds: float
-    """What a sample lasts, at least, on the host's clock; a device's has its own."""
+    """The minimum duration of a sample on the host's clock; a device's clock has its own."""
     budget: float
-    """Seconds, shared out among the inputs, after which no further round begins."""
+    """The seconds, divided among the inputs, after which no further round starts."""
 
 
 TRIAL = Pace(rounds=81, least_rounds=3, seconds=0.00005, budget=0.03)
-"""Good enough to tell what is worth a closer look."""
+"""Good enough to find the candidates that are worth a closer look."""
 FINAL = Pace(rounds=3000, least_rounds=11, seconds=0.0001, budget=3.0)
-"""To be sure of a winner."""
+"""For a reliable choice of the winner."""
 
 
-# -- What a process is called for -----------------------------------------------------------------------------------
+# -- Functions called in a process ----------------------------------------------------------------------------------
 
 
 def compile_candidate(job: Job, values: Knobs) -> str:
-    """Have a candidate's kernel compiled, into the disk's store: whoever measures it finds it there.
+    """Compile a candidate's kernel into the disk store, where the measuring process finds it.
 
-    The defaults are a candidate as well: no values.
+    The defaults are also a candidate, with no values.
 
     Returns:
-        What is wrong, if it cannot be made; else nothing.
+        What is wrong, if it cannot be compiled; otherwise an empty text.
     """
     try:
         _ready(described(job), job.in_place, targets.resolve(job.target), values)
-    except Exception as error:  # a schedule may have anything go wrong with values that nobody ever tried
+    except Exception as error:  # a schedule may fail in any way with untested values
         return f"does not compile: {_said(error)}"
     return ""
 
 
 def prepare(job: Job) -> str:
-    """Make a job's inputs and references, and check its defaults, which ``measure`` does else when it is first called for a job.
+    """Make a job's inputs and references, and check its defaults. Otherwise the first ``measure`` of a job does this.
 
     Returns:
-        Why nothing can be compared with the defaults, if so; else nothing.
+        Why nothing can be compared with the defaults, if so; otherwise an empty text.
     """
     return _defaults(job).problem
 
@@ -90,7 +90,7 @@ def measure(job: Job, values: Knobs, pace: Pace = TRIAL) -> Outcome:
 
 
 def confirm(job: Job, candidates: Sequence[Knobs], pace: Pace = FINAL) -> list[Outcome]:
-    """Check candidates, and time them all beside each other and the defaults."""
+    """Check candidates, and time all of them beside each other and the defaults."""
     default = _defaults(job)
     if default.problem:
         return [Outcome(problem=default.problem) for _ in candidates]
@@ -103,11 +103,11 @@ def confirm(job: Job, candidates: Sequence[Knobs], pace: Pace = FINAL) -> list[O
 
 
 def is_spoiled(outcome: Outcome) -> bool:
-    """Whether a process is not to be trusted any more, after this: for ``Workers.map``."""
+    """Whether a process is not to be trusted after this outcome: for ``Workers.map``."""
     return outcome.problem.startswith((WRONG, NOT_RUN))
 
 
-# -- Those who take part --------------------------------------------------------------------------------------------
+# -- Contenders -----------------------------------------------------------------------------------------------------
 
 
 class _Entrant:
@@ -115,9 +115,9 @@ class _Entrant:
 
     Attributes:
         problem: why it is not worth timing; empty if it is.
-        calls: a call of it, by sample.
-        first: seconds of a call while it was checked, by sample.
-        times: seconds of a call, by sample.
+        calls: its call, by sample.
+        first: the duration of a call during the check in seconds, by sample.
+        times: the durations of calls in seconds, by sample.
     """
 
     def __init__(self, stand: Stand, values: Knobs, beside: _Entrant | None = None) -> None:
@@ -139,12 +139,12 @@ class _Entrant:
                     self.problem = self._hopeless(beside)
                 if self.problem:
                     return
-        except Exception as error:  # a driver that refuses it, or loses its device
+        except Exception as error:  # a driver that rejects it, or loses its device
             self.problem = f"{NOT_RUN}: {_said(error)}"
 
     def _enter(self, sample: Sample, call: Callable[[], object]) -> None:
         problem, seconds = sample.problem(call)
-        if not problem and seconds >= SLOW_CALL:  # the first call had more to do
+        if not problem and seconds >= SLOW_CALL:  # the first call includes one-time work
             problem, again = sample.problem(call)
             seconds = min(seconds, again)
         if problem:
@@ -153,16 +153,16 @@ class _Entrant:
         self.first.append(seconds)
 
     def _hopeless(self, beside: _Entrant) -> str:
-        """Whether it is far slower on the last input than another entrant, in words."""
+        """Whether it is far slower on the last input than another entrant, as text."""
         mine, other = self.first[-1], beside.first[len(self.first) - 1]
         return f"too slow: {mine:.2g} s, where the defaults take {other:.2g} s" if mine > max(SLOW_CALL, HOPELESS * other) else ""
 
     def contender(self, i: int, pace: Pace) -> Contender:
-        """It on one of the inputs, as clocks take it."""
+        """This candidate on one of the inputs, in the form that clocks take."""
         return Contender("ours", "tvmdml", "a candidate", 0, self.calls[i], sample=pace.seconds)
 
     def outcome(self, default: _Entrant) -> Outcome:
-        """What came of it. On inputs where it was cut off, or that nobody came to, nothing did."""
+        """The outcome. Inputs on which it was cut off, or that were not reached, give no time."""
         if self.problem:
             return Outcome(problem=self.problem)
         mine = default.times if self.identity == default.identity else self.times
@@ -186,20 +186,20 @@ class _Timing(NamedTuple):
 
 
 class _Race:
-    """The defaults and candidates, in turns."""
+    """The defaults and candidates, timed in turns."""
 
     def __init__(self, default: _Entrant, others: Sequence[_Entrant], pace: Pace) -> None:
         self._default, self._others, self._pace = default, list(others), pace
         self._counts = [self._count(i) for i in range(len(default.calls))]
 
     def _count(self, i: int) -> int:
-        """How many calls of the defaults fill a sample. Everybody has as many: what a sample costs beside them is then the same."""
+        """The number of the defaults' calls in a sample. It is the same for all, so that a sample's overhead is too."""
         default = self._default
         slow = default.first[i] >= max(SLOW_CALL, self._pace.seconds)
         return 1 if slow else default.stand.clock.calls(default.contender(i, self._pace))
 
     def run(self) -> None:
-        """Time them on every input, as long as there is anyone to compare the defaults with."""
+        """Time them on every input, as long as a candidate is left to compare."""
         for entrant in (self._default, *self._others):
             entrant.times = [[] for _ in entrant.calls]
         share = self._pace.budget / len(self._default.calls)
@@ -220,11 +220,11 @@ class _Race:
 
     def _sample(self, entrant: _Entrant, i: int) -> float:
         if entrant.first[i] >= max(SLOW_CALL, 2 * CUT * self._default.first[i]):
-            return entrant.first[i]  # there is no need to call it again
+            return entrant.first[i]  # it need not be called again
         return entrant.stand.clock.sample(entrant.contender(i, self._pace), self._counts[i]).seconds
 
     def _cut(self, i: int) -> bool:
-        """Leave out who is far behind; returns whether anyone is left."""
+        """Drop candidates that are far behind; returns whether any is left."""
         limit = CUT * self._default.times[i][0]
         for entrant in self._others:
             for _ in range(_LOOKS):
@@ -238,20 +238,20 @@ class _Race:
 
 
 def _ready(desc: Operator, in_place: bool, target: Target, values: Knobs) -> tuple[Kernel, Launcher]:
-    """A candidate's kernel. What was tuned before is no part of the defaults, and packs have none of it."""
+    """A candidate's kernel. Earlier tuning and packs are not used, so the defaults are the schedule's own."""
     with knobs.untuned(), knobs.using(**{operators.module_of(type(desc)): values}):
         kernel = target.kernel(desc, in_place)
         return kernel, compiler.find(kernel, target)
 
 
 _last: tuple[Job, _Entrant] | None = None
-"""The job that this process was last called for, and its defaults: what is made for a job serves all its candidates."""
+"""This process's last job, and its defaults: the data prepared for a job serves all its candidates."""
 
 
 def _defaults(job: Job) -> _Entrant:
     global _last
     if _last is None or _last[0] != job:
-        _last = None  # large arrays go before others come
+        _last = None  # free large arrays before new ones are made
         default = _Entrant(Stand(job), {})
         default.problem = default.problem and f"the defaults' own kernel: {default.problem}"
         _last = (job, default)

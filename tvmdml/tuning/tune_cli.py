@@ -1,4 +1,4 @@
-"""``tvmdml tune``: search for faster knobs, and log what won."""
+"""``tvmdml tune``: search for faster knobs, and log the winners."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("operator", required=False, callback=parsed(operator_name))
 @operation_options
-@click.option("--in-place", "in_place", is_flag=True, help="The OPERATOR's output is its input's own memory.")
-@click.option("--spec", metavar="FILE", type=_FILE, help="Every operation of a pack's spec, or of a model, in place of OPERATOR.")
-@click.option("--bench", is_flag=True, help="Every operation of the benchmark's quick set.")
+@click.option("--in-place", "in_place", is_flag=True, help="The OPERATOR writes its output into its input's memory.")
+@click.option("--spec", metavar="FILE", type=_FILE, help="Tune every operation of a pack's spec or a model, instead of OPERATOR.")
+@click.option("--bench", is_flag=True, help="Tune every operation of the benchmark's quick set.")
 @click.option(
     "--target",
     "--device",
     "targets",
     metavar="TARGET",
     multiple=True,
-    help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: the spec's, or cpu]",
+    help="The target: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: the spec's, or cpu]",
 )
-@click.option("--trials", type=click.IntRange(1), default=64, show_default=True, help="Candidates to try for each, at most.")
+@click.option("--trials", type=click.IntRange(1), default=64, show_default=True, help="Maximum candidates for each operation.")
 @click.option(
     "--logs",
     "folder",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where to log.  [default: the user's own logs]",
+    help="The folder for logs.  [default: the user's own logs]",
 )
-@click.option("--fresh", is_flag=True, help="Try again what was tried before.")
-@click.option("--seed", type=click.IntRange(0, (1 << 30) - 1), default=0, help="Where the search begins.")
-@click.option("--report", metavar="OUT.html", type=_FILE, help="Write what was found, with pictures; .html or .png.")
-@click.option("--tracker", metavar="HOST:PORT", help="Try candidates on machines that a TVM RPC tracker knows.")
-@click.option("--key", metavar="NAME", help="What those machines are called there.")
+@click.option("--fresh", is_flag=True, help="Discard earlier trials and try all candidates again.")
+@click.option("--seed", type=click.IntRange(0, (1 << 30) - 1), default=0, help="Random seed of the search.")
+@click.option("--report", metavar="OUT.html", type=_FILE, help="Write a report with pictures; .html or .png.")
+@click.option("--tracker", metavar="HOST:PORT", help="Try candidates on the machines of a TVM RPC tracker.")
+@click.option("--key", metavar="NAME", help="The name of those machines at the tracker.")
 def tune(
     operator: str | None,
     operation: Operation,
@@ -63,21 +63,21 @@ def tune(
     tracker: str | None,
     key: str | None,
 ) -> None:
-    """Search for the knobs that make an OPERATOR fastest on this machine, and log them: from then on they are used here.
+    """Search for the knobs that make an OPERATOR fastest on this machine, and log them. From then on they are used here.
 
     \b
     tvmdml tune TOP_K1 --shape 32,32000 --attr K=50 --attr Axis=1 --trials 128
     tvmdml tune --spec pack.toml --target cuda:0 --report out.html
 
-    Every candidate is checked against the reference before it is timed. Ctrl-C keeps what was found, and the same command goes on
-    from there.
-    """  # noqa: D301 - click's mark for text to leave as it is
+    Every candidate is checked against the reference before it is timed. Ctrl-C keeps the results so far, and the same command
+    continues from there.
+    """  # noqa: D301 - click's mark for text that is not rewrapped
     if (operator is not None or operation.given) + (spec is not None) + bench != 1:
-        raise click.UsageError("Give an OPERATOR, or a --spec, or --bench: one of them.")
+        raise click.UsageError("Give exactly one of OPERATOR, --spec and --bench.")
     if in_place and operator is None:
-        raise click.UsageError("--in-place goes with an OPERATOR; a spec says it of each operation.")
+        raise click.UsageError("--in-place needs an OPERATOR; in a spec, each operation states it.")
     if (tracker is None) != (key is None):
-        raise click.UsageError("--tracker and --key go together: a tracker knows machines by their key.")
+        raise click.UsageError("--tracker and --key must be given together: a tracker lists machines by key.")
     try:
         from tvmdml.tuning import report as reports
         from tvmdml.tuning import rivals
@@ -107,7 +107,7 @@ def tune(
             reports.write(report, found, rivals.peers_of(found, _note))
             click.echo(str(report))
     except KeyboardInterrupt:
-        click.echo("interrupted: every finished trial is kept; the same command goes on from there", err=True)
+        click.echo("interrupted: every finished trial is kept; the same command continues from there", err=True)
         sys.exit(INTERRUPTED)
 
 
@@ -125,7 +125,7 @@ def _note(text: str) -> None:
 
 
 def _here(named: Sequence[str]) -> list[str]:
-    """Those of a spec's targets that this machine can run; a pack is often built for more."""
+    """The targets of a spec that this machine can run; a pack is often built for more."""
     from tvmdml.tuning import tuner
 
     found = []
@@ -139,8 +139,8 @@ def _here(named: Sequence[str]) -> list[str]:
             message(
                 "tune",
                 f"a spec for {', '.join(named)}",
-                "a target that is here",
-                "none of the spec's targets is here: name one with --target.",
+                "a target of this machine",
+                "this machine has none of the spec's targets: name one with --target.",
             )
         )
     return found
@@ -149,7 +149,7 @@ def _here(named: Sequence[str]) -> list[str]:
 def _wanted(
     operator: str | None, operation: Operation, in_place: bool, spec: Path | None, bench: bool
 ) -> tuple[Sequence[Wanted], Sequence[str]]:
-    """What to tune, and the targets that a spec names."""
+    """The operations to tune, and the targets that a spec names."""
     from tvmdml.packs import sources
     from tvmdml.packs.spec import Wanted
 

@@ -27,23 +27,23 @@ from tvmdml.tuning.space import Space
 from tvmdml.tuning.terms import Job, Knobs, Outcome, Record, Trial, Tuned
 
 TRIALS = 64
-"""Candidates to try, unless told otherwise."""
+"""The default number of candidates to try."""
 PROMISING = 12
-"""The best ones, which are tried once more: of many that were timed once, and not for long, the first is so by luck as well."""
+"""The best candidates of short trials, which are timed again: the first of many is also the luckiest."""
 FINALISTS = 4
 """The best of those, which are timed thoroughly and together."""
 GAIN = 1.02
-"""How many times as fast as the defaults a winner is, at least: less may be chance, and defaults are tested most."""
+"""The minimum speed-up of a winner: a smaller one may be chance, and the defaults are tested best."""
 WORST = 0.98
-"""How a winner does, at least, on that of its inputs which suits it worst."""
+"""The minimum speed-up of a winner on its worst input."""
 MAY_BE = 0.9
-"""What may turn out to be ``WORST`` when it is timed for longer."""
+"""The minimum speed-up in a short trial that may become ``WORST`` in a longer one."""
 AS_GOOD = 0.99
-"""How much of the best ratio is as good: the simplest of such candidates is taken."""
+"""Candidates with this fraction of the best ratio count as equally good: the simplest of them is taken."""
 MOST_SEED = 1 << 30
 _DISPLAY = ("begin", "trial", "note", "end")
 _IDLE_ROUNDS = 16
-"""Times in a row that the search may come up with nothing new."""
+"""The number of consecutive times that the search may propose nothing new."""
 
 
 def tune(
@@ -58,30 +58,30 @@ def tune(
     fresh: bool = False,
     seed: int = 0,
 ) -> list[Tuned]:
-    """Search for the knobs that make operations fastest on a target, and log what won: compiled here from then on, they have it.
+    """Search for the knobs that make operations fastest on a target, and log the winners, which are then used here.
 
-    Each candidate is compiled, checked bit for bit against the reference, and timed turn by turn with the defaults, in processes of
-    its own: one that crashes, hangs or is wrong costs its trial. The best are then timed again, together. Every finished trial is
-    kept: interrupted and asked for again, the work goes on where it was.
+    Each candidate is compiled, checked bit for bit against the reference, and timed in turns with the defaults, in separate
+    processes: a candidate that crashes, hangs or is wrong only costs its trial. The best are then timed again, together. Every
+    finished trial is stored: the same call continues an interrupted run.
 
     Args:
-        operations: descriptors; ``packs.spec.Wanted`` says of one that it runs in place.
-        target: where: as ``tvmdml.compile`` has it. It has to be here, or, with a tracker, a processor.
-        trials: how many candidates to try for each, at most; those of earlier runs count.
-        folder: where to log winners; the user's own logs by default, which count without further ado.
-        tracker: ``host:port`` of a TVM RPC tracker: candidates run on the machines that are registered there.
-        key: under which name they are.
-        display: who is told how it goes.
-        fresh: try again what was tried before.
-        seed: where the search begins.
+        operations: descriptors; a ``packs.spec.Wanted`` states that one runs in place.
+        target: the target, as for ``tvmdml.compile``. It must be present, or with a tracker, be a processor.
+        trials: the maximum number of candidates for each; those of earlier runs count.
+        folder: the folder for winners; by default the user's own logs, which are used automatically.
+        tracker: ``host:port`` of a TVM RPC tracker: candidates run on its machines.
+        key: the name of those machines at the tracker.
+        display: receives the progress.
+        fresh: discard earlier trials.
+        seed: the random seed of the search.
 
     Returns:
-        A ``Tuned`` for each operation, in order; its ``record`` has no knobs where the defaults were best. Of several operations,
-        those that the target lacks, or whose defaults fail, are left out, and the display is told.
+        A ``Tuned`` for each operation, in order; its ``record`` has no knobs if the defaults were best. Of several operations,
+        those that the target does not support, or whose defaults fail, are left out, and the display is told.
 
     Raises:
-        InvalidArgument, Unsupported: an operation breaks its contract; the target has no such kernel; a number makes no sense.
-        CompileError: the defaults do not compile, or what tuning takes is not installed (the extra ``tune``).
+        InvalidArgument, Unsupported: an operation violates its contract, the target has no such kernel, or a number is invalid.
+        CompileError: the defaults do not compile, or tuning needs packages that are not installed (the extra ``tune``).
         DeviceError: the device, or the tracker and its machines, cannot be used.
     """
     wanted = list(map(_wanted, [operations] if isinstance(operations, (Operator, Wanted)) else _several(operations)))
@@ -102,16 +102,16 @@ def tune(
 
 
 def here(target: str | Target) -> Target:
-    """A target that candidates can be timed on.
+    """A target on which candidates can be timed.
 
     Raises:
-        InvalidArgument: it is none, or none that is here.
+        InvalidArgument: it is not a target, or not present.
         DeviceError: this machine has no such device.
     """
     found = targets.resolve(target)
     if found.moves and not found.machine().processor:
-        advice = "`tvmdml devices` shows what is here."
-        raise InvalidArgument(message("tune target", str(target), f"a device that is here, such as {found.kind}:0", advice))
+        advice = "`tvmdml devices` lists the devices."
+        raise InvalidArgument(message("tune target", str(target), f"a device of this machine, such as {found.kind}:0", advice))
     return found
 
 
@@ -119,7 +119,7 @@ def _several(operations: object) -> Iterable[Any]:
     try:
         return iter(operations)  # type: ignore[call-overload,no-any-return]
     except TypeError:
-        return [operations]  # which will be refused
+        return [operations]  # this will be rejected
 
 
 def _wanted(one: Operator | Wanted) -> Wanted:
@@ -129,20 +129,20 @@ def _wanted(one: Operator | Wanted) -> Wanted:
     found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     if found.in_place and not can_be_in_place(found.desc):
         given = f"{found.desc.NAME} in place"
-        raise InvalidArgument(message("tune operations", given, "an operator that can be, with an output like its input"))
+        raise InvalidArgument(message("tune operations", given, "an operator that can run in place, with an output like its input"))
     return found
 
 
 def _writable(folder: str | os.PathLike[str]) -> Path:
-    """A folder for logs, made if need be: better to fail now than when all is measured."""
+    """A folder for logs, created if necessary: it is better to fail now than after all measurements."""
     try:
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         if not os.access(place, os.W_OK):
-            raise PermissionError(0, "nobody may write there")
+            raise PermissionError(0, "it is not writable")
     except (OSError, TypeError, ValueError) as error:
         said = getattr(error, "strerror", None) or str(error)
-        raise InvalidArgument(message("tune folder", f"{folder!r} ({said})", "a folder that can be written to")) from None
+        raise InvalidArgument(message("tune folder", f"{folder!r} ({said})", "a writable folder")) from None
     return place
 
 
@@ -169,7 +169,7 @@ class _Tuner:
                 self._display.note(f"{one.desc.NAME} on {self._target}: left out: {error}")
 
     def tuned(self, wanted: Wanted, number: int, of: int) -> Tuned:
-        """Tune an operation, and log what won."""
+        """Tune an operation, and log the winner."""
         module = operators.module_of(type(wanted.desc))
         job = Job(lines.of(wanted.desc), wanted.in_place, self._target.name)
         session = Session(job, self._machine, source_stamp(module, self._target), fresh=self._fresh)
@@ -180,7 +180,7 @@ class _Tuner:
         return found
 
     def _earlier(self, job: Job, session: Session) -> Tuned | None:
-        """What came of it, where it is done already."""
+        """The job's result, if it is already finished."""
         if (record := session.finished(self._trials)) is None:
             return None
         self._log(record)
@@ -188,12 +188,12 @@ class _Tuner:
 
     def _anew(self, wanted: Wanted, job: Job, session: Session) -> Tuned:
         space = Space(wanted.desc, wanted.in_place, self._target)
-        if space.default is None:  # says why
+        if space.default is None:  # the call raises the reason
             self._target.kernel(wanted.desc.canonical(), wanted.in_place)
         try:
             self._search(job, space, session)
         except KeyboardInterrupt:
-            self._display.note("interrupted: the best so far are timed once more, and kept; Ctrl-C again ends that, too")
+            self._display.note("interrupted: the best so far are timed once more and stored; Ctrl-C again stops that too")
             self._log(self._record(wanted, job, space, session))
             raise
         record = self._record(wanted, job, space, session)
@@ -202,7 +202,7 @@ class _Tuner:
         return Tuned(job, self._machine, record, tuple(session.trials))
 
     def _search(self, job: Job, space: Space, session: Session) -> None:
-        """Try candidates until there are enough, or no more."""
+        """Try candidates until there are enough, or no more are left."""
         if not space.choices or len(session.trials) >= self._trials:
             return
         search = Search(space, session.trials, batch=self._lab.batch, seed=self._seed + len(session.trials))
@@ -246,10 +246,10 @@ class _Tuner:
         )
 
     def _winner(self, name: str, job: Job, space: Space, trials: Sequence[Trial], in_use: Knobs) -> tuple[Knobs, Outcome]:
-        """What is best when it is timed thoroughly, and once again without those it has beaten; what is in use takes part.
+        """The best candidate after thorough timing, and again without those that it beats; the knobs in use take part.
 
-        Knobs that it gains nothing by are put back to their defaults, those that matter least first: the record is to hold for
-        shapes like this one, too.
+        Knobs without a gain are reset to their defaults, those that matter least first, because the record must also suit similar
+        shapes.
         """
         known = [trial for trial in trials if space.places(trial.knobs) is not None]
         promising = [trial for trial in sorted(known, key=_ratio, reverse=True) if _may_win(trial.outcome)][:PROMISING]
@@ -272,7 +272,7 @@ class _Tuner:
         return won, next(outcome for knobs, outcome in final if knobs == won)
 
     def _timed(self, name: str, job: Job, space: Space, candidates: Sequence[Knobs]) -> list[tuple[Knobs, Outcome]]:
-        """The defaults, and then candidates, beside each other, thoroughly: each kernel once, whoever it is of."""
+        """Thorough times of the defaults and then of candidates, beside each other: a shared kernel only once."""
         everybody: list[Knobs] = [{}, *candidates]
         decisions = [space.decide(knobs) for knobs in everybody]
         entered = {decision: knobs for decision, knobs in zip(decisions, everybody, strict=True) if decision is not None}
@@ -293,7 +293,7 @@ def _ratio(trial: Trial) -> float:
 
 
 def _may_win(outcome: Outcome) -> bool:
-    """Whether a short trial leaves hope."""
+    """Whether a short trial leaves a chance to win."""
     return outcome.ratio > 1 and outcome.worst >= MAY_BE
 
 
@@ -302,13 +302,13 @@ def _wins(outcome: Outcome) -> bool:
 
 
 def _best(timed: Sequence[tuple[Knobs, Outcome]]) -> Knobs:
-    """The knobs that win; none where nobody does."""
+    """The winning knobs; empty if no candidate wins."""
     winners = [(knobs, outcome) for knobs, outcome in timed if knobs and _wins(outcome)]
     return max(winners, key=lambda one: one[1].ratio)[0] if winners else {}
 
 
 def _figure(number: float) -> float:
-    """As many digits as mean something."""
+    """Round to significant digits."""
     return float(f"{number:.4g}")
 
 

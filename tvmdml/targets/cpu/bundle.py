@@ -1,4 +1,4 @@
-"""Many kernels in one shared library that brings its own thread pool: for programs that load kernels without tvmdml."""
+"""Link many kernels into one shared library with its own thread pool, for programs that load kernels without tvmdml."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from tvmdml.targets.cpu import host, threads
 _NATIVE = Path(__file__).parent / "native"
 _SOURCES = ("pool.h", "pool.c", "carried.c")
 _POOL = ("__TVMBackendParallelLaunch", "tvmdml_pool_launch", "tvmdml_pool_set_limit")
-"""What is seen of the pool."""
+"""The symbols of the pool that are exported."""
 _COMPILE = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-ident", "-pthread", "-Wno-missing-field-initializers")
 _LINK = (
     *("-shared", "-s", "-pthread"),
     "-Wl,--version-script=exports.map,--build-id=none,--hash-style=gnu,--as-needed",
     "-Wl,-z,noexecstack,-z,now,-z,relro",
 )
-_STAYS = "-Wl,-z,nodelete"  # the pool's threads run its code for as long as there is a process
+_STAYS = "-Wl,-z,nodelete"  # the pool's threads run its code until the process ends
 _MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
-# What Zig links against, so that its libraries load wherever the ones that TVM is made of do.
+# The system that Zig links for: its libraries then load wherever TVM's own libraries do.
 _ZIG_SYSTEM = "linux-gnu.2.17"
 
 
 class _Tools(NamedTuple):
-    """A compiler that works, and what it made of the pool."""
+    """A working compiler, and the pool compiled with it."""
 
     command: tuple[str, ...]
     pool: bytes
 
 
 def link(objects: Mapping[str, bytes], processor: host.Processor) -> bytes:
-    """Link objects, each a kernel under its symbol, into a shared library. The same objects are the same bytes.
+    """Link objects, each with one kernel and given by its symbol, into a shared library. Equal objects give equal bytes.
 
-    Nothing but the kernels' functions and the pool's few are seen from outside. Without a parallel kernel there is no pool.
+    Only the kernels' functions and the pool's few are exported. Without a parallel kernel the pool is left out.
 
     Raises:
-        CompileError: this machine has no C compiler for the processor, or it failed.
+        CompileError: this machine has no C compiler for the processor, or the compiler failed.
     """
     tools = _tools(processor.triple.partition("-")[0])
     parallel = any(threads.is_parallel(content) for content in objects.values())
@@ -68,7 +68,7 @@ def link(objects: Mapping[str, bytes], processor: host.Processor) -> bytes:
 
 @functools.cache
 def guard(machine: str) -> bytes:
-    """A library with the pool, that keeps a stock RPC server of TVM alive through whatever is tried there (``native/guard.c``).
+    """A library with the pool that keeps TVM's stock RPC server alive whatever a tried kernel does (``native/guard.c``).
 
     Args:
         machine: ``x86_64`` or ``aarch64``.
@@ -83,18 +83,18 @@ def guard(machine: str) -> bytes:
             shutil.copyfile(_NATIVE / source, folder / source)
         options = (*_COMPILE, "-shared", "-s", "-Wl,-z,noexecstack", _STAYS)
         if failed := _run([*tools.command, *options, "-o", "guard.so", "guard.c"], folder):
-            raise CompileError(f"what guards RPC servers could not be compiled for {machine}: {failed}")
+            raise CompileError(f"the guard for RPC servers could not be compiled for {machine}: {failed}")
         return (folder / "guard.so").read_bytes()
 
 
 @functools.cache
 def _tools(machine: str) -> _Tools:
-    """The first compiler for a machine that compiles the pool."""
+    """The first compiler for a machine that can compile the pool."""
     failures = []
     for command in _compilers(machine):
         with tempfile.TemporaryDirectory(prefix="tvmdml-") as name:
             folder = Path(name)
-            for source in _SOURCES:  # beside each other, under names that are the same everywhere
+            for source in _SOURCES:  # in one folder, under the same names everywhere
                 shutil.copyfile(_NATIVE / source, folder / source)
             failed = _run([*command, *_COMPILE, "-c", "-o", "carried.o", "carried.c"], folder)
             if not failed:
@@ -104,11 +104,11 @@ def _tools(machine: str) -> _Tools:
     advice = f"Install {install}, or `pip install ziglang`."
     if failures:
         raise CompileError(f"the thread pool could not be compiled for {machine}: {'; '.join(failures)}. {advice}")
-    raise CompileError(f"a library of kernels for {machine} takes a C compiler, and there is none here. {advice}")
+    raise CompileError(f"a library of kernels for {machine} needs a C compiler, and none was found here. {advice}")
 
 
 def _compilers(machine: str) -> list[tuple[str, ...]]:
-    """What could compile for a machine here, the best first."""
+    """The commands here that might compile for a machine, the best first."""
     here = machine == _here()
     programs: Sequence[tuple[str, ...]] = [("cc",), ("gcc",), ("clang",)] if here else [(f"{machine}-linux-gnu-gcc",)]
     found = [(path, *rest) for name, *rest in programs if (path := shutil.which(name))]
@@ -125,7 +125,7 @@ def _here() -> str:
 
 
 def _run(command: Sequence[str], folder: Path) -> str:
-    """Run a program in a folder; what was wrong, if something was."""
+    """Run a program in a folder; returns the error text, empty if it succeeded."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How much processor time Linux grants this process's control group, as a container sets it."""
+"""How much processor time Linux allows this process's control group, for example in a container."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _ROOT = Path("/")
 
 @functools.cache
 def processors(root: Path = _ROOT) -> int | None:
-    """How many processors' time the group may use, rounded up; ``None`` without a limit. A limit counts for all groups below it.
+    """How many processors' time the group may use, rounded up; ``None`` without a limit. A limit also covers the groups below it.
 
     Args:
-        root: where the file system begins.
+        root: the root of the file system.
     """
     limits = [limit for path, version in _folders(root) if (limit := _limit(path, version))]
     return max(1, math.ceil(min(limits))) if limits else None
 
 
 def _folders(root: Path) -> Iterator[tuple[Path, int]]:
-    """The group's folder and those above it, of both versions of control groups."""
+    """The folders of the group and of the groups above it, for both versions of control groups."""
     base = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -33,7 +33,7 @@ def _folders(root: Path) -> Iterator[tuple[Path, int]]:
             mounts, version = [base / controllers, base / "cpu"], 1
         else:
             continue
-        # Seen from inside of a container the path may be the host's, and not be there: what is mounted is the container's own.
+        # Inside a container the path may be the host's, and not exist here. The mounted folder is then the container's own.
         parts = [part for part in PurePosixPath(path).parts if part not in ("/", "..")]
         for mount in mounts:
             for depth in range(len(parts) + 1):

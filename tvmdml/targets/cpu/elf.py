@@ -1,4 +1,4 @@
-"""What can be told of a shared library before the system loads it, and runs what it likes."""
+"""Checks of a shared library before the system loads it, because loading can run any code in it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _LIBRARY = 3  # ET_DYN
 
 
 def problem(content: bytes, machine: str) -> str:
-    """What is wrong with a shared library for a machine (``x86_64``, ``aarch64``); empty if nothing is."""
+    """What is wrong with a shared library for a machine (``x86_64``, ``aarch64``); empty if nothing is wrong."""
     if len(content) < _HEADER.size or not content.startswith(b"\x7fELF"):
-        return "it is no ELF file"
+        return "it is not an ELF file"
     _, bits, order, _, _, kind, built_for, _, _, segments, sections, _, _, segment_size, count, section_size, section_count, _ = (
         _HEADER.unpack_from(content)
     )
     if (bits, order, kind) != (2, 1, _LIBRARY):
-        return "it is no 64-bit shared library"
+        return "it is not a 64-bit shared library"
     if built_for != _MACHINES[machine]:
-        return f"it is for another machine than {machine}"
+        return f"it is not for {machine}"
     ends = [segments + count * segment_size, sections + section_count * section_size]
     ends += _segment_ends(content, segments, segment_size, count) if ends[0] <= len(content) else []
     if max(ends) > len(content):
-        return "it is cut short"
+        return "it is truncated"
     return ""
 
 
 def _segment_ends(content: bytes, at: int, size: int, count: int) -> list[int]:
-    """Where the segments end in the file: past its end the system would map pages that are not there."""
+    """Where the segments end in the file. Beyond the file's end the system would map pages that do not exist."""
     if size < 56:
         return []
     found = (struct.unpack_from("<QQQQ", content, at + size * number + 8) for number in range(count))

@@ -1,4 +1,4 @@
-"""Files that are gone once they were read: nobody can change them, cut them short, or meet them again under their name."""
+"""Files that are removed after they were read: nobody can change or truncate them, or find them again under their name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @contextmanager
 def in_memory() -> Iterator[str]:
-    """The path of a new file that needs no disk, where the system has such files."""
+    """The path of a new file: in memory where the system supports that, otherwise on disk."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("tvmdml", os.MFD_CLOEXEC)
         try:
@@ -28,15 +28,15 @@ def in_memory() -> Iterator[str]:
 
 
 def load_library(content: bytes, load: Callable[[str], T]) -> T:
-    """Hand ``load`` the path of a file with this content, which is removed as soon as it returns.
+    """Call ``load`` with the path of a file with this content, and remove the file when it returns.
 
-    The content was read from a file that was checked, and nobody can change it between the check and the load: the cache's file is
-    not looked at again, and the folders of this one are checked as those above a cache are. Where another user can write to them,
-    the file is one in memory.
+    The content was read from a file that was checked. Nobody can change it between the check and the load: the file of the cache is
+    not opened again, and the folders of this file are checked like those above a cache. If another user can write to them, a file in
+    memory is used.
 
-    The path is never used again: the loader takes a path it has seen for the library it has loaded, and debuggers open the paths
-    of loaded libraries later on. A file in memory has only its number for a path, so it is kept open for good; it serves where
-    temporary files cannot be written, or not be executed.
+    The path is never used again: for a path that it has seen, the loader returns the library it already loaded, and debuggers open
+    the paths of loaded libraries later. The path of a file in memory is only its descriptor's number, so that descriptor stays open
+    forever. A file in memory is also used where temporary files cannot be written or executed.
     """
     try:
         with tempfile.NamedTemporaryFile(prefix="tvmdml-", suffix=".so") as stream:

@@ -1,6 +1,6 @@
-"""Which processor this is, written out so that a kernel built here is only ever run where its instructions exist.
+"""Identify this processor by its level and features, so that a kernel built here runs only where its instructions exist.
 
-Asked of the operating system, not of LLVM: the answer is needed to find a stored kernel, where no compiler is loaded.
+The operating system is asked, not LLVM: the answer is needed to find a stored kernel, and no compiler is loaded then.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from tvmdml.errors import InvalidArgument, Unsupported, message
 
-# What each x86-64 level adds to the one before it, in the words of /proc/cpuinfo. (psABI for x86-64, "Micro-Architecture Levels")
+# What each x86-64 level adds to the one before, with the names of /proc/cpuinfo. (psABI for x86-64, "Micro-Architecture Levels")
 _X86_LEVELS = (
     ("x86-64-v2", ("cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3")),
     ("x86-64-v3", ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave")),
     ("x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
 )
-# Features past the levels that kernels gain from: LLVM's name, and the word in /proc/cpuinfo.
+# Features beyond the levels that kernels benefit from: LLVM's name, and the name in /proc/cpuinfo.
 _X86_EXTRAS = (
     ("avx512bitalg", "avx512_bitalg"),
     ("avx512fp16", "avx512_fp16"),
@@ -35,7 +35,7 @@ _NAMES = {
     "{} {}.{}": ("vendor_id", "cpu family", "model"),
     "CPU implementer {} part {}": ("CPU implementer", "CPU part"),
 }
-"""What a processor is called, of the lines of /proc/cpuinfo: an x86-64's, an Arm's."""
+"""How a processor's name is formed from lines of /proc/cpuinfo: for x86-64, and for Arm."""
 _LEVEL_NAMES = tuple(name for name, _ in _X86_LEVELS)
 _FAMILIES = {"x86-64": ("x86-64", *_LEVEL_NAMES), _ARM: (_ARM,)}
 """The levels of each family, the lowest first."""
@@ -48,7 +48,7 @@ class Processor(NamedTuple):
     level: str
     """``x86-64-v4``, ``aarch64``."""
     features: tuple[str, ...]
-    """LLVM's names of features past the level."""
+    """LLVM's names of the features beyond the level."""
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Processor(NamedTuple):
         return "+".join((self.level, *self.features))
 
     def has(self, feature: str) -> bool:
-        """Whether it has a feature, by its word in /proc/cpuinfo or LLVM's name; ``x86`` is the family."""
+        """Whether it has a feature, by its name in /proc/cpuinfo or in LLVM; ``x86`` stands for the family."""
         if feature == "x86":
             return self.level.startswith("x86")
         below = _LEVEL_NAMES[: _LEVEL_NAMES.index(self.level) + 1] if self.level in _LEVEL_NAMES else ()
@@ -64,13 +64,13 @@ class Processor(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All that it must have, in the words of /proc/cpuinfo."""
+        """All features that it must have, by their names in /proc/cpuinfo."""
         levels = [words for name, words in _X86_LEVELS if name in _levels_of(self.level)[: self.rank[0] + 1]]
         extras = dict(_EXTRAS[_family_of(self.level)])
         return (*(word for words in levels for word in words), *(extras[feature] for feature in self.features))
 
     def runs(self, other: Processor) -> bool:
-        """Whether what is compiled for the other runs on this one."""
+        """Whether code compiled for the other processor runs on this one."""
         levels = _levels_of(self.level)
         return (
             other.level in levels
@@ -80,7 +80,7 @@ class Processor(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """More is better, among those of one family."""
+        """A processor of higher rank is better, within one family."""
         return _levels_of(self.level).index(self.level), len(self.features)
 
     @property
@@ -90,17 +90,17 @@ class Processor(NamedTuple):
 
     @property
     def cpu(self) -> str:
-        """LLVM's name."""
+        """LLVM's name of the processor."""
         return "generic" if self.level == _ARM else self.level
 
     @property
     def triple(self) -> str:
-        """The LLVM target triple, for the host's system."""
+        """The LLVM target triple, with the host's system."""
         return f"{self.machine}-apple-darwin" if platform.system() == "Darwin" else f"{self.machine}-unknown-linux-gnu"
 
     @property
     def attributes(self) -> list[str]:
-        """LLVM's ``mattr``. 512-bit registers are used where there are any: LLVM would rather not, for processors of 2017."""
+        """LLVM's ``mattr``. It enables 512-bit registers where they exist: LLVM avoids them, because of processors of 2017."""
         wide = ["-prefer-256-bit"] if self.level == "x86-64-v4" else []
         return [*(f"+{feature}" for feature in self.features), *wide]
 
@@ -112,7 +112,7 @@ def host() -> Processor:
 
 
 def read(cpuinfo: str, machine: str) -> Processor:
-    """The processor that a /proc/cpuinfo is of, on a machine (``x86_64``, ``aarch64``)."""
+    """The processor that a /proc/cpuinfo describes, on a machine (``x86_64``, ``aarch64``)."""
     match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     flags = frozenset(match[1].split()) if match else frozenset()
     if machine in _ARM_MACHINES:
@@ -127,15 +127,15 @@ def read(cpuinfo: str, machine: str) -> Processor:
 
 
 def parse(text: str, here: bool = True) -> Processor:
-    """The processor that ``"x86-64-v3"`` or ``"x86-64-v4+gfni"`` means; empty for this one.
+    """The processor for a text such as ``"x86-64-v3"`` or ``"x86-64-v4+gfni"``; empty text means this one.
 
     Args:
         text: the level and features.
-        here: what is compiled for it is to run on this machine.
+        here: whether the compiled code must run on this machine.
 
     Raises:
-        InvalidArgument: no such processor.
-        Unsupported: this machine lacks what it needs, so its kernels could not run here.
+        InvalidArgument: there is no such processor.
+        Unsupported: this machine lacks a needed feature, so the kernels could not run here.
     """
     if not text:
         return host()
@@ -155,7 +155,7 @@ def parse(text: str, here: bool = True) -> Processor:
 
 
 def known(text: str) -> Processor | None:
-    """As ``parse``, for a processor that need not be here; ``None`` where there is no such processor."""
+    """Like ``parse``, but the processor need not be present; ``None`` if there is no such processor."""
     try:
         return parse(text, here=False) if text else None
     except InvalidArgument:
@@ -171,17 +171,17 @@ def _levels_of(level: str) -> tuple[str, ...]:
 
 
 def model_name() -> str:
-    """The processor's name as its maker gives it, for people."""
+    """The manufacturer's name of the processor, for display."""
     match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
     return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 @functools.cache
 def processor_name(cpuinfo: str | None = None) -> str:
-    """Maker, family and model: ``AuthenticAMD 25.17``, ``CPU implementer 0x41 part 0xd0c``; empty where nobody says.
+    """Vendor, family and model: ``AuthenticAMD 25.17``, ``CPU implementer 0x41 part 0xd0c``; empty if unknown.
 
     Args:
-        cpuinfo: another machine's /proc/cpuinfo, in place of this one's.
+        cpuinfo: another machine's /proc/cpuinfo, instead of this one's.
     """
     text = _cpuinfo() if cpuinfo is None else cpuinfo
     said = dict(re.findall(r"^([\w ]+?)\s*:\s*(\S+)$", text, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""From an object file to something that can be loaded, with whatever this machine has for it."""
+"""Turn an object file into something that can be loaded, with the tools that this machine has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-# How to call each program that can make a shared library from one object, the quickest first.
+# The command line of each program that can make a shared library from one object, the fastest first.
 _LINKERS = (
     ("ld", ("-shared", "-s", "-z", "noexecstack")),
     ("ld.lld", ("-shared", "-s", "-z", "noexecstack")),
@@ -26,15 +26,15 @@ def linker() -> str | None:
 
 @functools.cache
 def object_loader() -> bool:
-    """Whether objects can be loaded as they are: the ``orcjit`` extra."""
+    """Whether object files can be loaded without linking: the ``orcjit`` extra."""
     return importlib.util.find_spec("tvm_ffi_orcjit") is not None
 
 
 def link(obj: Path) -> Path | None:
-    """Link an object file into a shared library beside it; ``None`` where nothing here can.
+    """Link an object file into a shared library beside it; ``None`` if there is no linker.
 
     Raises:
-        OSError: what can, failed, with the linker's own words.
+        OSError: every linker failed; with the last linker's message.
     """
     failed = None
     for name, options in _LINKERS:
@@ -43,7 +43,7 @@ def link(obj: Path) -> Path | None:
         library = obj.with_suffix(".so")
         try:
             done = subprocess.run([path, *options, "-o", library, obj], capture_output=True, text=True, check=False)
-        except OSError as error:  # it is no program, or there is no memory for one
+        except OSError as error:  # it cannot be executed, or there is not enough memory
             failed = str(error)
             continue
         if done.returncode == 0:

@@ -1,8 +1,8 @@
-"""The thread pool in Python, for where the C extension was not built.
+"""The thread pool in Python, used if the C extension was not built.
 
-A kernel's parallel loop calls a C function pointer; here that pointer leads back into Python, to a pool of ordinary threads. It
-works from any number of calling threads, sleeps when idle, and starts afresh in a forked child. Handing work over costs about
-100 microseconds.
+A kernel's parallel loop calls a C function pointer. Here that pointer leads back into Python, to a pool of ordinary threads.
+Any number of threads may call it; it sleeps when idle, and starts again in a forked child. Handing work to it takes about 100
+microseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvmdml.targets.cpu.threads import thread_count
 
 
 class _Group(ctypes.Structure):
-    """``TVMParallelGroupEnv``: what a task learns about the others."""
+    """``TVMParallelGroupEnv``: what a task is told about the group of tasks."""
 
     _fields_ = (("sync_handle", ctypes.c_void_p), ("num_task", ctypes.c_int32))
 
@@ -31,7 +31,7 @@ _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctype
 
 
 class _Job:
-    """One parallel loop: tasks 0 to count - 1, each claimed by whichever thread comes first, the caller's among them."""
+    """One parallel loop: tasks 0 to count - 1. Each is claimed by the first free thread; the caller's thread takes part."""
 
     def __init__(self, address: int, data: int, count: int) -> None:
         self._task = _TASK(address)
@@ -45,7 +45,7 @@ class _Job:
         self.finished.acquire()
 
     def work(self) -> None:
-        """Run tasks until none is left to claim."""
+        """Run tasks until all are claimed."""
         while (task := next(self._claims)) < self._count:
             if self._task(task, self._group, self._data) != 0:
                 self.failed = True
@@ -54,7 +54,7 @@ class _Job:
 
 
 class _Call:
-    """A kernel's launch on behalf of the main thread."""
+    """A kernel's launch that a worker runs for the main thread."""
 
     def __init__(self, launcher: Launcher, arguments: tuple[Any, ...]) -> None:
         self._launcher = launcher
@@ -65,11 +65,11 @@ class _Call:
         self.finished.acquire()
 
     def work(self) -> None:
-        """Run it, once, however often it was handed over."""
+        """Run it once, even if it was queued several times."""
         if next(self._claims) == 0:
             try:
                 self._launcher(*self._arguments)
-            except BaseException as error:  # it belongs to the thread that waits
+            except BaseException as error:  # the waiting thread raises it
                 self._error = error
             self.finished.release()
 
@@ -89,14 +89,14 @@ class _Pool:
         self._inside = threading.local()
 
     def launch(self, address: int, data: int, count: int) -> None:
-        """Run a kernel's tasks; 0 means as many as there are threads."""
+        """Run a kernel's tasks; a count of 0 means one task per thread."""
         threads = thread_count()
         count = count if count > 0 else threads
         job = _Job(address, data, count)
         helped = min(count, threads)
         nested = getattr(self._inside, "tasks", False)
         if helped > 1 and not nested:
-            self._start(helped)  # not one less: the caller may be a worker itself, with a call of the main thread's
+            self._start(helped)  # not helped - 1: the caller may itself be a worker that runs a call for the main thread
             for _ in range(helped - 1):
                 self._work.put(job)
         self._inside.tasks = True
@@ -106,11 +106,11 @@ class _Pool:
             self._inside.tasks = nested
         job.finished.acquire()
         if job.failed:
-            raise DeviceError("cpu: a part of a kernel failed on a thread, so its outputs are not whole. Is memory short?")
+            raise DeviceError("cpu: a part of a kernel failed on a thread, so its outputs are incomplete. Is memory short?")
 
     def call(self, call: _Call) -> None:
-        """Have a worker make a call, and wait for it. Whatever is raised meanwhile is raised when the call is over."""
-        if not self._start(1):  # the system gives no more threads
+        """Have a worker run a call, and wait for it. An exception that arrives meanwhile is raised after the call."""
+        if not self._start(1):  # the system could not start a thread
             call.work()
             return call.result()
         waited: list[bool] = []
@@ -118,30 +118,30 @@ class _Pool:
         while not waited:
             try:
                 self._work.put(call)
-                # One step for the interpreter: there is no moment at which the call was waited for and nobody knows.
+                # `extend` and `map` are one step for the interpreter: no exception can come between the wait and the record of it.
                 waited.extend(map(_acquire, (call.finished,)))
-            except BaseException as error:  # a signal's handler may raise what it likes
+            except BaseException as error:  # a signal handler may raise any exception
                 interrupt = error
         if interrupt is not None:
             raise interrupt
         return call.result()
 
     def _start(self, count: int) -> int:
-        """Have at least this many workers, if the system gives them; returns how many there are."""
+        """Start threads until there are this many workers, if the system allows; returns how many there are."""
         if self._started < count:
             with self._lock:
                 try:
                     for _ in range(count - self._started):
                         threading.Thread(target=self._run, name="tvmdml", daemon=True).start()
                         self._started += 1
-                except RuntimeError:  # it gives no more: those there are do the work, or the caller does
+                except RuntimeError:  # no more threads: the existing workers or the caller do the work
                     pass
         return self._started
 
     def _run(self) -> None:
         while True:
             work = self._work.get()
-            self._inside.tasks = isinstance(work, _Job)  # a task runs a loop of its own alone; a call may hand one over
+            self._inside.tasks = isinstance(work, _Job)  # a loop inside a task runs on its own thread; a call may use the pool
             work.work()
 
 
@@ -150,7 +150,7 @@ _pool = _Pool()
 
 
 def _renew() -> None:
-    """A forked child has none of its parent's threads."""
+    """Replace the pool in a forked child, which has none of its parent's threads."""
     global _pool
     _pool = _Pool()
 
@@ -162,7 +162,7 @@ _failures = threading.local()
 
 
 def _launch(address: int, data: int, count: int) -> int:
-    """``TVMBackendParallelLaunch``. Nothing may unwind into the kernel: what is raised here is raised when the kernel is over."""
+    """``TVMBackendParallelLaunch``. No exception may cross the kernel's frames: it is stored, and raised after the kernel."""
     try:
         _pool.launch(address, data, count)
     except BaseException as error:
@@ -172,14 +172,14 @@ def _launch(address: int, data: int, count: int) -> int:
 
 _pointer = _LAUNCH(_launch)
 ADDRESS = ctypes.cast(_pointer, ctypes.c_void_p).value or 0
-"""``TVMBackendParallelLaunch``."""
+"""The address of ``TVMBackendParallelLaunch``."""
 
 
 def shielded(launcher: Launcher) -> Launcher:
-    """A launcher of a parallel kernel that a signal cannot hurt.
+    """Protect a parallel kernel's launcher from exceptions of signal handlers.
 
-    Python runs signal handlers in the main thread, after any line, so also in the pool's own lines while a kernel waits on them: an
-    exception from there has nowhere to go. The main thread has another make the call, and is the one that waits.
+    Python runs signal handlers in the main thread after any line, so also inside the pool while a kernel waits for it. An
+    exception there could not be raised. Therefore a worker makes the main thread's call, and the main thread only waits.
     """
 
     def launch(*arguments: Any) -> None:

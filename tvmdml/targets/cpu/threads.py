@@ -1,7 +1,7 @@
-"""Which threads parallel kernels run on, and how many: one pool for the process, in place of TVM's.
+"""The threads that parallel kernels run on, and how many: one pool for the process, instead of TVM's.
 
-A compiled kernel starts its parallel loop through a pointer to a C function, which is set here: to the C extension's pool, which
-hands work over in less than a microsecond, or to the one in Python where the extension was not built.
+A compiled kernel starts its parallel loop through a pointer to a C function. The pointer is set here: to the C extension's pool,
+which hands work over in less than a microsecond, or to the pool in Python if the extension was not built.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _FFI = (
 def thread_count() -> int:
     """How many threads a kernel may use.
 
-    ``TVMDML_NUM_THREADS``, or the processors this process may run on, or as many as the time it is granted of them comes to.
+    It is ``TVMDML_NUM_THREADS`` if set. Otherwise it is the number of processors that this process may run on, or less if its
+    control group limits processor time.
 
     Raises:
         InvalidArgument: the variable is not a number from 1 to 1024.
@@ -62,22 +63,22 @@ def _extension() -> tuple[ModuleType | None, str]:
     except ImportError:
         return None, "Python thread pool: the C extension was not built; install a C compiler and reinstall tvmdml"
     if not _sees_arrays(native):
-        return None, f"Python thread pool: the C extension does not know the arrays of NumPy {np.__version__}"
+        return None, f"Python thread pool: the C extension does not know the array layout of NumPy {np.__version__}"
     return native, "native thread pool"
 
 
 def native() -> ModuleType | None:
-    """The C extension, where it was built."""
+    """The C extension, or ``None`` if it was not built."""
     return _extension()[0]
 
 
 def state() -> str:
-    """Which pool this is, and why, for people."""
+    """Which pool is used, and why, for display."""
     return _extension()[1]
 
 
 def _sees_arrays(native: ModuleType) -> bool:
-    """Whether the extension, which reads arrays where they lie in memory, finds there what NumPy says."""
+    """Whether the extension, which reads the fields of arrays directly in memory, sees the values that NumPy reports."""
     read_only = np.zeros((2, 3, 5), np.float16)[:, ::2]
     read_only.flags.writeable = False
     unaligned = np.zeros(9, np.uint8)[1:].view(">u8")
@@ -121,12 +122,12 @@ def address() -> int:
 
 
 def is_parallel(content: bytes) -> bool:
-    """Whether an object or library has a parallel loop."""
+    """Whether an object or library contains a parallel loop."""
     return _SYMBOL in content
 
 
 def has_pool(content: bytes) -> bool:
-    """Whether a library brings the pool in C along, as those of packs do."""
+    """Whether a library contains its own copy of the pool in C, as the libraries of packs do."""
     return _OWN_POOL in content
 
 
@@ -136,7 +137,7 @@ def limit(library: ctypes.CDLL) -> None:
 
 
 def attach(path: str) -> None:
-    """Give a loaded kernel library the pool. Python's own hold on it is let go: it is unloaded when its kernels are dropped."""
+    """Connect a loaded kernel library to the pool. Python's own handle is closed: the library lives as long as its kernels."""
     library = ctypes.CDLL(path)
     ctypes.c_void_p.in_dll(library, _SYMBOL.decode()).value = address()
     _ctypes.dlclose(library._handle)
@@ -144,11 +145,11 @@ def attach(path: str) -> None:
 
 @contextmanager
 def everywhere() -> Iterator[None]:
-    """While this is entered, libraries that the runtime loads get the pool: for those that have no file to attach to."""
+    """Connect the libraries that the runtime loads in this context to the pool: for libraries without a file to attach to."""
     _register(ctypes.c_void_p(address()))
     try:
         yield
-    finally:  # TVM's own pool, which TVM's own users expect there
+    finally:  # restore TVM's own pool, which other users of TVM expect
         theirs = getattr(ctypes.CDLL(None), "TVMBackendParallelLaunch", None)
         if theirs is not None:
             _register(ctypes.cast(theirs, ctypes.c_void_p))

@@ -1,4 +1,4 @@
-"""CUDA: kernels for NVIDIA's GPUs, compiled on any machine, with a GPU or without, and launched through the driver alone."""
+"""CUDA: kernels for NVIDIA's GPUs, compiled on any machine, with or without a GPU, and launched through the driver alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CudaTarget(DeviceTarget):
-    """A GPU, such as ``cuda:0``; or architectures, such as ``cuda:sm_80,sm_90``, of which none need be here to compile for them."""
+    """A GPU, such as ``cuda:0``, or architectures to compile for, such as ``cuda:sm_80,sm_90``, which need not be present."""
 
     kind: ClassVar[str] = "cuda"
     suffixes = (".cuda",)
@@ -33,32 +33,32 @@ class CudaTarget(DeviceTarget):
     def __init__(self, names: tuple[str, ...], info: driver.DeviceInfo | None = None) -> None:
         super().__init__(f"cuda:{','.join(names)}" if info is None else f"cuda:{info.index}")
         self.architectures = names
-        """What kernels are compiled for, the oldest first."""
+        """The architectures that kernels are compiled for, the oldest first."""
         self.info = info
         self._largest = architectures.of(names)
 
     @property
     def code(self) -> str:
-        """Devices of one architecture share kernels, with each other and with those who compiled for it elsewhere."""
+        """Devices of one architecture share kernels, including those that were compiled for it on another machine."""
         return f"cuda {','.join(self.architectures)}"
 
     @property
     def spec_name(self) -> str:
-        """By its architectures."""
+        """The target's architectures."""
         return f"cuda:{','.join(self.architectures)}"
 
     @property
     def families(self) -> tuple[str, ...]:
-        """With the newest architecture."""
+        """The kind, and the kind with the newest architecture."""
         return ("cuda", self.architectures[-1])
 
     def machine(self) -> Machine:
-        """By its architectures, and the name of the device, if it is one."""
+        """The architectures, and the name of the device if the target is one."""
         return Machine(self.spec_name, "" if self.info is None else f"{self.info.name}, {self.info.arch}", 0)
 
     @property
     def home(self) -> Target:
-        """The device that arrays lie on: for architectures, the first one here that runs what is compiled for them."""
+        """The device that holds the arrays: for architectures, the first device here that can run code for them."""
         if self.info is not None:
             return self
         forms = [*self.architectures, self.architectures[-1].replace("sm", "compute")]
@@ -77,16 +77,16 @@ class CudaTarget(DeviceTarget):
         return driver.open_device(home.info.index)
 
     def tasks(self) -> int:
-        """As many groups of 256 as the largest device of the architecture holds, so that all make the same decisions."""
+        """As many groups of 256 as the architecture's largest device holds, so that all its devices make the same decisions."""
         return self._largest.processors * self._largest.threads // 256
 
     def has(self, feature: str) -> bool:
-        """Everything that schedules may ask for."""
+        """All features that schedules may ask for."""
         return True
 
     @classmethod
     def parse(cls, text: str) -> CudaTarget:
-        """``""`` is the first GPU; else its number, a part of its name, or architectures (``sm_80,sm_90``)."""
+        """``""`` is the first GPU; otherwise a GPU's number, a part of its name, or architectures (``sm_80,sm_90``)."""
         if text.startswith(("sm", "compute")):
             return cls(architectures.parse(text))
         try:
@@ -106,12 +106,12 @@ class CudaTarget(DeviceTarget):
 
     @classmethod
     def elsewhere(cls, text: str) -> tuple[CudaTarget, ...]:
-        """One for each architecture of a list, each with PTX of its own: schedules decide differently for each."""
+        """One target for each architecture of a list, each with its own PTX: schedules decide differently for each."""
         named = cls.parse(text)
         return tuple(cls((name,)) for name in named.architectures)
 
     def relatives(self, codes: Iterable[str]) -> Iterator[CudaTarget]:
-        """The newest first of the architectures whose machine code or PTX a device takes; for architectures, themselves alone."""
+        """For a device, the architectures whose code or PTX it runs, the newest first; for architectures, only themselves."""
         named = {code.removeprefix("cuda ") for code in codes if code.startswith("cuda ")}
         names = {name for name in named if architectures.is_one(name)}
         if self.info is None:
@@ -125,7 +125,7 @@ class CudaTarget(DeviceTarget):
 
     @classmethod
     def devices(cls) -> list[dict[str, str]]:
-        """One row for each device, or one that says what is missing."""
+        """One row for each device, or one row that says what is missing."""
         from tvmdml.targets.cuda import compilers
 
         try:
@@ -133,7 +133,7 @@ class CudaTarget(DeviceTarget):
         except DeviceError as error:
             found, state = (), str(error)
         else:
-            state = "the driver is here, and no GPU"
+            state = "the driver is installed, but there is no GPU"
         try:
             compiler = f"compiles with {compilers.describe()}"
         except TvmdmlError as error:
@@ -154,20 +154,20 @@ class CudaTarget(DeviceTarget):
         return compile_function(function, self.architectures)
 
     def loaded(self, program: Program) -> Launcher:
-        """Take a program as it is; a device sees it when it is first launched there."""
+        """Keep the program as it is; a device loads it at its first launch there."""
         from tvmdml.targets.cuda.launch import Loaded
 
         return Loaded(program)
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
-        """With its integers worked out."""
+        """A launch with the program's integers evaluated."""
         from tvmdml.targets.cuda.launch import CudaLaunch, Loaded
 
         assert isinstance(launcher, Loaded)
         return CudaLaunch(self, launcher, scalars, temporaries)
 
     def source(self, function: PrimFunc, kind: str) -> str:
-        """``cuda``: C++. ``ptx`` and ``sass``: of the newest architecture; the latter takes a tool of NVIDIA's."""
+        """``cuda``: C++. ``ptx`` and ``sass``: for the newest architecture; ``sass`` needs one of NVIDIA's tools."""
         from tvmdml.targets.cuda import compilers
 
         if kind not in ("cuda", "ptx", "sass"):
@@ -183,21 +183,21 @@ class CudaTarget(DeviceTarget):
 
 @functools.cache
 def _of(info: driver.DeviceInfo) -> CudaTarget:
-    """One target for a device, however it was asked for: arrays are quicker to compare by it."""
+    """One target object for each device, however it is named: comparing the devices of arrays is then faster."""
     return CudaTarget((info.arch,), info)
 
 
 @functools.cache
 def _relative(name: str, info: driver.DeviceInfo | None) -> CudaTarget:
-    """A device, as one of an architecture that it runs code for."""
+    """A device, as a target for one of the architectures whose code it runs."""
     return CudaTarget((name,), info)
 
 
 def translate(function: PrimFunc, blocks: bool = False) -> tuple[str, Program]:
-    """The CUDA C++ of a TensorIR function, and its program without the code; ``blocks`` says that it is a scheduled TE computation.
+    """The CUDA C++ of a TensorIR function, and its program without the images; ``blocks``: it is a scheduled TE computation.
 
     Raises:
-        CompileError: TVM refuses it, or CUDA has no such thing.
+        CompileError: TVM rejects it, or CUDA has no equivalent.
     """
     from tvmdml.targets._lower import launches, lower
     from tvmdml.targets.cuda.source import emit, unit
@@ -214,7 +214,7 @@ def compile_function(function: PrimFunc, names: Sequence[str], blocks: bool = Fa
     """The program of a TensorIR function, with machine code for architectures.
 
     Raises:
-        CompileError: as ``translate``; or there is no compiler, or it refuses the text.
+        CompileError: as ``translate``; or there is no compiler, or the compiler rejects the text.
     """
     from tvmdml.targets.cuda import compilers
 

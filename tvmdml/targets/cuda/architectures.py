@@ -1,4 +1,4 @@
-"""NVIDIA's architectures: their names, what code for one runs on, and what schedules go by."""
+"""NVIDIA's architectures: their names, which devices run code for them, and the figures that schedules use."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 from tvmdml.errors import InvalidArgument, message
 
 OLDEST = 75
-"""What CUDA 13's compilers still write code for."""
+"""The oldest architecture that CUDA 13's compilers support."""
 
 
 class Architecture(NamedTuple):
-    """What the largest devices of an architecture have."""
+    """The figures of an architecture's largest device."""
 
     processors: int
     threads: int
-    """Threads that a processor holds."""
+    """The maximum number of resident threads of a multiprocessor."""
 
 
 _KNOWN = {
@@ -34,7 +34,7 @@ _KNOWN = {
     121: Architecture(48, 1536),  # Spark
 }
 _EMBEDDED = {87, 88}
-"""Members of a generation that share no machine code with the rest of it."""
+"""Members of a generation that cannot run the machine code of its other members."""
 
 
 def number(architecture: str) -> int:
@@ -43,7 +43,7 @@ def number(architecture: str) -> int:
 
 
 def is_one(name: str) -> bool:
-    """Whether it is an architecture's name, as in ``sm_90``, and of one that there are compilers for."""
+    """Whether it is the name of an architecture, such as ``sm_90``, that compilers support."""
     return re.fullmatch(r"sm_[1-9][0-9]{1,2}", name, re.ASCII) is not None and number(name) >= OLDEST
 
 
@@ -51,7 +51,7 @@ def parse(text: str) -> tuple[str, ...]:
     """The architectures of a list such as ``sm_80,sm_90``, the oldest first.
 
     Raises:
-        InvalidArgument: it holds something else, or what no compiler writes code for.
+        InvalidArgument: an entry is not an architecture, or no compiler supports it.
     """
     names = [name.strip() for name in text.split(",")]
     for name in names:
@@ -62,16 +62,16 @@ def parse(text: str) -> tuple[str, ...]:
 
 
 def of(names: Iterable[str]) -> Architecture:
-    """The newest of them; one that is newer than this package is taken for the newest it knows."""
+    """The figures of the newest of them; an architecture newer than this package is treated as the newest one known."""
     newest = max(map(number, names))
     return _KNOWN[max((known for known in _KNOWN if known <= newest), default=OLDEST)]
 
 
 def best(forms: Iterable[str], device: str) -> str | None:
-    """Of the forms that a kernel was compiled to, the one that runs best on a device; ``None`` where none does.
+    """The form that runs best on a device, among those that a kernel was compiled to; ``None`` if no form runs there.
 
-    Machine code runs on its own generation, on later members too, but that embedded ones keep to themselves; PTX on everything
-    that is not older.
+    Machine code runs on later members of its own generation, except that embedded ones are separate. PTX runs on every device that
+    is not older.
     """
     own = number(device)
     known = [form for form in forms if number(form) <= own]

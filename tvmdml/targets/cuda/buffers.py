@@ -1,4 +1,4 @@
-"""``Buffers``: TensorIR's memory as CUDA's pointers, arrays and variables, and how their elements are spelled."""
+"""``Buffers``: TensorIR's memory as CUDA's pointers, arrays and variables, and the C++ code for their elements."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _PLACES = {"shared": "__shared__ ", "shared.dyn": "__shared__ ", "local": "", "g
 
 
 class Memory:
-    """What lies behind one or more buffers."""
+    """The memory of one or more buffers."""
 
     def __init__(self, key: int, name: str, dtype: str, place: str) -> None:
         self.key, self.name, self.dtype = key, name, dtype
         self.place = place
         """``parameter``, ``shared`` or ``thread``."""
         self.line: Line | None = None
-        """Where an array is declared."""
+        """The line that declares it, if it is an array."""
         self.read = self.written = self.aliased = False
 
 
 class Array(NamedTuple):
-    """A buffer as the function sees it: memory, taken for elements of a type."""
+    """A buffer as the function sees it: memory, with an element type."""
 
     name: str
     dtype: str
     memory: Memory
     is_variable: bool = False
-    """There is one element, without an index."""
+    """It has a single element, and takes no index."""
 
 
 class Buffers:
-    """Keys are the handles of TVM's nodes: the function keeps these alive.
+    """Keys are the handles of TVM's nodes, which the function keeps alive.
 
-    ``of_data`` is the memory of threads and groups that was seen to hold what depends on data.
+    ``of_data`` is the thread and group memory that is known to hold values that depend on data.
     """
 
     def __init__(self, text: Text, refuse: Callable[[str], NoReturn], of_data: set[int]) -> None:
@@ -46,14 +46,14 @@ class Buffers:
         self.shared_bytes = self.thread_bytes = 0
         self.of_data = of_data
         self.trusted: set[int] = set()
-        """What was read as if no data had ever been written to it."""
+        """Memory that was read as if nothing that depends on data had ever been written to it."""
         self._text, self._refuse = text, refuse
         self._arrays: dict[int, Array] = {}
 
     # -- Declarations
 
     def parameter(self, node: Any, dtype: str) -> None:
-        """The next pointer."""
+        """Add the next pointer parameter."""
         key = node.__chandle__()
         memory = Memory(key, self._text.fresh(str(node.name).removesuffix("_ptr")), dtype, "parameter")
         self.parameters.append(memory)
@@ -66,13 +66,13 @@ class Buffers:
         return f"{const}{stored(memory.dtype)} *{alone}{memory.name}"
 
     def allocate(self, node: Any) -> None:
-        """Memory of the group, or of the thread."""
+        """Allocate shared memory of the group, or memory of the thread."""
         scope, dtype = str(node.scope()), str(node.dtype)
         if scope not in _PLACES or dtype not in TYPES:
             self._refuse(f"cannot translate memory of {dtype} of scope {scope!r}")
         sizes = list(node.shape)
         if any(type(size).__name__ != "IntImm" for size in sizes):
-            self._refuse(f"{node.name}: memory of a size that is not constant")
+            self._refuse(f"{node.name}: the size of its memory is not constant")
         count = max(math.prod(int(size.value) for size in sizes), 1)
         key, name = node.__chandle__(), self._text.fresh(str(node.name))
         place, size = _PLACES[scope], SIZES[dtype]
@@ -88,18 +88,18 @@ class Buffers:
         self._arrays[key] = Array(name, dtype, memory, is_variable=not place and count == 1)
 
     def declare(self, node: Any, data: Any) -> None:
-        """Another name for memory, and perhaps another type for its elements."""
+        """Declare another name for memory, perhaps with another element type."""
         if type(data).__name__ == "Call":  # buffer_data(buffer)
             data = data.args[0]
         found = self._arrays.get(data.__chandle__())
         if found is None:
-            self._refuse(f"{node.name}: a buffer over what is neither a parameter nor allocated")
+            self._refuse(f"{node.name}: its memory is neither a parameter nor allocated")
         offset = node.elem_offset
         if type(offset).__name__ != "IntImm" or offset.value:
-            self._refuse(f"{node.name}: a buffer that does not begin where its memory does")
+            self._refuse(f"{node.name}: a buffer must begin at the start of its memory")
         dtype, key = str(node.dtype), node.__chandle__()
         if dtype not in TYPES:
-            self._refuse(f"{node.name}: a buffer of {dtype}, which CUDA has not")
+            self._refuse(f"{node.name}: a buffer of {dtype}, a type that CUDA does not have")
         if dtype == found.dtype:
             self._arrays[key] = found
             return
@@ -107,7 +107,7 @@ class Buffers:
         self._text.used(found.name)
         line = found.memory.line
         if line is not None and SIZES[found.memory.dtype] < SIZES[dtype] and "__align__" not in line.text:
-            line.text = f"__align__(16) {line.text}"  # as parameters are
+            line.text = f"__align__(16) {line.text}"  # the alignment of parameters
             self.shared_bytes += 16 if found.memory.place == "shared" else 0
         element, name = self._text.fresh(f"{found.name}_{dtype}"), self._text.fresh(f"{found.name}_as_{dtype}")
         self._text.line(f"typedef {stored(dtype)} {element} __attribute__((__may_alias__));", defines=element)
@@ -117,14 +117,14 @@ class Buffers:
     # -- Elements
 
     def array(self, node: Any) -> Array:
-        """What a buffer stands for."""
+        """The array of a buffer."""
         found = self._arrays.get(node.__chandle__())
         if found is None:
-            self._refuse(f"{node.name}: a buffer that is not declared")
+            self._refuse(f"{node.name}: the buffer is not declared")
         return found
 
     def element(self, array: Array, index: Term) -> Term:
-        """What an element holds."""
+        """The value of an element."""
         memory, dtype = array.memory, array.dtype
         memory.read = True
         if array.is_variable:
@@ -144,7 +144,7 @@ class Buffers:
         return binary("NE", found._replace(dtype="uint8"), Term("uint8", "0"))._replace(dtype="bool") if dtype == "bool" else found
 
     def spelled(self, array: Array, index: Term) -> str:
-        """An element's place."""
+        """An element's C++ expression."""
         return array.name if array.is_variable else f"{array.name}[{index.code}]"
 
     def store(self, array: Array, index: Term, value: Term) -> None:
@@ -156,20 +156,20 @@ class Buffers:
             self._text.line(f"{self.spelled(array, index)} = {value.code};")
 
     def wrote(self, array: Array, value: Term) -> None:
-        """Note that memory is written to."""
+        """Record that memory is written to."""
         array.memory.written = True
         if value.data:
             self.of_data.add(array.memory.key)
 
     def address(self, array: Array, index: Term) -> Term:
-        """Of an element that is read and written atomically."""
+        """The address of an element that is read and written atomically."""
         memory = array.memory
         memory.read = True
         self.of_data.add(memory.key)
         return Term("uint64", f"&{self.spelled(array, index)}", reads=index.reads, depth=index.depth + 1)
 
     def alignment(self, array: Array, start: Term, count: int) -> int:
-        """The bytes that neighbours provably lie on a multiple of, and may move at once by; 0 where they do not."""
+        """The provable alignment in bytes of neighbouring elements, which can then be moved together; 0 if there is none."""
         if array.memory.place != "parameter":
             return 0
         size = SIZES[array.dtype]
@@ -178,10 +178,10 @@ class Buffers:
 
 
 def stored(dtype: str) -> str:
-    """The type in memory: a truth is a byte there."""
+    """The type in memory: a bool is stored as a byte."""
     return "uint8_t" if dtype == "bool" else TYPES[dtype]
 
 
 def index_term(term: Term) -> Term:
-    """A value as an index: it is right by construction, so that nothing in it overflows."""
+    """A value as an index. Indices are correct by construction, so nothing in them overflows."""
     return typed(term)._replace(data=False) if term.held else term._replace(data=False)

@@ -1,4 +1,4 @@
-"""``Calls``: what TensorIR calls by name: functions of numbers, barriers, atomics, and what a warp works out together."""
+"""``Calls``: what TensorIR calls by name: math functions, barriers, atomics, and warp operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ATOMICS = {
     "atomic_store": (*_WHOLE, "float32", "float64"),
     **dict.fromkeys(("atomic_min", "atomic_max", "atomic_and", "atomic_or", "atomic_xor", "atomic_compare_exchange"), _WHOLE),
 }
-"""The types that CUDA has each of them for."""
+"""The types for which CUDA has each of them."""
 _SHUFFLES = {
     "subgroup_broadcast": "__shfl_sync", "subgroup_shuffle": "__shfl_sync", "subgroup_shuffle_xor": "__shfl_xor_sync",
     "subgroup_shuffle_up": "__shfl_up_sync", "subgroup_shuffle_down": "__shfl_down_sync", "tvm_warp_shuffle": "__shfl_sync",
@@ -58,7 +58,7 @@ class Calls:
         if full in _EXTERN:
             name = str(arguments.pop(0).value)
             if name not in _CALLS and name not in terms.MATH and name.endswith("f") and name[:-1] in terms.MATH:
-                name = name[:-1]  # C's name of the function of float32
+                name = name[:-1]  # C's name of the function for float32
         else:
             name = full.removeprefix("tirx.").removeprefix("prim.")  # there is prim.clz
             name = {"round": "nearbyint"}.get(name, name)  # TVM rounds halves to even
@@ -81,7 +81,7 @@ class Calls:
         return Term("int32", "")
 
     def _rsqrt(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        """By a square root and a division, both rounded right: CUDA's own is not."""
+        """Computed with a square root and a division, both correctly rounded: CUDA's own function is not."""
         value = wide(self._writer.value(arguments[0]))
         root = terms.math_call("sqrt", value)
         return narrowed(self._writer.type_of(node)[0], terms.binary("Div", terms.constant(value.dtype, 1), root))
@@ -111,7 +111,7 @@ class Calls:
     def _bits(self, node: Any, name: str, arguments: list[Any]) -> Term:
         value, (dtype, _) = self._writer.value(arguments[0]), self._writer.type_of(node)
         bits = 8 * SIZES[value.dtype]
-        # As a number without a sign, which widens with zeros.
+        # As an unsigned integer, which is extended with zeros.
         function = {"popcount": "__popc", "clz": "__clz"}[name] + ("ll" if bits == 64 else "")
         found = call("int32", function, cast(value, f"uint{bits}"))
         if name == "clz" and bits < 32:
@@ -132,11 +132,11 @@ class Calls:
     def _atomic(self, node: Any, name: str, arguments: list[Any]) -> Term:
         writer, place = self._writer, arguments[0]
         if type(place).__name__ != "Call" or str(place.op.name) != "tirx.address_of":
-            writer.refuse(f"{name} takes address_of(buffer[index])")
+            writer.refuse(f"{name} needs address_of(buffer[index])")
         array, address = writer.address(place.args[0])
         dtype, memory = array.dtype, array.memory
         if memory.place == "thread":
-            writer.refuse(f"{name} on {memory.name}: there are atomics on memory that threads share")
+            writer.refuse(f"{name} on {memory.name}: atomics need memory that threads share")
         if dtype not in _ATOMICS[name]:
             writer.refuse(f"{name} on {dtype}: CUDA has it for {', '.join(_ATOMICS[name])}")
         values = [writer.value(argument) for argument in arguments[1:]]
@@ -152,7 +152,7 @@ class Calls:
     # -- Warps
 
     def _number(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        """What a thread is in its warp: threads are counted along x first."""
+        """A thread's number in its warp, or the warp's number: threads are counted along x first."""
         dtype, _ = self._writer.type_of(node)
         x, y, z = self._writer.threads()
         if name == "subgroup_size":
@@ -171,7 +171,7 @@ class Calls:
         return found._replace(held="" if name == "subgroup_ballot" else "int32", data=True, reads=_ONCE)
 
     def _ballot_high(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        return terms.constant("uint32", 0)  # of 32 lanes, none are past the first 32
+        return terms.constant("uint32", 0)  # a warp has no lanes after the first 32
 
     def _reduced(self, node: Any, name: str, arguments: list[Any]) -> Term:
         value = self._writer.value(arguments[0])
@@ -180,7 +180,7 @@ class Calls:
             self._writer.refuse(f"there is no {name} of {dtype}")
         if is_float(dtype):
             sent = wide(value)
-        elif name.endswith("add"):  # without a sign it wraps
+        elif name.endswith("add"):  # unsigned addition wraps
             sent = cast(value, f"uint{8 * max(SIZES[dtype], 4)}")
         else:
             sent = cast(value, "int32") if SIZES[dtype] < 4 else typed(value)
@@ -189,11 +189,11 @@ class Calls:
         return narrowed(dtype, found) if dtype == HALF else cast(found, dtype)
 
     def _shuffle(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        """CUDA's, and TVM's of the same form: of a mask, a value, a lane or a distance, the width, and the warp's size."""
+        """CUDA's shuffles, and TVM's of the same form: mask, value, lane or distance, width, and warp size."""
         values = [self._writer.value(argument) for argument in arguments]
         mask, value, *rest = values[:4] if name.startswith("tvm") else [_WARP, *values]
         dtype = value.dtype
-        # Of narrow numbers there are none: they go as int, and a float16 as its bits.
+        # There are no shuffles of narrow integers: these are passed as int, and a float16 as its bits.
         if dtype == HALF:
             value = call("uint16", "__half_as_ushort", value)
         sent = cast(value, "int32") if SIZES[value.dtype] < 4 else typed(value)

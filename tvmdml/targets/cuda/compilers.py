@@ -1,6 +1,6 @@
-"""From CUDA C++ to machine code and PTX: by nvcc, or by NVRTC from pip. Neither needs a GPU or its driver.
+"""Compile CUDA C++ to machine code and PTX: by nvcc, or by NVRTC from pip. Neither needs a GPU or its driver.
 
-Nothing is approximated: denormal numbers are kept, division and square root are rounded right, and no product and sum become one.
+Nothing is approximated: subnormals are kept, division and square root are correctly rounded, and there is no FMA contraction.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tvmdml.targets._program import Image
 from tvmdml.targets.cuda.architectures import number
 
 EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
-"""Both compilers take these."""
+"""Both compilers accept these options."""
 _COMMON = ("--std=c++17", *EXACT, "-diag-suppress=177")
-"""177: something is declared and never used."""
+"""177: the warning that something is declared and never used."""
 _TIMEOUT = 600
-"""Seconds that one run of nvcc may take."""
+"""The time limit for one run of nvcc, in seconds."""
 
 
 def compile_text(text: str, architectures: Sequence[str]) -> tuple[Image, ...]:
-    """Machine code for each architecture (``sm_90``), and PTX of the newest (``compute_90``) for those to come.
+    """Machine code for each architecture (``sm_90``), and PTX for the newest (``compute_90``), which later architectures can run.
 
     Raises:
-        CompileError: there is no compiler, or it refuses the text.
+        CompileError: there is no compiler, or it rejects the text.
     """
     name, compiler = _compiler()
     forms = [*architectures, f"compute_{max(map(number, architectures))}"]
@@ -44,17 +44,17 @@ def compile_text(text: str, architectures: Sequence[str]) -> tuple[Image, ...]:
 
 
 def describe() -> str:
-    """The compiler that is used here, in a few words.
+    """The compiler that is used here, for display.
 
     Raises:
-        CompileError: there is none.
+        CompileError: there is no compiler.
     """
     name, _ = _compiler()
     return f"nvcc ({nvcc()})" if name == "nvcc" else "NVRTC"
 
 
 def version() -> str:
-    """The version that the compiler gives when it is run.
+    """The version that the compiler reports when it runs.
 
     Raises:
         CompileError: there is no compiler, or it does not run.
@@ -65,7 +65,7 @@ def version() -> str:
         assert found is not None
         release = re.search(rb"release ([\d.]+)", _run([found, "--version"]))
         if release is None:
-            raise CompileError(f"cuda: {found} runs, and does not answer --version as nvcc does")
+            raise CompileError(f"cuda: {found} runs, but does not answer --version as nvcc does")
         return release[1].decode()
     import cuda.bindings.nvrtc as nvrtc
 
@@ -74,10 +74,10 @@ def version() -> str:
 
 
 def sass(cubin: bytes) -> str:
-    """Machine code as text, by nvdisasm or cuobjdump.
+    """Disassemble machine code, with nvdisasm or cuobjdump.
 
     Raises:
-        CompileError: neither is here.
+        CompileError: neither tool was found.
     """
     for tool, options in (("nvdisasm", ()), ("cuobjdump", ("-sass",))):
         if (found := _tool(tool)) is not None:
@@ -86,13 +86,13 @@ def sass(cubin: bytes) -> str:
                 path.write_bytes(cubin)
                 return _run([found, *options, str(path)]).decode()
     raise CompileError(
-        "cuda: machine code is shown by nvdisasm or cuobjdump, and neither is here. "
+        "cuda: machine code is disassembled by nvdisasm or cuobjdump, and neither was found. "
         "Install CUDA's toolkit, or `pip install nvidia-cuda-nvdisasm`."
     )
 
 
 def nvcc() -> str | None:
-    """The path of nvcc, if it is here with the C++ compiler that it calls."""
+    """The path of nvcc, if it is installed together with the C++ compiler that it calls."""
     named = os.environ.get("TVMDML_NVCC")
     if named:
         return named
@@ -109,7 +109,7 @@ def _compiler() -> tuple[str, Callable[[str, str], bytes]]:
         if asked in ("", name) and is_here():
             return name, compiler
     advice = f"Install CUDA's toolkit, or {installing.command('cuda')}, which brings NVRTC."
-    raise CompileError(f"cuda: {asked or 'nvcc, or NVRTC,'} is not here. {advice}")
+    raise CompileError(f"cuda: {asked or 'nvcc, or NVRTC,'} was not found. {advice}")
 
 
 # -- nvcc
@@ -124,12 +124,12 @@ def _by_nvcc(text: str, form: str) -> bytes:
         kind = "-ptx" if form.startswith("compute_") else "-cubin"
         said = _run([found, kind, f"-arch={form}", *_COMMON, "-o", str(result), str(source)])
         if not result.is_file():
-            raise CompileError(f"cuda: {found} wrote nothing, and said: {_shown(said) or 'nothing'}")
+            raise CompileError(f"cuda: {found} wrote no output file; its messages: {_shown(said) or 'none'}")
         return result.read_bytes()
 
 
 def _run(command: list[str]) -> bytes:
-    """What a program prints. Those that it starts end with it, whatever happens here."""
+    """Run a program and return its output. The processes that it starts end with it, whatever happens here."""
     name, pipe = Path(command[0]).name, subprocess.PIPE
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True)
@@ -150,7 +150,7 @@ def _run(command: list[str]) -> bytes:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     if hasattr(os, "killpg"):
-        with suppress(OSError):  # they have ended by themselves
+        with suppress(OSError):  # the processes have already ended
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.wait()
@@ -167,7 +167,7 @@ def _has_nvrtc() -> bool:
     try:
         import cuda.bindings.nvrtc as nvrtc
 
-        nvrtc.nvrtcVersion()  # the library itself is loaded now
+        nvrtc.nvrtcVersion()  # the call loads the library itself
     except Exception:
         return False
     return True
@@ -201,25 +201,25 @@ def _checked(answer: tuple[Any, ...]) -> Any:
 
 
 def _headers() -> list[str]:
-    """The folders of ``cuda_fp16.h``, and of what it includes."""
+    """The folders of ``cuda_fp16.h``, and of the headers that it includes."""
     from cuda import pathfinder
 
     found = []
     for library in ("cudart", "cccl"):
-        with suppress(Exception):  # a text that includes nothing needs none; the others' errors name the missing file
+        with suppress(Exception):  # without includes none is needed; otherwise the compiler's error names the missing file
             folder = pathfinder.find_nvidia_header_directory(library)
             found += [folder] if folder else []
     return found
 
 
 def _tool(name: str) -> str | None:
-    """A program of the toolkit: where the environment says, on the path, or among pip's packages."""
+    """A program of the toolkit: from the environment variables, the path, or pip's packages."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if (root := os.environ.get(variable)) and (found := shutil.which(name, path=str(Path(root) / "bin"))):
             return found
     if found := shutil.which(name):
         return found
-    with suppress(Exception):  # it is not installed, or does not know the program
+    with suppress(Exception):  # the package is not installed, or does not have the program
         from cuda import pathfinder
 
         found = pathfinder.find_nvidia_binary_utility(name)

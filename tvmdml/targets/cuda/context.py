@@ -1,4 +1,4 @@
-"""``Context``: a device's primary context, current while one of our calls needs it, and what is known to be wrong with it."""
+"""``Context``: a device's primary context, which is current during our driver calls, and the fault that ended it, if any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvmdml.targets.cuda.loader import BROKEN, failure
 
 
 class _Thread(threading.local):
-    """Where the driver writes what it says about a thread: made once, since every call of ours asks."""
+    """Buffers for what the driver reports about a thread: made once, because every one of our calls needs them."""
 
     def __init__(self) -> None:
         self.current = ctypes.c_void_p()
@@ -28,14 +28,14 @@ thread = _Thread()
 
 
 class Context:
-    """A device's primary context, which all libraries of the process share; it is kept until the process ends.
+    """A device's primary context, which all libraries of the process share. It is kept until the process ends.
 
     Attributes:
         cuda: the driver's functions.
-        name: the device's, for messages.
+        name: the device's name, for messages.
         handle: the context.
-        exchange: the driver's function that changes what a thread may do beside captures.
-        fault: why nothing can be done with it any more; empty while all is well.
+        exchange: the driver's function that changes a thread's capture mode.
+        fault: why the context is unusable; empty if it is usable.
     """
 
     def __init__(self, cuda: Any, device: int, name: str) -> None:
@@ -47,12 +47,12 @@ class Context:
         self.handle, self._argument = made.value, made
 
     def usable(self) -> None:
-        """Raise ``DeviceError`` if nothing can be done with it any more."""
+        """Raise ``DeviceError`` if the context is unusable."""
         if self.fault:
             raise DeviceError(f"{self.name}: {self.fault}")
 
     def enter(self) -> bool:
-        """Make it the thread's current context; says whether it was another, and ``leave`` has to be called."""
+        """Make it the thread's current context. Returns whether another was current; then ``leave`` must be called."""
         here = thread
         self._get(here.current_reference)
         if here.current.value == self.handle:
@@ -60,32 +60,32 @@ class Context:
         try:
             self.check(self._push(self._argument), "cuCtxPushCurrent")
             return True
-        except BaseException:  # an interrupt may come after the push
+        except BaseException:  # an interrupt can arrive after the push
             self._get(here.current_reference)
             if here.current.value == self.handle:
                 self.leave()
             raise
 
     def leave(self) -> None:
-        """Make the context current that was before."""
+        """Make the previous context current again."""
         self._pop(thread.popped)
 
     def entered(self) -> Entered:
-        """A context manager within which it is current, and calls may be made that others' captures would forbid.
+        """A context manager: inside, the context is current, and calls are allowed that other libraries' captures would forbid.
 
         Raises:
-            DeviceError: nothing can be done with it any more.
+            DeviceError: the context is unusable.
         """
         self.usable()
         return Entered(self)
 
     def check(self, code: int, doing: str, advice: str = "") -> None:
-        """Raise ``DeviceError`` for a code that is no success. One that ends all work is remembered."""
+        """Raise ``DeviceError`` for an error code. An error that makes the context unusable is remembered."""
         if code:
             raise self.failure(code, doing, advice)
 
     def failure(self, code: int, doing: str, advice: str = "") -> DeviceError:
-        """What to raise for a code that is no success."""
+        """The exception for an error code."""
         error = failure(code, doing, self.name, advice)
         if code in BROKEN:
             self.fault = self.fault or str(error).removeprefix(f"{self.name}: ")
@@ -93,11 +93,11 @@ class Context:
 
 
 class Entered:
-    """What ``Context.entered`` gives.
+    """The result of ``Context.entered``.
 
-    Others may be capturing a stream meanwhile. In the mode that the driver calls relaxed, the thread may all the same allocate
-    memory, look at other streams and wait for them, which is what we do: nothing of it belongs in a capture. In any other mode
-    such a call would not only be refused, but spoil the capture.
+    Other code may be capturing a stream at the same time. In the driver's relaxed capture mode, the thread may still allocate
+    memory, query other streams and wait for them. We do exactly this, and none of it belongs in a capture. In any other mode such a
+    call would fail, and also invalidate the capture.
     """
 
     __slots__ = ("_context", "_exchange", "_mode", "_pushed")
@@ -112,7 +112,7 @@ class Entered:
         self._mode = here.mode.value = c.CU_STREAM_CAPTURE_MODE_RELAXED
         try:
             self._exchange(here.mode_reference)
-            self._mode = here.mode.value  # the driver wrote there what it was
+            self._mode = here.mode.value  # the driver wrote the previous mode there
         except BaseException:  # an interrupt
             self._mode = here.mode.value
             self.__exit__()

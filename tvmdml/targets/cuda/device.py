@@ -1,4 +1,4 @@
-"""``Device``: an opened device, its memory, and running kernels on it."""
+"""``Device``: an opened device, its memory, and launches of kernels on it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 class Device:
     """An opened device. Any thread may use it.
 
-    Work on one stream runs in the order in which it was asked for, and ``order`` has streams wait for each other. Other libraries'
-    memory is taken too: anything that has ``address``, ``nbytes``, ``device`` and a method ``stream()``.
+    Work on one stream runs in the order in which it was submitted, and ``order`` makes streams wait for each other. Other
+    libraries' memory is accepted too: any object that has ``address``, ``nbytes``, ``device`` and a method ``stream()``.
 
     Attributes:
-        info: what it is.
+        info: the device's description.
         cuda: the driver's functions.
-        context: its primary context; the caller's current context is never left changed.
-        streams: the order of work.
+        context: its primary context; the caller's current context is always restored.
+        streams: orders work between streams.
         launch: run a kernel; see ``Launcher.run``.
     """
 
@@ -45,7 +45,7 @@ class Device:
         self.spare_events: list[int] = []
         self._launcher = Launcher(context)
         self.launch = self._launcher.run
-        # Such a device reads the host's memory where it lies, and the driver need not have taken a copy when it returns.
+        # Such a device reads the host's memory directly, so the driver may return before it has taken a copy.
         self._reads_host = bool(self.attribute(c.CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS))
         self._modules: dict[bytes, Module] = {}
         self._modules_lock = threading.RLock()
@@ -54,25 +54,25 @@ class Device:
             self._pool = Pool(context, self.streams, self._number, pooled)
 
     def __repr__(self) -> str:
-        """Its number and name."""
+        """Return its number and name."""
         return f"<CUDA device {self.info.index}: {self.info.name}>"
 
     def attribute(self, number: int) -> int:
-        """One of its numbers: a ``CU_DEVICE_ATTRIBUTE_…`` of cuda.h."""
+        """One of its attributes: a ``CU_DEVICE_ATTRIBUTE_…`` of cuda.h."""
         self.context.usable()
         return survey.attribute(self.cuda, self._number, number)
 
     # Memory
 
     def allocate(self, nbytes: int, stream: int | None = None) -> Memory:
-        """Memory for so many bytes; its content is undefined. It is free again when nobody holds the object.
+        """Allocate memory; its content is undefined. It is freed when no reference to the object is left.
 
         Args:
-            nbytes: how many.
-            stream: what they are first used on; the current stream, if not given.
+            nbytes: the size in bytes.
+            stream: the stream that uses it first; the current stream, if not given.
 
         Raises:
-            DeviceError: there is not enough, or the stream is being captured.
+            DeviceError: there is not enough memory, or the stream is being captured.
         """
         if nbytes < 0:
             raise self._refusal("bytes to allocate", nbytes, "0 or more")
@@ -80,10 +80,10 @@ class Device:
             return self._pool.take(self, nbytes, self.stream() if stream is None else stream)
 
     def upload(self, memory: Any, offset: int, data: Any) -> None:
-        """Copy a C-contiguous buffer's bytes into memory, on the current stream. The buffer may be changed on return.
+        """Copy a C-contiguous buffer's bytes into memory, on the current stream. The buffer may be changed after the return.
 
         Raises:
-            DeviceError: they do not fit, the stream is being captured, or earlier work failed.
+            DeviceError: the bytes do not fit, the stream is being captured, or earlier work failed.
         """
         source = bytes_of(data)
         self._check_range(memory, offset, source.size)
@@ -93,8 +93,8 @@ class Device:
         with self.context.entered():
             self.streams.refuse_capture(stream, "uploading")
             self.order(memory, stream)
-            # Of pageable memory the driver takes a copy before it returns. Pinned memory the device reads when its turn comes, and
-            # whatever interrupts us here, nobody may change or free it before.
+            # The driver copies pageable memory before it returns. It reads pinned memory later, when the copy runs, and until then
+            # nobody may change or free that memory, even if an interrupt arrives here.
             waits = self._reads_host or self._is_pinned(address)
             try:
                 code = self.cuda.cuMemcpyHtoDAsync_v2(memory.address + offset, address, source.size, stream)
@@ -105,10 +105,10 @@ class Device:
             self._used(memory, stream)
 
     def download(self, memory: Any, offset: int, into: Any) -> None:
-        """Copy bytes from memory into a writable C-contiguous buffer, once the work that uses the memory is done.
+        """Copy bytes from memory into a writable C-contiguous buffer, after the work that uses the memory.
 
         Raises:
-            DeviceError: there are not so many, the stream is being captured, or earlier work failed.
+            DeviceError: the memory has fewer bytes, the stream is being captured, or earlier work failed.
         """
         target = bytes_of(into)
         if not target.flags.writeable:
@@ -120,8 +120,8 @@ class Device:
         with self.context.entered():
             self.streams.refuse_capture(stream, "downloading")
             self.order(memory, stream)
-            # Into pageable memory the driver returns when all has arrived; into pinned memory, or where the device writes to the
-            # host's memory itself, only waiting says so. An interrupt that comes in between must not leave the copy to run on.
+            # For pageable memory the driver returns when the data has arrived. For pinned memory, or if the device writes to the
+            # host's memory directly, we must wait. An interrupt in between must not leave the copy running.
             try:
                 code = self.cuda.cuMemcpyDtoHAsync_v2(_address(target), memory.address + offset, target.size, stream)
                 self.context.check(code, "downloading")
@@ -130,10 +130,10 @@ class Device:
             self._used(memory, stream)
 
     def copy(self, source: Any, source_offset: int, target: Any, target_offset: int, nbytes: int) -> None:
-        """Copy on the device, on the current stream. The two may overlap. It may be captured, unless they do.
+        """Copy on the device, on the current stream. The two ranges may overlap. A capture may contain the copy, unless they do.
 
         Raises:
-            DeviceError: they lie outside of the memory, or the device cannot be used any more.
+            DeviceError: a range is outside its memory, or the device is unusable.
         """
         self._check_range(source, source_offset, nbytes)
         self._check_range(target, target_offset, nbytes)
@@ -153,49 +153,49 @@ class Device:
             self._used(target, stream)
 
     def memory_use(self) -> MemoryUse:
-        """What its memory is used for."""
+        """How its memory is used."""
         with self.context.entered():
             self._pool.collect()
             return self._pool.use()
 
     def trim(self) -> None:
-        """Give memory that no array uses back to the driver, after all pending work."""
+        """Return memory that no array uses to the driver, after all pending work."""
         with self.context.entered():
             self._pool.trim()
 
     # Kernels
 
     def module(self, image: bytes) -> Module:
-        """A cubin, or PTX, loaded; the same again for the same bytes.
+        """Load a cubin or PTX; equal bytes give the same module.
 
         Raises:
-            DeviceError: the driver does not take it.
+            DeviceError: the driver rejects it.
         """
         key = hashlib.sha256(image).digest()
         found = self._modules.get(key)
         if found is None:
             self.context.usable()
-            with self._modules_lock:  # two threads do not have one PTX compiled twice
+            with self._modules_lock:  # two threads must not have the same PTX compiled twice
                 found = self._modules.get(key)
                 if found is None:
                     found = self._modules[key] = Module(self.context, image, self.info.arch)
         return found
 
     def prepare(self, launches: Sequence[Launch]) -> Prepared:
-        """Launches that run together again and again: ``(function, groups, threads, parameters)``, as ``launch`` takes them."""
+        """Prepare launches that run together repeatedly: ``(function, groups, threads, parameters)``, as for ``launch``."""
         self.context.usable()
         return Prepared(self._launcher, launches)
 
     # Order
 
     def stream(self) -> int:
-        """The current stream: what ``using_stream`` says in this thread or task, else 0, the legacy default stream."""
+        """The current stream: from ``using_stream`` in this thread or task, otherwise 0, the legacy default stream."""
         return streams.current.get()
 
     def order(self, memory: Any, stream: int) -> None:
-        """Have a stream wait for what was asked for on the one that memory was last used on; it is its last stream from now on.
+        """Make a stream wait for the work on the stream that used memory last. It is then the memory's last stream.
 
-        A stream that is being captured is no memory's last one: whoever replays a graph orders that.
+        A stream that is being captured never becomes the last one: whoever replays the graph is responsible for the order.
 
         Raises:
             DeviceError: the memory's last stream is being captured, and this one is not.
@@ -204,16 +204,16 @@ class Device:
             self.streams.move(memory, stream)
 
     def follow(self, stream: int, before: int) -> None:
-        """Have a stream wait for what was asked for on another."""
+        """Make a stream wait for the work submitted on another."""
         self.streams.follow(stream, before)
 
     def capturing(self, stream: int) -> bool:
-        """Whether a stream is being captured; true of the legacy stream too where another's capture forbids its use."""
+        """Whether a stream is being captured. Also true for the legacy stream while another stream's capture forbids its use."""
         with self.context.entered():
             return self.streams.capturing(stream)
 
     def wait(self) -> None:
-        """Wait until all work on the device is done that this process asked for.
+        """Wait until all work that this process submitted to the device is done.
 
         Raises:
             DeviceError: work failed, or the current stream is being captured.
@@ -224,20 +224,20 @@ class Device:
             self._pool.collect()
 
     def timed(self, run: Callable[[], object], stream: int) -> float:
-        """Seconds that the device takes for what ``run`` asks for on a stream, by its own clock. Waits for it."""
+        """The device time in seconds of the work that ``run`` submits to a stream. Waits for that work."""
         return timer.timed(self, run, stream)
 
-    # For the files beside this one
+    # For the other modules of this package
 
     def leave(self, stream: int) -> None:
-        """Use a stream no more, which may be destroyed from now on: ``using_stream`` ended."""
+        """Stop using a stream, which may be destroyed from now on: its ``using_stream`` has ended."""
         if self.streams.visited(stream) and not self.context.fault:
             with self.context.entered():
                 self._pool.collect()
                 self.streams.left(stream)
 
     def _used(self, memory: Any, stream: int) -> None:
-        """Have others wait for our use of their memory."""
+        """Make other libraries' streams wait for our use of their memory."""
         if callable(memory.stream):
             self.streams.follow(memory.stream(), stream)
 
@@ -248,7 +248,7 @@ class Device:
         self.context.check(self.cuda.cuStreamSynchronize(stream), "waiting for a stream")
 
     def _is_pinned(self, address: int) -> bool:
-        """Whether the driver knows an address of the host's memory."""
+        """Whether an address in the host's memory is pinned, that is, known to the driver."""
         kind = ctypes.c_uint()
         code = self.cuda.cuPointerGetAttribute(ctypes.byref(kind), c.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
         known: bool = code == c.CUDA_SUCCESS
@@ -259,7 +259,7 @@ class Device:
         if memory.device is not self:
             raise self._refusal("memory", "another device's", "this device's own")
         if offset < 0 or nbytes < 0 or offset + nbytes > memory.nbytes:
-            raise self._refusal("part of memory", f"{nbytes} bytes from {offset}", f"what lies in its {memory.nbytes} bytes")
+            raise self._refusal("part of memory", f"{nbytes} bytes from {offset}", f"a range within its {memory.nbytes} bytes")
 
     def _refusal(self, where: str, given: object, allowed: str) -> DeviceError:
         return DeviceError(f"{self.info.name}: {message(where, given, allowed)}")

@@ -1,9 +1,9 @@
-"""DLPack's capsules: reading those of others, and making them.
+"""Read and make DLPack's capsules.
 
-Whoever takes a capsule gives its memory back by a call of the deleter in it: from any thread, with Python's interpreter lock or
-without, while an exception is on its way, or when there is no Python any more. A function of Python's would do in none of these. So
-the deleter is C's ``time``, which is quick, always safe, and writes the time to where its argument points: to the first word
-of what was lent. That word is looked at now and then, and when it has changed, the memory is no longer lent.
+Whoever takes a capsule returns its memory by calling the deleter in it. This can happen on any thread, with or without Python's
+interpreter lock, while an exception is being raised, or after Python has ended. A Python function would be unsafe in all of these
+cases. Therefore the deleter is C's ``time``, which is quick and always safe: it writes the time to the address in its argument,
+here the first word of the lent structure. That word is checked from time to time; when it has changed, the memory was returned.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 READ_ONLY, COPIED = 1, 2
 """Flags of newer capsules."""
 CUDA, CUDA_MANAGED = 2, 13
-"""Types of device."""
+"""Device types."""
 _VERSION = (1, 0)
 _NAMES = (b"dltensor", b"dltensor_versioned")
 MAX_RANK = 64
-"""NumPy's."""
+"""NumPy's limit."""
 
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _TYPES = {
@@ -83,40 +83,40 @@ _keep_for_ever = _function("Py_IncRef", None, ctypes.py_object)
 
 
 class Read(NamedTuple):
-    """What a capsule says. It holds while the capsule does."""
+    """The contents of a capsule. They are valid as long as the capsule."""
 
     address: int
     device: tuple[int, int]
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
-    """In bytes; ``None`` where the array is packed."""
+    """In bytes; ``None`` for a packed array."""
     dtype: np.dtype[Any]
     writeable: bool
 
 
 def read(capsule: Any) -> Read:
-    """What a capsule says. It stays what it is: when it is dropped, it gives back what it holds.
+    """Read a capsule. It is not consumed: when it is dropped, it releases what it holds.
 
     Raises:
-        BufferError: it is none, or says what is not known here.
+        BufferError: it is not a DLPack capsule, or has contents that are not supported.
     """
     versioned = bool(_is_valid(capsule, _NAMES[True]))
     if not versioned and not _is_valid(capsule, _NAMES[False]):
-        raise BufferError(f"{capsule!r} is no DLPack capsule, or was taken already")
+        raise BufferError(f"{capsule!r} is not a DLPack capsule, or was already taken")
     address = _pointer(capsule, _NAMES[versioned])
     if versioned:
         held = _Versioned.from_address(address)
         if held.major != _VERSION[0]:
-            raise BufferError(f"a capsule of DLPack {held.major}.{held.minor}; known is {_VERSION[0]}")
+            raise BufferError(f"a capsule of DLPack {held.major}.{held.minor}, but only version {_VERSION[0]} is supported")
         writeable, tensor = not held.flags & READ_ONLY, held.tensor
-    else:  # which cannot tell; NumPy takes such an array for a read-only one too
+    else:  # it has no flags; NumPy treats such an array as read-only too
         writeable, tensor = False, _Managed.from_address(address).tensor
     dtype = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
         raise BufferError(f"elements of DLPack's type {tensor.code} with {tensor.bits} bits in {tensor.lanes} lanes")
     rank = tensor.ndim
     if not 0 <= rank <= MAX_RANK:
-        raise BufferError(f"{rank} dimensions; known are 0 to {MAX_RANK}")
+        raise BufferError(f"{rank} dimensions, but only 0 to {MAX_RANK} are supported")
     if rank and not tensor.shape:
         raise BufferError("dimensions without sizes")
     strides = tuple(step * dtype.itemsize for step in tensor.strides[:rank]) if rank and tensor.strides else None
@@ -134,7 +134,7 @@ def read(capsule: Any) -> Read:
 
 
 class _Slot:
-    """Room for what one capsule stands for. It is used again, and never given up: who took a capsule may outlive Python."""
+    """The structures of one capsule. A slot is reused and never freed, because the capsule's consumer may outlive Python."""
 
     def __init__(self) -> None:
         self.room = ctypes.create_string_buffer(ctypes.sizeof(_Versioned) + 2 * MAX_RANK * 8)
@@ -142,7 +142,7 @@ class _Slot:
         self.address = ctypes.addressof(self.room)
         self.first = ctypes.c_uint64.from_address(self.address)
         self.lent = 0
-        """What the first word is while it is lent."""
+        """The value of the first word while it is lent."""
         self.owner: Any = None
         self.capsule: Any = None
 
@@ -162,11 +162,11 @@ class _Slot:
         self.lent = self.first.value
 
     def is_free(self) -> bool:
-        """Whether nobody has it any more."""
+        """Whether nobody holds it any more."""
         if self.first.value != self.lent:
             return True
         if self.capsule is not None:
-            if not any(_is_valid(self.capsule, name) for name in _NAMES):  # it was taken: the deleter will be called
+            if not any(_is_valid(self.capsule, name) for name in _NAMES):  # it was taken: the consumer will call the deleter
                 self.capsule = None
             elif self.holders() <= _ALONE:  # nobody took it, and nobody will
                 return True
@@ -183,11 +183,11 @@ def _alone() -> int:
 
 
 _ALONE = _alone()
-"""What Python counts where a slot alone holds its capsule."""
+"""The reference count of a capsule that only its slot holds."""
 _LIBRARY = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
 _DELETER = ctypes.cast(_LIBRARY._time64 if sys.platform == "win32" else _LIBRARY.time, ctypes.c_void_p).value
 _C_NAMES = tuple(ctypes.create_string_buffer(name) for name in _NAMES)
-for _name in _C_NAMES:  # a capsule holds its name's address only
+for _name in _C_NAMES:  # a capsule holds only the address of its name
     _keep_for_ever(_name)
 _free: list[_Slot] = []
 _lent: set[_Slot] = set()
@@ -207,20 +207,20 @@ def make(
     """A capsule for an array on a CUDA device.
 
     Args:
-        owner: what to keep for as long as the memory is lent.
-        address: of the first element.
-        device: which CUDA device.
+        owner: the object to keep alive while the memory is lent.
+        address: the address of the first element.
+        device: the CUDA device's number.
         shape: sizes.
         strides: in bytes.
         dtype: data type.
-        versioned: whether it is of the newer kind, which has flags.
+        versioned: whether to make the newer kind, which has flags.
         flags: ``READ_ONLY``, ``COPIED``.
 
     Raises:
-        BufferError: it cannot be said in a capsule.
+        BufferError: a capsule cannot describe the array.
     """
     if any(step % dtype.itemsize for step in strides):
-        raise BufferError(f"strides {strides} are no multiples of the {dtype.itemsize} bytes of an element")
+        raise BufferError(f"strides {strides} are not multiples of the {dtype.itemsize} bytes of an element")
     code, steps = _KINDS[dtype.kind], tuple(step // dtype.itemsize for step in strides)
     tensor = _Tensor(address, CUDA, device, len(shape), code, dtype.itemsize * 8, 1)
     give_back()
@@ -238,7 +238,7 @@ def make(
 
 
 def give_back(phase: str = "start", info: object = None) -> None:
-    """Drop what is no longer lent. The garbage collector does it too."""
+    """Release what is no longer lent. The garbage collector calls this too."""
     if phase != "start" or not _lent or not _lock.acquire(blocking=False):
         return
     try:

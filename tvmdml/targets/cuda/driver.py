@@ -1,4 +1,4 @@
-"""The driver layer's door: which CUDA devices there are, and opening one. All it needs is NVIDIA's driver library."""
+"""The entry to the driver layer: list and open CUDA devices. It needs only NVIDIA's driver library."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _open: dict[int, Device] = {}
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """All devices, in the driver's order; looked for once in a process. Nothing is started on any of them.
+    """All devices, in the driver's order. They are listed once per process; nothing is started on any of them.
 
     Raises:
-        DeviceError: there is no driver, or no device; it says what to do.
+        DeviceError: there is no driver, or no device; the message says what to do.
     """
     global _found
     loader.refuse_after_fork()
@@ -50,7 +50,7 @@ def devices() -> tuple[DeviceInfo, ...]:
 
 
 def open_device(index: int) -> Device:
-    """A device, opened once in a process.
+    """Open a device, once per process.
 
     Args:
         index: its number in ``devices()``.
@@ -74,7 +74,7 @@ def open_device(index: int) -> Device:
 
 
 def _leave(stream: int) -> None:
-    """Have every device remember an event instead of a stream that may be gone from now on."""
+    """Make every device remember an event instead of a stream that may be destroyed from now on."""
     for device in list(_open.values()):
         device.leave(stream)
 

@@ -1,7 +1,7 @@
-"""Arrays of other libraries on CUDA devices: PyTorch's, CuPy's, and all that speak DLPack or have a ``__cuda_array_interface__``.
+"""Arrays of other libraries on CUDA devices: PyTorch, CuPy, and all with DLPack or ``__cuda_array_interface__``.
 
-They are worked on where they lie, on the stream that is current in their library. For PyTorch and CuPy, memory for results comes
-from the library itself, and for others it is tvmdml's own, which they take over by DLPack.
+Kernels work directly on their memory, on the library's current stream. Results for PyTorch and CuPy use memory that the library
+allocates. Results for other libraries use tvmdml's memory, which the library takes over through DLPack.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Foreign:
     """Another library's memory, kept alive.
 
     Attributes:
-        address: where the array that it is of begins; with negative strides, where its last element does.
+        address: the start of its array; with negative strides, the lowest element's address.
         device: the opened device.
-        library: how to talk to the library.
+        library: the interface to the library.
         owner: the library's array.
         writeable: whether it may be written to.
-        shape: of that array.
-        strides: of that array, in bytes.
-        dtype: of that array.
-        fixed: the stream to work on; ``None`` for the one that is current in the library.
+        shape: that array's shape.
+        strides: that array's strides, in bytes.
+        dtype: that array's data type.
+        fixed: the stream to use; ``None`` for the library's current stream.
     """
 
     __slots__ = ("__weakref__", "address", "device", "dtype", "fixed", "library", "owner", "shape", "strides", "writeable")
@@ -69,26 +69,26 @@ class Foreign:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes there are."""
+        """The size in bytes."""
         low, high = extent(self.shape, self.strides, self.dtype.itemsize)
         return high - low
 
     def stream(self) -> int:
-        """The stream to work on now."""
+        """The stream to use now."""
         return self.library.stream(self.device.info.index) if self.fixed is None else self.fixed
 
     def working(self) -> AbstractContextManager[None]:
-        """Within it, work is asked for on that stream."""
+        """A context manager: work inside is submitted to that stream."""
         return driver.using_stream(self.stream())
 
     def room(self, nbytes: int) -> Any:
-        """More memory of the library's, for a while."""
+        """Temporary memory from the library."""
         target = _HOMES[self.device.info.index][0]
         return self.library.empty(target, (nbytes,), np.dtype(np.uint8)).memory
 
     @contextmanager
     def together(self, others: Sequence[Foreign]) -> Iterator[None]:
-        """Within it, one stream does for others' memory too: what was asked for on theirs comes before, what will be after."""
+        """Inside, one stream also serves the others' memory: it first waits for their streams, and they wait for it afterwards."""
         stream = self.stream()
         apart = {other.stream() for other in others} - {stream}
         for other in apart:
@@ -99,24 +99,24 @@ class Foreign:
 
 
 class Library(abc.ABC):
-    """A library that has arrays on CUDA devices."""
+    """A library with arrays on CUDA devices."""
 
     name: str
-    """For messages."""
+    """The library's name, for messages."""
     one_stream: bool = True
-    """Whether all its arrays on a device are worked on by the stream that is current there."""
+    """Whether all its arrays on a device use the stream that is current there."""
 
     @abc.abstractmethod
     def view(self, array: Any, where: str, write: bool) -> DeviceArray:
-        """An array's memory.
+        """A view of an array's memory.
 
         Raises:
-            InvalidArgument: it cannot be seen, or not be written to.
+            InvalidArgument: the memory is not accessible, or not writable.
         """
 
     @abc.abstractmethod
     def stream(self, index: int) -> int:
-        """The stream that is current on a device."""
+        """The library's current stream on a device."""
 
     @abc.abstractmethod
     def empty(self, target: CudaTarget, shape: tuple[int, ...], dtype: _Dtype) -> DeviceArray:
@@ -124,35 +124,35 @@ class Library(abc.ABC):
 
     @abc.abstractmethod
     def restore(self, array: DeviceArray) -> Any:
-        """The library's own array for what ``empty`` or ``view`` gave, or a part of that."""
+        """The library's own array for the result of ``empty`` or ``view``, or for a part of it."""
 
     @abc.abstractmethod
     def packed(self, array: DeviceArray) -> DeviceArray:
         """A packed copy, made on the device.
 
         Raises:
-            InvalidArgument: the library makes none.
+            InvalidArgument: the library cannot make one.
         """
 
     @abc.abstractmethod
     def assign(self, into: DeviceArray, source: DeviceArray) -> None:
-        """Copy elements on the device, converted to the other's type. One of the arrays is this library's.
+        """Copy elements on the device, and convert them to the other data type. One of the arrays is this library's.
 
         Raises:
-            InvalidArgument: the library does not.
+            InvalidArgument: the library cannot do this.
         """
 
     def _foreign(self, array: DeviceArray, take: Callable[[DeviceArray], Any]) -> Any:
-        """The library's own array for any on the same device."""
+        """The library's own array for any array on the same device."""
         return self.restore(array) if array.library is self else take(array)
 
 
 def view(array: Any, where: str, write: bool) -> DeviceArray:
-    """An array of another library that lies on a CUDA device.
+    """A view of another library's array on a CUDA device.
 
     Raises:
-        InvalidArgument: it cannot be seen.
-        DeviceError: the device cannot be used.
+        InvalidArgument: its memory is not accessible.
+        DeviceError: the device is unusable.
     """
     library = _libraries.get(type(array))
     if library is None:
@@ -160,7 +160,7 @@ def view(array: Any, where: str, write: bool) -> DeviceArray:
     return library.view(array, where, write)
 
 
-# -- Giving arrays away -------------------------------------------------------------------------------------------
+# -- Exporting arrays ---------------------------------------------------------------------------------------------
 
 
 def dlpack_device(array: DeviceArray) -> tuple[int, int]:
@@ -172,8 +172,8 @@ def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any,
     """``__dlpack__`` of an array.
 
     Raises:
-        BufferError: it cannot be had like that.
-        InvalidArgument: there is no such stream, or an argument makes no sense.
+        BufferError: the array cannot be exported as requested.
+        InvalidArgument: there is no such stream, or an argument is invalid.
     """
     if copy is not None and not isinstance(copy, bool):
         raise InvalidArgument(message("DeviceArray.__dlpack__ copy", safe_repr(copy), "True, False or None"))
@@ -182,14 +182,14 @@ def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any,
     here = dlpack_device(array)
     if device is not None and device != here:
         if device != (1, 0) or copy is False:
-            given, allowed = f"device {device}", f"{here}, or (1, 0) where a copy may be made"
+            given, allowed = f"device {device}", f"{here}, or (1, 0) if a copy is allowed"
             raise BufferError(message("DeviceArray.__dlpack__", given, allowed))
         keywords: dict[str, Any] = {"max_version": version} if versioned else {}
         return array.numpy().__dlpack__(**keywords)
     if copy:
         array = array.copy()
     elif not array.writeable and not versioned:
-        raise BufferError("DeviceArray.__dlpack__: an older capsule cannot say that the array is read-only: ask for version 1")
+        raise BufferError("DeviceArray.__dlpack__: an older capsule cannot mark the array as read-only: request version 1")
     flags = (0 if array.writeable else dlpack.READ_ONLY) | (dlpack.COPIED if copy else 0)
     address = array.memory.address + array.offset
     capsule = dlpack.make(array.memory, address, here[1], array.shape, array.strides, array.dtype, versioned, flags)
@@ -200,7 +200,7 @@ def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any,
 
 
 def _two(name: str, value: Any) -> tuple[int, int] | None:
-    """An argument of DLPack's that is two integers, or absent."""
+    """A DLPack argument that is two integers, or absent."""
     if value is None:
         return None
     try:
@@ -211,7 +211,7 @@ def _two(name: str, value: Any) -> tuple[int, int] | None:
 
 
 def interface(array: DeviceArray) -> dict[str, Any]:
-    """``__cuda_array_interface__`` of an array: its third version."""
+    """``__cuda_array_interface__`` of an array, version 3."""
     stream = _hand_over(array, None)
     return {
         "shape": array.shape,
@@ -224,7 +224,7 @@ def interface(array: DeviceArray) -> dict[str, Any]:
 
 
 def _consumer(stream: Any) -> int | None:
-    """The stream that DLPack's argument means; ``None`` where the receiver sees to the order itself."""
+    """The stream that DLPack's argument names; ``None`` if the consumer handles the order itself."""
     if stream is None:
         return 0
     try:
@@ -238,7 +238,7 @@ def _consumer(stream: Any) -> int | None:
 
 
 def _hand_over(array: DeviceArray, stream: int | None) -> int:
-    """Have a stream wait for the work on an array; where none is named, the one that it was last used on is good."""
+    """Make a stream wait for the work on an array. If no stream is given, use the one that the array was last used on."""
     memory = array.memory
     if array.is_foreign:
         last: int = memory.stream()
@@ -252,7 +252,7 @@ def _hand_over(array: DeviceArray, stream: int | None) -> int:
 
 
 def _handle(stream: int) -> int:
-    """One handle for the legacy default stream, which stands for the per-thread ones too: they wait for it, and it for them."""
+    """One handle for the legacy and the per-thread default streams, because these wait for each other."""
     return 0 if stream in (header.CU_STREAM_LEGACY, header.CU_STREAM_PER_THREAD) else stream
 
 
@@ -264,7 +264,7 @@ class _Torch(Library):
 
     def __init__(self, torch: Any) -> None:
         self._torch, self._empty, self._devices = torch, torch.empty, _Devices(torch)
-        names = [*(kind.tvm for kind in TensorDataType), "bool"]  # unsigned ones came with PyTorch 2.3
+        names = [*(kind.tvm for kind in TensorDataType), "bool"]  # PyTorch has unsigned types since 2.3
         pairs = [(getattr(torch, name), np.dtype(name)) for name in names if hasattr(torch, name)]
         self._numpy = {kind: (dtype, dtype.itemsize) for kind, dtype in pairs}
         self._own = {dtype: kind for kind, dtype in pairs}
@@ -275,7 +275,7 @@ class _Torch(Library):
     def view(self, tensor: Any, where: str, write: bool) -> DeviceArray:
         try:
             dtype, itemsize = self._numpy[tensor.dtype]
-            if tensor.is_neg():  # it is not to be written to
+            if tensor.is_neg():  # an input: it must not be written to
                 tensor = tensor.resolve_neg()
             shape, strides = tuple(tensor.shape), tuple([step * itemsize for step in tensor.stride()])
             address, index = tensor.data_ptr(), tensor.get_device()
@@ -322,12 +322,12 @@ class _Torch(Library):
         self._foreign(into, take).copy_(self._foreign(source, take))
 
     def _hidden(self, tensor: Any, where: str, why: object) -> InvalidArgument:
-        given = f"a {type(tensor).__name__} {tensor.dtype} on {tensor.device} whose memory cannot be seen ({why})"
+        given = f"a {type(tensor).__name__} {tensor.dtype} on {tensor.device} whose memory is not accessible ({why})"
         return InvalidArgument(message(where, given, "a tensor of strided elements in memory"))
 
 
 class _Devices(dict[int, Any]):
-    """PyTorch's own name of a device, by its number."""
+    """PyTorch's device object, by the device's number."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -379,11 +379,11 @@ class _Cupy(Library):
         return self._cupy.cuda.Device(_number(target))
 
 
-# -- All others ---------------------------------------------------------------------------------------------------
+# -- Other libraries ----------------------------------------------------------------------------------------------
 
 
 class _Other(Library):
-    """A library of which no more is known than that its arrays say where they lie. Results are its own if it takes any in."""
+    """A library known only by its array protocols. Results become its own arrays if it can import them."""
 
     one_stream = False
 
@@ -392,7 +392,7 @@ class _Other(Library):
         self._take = arrays.importer(array, "from_dlpack") or arrays.importer(array, "as_cuda_array")
 
     def view(self, array: Any, where: str, write: bool) -> DeviceArray:
-        # DLPack says more about order, the interface more about whether an array may be written to.
+        # DLPack has more information about order, and the interface about whether an array is writable.
         shows = hasattr(array, "__cuda_array_interface__")
         if shows and (write or not hasattr(array, "__dlpack_device__")):
             return self._by_interface(array, where)
@@ -405,12 +405,10 @@ class _Other(Library):
         return target.empty(shape, dtype)
 
     def restore(self, array: DeviceArray) -> Any:
-        return array if self._take is None else self._take(array)  # type: ignore[arg-type] # it speaks DLPack
+        return array if self._take is None else self._take(array)  # type: ignore[arg-type] # it has DLPack
 
     def packed(self, array: DeviceArray) -> DeviceArray:
-        given = (
-            f"an array of {self.name}'s with strides {array.strides} in bytes at address {array.memory.address + array.offset:#x}"
-        )
+        given = f"an array of {self.name} with strides {array.strides} in bytes at address {array.memory.address + array.offset:#x}"
         allowed = "strides from 0 up that are multiples of the element's size, as the address is"
         raise InvalidArgument(message(f"{self.name} array", given, allowed, "Make a packed copy of it first."))
 
@@ -429,11 +427,11 @@ class _Other(Library):
         found = dlpack.read(capsule)
         if found.device != (kind, index):
             given = f"a capsule of device {found.device} from an array of device {(kind, index)}"
-            raise InvalidArgument(message(where, given, "one device, said by both", _ITS_LIBRARY))
+            raise InvalidArgument(message(where, given, "the same device in both", _ITS_LIBRARY))
         shape, strides = _layout(where, found.address, found.shape, found.strides, found.dtype)
         there = _index(where, found.address, shape, index)
         if there != index:
-            if kind != dlpack.CUDA_MANAGED:  # which may be said to lie on any
+            if kind != dlpack.CUDA_MANAGED:  # managed memory may be reported on any device
                 given = f"an array of device {index} with memory of device {there}"
                 raise InvalidArgument(message(where, given, "memory of the array's device", _ITS_LIBRARY))
             target, device = _HOMES[there]
@@ -450,8 +448,8 @@ class _Other(Library):
         try:
             address = 0 if address is None else operator.index(address)
         except TypeError:
-            given = f"memory at {address!r}"
-            raise InvalidArgument(message(where, given, "an address, which is an integer", _ITS_LIBRARY)) from None
+            given = f"memory address {address!r}"
+            raise InvalidArgument(message(where, given, "an integer", _ITS_LIBRARY)) from None
         shape, strides = _layout(where, address, said["shape"], said.get("strides"), dtype)
         target, device = _HOMES[_index(where, address, shape, 0)]
         stream = said.get("stream")
@@ -466,13 +464,13 @@ class _Other(Library):
 
 
 _ITS_LIBRARY = "Ask its library for another array, or copy it to the CPU first."
-"""What to do about an array that says of itself what cannot be."""
+"""The advice for an array with an inconsistent description."""
 
 
 def _typestr(where: str, typestr: Any) -> _Dtype:
-    """The type of elements that the interface says."""
+    """The element type from the interface."""
     dtype = None
-    if isinstance(typestr, str):  # NumPy makes a type of None too
+    if isinstance(typestr, str):  # NumPy would convert None to a type too
         with suppress(TypeError, ValueError, SyntaxError):
             dtype = np.dtype(typestr)
     if dtype is None or dtype.kind not in "iufcb":
@@ -483,7 +481,7 @@ def _typestr(where: str, typestr: Any) -> _Dtype:
 
 
 def _layout(where: str, address: int, shape: Any, strides: Any, dtype: _Dtype) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes, and strides in bytes, as they are said."""
+    """The checked shape, and strides in bytes."""
     itemsize = dtype.itemsize
     try:
         sizes = _integers(shape)
@@ -508,15 +506,15 @@ def _layout(where: str, address: int, shape: Any, strides: Any, dtype: _Dtype) -
 
 
 def _integers(given: Any) -> tuple[int, ...]:
-    """Integers, and no more than an array can have: there may be no end to them."""
+    """A tuple of integers, no longer than an array can have: the iterable may be endless."""
     return tuple([operator.index(one) for one in itertools.islice(given, _MAX_RANK + 1)])
 
 
-# -- What they share ----------------------------------------------------------------------------------------------
+# -- Shared helpers -----------------------------------------------------------------------------------------------
 
 
 class _Homes(dict[int, "tuple[CudaTarget, driver.Device]"]):
-    """A device's target, and the opened device, by its number."""
+    """A device's target and the opened device, by the device's number."""
 
     def __missing__(self, index: int) -> tuple[CudaTarget, driver.Device]:
         target = targets.resolve(f"cuda:{index}")
@@ -527,11 +525,11 @@ class _Homes(dict[int, "tuple[CudaTarget, driver.Device]"]):
 
 _HOMES = _Homes()
 _libraries: dict[type, Library] = {}
-"""PyTorch's and CuPy's, by their own types of arrays."""
+"""PyTorch and CuPy, by their array types."""
 _others: weakref.WeakKeyDictionary[type, Library] = weakref.WeakKeyDictionary()
-"""Those of all other types, which may be made at any time, and be given up."""
+"""Other libraries, by array type. Weak keys, because types can be created and dropped at any time."""
 _known: dict[Any, Library] = {}
-"""The same, by module."""
+"""The same libraries, by module."""
 
 
 def _library(array: Any) -> Library:
@@ -554,33 +552,33 @@ def _library(array: Any) -> Library:
 
 
 def _placed(memory: Foreign, target: CudaTarget) -> DeviceArray:
-    """The whole array of a piece of memory, of which only the address of the first element is known."""
+    """The whole array in a piece of foreign memory, of which only the first element's address is known."""
     low = sum((n - 1) * step for n, step in zip(memory.shape, memory.strides, strict=True) if step < 0 < n)
     memory.address += low
     return DeviceArray(target, memory, -low, memory.shape, memory.dtype, memory.strides)
 
 
 def _moved(array: DeviceArray) -> bool:
-    """Whether it begins elsewhere than the array that its memory is of."""
+    """Whether it begins elsewhere than the library's own array."""
     return bool(array.memory.address + array.offset != array.memory.owner.data.ptr)
 
 
 def _index(where: str, address: int, shape: tuple[int, ...], otherwise: int) -> int:
-    """The device that an address is on. An array without elements may have any address."""
+    """The device that an address belongs to. An array without elements may have any address."""
     if not address:
         if 0 not in shape:
-            given = "an array whose memory cannot be seen (it has no memory of its own)"
+            given = "an array whose memory is not accessible (it has no memory of its own)"
             raise InvalidArgument(message(where, given, "an array of elements in memory", _ITS_LIBRARY))
         return otherwise
     found, ask = ctypes.c_int(), loader.cuda().cuPointerGetAttribute
     code = ask(ctypes.byref(found), _DEVICE_ORDINAL, address)
-    if code == header.CUDA_ERROR_INVALID_CONTEXT:  # any context will do
+    if code == header.CUDA_ERROR_INVALID_CONTEXT:  # any context is enough
         with driver.open_device(otherwise).context.entered():
             code = ask(ctypes.byref(found), _DEVICE_ORDINAL, address)
     if code == _NO_ADDRESS or (not code and found.value < 0):
         if 0 in shape:
             return otherwise
-        given = f"address {address:#x}, which is no CUDA device's"
+        given = f"address {address:#x}, not in a CUDA device's memory"
         raise InvalidArgument(message(where, given, "memory of a CUDA device", _ITS_LIBRARY))
     loader.check(code, f"asking which device has address {address:#x}")
     return found.value

@@ -1,4 +1,4 @@
-"""What is used of NVIDIA's cuda.h: values, structures and prototypes, by their names there."""
+"""The parts of NVIDIA's cuda.h that are used: values, structures and prototypes, under their original names."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ CU_LAUNCH_PARAM_BUFFER_SIZE = 2
 
 
 class CUmemLocation(ctypes.Structure):
-    """Where memory lies."""
+    """The location of memory."""
 
     _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
 
 
 class CUmemPoolProps(ctypes.Structure):
-    """What a pool of memory is made for."""
+    """The properties of a memory pool."""
 
     _fields_ = (
         ("allocType", ctypes.c_int),
@@ -106,7 +106,7 @@ class CUmemPoolProps(ctypes.Structure):
 
 
 class CUlaunchConfig(ctypes.Structure):
-    """How a kernel is launched, and where."""
+    """The configuration of a kernel launch."""
 
     _fields_ = (
         ("gridDimX", ctypes.c_uint),
@@ -123,7 +123,7 @@ class CUlaunchConfig(ctypes.Structure):
 
 
 LAUNCH_CONFIG = "@7IPPI"
-"""``CUlaunchConfig`` as the module struct writes it, which takes one call where assigning fields takes eight."""
+"""``CUlaunchConfig`` as a format of the module struct: one call, where assigning the fields takes eight."""
 
 _Int, _Uint, _Size = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 _Handle = _Pointer = ctypes.c_void_p
@@ -158,9 +158,9 @@ FUNCTIONS: dict[str, tuple[type, ...]] = {
     "cuModuleGetFunction": (_Pointer, _Handle, ctypes.c_char_p),
     "cuFuncGetAttribute": (_Pointer, _Int, _Handle),
 }
-"""Functions that may wait: for the device, for room in a stream, or for a lock that somebody has who does. Other Python threads run
-meanwhile. Launches are among them: what a full stream waits for may be a host function of somebody's, which needs Python's
-interpreter lock, and with that in hand one would wait forever.
+"""Functions that may wait: for the device, for space in a stream's queue, or for a lock. Python's interpreter lock is released
+during the call. Launches are among them: a full stream may wait for another library's host function that needs the interpreter
+lock, and keeping the lock would then be a deadlock.
 """
 
 QUICK: dict[str, tuple[type, ...]] = {
@@ -173,7 +173,7 @@ QUICK: dict[str, tuple[type, ...]] = {
     "cuGetErrorName": (_Int, _Pointer),
     "cuGetErrorString": (_Int, _Pointer),
 }
-"""Functions that look something up and return: they keep Python's interpreter lock, which costs less than giving it up."""
+"""Functions that look something up and return. They keep Python's interpreter lock, because that costs less than releasing it."""
 
 HOT = {
     "cuLaunchKernelEx": False,
@@ -182,6 +182,6 @@ HOT = {
     "cuCtxPopCurrent_v2": True,
     "cuThreadExchangeStreamCaptureMode": True,
 }
-"""Functions that every launch comes by, and whether they are quick (they look at the thread's own state alone). No types are
-declared for them, so that ctypes converts nothing: whoever calls gives ctypes's own objects.
+"""Functions that are part of every launch, and whether they are quick (they read only the thread's own state). No argument types
+are declared for them, so that ctypes converts nothing: the caller passes ctypes objects.
 """

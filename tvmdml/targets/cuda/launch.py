@@ -1,4 +1,4 @@
-"""Launches on a CUDA device: on the stream that the caller works on, and with no wait."""
+"""Launches on a CUDA device: on the caller's stream, without waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Dims = tuple[int, int, int]
 
 
 class Loaded:
-    """A program; its functions are loaded on a device when they are first launched there."""
+    """A program. Its functions are loaded on a device at the first launch there."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -32,7 +32,7 @@ class Loaded:
         """The handles of its functions.
 
         Raises:
-            DeviceError: it holds nothing that runs there.
+            DeviceError: the program has no image that runs there.
         """
         index = device.info.index
         if (found := self._functions.get(index)) is None:
@@ -40,7 +40,7 @@ class Loaded:
             form = architectures.best(images, device.info.arch)
             if form is None:
                 raise DeviceError(
-                    f"cuda:{index}: the kernel was compiled for {', '.join(images)}, and the device is {device.info.arch}. "
+                    f"cuda:{index}: the kernel was compiled for {', '.join(images)}, but the device is {device.info.arch}. "
                     f"Compile it for 'cuda:{device.info.arch}'."
                 )
             module = device.module(images[form])
@@ -49,7 +49,7 @@ class Loaded:
 
 
 class CudaLaunch(DeviceLaunch):
-    """A program with its integers and the sizes of its temporaries."""
+    """A program with its integer arguments and the sizes of its temporaries."""
 
     _target: CudaTarget
 
@@ -62,7 +62,7 @@ class CudaLaunch(DeviceLaunch):
         )
 
     def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
-        """Run, on the stream of the library whose arrays these are."""
+        """Run on the stream of the library that owns the arrays."""
         stream = _stream_of(arrays)
         if stream is None:
             super().__call__(*arrays)
@@ -77,7 +77,7 @@ class CudaLaunch(DeviceLaunch):
             device.launch(function, groups, threads, parameters, stream)
 
     def _prepare(self, device: Device, places: Sequence[Placed]) -> Callable[[], None]:
-        """Runs on the stream that is current then: for the library that the arrays are of, if they are a library's."""
+        """Prepare a launch for the stream that is current at each run: the library's, if the arrays belong to a library."""
         prepared = device.prepare(list(self._steps(device, places)))
         foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
         own = [place for place in places if not hasattr(place.memory, "owner")]
@@ -96,19 +96,19 @@ class CudaLaunch(DeviceLaunch):
             yield functions[number], groups, threads, pack(*[addresses[buffer] for buffer in buffers]) + scalars
 
     def _scratch(self, device: Device, places: Sequence[Placed]) -> list[Placed]:
-        """Of the library whose arrays these are: its allocator orders their end, and has room for them in a graph."""
+        """Temporaries from the library that owns the arrays: its allocator orders their release, and supports graph capture."""
         foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
         if foreign is None:
             return super()._scratch(device, places)
         return [Placed(foreign.room(size), 0, size) for size in self._temporaries]
 
     def _begins_well(self, device: Any, array: DeviceArray) -> bool:
-        """Whether it begins where vectors lie in one piece."""
+        """Whether it is aligned for vector loads and stores."""
         return bool((array.memory.address + array.offset) % VECTOR_BYTES == 0)
 
 
 def _stream_of(arrays: Sequence[Any]) -> int | None:
-    """The stream that another library works on whose array is among these."""
+    """The stream of the other library that owns an array among these, if there is one."""
     for array in arrays:
         if type(array) is DeviceArray and array.is_foreign:
             stream: int = array.memory.stream()
@@ -117,7 +117,7 @@ def _stream_of(arrays: Sequence[Any]) -> int | None:
 
 
 def _order(device: Device, places: Sequence[Placed], stream: int) -> None:
-    """What was asked for on other streams, on memory of our own, comes before what is asked for now."""
+    """Make the stream wait for work on other streams that uses this memory, where the memory is our own."""
     for place in places:
         memory = place.memory
         if not hasattr(memory, "owner") and memory.stream != stream:

@@ -1,4 +1,4 @@
-"""Launches: one at a time, and ``Prepared``, for those that run again and again."""
+"""Launches: single ones, and ``Prepared``, for launches that run repeatedly."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tvmdml.targets.cuda.context import Context
 
 Groups: TypeAlias = tuple[int, int, int]
 Launch: TypeAlias = tuple[int, Groups, Groups, bytes]
-"""A function, how many groups, threads of each, and the parameters as they lie in memory."""
+"""A function, the number of groups, the threads of a group, and the parameters as bytes in memory."""
 
 _MOST_PARAMETERS = 4096
 _MOST_STREAMS = 64
-"""Streams that a ``Prepared`` keeps its arguments for."""
+"""The maximum number of streams that a ``Prepared`` keeps arguments for."""
 
 _write_config = struct.Struct(c.LAUNCH_CONFIG).pack_into
 
 
 def _extra(parameters: Any, size: ctypes.c_size_t) -> Any:
-    """The list that tells the driver where a launch's parameters lie."""
+    """The list that tells the driver where a launch's parameters are."""
     pointer, nbytes = ctypes.addressof(parameters), ctypes.addressof(size)
     return (ctypes.c_void_p * 5)(
         c.CU_LAUNCH_PARAM_BUFFER_POINTER, pointer, c.CU_LAUNCH_PARAM_BUFFER_SIZE, nbytes, c.CU_LAUNCH_PARAM_END
@@ -31,7 +31,7 @@ def _extra(parameters: Any, size: ctypes.c_size_t) -> Any:
 
 
 class _Slot:
-    """What one launch is written to; used again and again."""
+    """The buffers for one launch, which are reused."""
 
     def __init__(self) -> None:
         self.config = c.CUlaunchConfig()
@@ -49,7 +49,7 @@ class Launcher:
         self.context = context
         self.launch = context.cuda.cuLaunchKernelEx
         self._functions: dict[int, ctypes.c_void_p] = {}
-        # Whoever launches takes one: no two do at once, in whatever thread, or in a handler that interrupts one.
+        # Each launch takes a slot, so that concurrent launches, in other threads or in a signal handler, never share one.
         self._slots: list[_Slot] = []
 
     def run(self, function: int, groups: Groups, threads: Groups, parameters: bytes, stream: int) -> None:
@@ -85,19 +85,19 @@ class Launcher:
             raise self.failure(code, groups, threads)
 
     def failure(self, code: int, groups: Sequence[int], threads: Sequence[int]) -> DeviceError:
-        """What to raise for a launch that was refused."""
+        """The exception for a launch that the driver rejected."""
         return self.context.failure(code, f"launching {tuple(groups)} groups of {tuple(threads)} threads")
 
     def _refusal(self, groups: Groups, threads: Groups, parameters: bytes) -> DeviceError:
         given = f"{groups} groups of {threads} threads with {len(parameters)} bytes of parameters"
-        allowed = f"what 32 bits hold, and up to {_MOST_PARAMETERS} bytes"
+        allowed = f"extents that fit in 32 bits, and up to {_MOST_PARAMETERS} bytes"
         return DeviceError(f"{self.context.name}: {message('launch', given, allowed)}")
 
 
 class Prepared:
-    """Launches whose arguments were made once; ``Device.prepare`` makes it. Their memory has to be kept by whoever uses it.
+    """Launches whose arguments are made once, by ``Device.prepare``. The user must keep their memory alive.
 
-    ``run`` waits for nothing and allocates nothing on the device, so that it may be captured.
+    ``run`` never waits and allocates nothing on the device, so it can be captured.
     """
 
     def __init__(self, launcher: Launcher, launches: Sequence[Launch]) -> None:
@@ -114,10 +114,10 @@ class Prepared:
         self._arguments: dict[int, tuple[tuple[Any, ...], ...]] = {}
 
     def run(self, stream: int) -> None:
-        """Launch them on a stream, one after the other. Returns before they have run.
+        """Launch all of them in order on a stream. Returns before they have run.
 
         Raises:
-            DeviceError: the driver refuses one, or the device cannot be used any more.
+            DeviceError: the driver rejects a launch, or the device is unusable.
         """
         try:
             arguments = self._arguments[stream]
@@ -144,7 +144,7 @@ class Prepared:
             raise self._launcher.failure(code, groups, threads)
 
     def _make(self, stream: int) -> tuple[tuple[Any, ...], ...]:
-        """What the driver's function is given for each launch on a stream."""
+        """The arguments of the driver's function for each launch on a stream."""
         found = []
         for (_, groups, threads, _), function, extra in self._launches:
             config = c.CUlaunchConfig(*groups, *threads, 0, stream)

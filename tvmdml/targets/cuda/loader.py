@@ -1,4 +1,4 @@
-"""NVIDIA's driver library, loaded when first asked for; what fails there; what a fork leaves of it."""
+"""NVIDIA's driver library: load it at first use, report its errors, and refuse it after a fork."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvmdml.targets.cuda import header as c
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _CHOSEN = "TVMDML_CUDA_LIBRARY"
-"""The variable that names another file."""
+"""The environment variable that names another library file."""
 OLDEST_DRIVER = 12000
 _INSTALL = "Install the NVIDIA driver (https://www.nvidia.com/drivers); a container is given its host's with --gpus all."
 _UPDATE = "Update the NVIDIA driver."
@@ -41,23 +41,23 @@ BROKEN = frozenset(
         c.CUDA_ERROR_EXTERNAL_DEVICE,
     }
 )
-"""Failures after which nothing works any more in this process."""
+"""Errors after which no CUDA call of the process works."""
 CAPTURE = range(c.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, c.CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD + 1)
-"""What is refused because of a stream that is being captured."""
+"""Errors caused by a stream that is being captured."""
 
-_RESTART = "No CUDA call of this process works any more: restart it."
+_RESTART = "No CUDA call of this process works any more: restart the process."
 _ADVICE = {
     c.CUDA_ERROR_OUT_OF_MEMORY: "Drop arrays, or work in smaller parts.",
     c.CUDA_ERROR_NOT_INITIALIZED: "Was this process forked from one that uses CUDA? Start such processes with spawn.",
     c.CUDA_ERROR_DEINITIALIZED: "The process is ending.",
     c.CUDA_ERROR_STUB_LIBRARY: f"This is the stub that programs are linked with, not a driver. {_INSTALL}",
-    c.CUDA_ERROR_DEVICE_UNAVAILABLE: "Another process has it for itself (`nvidia-smi` shows which).",
+    c.CUDA_ERROR_DEVICE_UNAVAILABLE: "Another process uses it exclusively (`nvidia-smi` shows which).",
     c.CUDA_ERROR_NO_DEVICE: "`nvidia-smi -L` lists what the driver sees.",
-    c.CUDA_ERROR_INVALID_HANDLE: "Is the stream one of another device, or closed?",
-    c.CUDA_ERROR_INVALID_CONTEXT: "Is the stream one of another device, or closed?",
-    c.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: "The kernel needs more registers than so many threads have: launch fewer in a group.",
+    c.CUDA_ERROR_INVALID_HANDLE: "Does the stream belong to another device, or was it destroyed?",
+    c.CUDA_ERROR_INVALID_CONTEXT: "Does the stream belong to another device, or was it destroyed?",
+    c.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: "A group has too few registers for so many threads: launch fewer threads per group.",
     c.CUDA_ERROR_SYSTEM_NOT_READY: "Are NVIDIA's services (fabric manager, persistence daemon) running?",
-    c.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: "The library and the kernel's module have different versions: restart the computer.",
+    c.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: "The driver library and the kernel module have different versions: restart the computer.",
     c.CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: f"The compatibility package does not work on this GPU. {_UPDATE}",
 }
 
@@ -68,11 +68,11 @@ _forked = False
 
 
 class OutOfMemory(DeviceError):
-    """The device has not so much memory."""
+    """The device does not have enough memory."""
 
 
 def cuda() -> Any:
-    """The driver's functions, as attributes; ``version`` is what CUDA it speaks, such as 13000.
+    """The driver's functions, as attributes; ``version`` is the CUDA version it supports, such as 13000.
 
     Raises:
         DeviceError: there is no driver, no device, or the process was forked from one that uses CUDA.
@@ -90,24 +90,24 @@ def cuda() -> Any:
 
 
 def refuse_after_fork() -> None:
-    """Raise ``DeviceError`` in a process that was forked after CUDA was started."""
+    """Raise ``DeviceError`` if the process was forked after CUDA was started."""
     if _forked:
         raise DeviceError(f"cuda: {FORKED}")
 
 
 def check(code: int, doing: str) -> None:
-    """Raise ``DeviceError`` for a code that is no success.
+    """Raise ``DeviceError`` for an error code.
 
     Args:
-        code: what a function of the driver's returned.
-        doing: what was being done, for the message.
+        code: what a driver function returned.
+        doing: the operation, for the message.
     """
     if code:
         raise failure(code, doing)
 
 
 def failure(code: int, doing: str, device: str = "cuda", advice: str = "") -> DeviceError:
-    """What to raise for a code that is no success."""
+    """The exception for an error code."""
     text = f"{device}: {doing} failed: {_words(_loaded, code)}."
     if code in BROKEN:
         advice = _RESTART
@@ -118,7 +118,7 @@ def failure(code: int, doing: str, device: str = "cuda", advice: str = "") -> De
 
 
 def version_text(version: int) -> str:
-    """A version number of CUDA's, readable."""
+    """A CUDA version number as text."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
@@ -143,15 +143,15 @@ def _load() -> Any:
         found.cuDriverGetVersion(ctypes.byref(version))
     found.version = version.value
     if missing and version.value:
-        old = f"it speaks CUDA {version_text(version.value)}, and {version_text(OLDEST_DRIVER)} is needed"
+        old = f"it supports CUDA {version_text(version.value)}, but {version_text(OLDEST_DRIVER)} is needed"
         raise DeviceError(f"cuda: the NVIDIA driver ({name}) has no {missing[0]}: {old}. {_UPDATE}{where}")
     if missing:
-        raise DeviceError(f"cuda: {name} is no NVIDIA driver, or a damaged one: it has no {missing[0]}. {_INSTALL}{where}")
+        raise DeviceError(f"cuda: {name} is not an NVIDIA driver, or is damaged: it has no {missing[0]}. {_INSTALL}{where}")
     return found
 
 
 def _function(library: Any, symbol: str, arguments: tuple[type, ...] | None = None) -> Any:
-    """A function of the library's; ``None`` where it has none of that name."""
+    """A function of the library, or ``None`` if it has none of that name."""
     try:
         found = library[symbol]
     except AttributeError:
@@ -163,16 +163,16 @@ def _function(library: Any, symbol: str, arguments: tuple[type, ...] | None = No
 
 
 def _not_started(found: Any, code: int) -> DeviceError:
-    """What to raise where the driver is there and does not start."""
+    """The exception for a driver that is installed but does not start."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     chosen = f" CUDA_VISIBLE_DEVICES is set to {visible!r}." if visible is not None else ""
     advice = _ADVICE.get(code, "`nvidia-smi` shows whether the driver works at all.")
     kind = NoDevice if code == c.CUDA_ERROR_NO_DEVICE else DeviceError
-    return kind(f"cuda: the NVIDIA driver is here but does not start: {_words(found, code)}. {advice}{chosen}")
+    return kind(f"cuda: the NVIDIA driver is installed but does not start: {_words(found, code)}. {advice}{chosen}")
 
 
 def _words(library: Any, code: int) -> str:
-    """A code's name and meaning, as the driver has them."""
+    """An error code's name and meaning, from the driver."""
     if library is None:
         return f"CUDA error {code}"
     said = []

@@ -1,10 +1,10 @@
-"""Device memory. It comes from a pool of the driver's, and goes back there in order with the work that used it.
+"""Device memory. It comes from a driver's memory pool, and returns there in order with the work that used it.
 
-Memory is dropped in any thread at any time: while the driver is at work, while a stream is being captured, as the interpreter ends.
-So that is only noted then, by a function that is no Python, and it is given back when the driver is next asked for something.
+Memory can be dropped on any thread at any time: during a driver call, while a stream is being captured, or while the interpreter
+ends. Therefore dropping only records it, in a function that runs no Python code, and the next driver call frees it.
 
-An interrupt may come after any call. So what was dropped stays noted until all is done with it, and the driver writes an address
-where it is found again.
+An interrupt can arrive after any call. Therefore dropped memory stays recorded until it is completely freed, and the driver
+writes a new address directly to where it is recorded.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _KEEP_ALL = 2**64 - 1
 
 
 class MemoryUse(NamedTuple):
-    """What a device's memory is used for, in bytes."""
+    """How a device's memory is used, in bytes."""
 
     in_use: int
-    """By arrays of this process's."""
+    """Used by arrays of this process."""
     idle: int
-    """Kept for arrays to come."""
+    """Kept for future arrays."""
     free: int
-    """What anybody may still have."""
+    """Available to every process."""
     capacity: int
 
 
 class Memory:
-    """Bytes on a device, until this is dropped.
+    """Bytes on a device, until the object is dropped.
 
     Attributes:
-        device: whose they are.
-        address: where they begin there.
-        nbytes: how many.
-        stream: which stream they were last used on; -1 if that may be gone. ``Device.order`` changes it.
-        loan: what the pool knows them by.
+        device: the device.
+        address: the device address of the first byte.
+        nbytes: the size in bytes.
+        stream: the stream that used it last; -1 if that may be destroyed. ``Device.order`` changes it.
+        loan: the pool's record of it.
     """
 
     __slots__ = ("__weakref__", "address", "device", "loan", "nbytes", "stream")
@@ -59,7 +59,7 @@ class Memory:
 
 
 class Loan(weakref.ref[Memory]):
-    """What is left of memory when that is dropped; ``address`` is 0 before it was taken, and once it was given back."""
+    """The record of a memory object that outlives it. ``address`` is 0 before the allocation and after the release."""
 
     __slots__ = ("address", "after", "nbytes", "stream")
     address: ctypes.c_uint64
@@ -72,10 +72,10 @@ class Pool:
     """A device's memory.
 
     Args:
-        context: the device's.
-        streams: the order of work on it.
-        device: its number.
-        pooled: whether its driver has pools. Where it has none, memory is given back when the device is done with all work.
+        context: the device's context.
+        streams: orders work between its streams.
+        device: the device's number.
+        pooled: whether the driver supports memory pools. If not, memory is freed when the device has finished all work.
     """
 
     def __init__(self, context: Context, streams: Streams, device: int, pooled: bool) -> None:
@@ -85,10 +85,10 @@ class Pool:
         self._handle = self._make(device) if pooled else 0
 
     def take(self, device: Device, nbytes: int, stream: int) -> Memory:
-        """Memory for so many bytes, for work on a stream from now on. The context is current.
+        """Allocate bytes, for use on a stream from now on. The context must be current.
 
         Raises:
-            DeviceError: there is not so much, or the stream is being captured.
+            DeviceError: there is not enough memory, or the stream is being captured.
         """
         if self._dropped:
             self.collect()
@@ -101,7 +101,7 @@ class Pool:
         if code:
             possible = nbytes <= self.use().capacity
             if code == c.CUDA_ERROR_OUT_OF_MEMORY and possible:
-                gc.collect()  # arrays may be part of cycles
+                gc.collect()  # arrays may be in reference cycles
                 self.trim()
                 code = self._ask(address, nbytes, stream)
             if code == c.CUDA_ERROR_OUT_OF_MEMORY or not possible:
@@ -112,16 +112,16 @@ class Pool:
         return memory
 
     def collect(self) -> None:
-        """Give back what was dropped; what a capture holds up is left for later. The context is current."""
+        """Free what was dropped; memory that a capture blocks is left for later. The context must be current."""
         for loan in self._dropped.copy():
             if self._give_back(loan):
                 self._streams.forget(loan)
                 self._loans.discard(loan)
-                with suppress(ValueError):  # another thread is at it as well
+                with suppress(ValueError):  # another thread may collect at the same time
                     self._dropped.remove(loan)
 
     def trim(self) -> None:
-        """Give the driver what no array uses, after all pending work. The context is current."""
+        """Return memory that no array uses to the driver, after all pending work. The context must be current."""
         self.collect()
         code = self._cuda.cuCtxSynchronize()
         if code not in CAPTURE:
@@ -130,7 +130,7 @@ class Pool:
             self._context.check(self._cuda.cuMemPoolTrimTo(self._handle, 0), "cuMemPoolTrimTo")
 
     def use(self) -> MemoryUse:
-        """What the device's memory is used for. The context is current."""
+        """How the device's memory is used. The context must be current."""
         free, capacity = ctypes.c_size_t(), ctypes.c_size_t()
         self._context.check(self._cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(capacity)), "cuMemGetInfo")
         idle = 0
@@ -139,7 +139,7 @@ class Pool:
         return MemoryUse(sum(loan.nbytes for loan in self._loans.copy()), idle, free.value, capacity.value)
 
     def _make(self, device: int) -> int:
-        """A pool of our own: the device's default pool is everybody's, and others may rely on how it is set."""
+        """Make a pool of our own: the device's default pool is shared, and others may depend on its settings."""
         place = c.CUmemLocation(type=c.CU_MEM_LOCATION_TYPE_DEVICE, id=device)
         properties = c.CUmemPoolProps(
             allocType=c.CU_MEM_ALLOCATION_TYPE_PINNED, handleTypes=c.CU_MEM_HANDLE_TYPE_NONE, location=place
@@ -163,30 +163,30 @@ class Pool:
         return code
 
     def _give_back(self, loan: Loan) -> bool:
-        """Give memory back after its last use; says whether that could be tried."""
+        """Free memory after its last use. Returns whether that could be tried."""
         if not loan.address or self._context.fault:
-            return True  # it was given back, or ends with the process
+            return True  # it was freed, or is released with the process
         streams = self._streams
         try:
             stream = streams.last(loan)
-            # A capture would take the free for a part of itself.
+            # A capture would record the free as a part of itself.
             if streams.capturing(stream) or (not self._handle and streams.capturing(0)):
                 return False
             if not self._handle:
                 streams.wait_done(loan)
-            # No interrupt and no other thread comes between this and the driver's call: nothing is freed twice.
+            # No interrupt and no other thread can come between this and the driver's call, so nothing is freed twice.
             address, loan.address.value = loan.address.value, 0
             if not address:
                 return True
             code = self._cuda.cuMemFreeAsync(address, stream) if self._handle else self._cuda.cuMemFree_v2(address)
             if code in CAPTURE:
                 loan.address.value = address
-                self._loans.add(loan)  # another thread may have taken it for done
+                self._loans.add(loan)  # another thread may have considered it freed
                 if loan not in self._dropped:
                     self._dropped.append(loan)
                 return False
             self._context.check(code, "cuMemFree")
-        except DeviceError:  # whoever drops an array did nothing that failed: the next call that does will say so
+        except DeviceError:  # dropping an array must not fail: the next call reports the device's error
             pass
         return True
 
@@ -199,6 +199,6 @@ class Pool:
     def _exhausted(self, nbytes: int) -> DeviceError:
         use = self.use()
         given = f"{nbytes} bytes, with {use.in_use} in use"
-        allowed = f"the {use.free + use.idle} that are free of {use.capacity}"
-        advice = "Drop arrays, or work in smaller parts; torch.cuda.empty_cache() gives back what PyTorch keeps."
+        allowed = f"up to the {use.free + use.idle} that are free of {use.capacity}"
+        advice = "Drop arrays, or work in smaller parts; torch.cuda.empty_cache() releases PyTorch's cached memory."
         return DeviceError(f"{self._context.name}: {message('memory', given, allowed, advice)}")

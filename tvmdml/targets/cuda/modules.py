@@ -1,4 +1,4 @@
-"""``Module``: a kernels' image that the driver loaded."""
+"""``Module``: a kernel image that the driver has loaded."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tvmdml.targets.cuda.context import Context
 
 
 class Resources(NamedTuple):
-    """What the driver says that a kernel needs."""
+    """The resources that a kernel needs, as reported by the driver."""
 
     max_threads: int
-    """The most threads that a group of it may have."""
+    """The maximum number of threads in a group of this kernel."""
     registers: int
-    """Of a thread's."""
+    """Per thread."""
     shared_bytes: int
     local_bytes: int
-    """Of a thread's own memory, for what the registers have no room for."""
+    """Local memory per thread, for spilled registers."""
 
 
 class Module:
-    """An image that was loaded; it stays so until the process ends.
+    """A loaded image; it stays loaded until the process ends.
 
     Args:
-        context: the device's.
-        image: a cubin, or PTX as text, which the driver compiles now.
+        context: the device's context.
+        image: a cubin, or PTX as text, which the driver compiles when loading.
         arch: the device's architecture, for messages.
 
     Raises:
-        DeviceError: the driver does not take it.
+        DeviceError: the driver rejects it.
     """
 
     def __init__(self, context: Context, image: bytes, arch: str) -> None:
@@ -40,16 +40,16 @@ class Module:
         made = ctypes.c_void_p()
         if not image:
             raise DeviceError(f"{context.name}: the image of a module is empty")
-        with context.entered():  # PTX ends at a zero: bytes are passed with one after them
+        with context.entered():  # PTX must end with a zero byte: ctypes passes bytes with one at the end
             code = self._cuda.cuModuleLoadData(ctypes.byref(made), image)
             context.check(code, f"loading a module of {len(image)} bytes", _advice(code, arch))
         self._handle = made
 
     def function(self, name: str) -> int:
-        """A kernel of this name, for launches.
+        """The kernel of this name, for launches.
 
         Raises:
-            DeviceError: there is none.
+            DeviceError: there is no such kernel.
         """
         found = self._functions.get(name)
         if found is None:
@@ -61,7 +61,7 @@ class Module:
         return found
 
     def resources(self, name: str) -> Resources:
-        """What a kernel needs."""
+        """The resources that a kernel needs."""
         function = self.function(name)
         wanted = (
             c.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
@@ -78,18 +78,18 @@ class Module:
 
 
 def _advice(code: int, arch: str) -> str:
-    """What to do where a module was refused."""
+    """The advice for a module that the driver rejected."""
     compute = arch.replace("sm_", "compute_")
     own = f"Compile it for this device: a cubin for {arch}, or PTX for {compute} or older."
     return {
         c.CUDA_ERROR_INVALID_IMAGE: f"It is neither a cubin nor PTX. {own}",
         c.CUDA_ERROR_NO_BINARY_FOR_GPU: f"It is for another architecture. {own}",
-        c.CUDA_ERROR_INVALID_PTX: f"The driver's compiler refuses it: PTX for a newer architecture, or damaged. {own}",
+        c.CUDA_ERROR_INVALID_PTX: f"The driver's compiler rejects it: it is PTX for a newer architecture, or damaged. {own}",
         c.CUDA_ERROR_UNSUPPORTED_PTX_VERSION: (
             f"A CUDA toolkit newer than the driver made it. Update the NVIDIA driver, or compile to a cubin for {arch}."
         ),
         c.CUDA_ERROR_JIT_COMPILER_NOT_FOUND: (
             f"The driver's compiler, libnvidia-ptxjitcompiler, is not installed: install it, or compile to a cubin for {arch}."
         ),
-        c.CUDA_ERROR_JIT_COMPILATION_DISABLED: f"CUDA_DISABLE_PTX_JIT forbids PTX: unset it, or compile to a cubin for {arch}.",
+        c.CUDA_ERROR_JIT_COMPILATION_DISABLED: f"CUDA_DISABLE_PTX_JIT disables PTX: unset it, or compile to a cubin for {arch}.",
     }.get(code, "")

@@ -1,6 +1,6 @@
-"""What generated CUDA C++ is written with: types of several lanes, atomics by TensorIR's names, what a warp works out together.
+"""The definitions that generated CUDA C++ uses: vector types, atomics with TensorIR's names, and warp operations.
 
-A kernel's text begins with those pieces that it uses, so that it stands by itself, and compiles quickly.
+A kernel's text starts with the pieces that it uses, so that it is self-contained and compiles quickly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class Piece(NamedTuple):
     """A part of the prelude."""
 
     names: frozenset[str]
-    """Who uses one of them needs it."""
+    """The names that need this piece."""
     text: str
 
 
@@ -36,14 +36,14 @@ _HALF = """\
 #include <cuda_fp16.h>
 """
 _HALF_SIGNS = """\
-// By their bits: what becomes of a NaN's sign in float is the processor's own affair.
+// On the bits: how a conversion to float treats a NaN's sign depends on the processor.
 __device__ __forceinline__ __half fabs_half(__half a) { return __ushort_as_half(__half_as_ushort(a) & 0x7fff); }
 __device__ __forceinline__ __half copysign_half(__half a, __half b) {
   return __ushort_as_half((__half_as_ushort(a) & 0x7fff) | (__half_as_ushort(b) & 0x8000));
 }
 """
 _LANES = """\
-// Neighbours that move at once, as a type that may lie over any other.
+// Neighbouring elements that are moved together. The type may alias any other.
 template <class T, int N, int Align>
 struct __attribute__((__may_alias__, __aligned__(Align))) Lanes { T at[N]; };
 """
@@ -58,13 +58,13 @@ __device__ __forceinline__ To bits_as(From from) {
 }
 """
 _ORDER = """\
-// Where one is NaN, the second is the result; and it differs from nothing.
+// If one is NaN, the result is the second; and NaN does not differ from anything.
 template <class T> __device__ __forceinline__ T least(T a, T b) { return a < b ? a : b; }
 template <class T> __device__ __forceinline__ T greatest(T a, T b) { return a > b ? a : b; }
 template <class T> __device__ __forceinline__ bool differ(T a, T b) { return a < b || a > b; }
 """
 _ATOMICS = """\
-// CUDA has 64-bit integers by other names than C++.
+// CUDA's 64-bit integer types have other names than C++'s.
 template <class T> struct Word { typedef T type, ordered; };
 template <> struct Word<uint64_t> { typedef unsigned long long type, ordered; };
 template <> struct Word<int64_t> { typedef unsigned long long type; typedef long long ordered; };
@@ -83,12 +83,12 @@ template <class T>
 __device__ __forceinline__ T atomic_compare_exchange(T *at, typename Word<T>::type expected, typename Word<T>::type desired) {
   return (T)atomicCAS((typename Word<T>::type *)at, expected, desired);
 }
-// They put nothing else in order: what waits for something else says so by memory_fence.
+// They order no other memory access: code that depends on order uses memory_fence.
 template <class T> __device__ __forceinline__ T atomic_load(T *at) { return *(volatile T *)at; }
 template <class T> __device__ __forceinline__ void atomic_store(T *at, typename Word<T>::type value) { *(volatile T *)at = value; }
 """
 _SUBGROUPS = """\
-// What the 32 threads of a warp work out together. All of them have to come.
+// Operations over the 32 threads of a warp. All of them must take part.
 #define WARP 0xffffffffu
 #define REDUCED(name, expression) \\
   template <class T> __device__ __forceinline__ T name(T a) { \\
@@ -127,18 +127,18 @@ PIECES = {
     "atomics": Piece(frozenset({"ATOMIC", "Word", *(f"atomic_{name}" for name in _ATOMIC)}), _ATOMICS),
     "subgroups": Piece(frozenset({"REDUCED", "WARP", *(f"subgroup_{name}" for name in _SUBGROUP)}), _SUBGROUPS),
 }
-"""In the order that they follow each other."""
+"""In the order of their definitions."""
 NAMES: frozenset[str] = frozenset().union(*(piece.names for piece in PIECES.values()))
-"""What kernels must not name otherwise."""
+"""Names that kernels must not use for anything else."""
 
 
 def needed(words: Iterable[str]) -> frozenset[str]:
-    """The pieces that define some of the words of a text."""
+    """The pieces that define the given words of a text."""
     found = NAMES.intersection(words)
     return frozenset(name for name, piece in PIECES.items() if piece.names & found)
 
 
 def text(used: Iterable[str]) -> str:
-    """The pieces that are used; integers always are."""
+    """The text of the pieces that are used; the integer types are always included."""
     wanted = {"integers", *used}
     return "\n".join(piece.text for name, piece in PIECES.items() if name in wanted)

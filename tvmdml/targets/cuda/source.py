@@ -1,6 +1,6 @@
 """``emit``: from a device function that TVM has lowered to CUDA C++.
 
-TVM's own generator for CUDA spells vectors of eight lanes in a way that no compiler takes, and functions of floats as
+TVM's own generator for CUDA writes vectors of eight lanes in a form that no compiler accepts, and float functions as
 approximations.
 """
 
@@ -19,39 +19,39 @@ from tvmdml.targets.cuda.vectors import Vectors
 
 MAX_THREADS = 1024
 MAX_SHARED_BYTES = 48 << 10
-"""What a group has without asking for more."""
+"""The shared memory that a group has without an opt-in."""
 MAX_PARAMETER_BYTES = 4096
 _REGISTERS = 1 << 16
-"""What a processor of any architecture has."""
+"""The registers of a multiprocessor, on every architecture."""
 _OWN_REGISTERS = 64
-"""A thread's. Few kernels need as many; without a limit compilers take more than help, or write some to memory for no reason."""
+"""A thread's. Few kernels need as many; without a limit compilers use more than helps, or spill for no reason."""
 _MOST_REGISTERS = 255
 _MOST_GROUPS = 16
-"""What a processor of any architecture holds at once."""
+"""The resident groups that a multiprocessor supports, on every architecture."""
 _AXES = "xyz"
-# How a scalar parameter is passed, and how Python's struct writes it: in 32 bits at least.
+# How a scalar parameter is passed: with at least 32 bits.
 _PASSED = {"bool": "uint32", "int8": "int32", "uint8": "uint32", "int16": "int32", "uint16": "uint32", "float16": "float32"}
 _FORMATS = {"int32": "i", "uint32": "I", "float32": "f", "int64": "q", "uint64": "Q", "float64": "d"}
 _DEEPEST = 40
-"""Expressions that are nested deeper than this are cut in parts: compilers give up at some depth."""
+"""Expressions nested deeper than this are split: compilers have a depth limit."""
 _UNROLLED = 3  # tirx.ForKind.UNROLLED
 _LEAVING = {"tirx.thread_return": "return;", "tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
 
 
 class Emitted(NamedTuple):
-    """A device function's text, and what a caller must know to launch it."""
+    """A device function's text, and the facts needed to launch it."""
 
     name: str
     text: str
     uses: frozenset[str]
-    """Pieces of the prelude."""
+    """The pieces of the prelude that it uses."""
     threads: tuple[int, int, int]
     buffers: tuple[int, ...]
     """Which parameters are buffers: their addresses come first."""
     scalars: tuple[tuple[int, str], ...]
     """Which are scalars, and their types, in the order in which they follow."""
     block: tuple[tuple[int, str], ...]
-    """Where these lie behind the addresses, and their ``struct`` format."""
+    """The scalars' offsets after the addresses, and their ``struct`` formats."""
     block_bytes: int
     reads: tuple[bool, ...]
     writes: tuple[bool, ...]
@@ -61,7 +61,7 @@ def emit(function: Any) -> Emitted:
     """Translate a lowered device function.
 
     Raises:
-        CompileError: it holds what CUDA has not, or needs more of something than every device has.
+        CompileError: CUDA has no equivalent for a part of it, or it exceeds a limit that every device has.
     """
     of_data: set[int] = set()
     while True:
@@ -72,26 +72,26 @@ def emit(function: Any) -> Emitted:
             writer.refuse(str(error))
         except RecursionError:
             writer.refuse("expressions are nested too deeply: name parts of them")
-        # What turned out to hold data after it was read: it is read once more, as such.
+        # Memory that turned out to hold data was already read as if it did not: translate again with this knowledge.
         if not writer.buffers.trusted & of_data:
             return emitted
 
 
 def unit(functions: list[Emitted]) -> str:
-    """The text to compile: what all need, and then each."""
+    """The text to compile: the shared prelude, then each function."""
     used = {piece for function in functions for piece in function.uses}
     return "\n".join([prelude.text(used), *(function.text for function in functions)])
 
 
 class Writer:
-    """Walks over one function. ``visit`` takes statements, ``value`` expressions."""
+    """Translates one function. ``visit`` handles statements, ``value`` expressions."""
 
     def __init__(self, function: Any, of_data: set[int]) -> None:
         attributes = function.attrs
         self.function = function
         self.name = identifier(str(attributes["global_symbol"])) if "global_symbol" in attributes else "kernel"
         self.restrict = "tirx.noalias" in attributes and bool(attributes["tirx.noalias"])
-        """No two parameters overlap."""
+        """Whether parameters never overlap."""
         self.text = Text(self.name)
         self.buffers = Buffers(self.text, self.refuse, of_data)
         self.vectors = Vectors(self)
@@ -100,7 +100,7 @@ class Writer:
         self._extents: dict[str, Any] = {}
 
     def emitted(self) -> Emitted:
-        """Translate all of it."""
+        """Translate the whole function."""
         buffers, scalars = self._declare_parameters()
         self.visit(self.function.body)
         threads = self.threads()
@@ -146,7 +146,7 @@ class Writer:
             is_buffer = hasattr(kind, "element_type")
             dtype = str(kind.element_type.dtype if is_buffer else kind.dtype)
             if dtype not in TYPES:
-                self.refuse(f"parameter {parameter.name} is a {dtype}, which CUDA has not")
+                self.refuse(f"parameter {parameter.name} has the type {dtype}, which CUDA does not have")
             if is_buffer:
                 buffers.append(place)
                 self.buffers.parameter(parameter, dtype)
@@ -154,21 +154,21 @@ class Writer:
                 passed = Term(_PASSED.get(dtype, dtype), self.text.fresh(str(parameter.name)))
                 scalars.append((place, dtype, passed))
                 self._values[parameter.__chandle__()] = terms.cast(passed, dtype)
-        # The widest first: then each lies where its size wants it, with no gaps.
+        # The widest first: then each is aligned to its size, without gaps.
         scalars.sort(key=lambda scalar: -SIZES[scalar[2].dtype])
         return tuple(buffers), scalars
 
     def threads(self) -> tuple[int, int, int]:
-        """How many there are in a group, as far as that is known yet."""
+        """The extents of a group, as far as they are known so far."""
         extents = [self._extents.get(f"threadIdx.{axis}", 1) for axis in _AXES]
         for axis, extent in zip(_AXES, extents, strict=True):
             if not isinstance(extent, int):
-                self.refuse(f"threadIdx.{axis} has the extent {extent}, which is not constant")
+                self.refuse(f"threadIdx.{axis} has the extent {extent}, which is not a constant")
         x, y, z = extents
         return x, y, z
 
     def _bounds(self, threads: int) -> str:
-        """What tells the compiler how many registers a thread may have: how many groups are to find room in a processor."""
+        """Tell the compiler, by the groups that should fit in a multiprocessor, how many registers a thread may use."""
         for_arrays = _OWN_REGISTERS // 2 + self.buffers.thread_bytes // 4
         registers = min(max(_OWN_REGISTERS, for_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
@@ -203,7 +203,7 @@ class Writer:
         self.visit(node.body)
 
     def _nothing(self, node: Any) -> None:
-        """An assertion: the caller has checked what it says."""
+        """An assertion: the caller has already checked its condition."""
 
     def _declare(self, node: Any) -> None:
         self.buffers.declare(node.buffer, node.data)
@@ -247,7 +247,7 @@ class Writer:
         if begin.number is not None and extent.number is not None:
             end = terms.constant(begin.dtype, begin.number + extent.number)
         hint = str(node.loop_var.name)
-        if end.reads:  # they end where they would when they began
+        if end.reads:  # the end is evaluated once, before the loop
             end = self.named(end, f"{hint}_end")
         name = self.text.fresh(hint)
         index = Term(begin.dtype, name, zeros=min(begin.zeros, step.zeros))
@@ -264,7 +264,7 @@ class Writer:
             with self.text.braces(f"while ({condition.code})"):
                 self.visit(node.body)
             return
-        with self.text.braces("while (true)"):  # what the condition is made of is computed each time
+        with self.text.braces("while (true)"):  # the condition's parts are computed in each iteration
             self.text.add(lines)
             self.text.line(f"if ({terms.inverse(condition).code}) break;")
             self.visit(node.body)
@@ -284,7 +284,7 @@ class Writer:
         return found if found.depth <= _DEEPEST else self.named(found, "part")
 
     def index(self, node: Any) -> Term:
-        """Translate an index: it is right by construction, and no step on the way to it overflows."""
+        """Translate an index: it is correct by construction, and nothing in it overflows."""
         kind = type(node).__name__
         if kind in ("Add", "Sub", "Mul"):
             found = terms.binary(kind, self.index(node.a), self.index(node.b))
@@ -294,7 +294,7 @@ class Writer:
         return index_term(self.value(node))
 
     def type_of(self, node: Any) -> tuple[str, int]:
-        """An expression's type, and how many lanes it has."""
+        """An expression's type, and its number of lanes."""
         full = str(node.ty.dtype)
         if full in TYPES:
             return full, 1
@@ -304,7 +304,7 @@ class Writer:
         return name, int(lanes)
 
     def named(self, value: Term, name: str) -> Term:
-        """The value as a constant, or as lanes of one; numbers and constants need no other name."""
+        """Store the value in a constant, or in a vector of lanes; literals and constants need no other name."""
         if value.lanes > 1:
             return self.vectors.fixed(value, name)
         if value.depth == 0 and not value.reads:
@@ -314,7 +314,7 @@ class Writer:
         return Term(dtype, found, zeros=value.zeros, data=value.data)
 
     def choice(self, condition: Any, then: Any, otherwise: Any) -> Term:
-        """The one or the other, and nothing of the one that is not asked for."""
+        """One value or the other; the value that is not selected is not computed."""
         truth = self.value(condition)
         (a, first), (b, second) = self._aside(then), self._aside(otherwise)
         if not first and not second:
@@ -331,7 +331,7 @@ class Writer:
         return Term(dtype, f"{name}.at[lane]" if lanes > 1 else name, lanes, zeros=min(a.zeros, b.zeros), data=a.data or b.data)
 
     def _aside(self, node: Any) -> tuple[Term, list[Any]]:
-        """What may never be computed, and the lines that it takes."""
+        """A value that may never be computed, and the lines that compute it."""
         moved, self.vectors.moved = self.vectors.moved, dict(self.vectors.moved)
         with self.text.aside() as lines:
             value = self.value(node)
@@ -339,7 +339,7 @@ class Writer:
         return value, lines
 
     def address(self, node: Any) -> tuple[Array, Term]:
-        """Of ``address_of(buffer[index])``: the buffer, and C++ for it."""
+        """For ``address_of(buffer[index])``: the buffer, and the index's C++."""
         array = self.buffers.array(node.source)
         return array, self.buffers.address(array, self.index(self._place(node)))
 
@@ -349,7 +349,7 @@ class Writer:
         return node.indices[0]
 
     def _both(self, node: Any) -> Term:
-        """And, and or: of the second, nothing but what the first leaves open."""
+        """And, or: the second operand is evaluated only if the first leaves the result open."""
         kind, a, (b, lines) = type(node).__name__, self.value(node.a), self._aside(node.b)
         if not lines or b.lanes > 1:
             self.text.add(lines)

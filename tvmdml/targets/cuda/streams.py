@@ -1,8 +1,8 @@
 """Streams: which one is current, and how work on one waits for work on another.
 
-A piece of memory remembers the stream that it was last used on. Within one stream all is in order; where the next use is on
-another, that stream is made to wait. Streams belong to whoever made them, and may be destroyed when ``using_stream`` ends: what was
-last used on one then remembers an event instead.
+Memory remembers the stream that used it last. Work within one stream is ordered; if the next use is on another stream, that stream
+is made to wait. A stream belongs to whoever made it, and may be destroyed when ``using_stream`` ends: memory last used on it then
+remembers an event instead.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from tvmdml.targets.cuda.memory import Loan
 
 LEFT = -1
-"""The stream of memory whose last stream may be gone; its loan has an event in ``after``."""
+"""The stream of memory whose last stream may be destroyed; its loan then has an event in ``after``."""
 
 current: ContextVar[int] = ContextVar("tvmdml_cuda_stream", default=0)
 leavers: list[Callable[[int], None]] = []
-"""What is called with a stream that nobody uses through ``using_stream`` any more."""
+"""The functions to call with a stream when no ``using_stream`` uses it any more."""
 
 _lock = threading.RLock()
 _inside: dict[int, int] = {}
-"""How often each stream is being used through ``using_stream``."""
+"""How many times each stream is currently in use through ``using_stream``."""
 
 
 class _Using:
-    """What ``using_stream`` gives. No generator: every call on another library's arrays comes by."""
+    """The context manager of ``using_stream``. Not a generator, for speed: every call on another library's arrays uses it."""
 
     __slots__ = ("_stream", "_token")
     _token: Token[int]
@@ -46,7 +46,7 @@ class _Using:
 
     def __enter__(self) -> None:
         stream = self._stream
-        if stream:  # the legacy stream is never gone
+        if stream:  # the legacy stream is never destroyed
             with _lock:
                 _inside[stream] = _inside.get(stream, 0) + 1
         self._token = current.set(stream)
@@ -62,7 +62,7 @@ class _Using:
             self._leave()
 
     def _leave(self) -> None:
-        with _lock:  # to the end: nobody begins to use it while it is being left
+        with _lock:  # until the end: nobody may begin to use it meanwhile
             _inside[self._stream] -= 1
             if _inside[self._stream]:
                 return
@@ -72,15 +72,15 @@ class _Using:
 
 
 def using_stream(handle: int) -> AbstractContextManager[None]:
-    """Work within is asked for on a stream of the caller's: in this thread, or this task of asyncio's. It may be destroyed after.
+    """Submit the work inside to the caller's stream, for this thread or asyncio task. The stream may be destroyed afterwards.
 
     Args:
         handle: a ``CUstream`` or ``cudaStream_t`` as an integer (``torch.cuda.current_stream().cuda_stream``); 0 is the legacy
-            default stream, on which everything else runs.
+            default stream, which is used everywhere else.
 
     Raises:
-        InvalidArgument: it is no handle, or that of the per-thread default stream, which is another one in each thread.
-        DeviceError: at the end, when earlier work on the device failed.
+        InvalidArgument: it is not a handle, or it is the per-thread default stream's, which is a different stream in each thread.
+        DeviceError: at the end, if earlier work on the device failed.
     """
     try:
         stream = operator.index(handle)
@@ -93,7 +93,7 @@ def using_stream(handle: int) -> AbstractContextManager[None]:
 
 
 class Mark:
-    """An event that was recorded once; it is used again when nobody needs this any more."""
+    """An event that was recorded once. It is reused when the object is dropped."""
 
     __slots__ = ("_spare", "event")
 
@@ -105,19 +105,19 @@ class Mark:
 
 
 class Streams:
-    """The order of work on a device's streams."""
+    """Orders work between a device's streams."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._cuda = context, context.cuda
         self._spare: list[int] = []
         self._own = 0
-        # What was last used on a stream that is being used through ``using_stream``.
+        # The memory last used on each stream that is in use through ``using_stream``.
         self._visiting: dict[int, dict[Loan, None]] = {}
 
     def capturing(self, stream: int) -> bool:
-        """Whether a stream is being captured, or is the legacy one while a capture forbids its use. The context is current."""
+        """Whether a stream is being captured, or is the legacy one while a capture forbids its use. The context must be current."""
         here = thread
-        # Asking spoils no capture, whatever the answer.
+        # This query never invalidates a capture.
         code = self._cuda.cuStreamIsCapturing(stream, here.status_reference)
         if code == c.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
             return True
@@ -126,24 +126,24 @@ class Streams:
         return capturing
 
     def refuse_capture(self, stream: int, doing: str) -> None:
-        """Raise ``DeviceError`` if a stream is being captured. The context is current."""
+        """Raise ``DeviceError`` if a stream is being captured. The context must be current."""
         if self.capturing(stream):
-            why = "its stream is being captured, or stands still because another is"
+            why = "its stream is being captured, or is blocked by another stream's capture"
             raise DeviceError(f"{self._context.name}: {doing}: {why}. Do this before the capture, or after it.")
 
     def follow(self, stream: int, before: int) -> None:
-        """Have a stream wait for what was asked for on another."""
+        """Make a stream wait for the work submitted on another."""
         if stream != before:
             with self._context.entered():
                 self._follow(stream, before)
 
     def move(self, memory: Any, stream: int) -> None:
-        """Have a stream wait for what was asked for on the one that memory was last used on; it is its last stream from now on.
+        """Make a stream wait for the work on the stream that used memory last. It is then the memory's last stream.
 
-        A stream that is being captured cannot wait for what is not captured with it: there the host waits, so that the work is done
-        whenever the graph runs. Memory's last stream stays what it was, since a capture runs nothing.
+        A stream that is being captured cannot wait for uncaptured work. In this case the host waits, so that the work is done
+        whenever the graph runs. The memory's last stream stays the same, because a capture runs nothing.
         """
-        if callable(memory.stream):  # another library's memory, which knows its stream itself
+        if callable(memory.stream):  # another library's memory, which knows its own stream
             self.follow(stream, memory.stream())
             return
         last, loan = memory.stream, memory.loan
@@ -162,25 +162,25 @@ class Streams:
         self.note(loan)
 
     def note(self, loan: Loan) -> None:
-        """Remember what was used on a stream that may be gone when ``using_stream`` ends."""
+        """Remember memory used on a stream that may be destroyed when ``using_stream`` ends."""
         if loan.stream and loan.stream == current.get():
             self._visiting.setdefault(loan.stream, {})[loan] = None
 
     def forget(self, loan: Loan) -> None:
-        """Forget what is used on its stream no more."""
+        """Forget memory that is no longer used on its stream."""
         visiting = self._visiting.get(loan.stream)
         if visiting is not None:
             visiting.pop(loan, None)
 
     def visited(self, stream: int) -> bool:
-        """Whether something was last used on a stream that is being left."""
+        """Whether memory was last used on a stream whose use has just ended."""
         if self._visiting.get(stream):
             return True
         self._visiting.pop(stream, None)
         return False
 
     def left(self, stream: int) -> None:
-        """Remember an event for what was last used on a stream: it may be gone from now on. The context is current."""
+        """Record an event for the memory last used on a stream, which may be destroyed from now on. The context must be current."""
         loans = list(self._visiting.pop(stream, ()))
         if not loans or self.capturing(stream):
             return
@@ -193,14 +193,14 @@ class Streams:
                 memory.stream = LEFT
 
     def wait_done(self, loan: Loan) -> None:
-        """Wait, on the host, for the last use of memory. The context is current."""
+        """Wait on the host for the last use of memory. The context must be current."""
         if loan.after is not None:
             self._context.check(self._cuda.cuEventSynchronize(loan.after.event), "cuEventSynchronize")
         else:
             self._context.check(self._cuda.cuStreamSynchronize(loan.stream), "cuStreamSynchronize")
 
     def last(self, loan: Loan) -> int:
-        """A stream whose work from now on comes after the last use of memory. The context is current."""
+        """A stream on which new work runs after the last use of memory. The context must be current."""
         if loan.after is None:
             return loan.stream
         if not self._own:
@@ -211,18 +211,18 @@ class Streams:
         return self._own
 
     def _settle(self, loan: Loan, last: int, stream: int) -> None:
-        """See to it that work on memory is done before a stream's capture runs."""
+        """Ensure that work on memory is done before a stream's capture runs."""
         if loan.after is not None or not self.capturing(last):
             self.wait_done(loan)
         elif last:
-            self._follow(stream, last)  # both belong to one capture; if not, the driver says so
-        # Else a stream is captured that waits for the legacy stream by itself.
+            self._follow(stream, last)  # both belong to one capture; otherwise the driver reports an error
+        # Otherwise the captured stream waits for the legacy stream by itself.
 
     def _follow(self, stream: int, before: int) -> None:
         event = self._event()
         self._record(event, before)
         self._wait_event(stream, event)
-        self._spare.append(event)  # who waits goes by what it was when he was told to
+        self._spare.append(event)  # a stream waits for the event's state at the time of the wait call
 
     def _event(self) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Which devices there are. Looking starts the driver, and nothing on any device."""
+"""List the devices. This starts the driver, but nothing on any device."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda.loader import OLDEST_DRIVER, check, version_text
 
 OLDEST = (7, 5)
-"""The oldest compute capability that kernels are made for."""
+"""The oldest compute capability that kernels support."""
 
 
 class DeviceInfo(NamedTuple):
-    """A device, as it is listed.
+    """A device, as listed.
 
     Attributes:
-        index: its number among those that the driver shows, of which ``CUDA_VISIBLE_DEVICES`` is the choice.
-        name: as its maker calls it.
-        arch: what kernels are compiled for, such as ``sm_90``.
-        memory: bytes.
-        processors: how many of its multiprocessors.
-        driver: the CUDA version that its driver speaks, such as ``13.0``.
-        problem: why it cannot be used; empty where it can.
+        index: its number among the devices that the driver shows; ``CUDA_VISIBLE_DEVICES`` selects those.
+        name: the manufacturer's name of it.
+        arch: the architecture to compile for, such as ``sm_90``.
+        memory: in bytes.
+        processors: the number of its multiprocessors.
+        driver: the CUDA version that its driver supports, such as ``13.0``.
+        problem: why it cannot be used; empty if it can.
     """
 
-    index: int  # type: ignore[assignment] # a tuple's method of that name is not needed
+    index: int  # type: ignore[assignment] # hides tuple.index, which is not needed
     name: str
     arch: str
     memory: int
@@ -42,14 +42,14 @@ def survey(cuda: Any) -> tuple[DeviceInfo, ...]:
 
 
 def ordinal(cuda: Any, index: int) -> int:
-    """The driver's name for a device."""
+    """The driver's handle of a device."""
     device = ctypes.c_int()
     check(cuda.cuDeviceGet(ctypes.byref(device), index), "cuDeviceGet")
     return device.value
 
 
 def attribute(cuda: Any, device: int, number: int) -> int:
-    """One of a device's numbers: a ``CU_DEVICE_ATTRIBUTE_…``."""
+    """One of a device's attributes: a ``CU_DEVICE_ATTRIBUTE_…``."""
     value = ctypes.c_int()
     check(cuda.cuDeviceGetAttribute(ctypes.byref(value), number, device), f"cuDeviceGetAttribute({number})")
     return value.value
@@ -64,11 +64,11 @@ def _look(cuda: Any, index: int) -> DeviceInfo:
     minor = attribute(cuda, device, c.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
     driver, problem = version_text(cuda.version), ""
     if (major, minor) < OLDEST:
-        problem = f"compute capability {major}.{minor} is too old: {OLDEST[0]}.{OLDEST[1]} or newer"
+        problem = f"compute capability {major}.{minor} is too old: {OLDEST[0]}.{OLDEST[1]} or newer is needed"
     elif cuda.version < OLDEST_DRIVER:
-        problem = f"the driver speaks CUDA {driver}, too old: {version_text(OLDEST_DRIVER)} or newer. Update the NVIDIA driver"
+        problem = f"the driver supports CUDA {driver}, not {version_text(OLDEST_DRIVER)}. Update the NVIDIA driver"
     elif attribute(cuda, device, c.CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == c.CU_COMPUTEMODE_PROHIBITED:
-        problem = "its compute mode is prohibited: nvidia-smi -c 0 changes that"
+        problem = "its compute mode is prohibited: `nvidia-smi -c 0` changes that"
     return DeviceInfo(
         index=index,
         name=name.value.decode(errors="replace"),

@@ -1,11 +1,11 @@
-"""``Term``: a piece of CUDA C++ that stands for a value, and how TensorIR's operators are spelled in it.
+"""``Term``: a piece of CUDA C++ that stands for a value, and TensorIR's operators in C++.
 
-Arithmetic is what the contracts ask for, and not what is quickest to write: nothing is fused, comparisons with NaN are false,
-float16 is computed in float32 and rounded once, which gives the nearest float16.
+Arithmetic follows the contracts, not the shortest code: there is no contraction, comparisons with NaN are false, and float16 is
+computed in float32 and rounded once, which gives the nearest float16.
 
-Integers wrap. C++ leaves it undefined what a sum of signed ones is that does not fit, so what comes from memory is computed without
-a sign. What is made of sizes, thread indices and loop variables alone is not: there TensorIR says that nothing overflows, and the
-compiler may know it.
+Integers wrap. Overflow of signed integers is undefined in C++, so values from memory are computed as unsigned. Values made only of
+sizes, thread indices and loop variables stay signed: TensorIR guarantees that these never overflow, and the compiler may use
+this.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 HALF = "float16"
-# How weakly a piece of C++ holds together: one that is weaker than its place allows goes into parentheses.
+# How loosely a piece of C++ binds: one that binds more loosely than its place allows gets parentheses.
 PRIMARY, UNARY, PRODUCT, QUOTIENT, SUM, SHIFT, ORDER, EQUALITY, AND, XOR, OR, BOTH, EITHER, CHOICE = range(14)
 _NOTHING: frozenset[str] = frozenset()
 EVERYTHING = "*"
-"""Instead of the memory that code reads: it is to run just once, and where it stands."""
+"""In place of the memory that code reads: the code must run exactly once, in its place."""
 
 
 class Refusal(Exception):
-    """CUDA has no such thing."""
+    """CUDA has no equivalent."""
 
 
 class Term(NamedTuple):
-    """An expression of one lane. In a vector's, ``lane`` stands for the number of the lane, and it is another for each."""
+    """The expression of one lane. In a vector's term, ``lane`` stands for the lane's number."""
 
     dtype: str
-    """The type of a lane, as TensorIR has it."""
+    """The type of a lane, by TensorIR's name."""
     code: str
     lanes: int = 1
     rank: int = PRIMARY
     zeros: int = 0
-    """How many of an integer's lowest bits are known to be zero."""
+    """The number of an integer's lowest bits that are known to be zero."""
     number: int | None = None
-    """An integer constant's value."""
+    """The value of an integer constant."""
     data: bool = False
-    """Whether it depends on what memory holds, and may be any number of its type."""
+    """Whether it depends on the contents of memory, and may have any value of its type."""
     reads: frozenset[str] = _NOTHING
-    """The memory that the code reads: it means something else once that is written to."""
+    """The memory that the code reads: the value changes when that is written to."""
     held: str = ""
-    """The type that the code has in C++, where that is another of the same bits."""
+    """The code's type in C++, if it differs from ``dtype`` and has the same bits."""
     depth: int = 0
-    """How deep the code is nested."""
+    """The nesting depth of the code."""
 
 
 TYPES = {
     "bool": "bool", HALF: "__half", "float32": "float", "float64": "double",
     **{f"{kind}{bits}": f"{kind}{bits}_t" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-"""CUDA's name of a type in a register."""
+"""CUDA's name of each type in a register."""
 SIZES = {name: 1 if name == "bool" else int(name.lstrip("uintfloa")) // 8 for name in TYPES}
-"""Bytes of an element."""
+"""The bytes of an element."""
 _OPERATORS = {
     "Add": ("+", SUM), "Sub": ("-", SUM), "Mul": ("*", PRODUCT), "Div": ("/", QUOTIENT), "Mod": ("%", QUOTIENT),
     "LShift": ("<<", SHIFT), "RShift": (">>", SHIFT), "And": ("&&", BOTH), "Or": ("||", EITHER),
@@ -67,18 +67,18 @@ _OPERATORS = {
     "LT": ("<", ORDER), "LE": ("<=", ORDER), "GT": (">", ORDER), "GE": (">=", ORDER),
 }  # fmt: skip
 BINARY = {*_OPERATORS, "Min", "Max"}
-"""The nodes that ``binary`` knows."""
+"""The nodes that ``binary`` handles."""
 _COMPARISONS = {"EQ", "NE", "LT", "LE", "GT", "GE"}
 _OVERFLOWING = {"Add", "Sub", "Mul", "LShift"}
 _MODULAR = {*_OVERFLOWING, "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-"""The result has the same bits whether the operands have a sign or not."""
+"""The result has the same bits for signed and unsigned operands."""
 _LOOSEST = {
     PRODUCT: UNARY, QUOTIENT: UNARY, SUM: QUOTIENT, SHIFT: UNARY, ORDER: SUM, EQUALITY: SUM, AND: UNARY, XOR: UNARY, OR: UNARY,
     BOTH: EQUALITY, EITHER: EQUALITY, CHOICE: SUM,
 }  # fmt: skip
-"""What an operator's operands may be without parentheses, for a reader who does not know all of C++'s precedence."""
+"""The operands that an operator may have without parentheses, for readers who do not know all of C++'s precedences."""
 _CHAINED = {PRODUCT, SUM, AND, XOR, OR, BOTH, EITHER}
-"""Operators whose left operand may be one of the same rank as well."""
+"""Operators whose left operand may have the same rank."""
 _ZEROS: dict[str, Callable[[int, int], int]] = {
     "Add": min, "Sub": min, "Mul": operator.add, "BitwiseAnd": max, "BitwiseOr": min, "BitwiseXor": min,
 }  # fmt: skip
@@ -89,7 +89,7 @@ MATH = {
     "exp10", "exp2", "expm1", "fabs", "floor", "fma", "fmod", "hypot", "ldexp", "lgamma", "log", "log10", "log1p", "log2",
     "nearbyint", "nextafter", "pow", "rint", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
 }  # fmt: skip
-"""Functions of floats, by C's name of the function of double: CUDA's own, never what ``--use_fast_math`` would make of them."""
+"""Float functions, by C's name of the double version: CUDA's exact ones, never those of ``--use_fast_math``."""
 
 
 def is_float(dtype: str) -> bool:
@@ -106,7 +106,7 @@ def call(dtype: str, function: str, *arguments: Term, zeros: int = 0) -> Term:
 
 
 def as_type(dtype: str, term: Term, zeros: int = 0) -> Term:
-    """What C++ makes of a value in another type. (Written as in C: what looks like a call may be taken for a declaration.)"""
+    """C++'s conversion of a value to another type. (As a C cast: a call-like form could be parsed as a declaration.)"""
     code = term.code if term.rank <= UNARY else f"({term.code})"
     return _made(dtype, f"({TYPES[dtype]}){code}", UNARY, (term,), zeros)
 
@@ -132,7 +132,7 @@ def _prefix(dtype: str, symbol: str, term: Term) -> Term:
 
 
 def typed(term: Term) -> Term:
-    """The value with the very type that it should have in C++, for where that makes a difference."""
+    """The value with exactly its own type in C++, for places where that matters."""
     dtype = term.dtype
     if term.held:
         return as_type(dtype, term, term.zeros)
@@ -144,17 +144,17 @@ def typed(term: Term) -> Term:
 
 
 def signed(term: Term) -> Term:
-    """The value with its sign, where the code has lost it."""
+    """The value as signed, if the code is unsigned."""
     return typed(term) if term.held else term
 
 
 def wide(term: Term) -> Term:
-    """The value as what it is computed in: a float16 as a float32."""
+    """The value in the type of computation: float32 for a float16."""
     return call("float32", "__half2float", term) if term.dtype == HALF else signed(term)
 
 
 def narrowed(dtype: str, term: Term) -> Term:
-    """What was computed, as the type itself: C++ computes narrow integers as int, and a float16 is a float32 meanwhile."""
+    """A computed value in its own type: C++ computes narrow integers as int, and a float16 is computed as float32."""
     if dtype == HALF:
         return call(dtype, "__float2half_rn", term)
     return as_type(dtype, term, term.zeros) if SIZES[dtype] < 4 else term
@@ -180,7 +180,7 @@ def _integer(dtype: str, number: int) -> Term:
     if dtype[0] == "i" and number >> bits - 1:
         number -= 1 << bits
     zeros = (number & -number).bit_length() - 1 if number else _ALL_ZEROS
-    if bits >= 32 and number == -(1 << bits - 1):  # C++ has no such literal: it would be minus one that is too large
+    if bits >= 32 and number == -(1 << bits - 1):  # C++ has no literal for it: the number without the minus sign is too large
         return Term(dtype, f"({number + 1}{'ll' if bits == 64 else ''} - 1)", zeros=zeros, number=number)
     suffix = {"uint32": "u", "uint64": "ull"}.get(dtype, "")
     return Term(dtype, f"{number}{suffix}", rank=PRIMARY if number >= 0 else UNARY, zeros=zeros, number=number)
@@ -190,7 +190,7 @@ def _float(dtype: str, value: float) -> str:
     if dtype == HALF:
         return f"__ushort_as_half({_half_bits(value):#06x})"
     if dtype == "float32":
-        value = ctypes.c_float(value).value  # the nearest one: its digits, not those of a longer number, are rounded once more
+        value = ctypes.c_float(value).value  # the nearest float32: only its digits may be rounded again
     if not math.isfinite(value):
         (bits,) = (
             struct.unpack("<I", struct.pack("<f", value)) if dtype == "float32" else struct.unpack("<Q", struct.pack("<d", value))
@@ -198,14 +198,14 @@ def _float(dtype: str, value: float) -> str:
         return f"__uint_as_float({bits:#x}u)" if dtype == "float32" else f"__longlong_as_double({bits:#x}ll)"
     if dtype == "float64":
         return repr(value)
-    text = f"{value:.9g}"  # as many digits as tell one float32 from the next
+    text = f"{value:.9g}"  # enough digits to distinguish neighbouring float32 values
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
 def _half_bits(value: float) -> int:
     try:
         packed = struct.pack("<e", value)
-    except OverflowError:  # it is nearer to an infinity than to any float16
+    except OverflowError:  # it rounds to infinity
         packed = struct.pack("<e", math.copysign(math.inf, value))
     bits: int = struct.unpack("<H", packed)[0]
     return bits
@@ -218,12 +218,12 @@ def binary(node: str, a: Term, b: Term) -> Term:
     """``Add``, ``Max``, ``EQ`` …
 
     Raises:
-        Refusal: there is no such operator for the type.
+        Refusal: the type has no such operator.
     """
     dtype = a.dtype
     if node in _COMPARISONS:
         a, b = wide(a), wide(b)
-        if node == "NE" and is_float(dtype):  # ordered, as in TVM's code for processors: false with NaN
+        if node == "NE" and is_float(dtype):  # ordered, as in TVM's CPU code: false with NaN
             return call("bool", "differ", a, b)
         return _infix("bool", node, a, b)
     if node in ("Min", "Max"):
@@ -241,7 +241,7 @@ def binary(node: str, a: Term, b: Term) -> Term:
 
 def _extreme(function: str, a: Term, b: Term) -> Term:
     dtype = a.dtype
-    # C++ takes constants for int or long long, and what they are added to with them; a float16 is a float meanwhile.
+    # C++ treats constants, and sums with them, as int or long long; a float16 is a float during computation.
     exact = is_float(dtype) or dtype in ("bool", "int32", "uint32")
     if not exact or a.held or b.held:
         function = f"{function}<{TYPES[dtype]}>"
@@ -260,13 +260,13 @@ def _of_integers(node: str, a: Term, b: Term) -> Term:
     dtype = a.dtype
     size, known = SIZES[dtype], _known_zeros(node, a, b)
     if a.number is not None and (b.number is not None or node in ("LShift", "RShift")):
-        a = typed(a)  # nothing else gives the result its width
+        a = typed(a)  # only this operand gives the result its width
     if node in ("LShift", "RShift"):
         b = signed(b)
     if node not in _MODULAR:
         return narrowed(dtype, _infix(dtype, node, signed(a), signed(b), known))
     if node in _OVERFLOWING and not (a.held or (b.held and node != "LShift")):
-        # A product of two uint16 overflows the int that it is computed in.
+        # A product of two uint16 overflows int, the type it is computed in.
         if dtype[0] == "i" and size >= 4 and (a.data or b.data):
             a, b = _without_sign(node, a, b)
         elif (dtype[0] == "i" and node == "LShift" and a.data) or (dtype == "uint16" and node == "Mul"):
@@ -275,7 +275,7 @@ def _of_integers(node: str, a: Term, b: Term) -> Term:
 
 
 def _without_sign(node: str, a: Term, b: Term) -> tuple[Term, Term]:
-    """Signed operands, one of them without a sign: C++ takes the other's away as well."""
+    """Signed operands with one of them converted to unsigned: C++ then converts the other as well."""
     dtype = "u" + a.dtype
     if node != "LShift" and b.number is not None:
         return a, constant(dtype, b.number)._replace(held=dtype)
@@ -292,10 +292,10 @@ def _known_zeros(node: str, a: Term, b: Term) -> int:
 
 
 def math_call(name: str, *arguments: Term) -> Term:
-    """A function of floats, such as ``trunc``.
+    """A float function, such as ``trunc``.
 
     Raises:
-        Refusal: CUDA has it not for the type.
+        Refusal: CUDA does not have it for the type.
     """
     dtype = arguments[0].dtype
     if not is_float(dtype) or (name == "nextafter" and dtype == HALF):
@@ -306,18 +306,18 @@ def math_call(name: str, *arguments: Term) -> Term:
 
 
 def cast(term: Term, dtype: str) -> Term:
-    """The nearest value of another type."""
+    """The value converted to another type."""
     source = term.dtype
     if source == dtype:
         return term
     if dtype == "bool":
-        return _infix(dtype, "NE", wide(term), Term(dtype, "0"))  # NaN is a truth
+        return _infix(dtype, "NE", wide(term), Term(dtype, "0"))  # NaN is true
     if is_float(dtype):
         return _cast_to_float(term, dtype)
     if term.number is not None:
         return constant(dtype, term.number)
     if is_float(source):
-        # What is too large for a narrow integer is too large for int as well, or wraps: never undefined by itself.
+        # A value too large for a narrow integer is too large for int as well, or wraps: it adds no undefined behaviour.
         whole = as_type("int32" if SIZES[dtype] < 4 else dtype, wide(term))
         return narrowed(dtype, whole)._replace(data=True)
     if term.held == dtype:
@@ -333,7 +333,7 @@ def _cast_to_float(term: Term, dtype: str) -> Term:
     if dtype == HALF:
         if source == "float64":
             return call(dtype, "__double2half", term)
-        # Integers that float32 has to round are past the largest float16 anyway.
+        # Integers that float32 would round are larger than the largest float16 anyway.
         return call(dtype, "__float2half_rn", term if source == "float32" else as_type("float32", signed(term)))
     if (source, dtype) == (HALF, "float32"):
         return wide(term)
@@ -349,7 +349,7 @@ def inverse(term: Term) -> Term:
 
 
 def select(condition: Term, a: Term, b: Term) -> Term:
-    """The first value where the condition holds, else the second; what is not asked for is not computed."""
+    """The first value if the condition holds, otherwise the second; the other value is not computed."""
     held = a.held if a.held == b.held else ""
     if not held:
         a, b = typed(a), typed(b)

@@ -1,4 +1,4 @@
-"""``Text``: the lines of a function's body while they are written, and the names in them."""
+"""``Text``: the lines of a function's body while they are written, and the names used in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEYWORDS = """
     static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union
     unsigned using virtual void volatile wchar_t while xor xor_eq
 """
-# What headers make macros of in lower case, and what generated code calls.
+# Lower-case macros of headers, and names that generated code calls.
 _TAKEN = """
     assert blockDim blockIdx errno gridDim half i386 isfinite isinf isnan lane linux main math_errhandling memcpy rsqrt stderr
     stdin stdout threadIdx unix warpSize
@@ -32,14 +32,14 @@ RESERVED = frozenset(
         *prelude.NAMES,
     }
 )
-"""What must not be the name of anything in a kernel."""
+"""Names that a kernel must not use for its own purposes."""
 _MACRO = re.compile(r"[A-Z](?![a-z])|cuda")
 _WORD = re.compile(r"\b[A-Za-z_]\w*", re.ASCII)
 
 
 @functools.lru_cache(1 << 12)
 def identifier(name: str) -> str:
-    """A name that C++ takes, and that means nothing else there: macros begin with two capitals, or are CUDA's own."""
+    """A valid C++ name without another meaning: macros begin with two capitals, or are CUDA's own."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
     if base[0].isdigit():
         return f"value_{base}"
@@ -47,7 +47,7 @@ def identifier(name: str) -> str:
 
 
 class Line:
-    """A line, and what it defines, if nothing else happens in it."""
+    """A line, and the name that it defines, if it has no other effect."""
 
     __slots__ = ("defines", "depth", "text")
 
@@ -56,19 +56,19 @@ class Line:
 
 
 class Text:
-    """Statements, one after the other, in blocks."""
+    """Statements in sequence, in blocks."""
 
     def __init__(self, *taken: str) -> None:
         self._names = dict.fromkeys(("lane", *taken), 0)
-        """What is taken, and the last number that was put behind it."""
+        """The names in use, each with the last number that was appended to it."""
         self._lines: list[Line] = []
         self._depth = 1
         self._block = self._blocks = 0
         self._declared: dict[str, tuple[Line, int, str]] = {}
-        """Variables that nothing has been done with: their lines, blocks and types."""
+        """Declared variables that are not used yet: their lines, blocks and types."""
 
     def line(self, text: str, defines: str = "") -> Line:
-        """Write a line. What ``defines`` names may be left out if nobody needs it."""
+        """Write a line. If it defines a name (``defines``), it may be dropped when nothing uses the name."""
         line = Line(self._depth, text, defines)
         self._lines.append(line)
         return line
@@ -83,14 +83,14 @@ class Text:
 
     @contextmanager
     def aside(self) -> Iterator[list[Line]]:
-        """The lines that are written meanwhile, which ``add`` puts somewhere."""
+        """Collect the lines that are written meanwhile, for ``add``."""
         lines, self._lines = self._lines, []
         with self._inside():
             yield self._lines
         self._lines = lines
 
     def add(self, lines: list[Line]) -> None:
-        """Write lines that were written aside."""
+        """Write lines that were collected before."""
         moved = self._depth - lines[0].depth if lines else 0
         for line in lines:
             line.depth += moved
@@ -109,7 +109,7 @@ class Text:
     # -- Names
 
     def fresh(self, name: str) -> str:
-        """A name that nothing else has."""
+        """A name that is not in use."""
         found = base = identifier(name)
         number = self._names.get(base, 0)
         while found in self._names:
@@ -120,21 +120,21 @@ class Text:
         return found
 
     def named(self, kind: str, name: str, code: str, is_pure: bool = True) -> str:
-        """Define a constant; gives the name that it has."""
+        """Define a constant, and return its name."""
         found = self.fresh(name)
         self.line(f"{kind} {found} = {code};", defines=found if is_pure else "")
         return found
 
     def declare(self, kind: str, name: str) -> None:
-        """A variable, with no value yet."""
+        """Declare a variable without a value."""
         self._declared[name] = (self.line(f"{kind} {name};", defines=name), self._block, kind)
 
     def used(self, name: str) -> None:
-        """A variable is read, or its address is taken."""
+        """Record that a variable is read, or that its address is taken."""
         self._declared.pop(name, None)
 
     def assign(self, name: str, code: str) -> None:
-        """Write to a variable. Where that is the first that happens to it, it is declared there."""
+        """Write to a variable. The first write to it becomes its declaration."""
         line, block, kind = self._declared.pop(name, (None, 0, ""))
         if line is not None and block == self._block:
             line.text = ""
@@ -145,7 +145,7 @@ class Text:
     # -- The end
 
     def finish(self) -> tuple[list[str], Counter[str]]:
-        """The lines, without definitions that nobody needs; and how often each word is there."""
+        """The lines without unused definitions, and how often each word occurs."""
         lines = [line for line in self._lines if line.text]
         words = [_WORD.findall(line.text) for line in lines]
         count: Counter[str] = Counter()

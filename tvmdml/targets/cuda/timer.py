@@ -1,4 +1,4 @@
-"""``Event``: a moment in a stream, for measuring by the device's clock."""
+"""``Event``: a point in a stream, for measurements with the device's clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Event:
-    """A moment in a stream: the one at which all is done that was asked for there before ``record``."""
+    """A point in a stream: it is reached when all work submitted before ``record`` is done."""
 
     def __init__(self, device: Device) -> None:
         self._device, self._spare, self._handle, self._recorded = device, device.spare_events, 0, False
@@ -27,7 +27,7 @@ class Event:
             self._handle = made.value or 0
 
     def record(self, stream: int) -> None:
-        """Take the moment that a stream has come to.
+        """Record the current end of a stream's work.
 
         Raises:
             DeviceError: the stream is being captured.
@@ -39,7 +39,7 @@ class Event:
         self._recorded = True
 
     def seconds_since(self, other: Event) -> float:
-        """How long it came after another; waits for both."""
+        """The time in seconds since another event; waits for both."""
         device, milliseconds = self._device, ctypes.c_float()
         if not (self._recorded and other._recorded):
             raise DeviceError(f"{device.info.name}: an event was not recorded")
@@ -56,7 +56,7 @@ class Event:
 
 
 def timed(device: Device, run: Callable[[], object], stream: int) -> float:
-    """Seconds between an event before and one after what ``run`` asks for on a stream."""
+    """The seconds between an event before and an event after the work that ``run`` submits to a stream."""
     before, after = Event(device), Event(device)
     before.record(stream)
     run()

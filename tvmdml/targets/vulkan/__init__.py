@@ -1,4 +1,4 @@
-"""Vulkan: kernels as SPIR-V, on any GPU that has a driver, and on the CPU through Mesa's."""
+"""Vulkan: kernels as SPIR-V, for any GPU with a Vulkan driver, and for the CPU through Mesa's driver."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 _CPU_TASKS = 16
-"""Groups that keep a CPU busy."""
+"""The number of groups that keeps a CPU busy."""
 
 
 class VulkanTarget(DeviceTarget):
-    """A Vulkan device, such as ``vulkan:0``; or features that devices have in common, such as ``vulkan:desktop``."""
+    """A Vulkan device, such as ``vulkan:0``, or a set of features that many devices have, such as ``vulkan:desktop``."""
 
     kind: ClassVar[str] = "vulkan"
     suffixes = (".spirv",)
@@ -41,7 +41,7 @@ class VulkanTarget(DeviceTarget):
     def __init__(self, name: str, found: Capabilities, info: driver.DeviceInfo | None) -> None:
         super().__init__(f"vulkan:{name}")
         self.info = info
-        """The device; ``None`` where there is none, to compile for."""
+        """The device; ``None`` for a set of features to compile for."""
         self.capabilities = found
         self.subgroup_size = found.subgroup_size
         self.max_threads = min(found.max_threads, found.max_group_size[0])
@@ -51,22 +51,22 @@ class VulkanTarget(DeviceTarget):
 
     @property
     def code(self) -> str:
-        """Devices of like capabilities share kernels."""
+        """Devices with equal capabilities share kernels."""
         return f"vulkan {self.capabilities.text()}"
 
     def machine(self) -> Machine:
-        """The name of the device, if it is one: what it can do is seen from that."""
+        """The name of the device, if the target is one: the name implies the capabilities."""
         return Machine("vulkan", "" if self.info is None else f"{self.info.name}, {self.info.type}", 0)
 
     @property
     def device(self) -> driver.Device:
         """The opened device."""
         if self.info is None:
-            raise DeviceError(f"{self.name} is no device, but features to compile for. `tvmdml devices` shows what is here.")
+            raise DeviceError(f"{self.name} is a set of features to compile for, not a device. `tvmdml devices` lists devices.")
         return driver.open_device(self.info.index)
 
     def tasks(self) -> int:
-        """Few where the device is really a CPU."""
+        """Few, if the device is really a CPU."""
         if self._tasks:
             return self._tasks
         return _CPU_TASKS if self.info is not None and self.info.type == "CPU" else super().tasks()
@@ -78,25 +78,25 @@ class VulkanTarget(DeviceTarget):
 
     @classmethod
     def elsewhere(cls, text: str) -> tuple[VulkanTarget, ...]:
-        """The features that drivers have in common (``core``, ``desktop``), or those of a device that is here."""
+        """A named set of features (``core``, ``desktop``), or the features of a device of this machine."""
         if text in PROFILES:
             return (cls(text, PROFILES[text], None),)
         try:
             found = cls.parse(text)
         except (DeviceError, InvalidArgument) as error:
             profiles = ", ".join(f"vulkan:{name}" for name in PROFILES)
-            raise type(error)(f"{error} To compile for devices that are not here: {profiles}.") from None
+            raise type(error)(f"{error} To compile for devices of other machines: {profiles}.") from None
         return (cls(text or "0", found.capabilities, None),)
 
     def variants(self) -> Iterator[tuple[int, Target]]:
-        """As a GPU, and as a driver for the CPU."""
+        """The target as a GPU, and as a driver for the CPU."""
         for tasks in (super().tasks(), _CPU_TASKS):
             variant = VulkanTarget(self.name.partition(":")[2], self.capabilities, None)
             variant._tasks, variant.knobs, variant.logs = tasks, self.knobs, self.logs
             yield tasks, variant
 
     def relatives(self, codes: Iterable[str]) -> Iterator[Target]:
-        """Its own features first, then the richest of those that it has."""
+        """The target itself first, then the sets of features that it includes, the largest first."""
         usable = []
         for code in codes:
             if code.startswith("vulkan "):
@@ -109,14 +109,14 @@ class VulkanTarget(DeviceTarget):
             yield _relative(self.name.partition(":")[2], found, self.info)
 
     def has(self, feature: str) -> bool:
-        """By the name of a capability, or ``subgroup_`` and a group of operations."""
+        """By the name of a capability, or by ``subgroup_`` and a group of operations."""
         if feature.startswith("subgroup_") and feature != "subgroup_extended_types":
             return feature.removeprefix("subgroup_") in self.capabilities.subgroup
         return bool(getattr(self.capabilities, feature))
 
     @classmethod
     def parse(cls, text: str) -> VulkanTarget:
-        """``""`` is the best device there is; else its number, or a part of its name."""
+        """``""`` is the best device present; otherwise a device's number, or a part of its name."""
         found = driver.devices()
         usable = [info for info in found if not info.problem]
         matching = [info for info in found if text == str(info.index)] or [info for info in usable if text in info.name.lower()]
@@ -130,7 +130,7 @@ class VulkanTarget(DeviceTarget):
 
     @classmethod
     def devices(cls) -> list[dict[str, str]]:
-        """One row for each device, or one that says what is missing."""
+        """One row for each device, or one row that says what is missing."""
         try:
             found = driver.devices()
         except DeviceError as error:
@@ -145,10 +145,10 @@ class VulkanTarget(DeviceTarget):
         ]
 
     def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
-        """As the schedules decide.
+        """The kernel that the schedules choose.
 
         Raises:
-            Unsupported: a tensor is larger than what the device lets a kernel see.
+            Unsupported: a tensor is larger than the storage buffers that the device supports.
         """
         if self.info is None:
             return super().kernel(desc, in_place)
@@ -166,20 +166,20 @@ class VulkanTarget(DeviceTarget):
         return compile_function(function, self.capabilities)
 
     def loaded(self, program: Program) -> Launcher:
-        """Make pipelines of a program's shaders."""
+        """Create pipelines from a program's shaders."""
         from tvmdml.targets.vulkan.launch import Loaded
 
         return Loaded(self, program)
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
-        """With its integers worked out."""
+        """A launch with the program's integers evaluated."""
         from tvmdml.targets.vulkan.launch import Loaded, VulkanLaunch
 
         assert isinstance(launcher, Loaded)
         return VulkanLaunch(self, launcher, scalars, temporaries)
 
     def source(self, function: PrimFunc, kind: str) -> str:
-        """``spirv``: readable assembly."""
+        """``spirv``: SPIR-V as readable assembly."""
         if kind != "spirv":
             raise InvalidArgument(message("source kind", repr(kind), "tir, spirv"))
         from tvmdml.targets.vulkan.disassemble import disassemble
@@ -190,21 +190,21 @@ class VulkanTarget(DeviceTarget):
 
 @functools.cache
 def _of(info: driver.DeviceInfo) -> VulkanTarget:
-    """One target for a device, however it was asked for: arrays are quicker to compare by it."""
+    """One target object for each device, however it is named: comparing the devices of arrays is then faster."""
     return VulkanTarget(str(info.index), info.capabilities, info)
 
 
 @functools.cache
 def _relative(name: str, found: Capabilities, info: driver.DeviceInfo | None) -> VulkanTarget:
-    """A device, as one of fewer features."""
+    """A device, as a target with fewer features."""
     return VulkanTarget(name, found, info)
 
 
 def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: bool = False) -> Program:
-    """The program of a TensorIR function; ``blocks`` says that it is a scheduled TE computation.
+    """The program of a TensorIR function; ``blocks``: it is a scheduled TE computation.
 
     Raises:
-        CompileError: TVM refuses it, or the device lacks what it takes.
+        CompileError: TVM rejects it, or the device lacks a feature that it needs.
     """
     from tvmdml.targets._lower import launches, lower
     from tvmdml.targets.vulkan.spirv import emit
@@ -215,7 +215,7 @@ def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: boo
         emitted = {name: emit(device_function, capabilities) for name, device_function in lowered.functions.items()}
     shaders: dict[tuple[object, ...], tuple[str, Shader]] = {}
     numbers: dict[str, int] = {}
-    for name, shader in emitted.items():  # passes of one kind often differ in nothing but names
+    for name, shader in emitted.items():  # similar passes often differ only in their names
         same = (without_names(shader.code), shader.push)
         shaders.setdefault(same, (name, shader))
         numbers[name] = list(shaders).index(same)

@@ -1,4 +1,4 @@
-"""``Capabilities``: what of a device shapes the code that is generated for it. Two devices that agree here share kernels."""
+"""``Capabilities``: the properties of a device that affect its generated code. Devices with equal capabilities share kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Capabilities(NamedTuple):
-    """Optional features that were found and enabled, and limits. The defaults are what every Vulkan 1.2 driver has."""
+    """Limits, and the optional features that were found and enabled. Every Vulkan 1.2 driver has the defaults."""
 
     int8: bool = False
     """Arithmetic on 8-bit integers (``shaderInt8``)."""
@@ -29,23 +29,23 @@ class Capabilities(NamedTuple):
     subgroup_extended_types: bool = False
     """Subgroup operations on 8-, 16- and 64-bit integers and float16."""
     nearest_even: tuple[int, ...] = ()
-    """Float widths (16, 32, 64) whose arithmetic can be told to round to nearest even."""
+    """Float widths (16, 32, 64) whose arithmetic can be set to round to nearest even."""
     keep_denormals: tuple[int, ...] = ()
-    """Float widths whose denormals can be told to survive."""
+    """Float widths whose subnormals can be preserved."""
     keep_special: tuple[int, ...] = ()
-    """Float widths whose signed zeros, infinities and NaN can be told to survive."""
+    """Float widths whose signed zeros, infinities and NaN can be preserved."""
     max_threads: int = 128
-    """Threads in a group (``maxComputeWorkGroupInvocations``)."""
+    """The maximum number of threads in a group (``maxComputeWorkGroupInvocations``)."""
     max_group_size: tuple[int, int, int] = (128, 128, 64)
     max_shared_bytes: int = 16384
     max_push_bytes: int = 128
     max_buffers: int = 4
-    """Storage buffers that one shader may bind (``maxPerStageDescriptorStorageBuffers``)."""
+    """The maximum number of storage buffers of a shader (``maxPerStageDescriptorStorageBuffers``)."""
     lookback: bool = False
-    """Whether a running group may wait for one that started before it: no Vulkan rule says so, but some vendors do."""
+    """Whether a running group may wait for one that started before it: Vulkan does not guarantee it, but some vendors do."""
 
     def runs(self, other: Capabilities) -> bool:
-        """Whether what is compiled for the other runs on this one."""
+        """Whether code compiled for the other capabilities runs on these."""
         subgroups = not other.subgroup or other.subgroup_size == self.subgroup_size
         return subgroups and all(
             name == "subgroup_size" or _covers(name, mine, theirs)
@@ -54,17 +54,17 @@ class Capabilities(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Capabilities:
-        """What ``text`` wrote.
+        """Read what ``text`` wrote.
 
         Raises:
-            ValueError: it did not write this.
+            ValueError: the text is not valid.
         """
         values: dict[str, object] = {}
         for word in text.split():
             name, equals, value = word.partition("=")
             default = cls._field_defaults[name] if name in cls._fields else None
             if default is None or (type(default) is bool) == bool(equals):
-                raise ValueError(f"no capability: {word}")
+                raise ValueError(f"unknown capability: {word}")
             if isinstance(default, tuple):
                 items = value.split(",")
                 values[name] = tuple(items) if name == "subgroup" else tuple(map(int, items))
@@ -73,7 +73,7 @@ class Capabilities(NamedTuple):
         return cls(**values)  # type: ignore[arg-type]
 
     def text(self) -> str:
-        """All of it in one line: the part of a kernel's key that stands for the device."""
+        """All capabilities in one line, which represents the device in a kernel's key."""
         shown = []
         for name, value in self._asdict().items():
             if value is True:
@@ -84,7 +84,7 @@ class Capabilities(NamedTuple):
 
 
 def _covers(name: str, mine: object, theirs: object) -> bool:
-    """Whether one value of a capability is as much as another, or more."""
+    """Whether one value of a capability includes another."""
     if isinstance(mine, tuple) and isinstance(theirs, tuple):
         if name == "max_group_size":
             return all(one >= other for one, other in zip(mine, theirs, strict=True))
@@ -101,7 +101,7 @@ PROFILES: Mapping[str, Capabilities] = {
         float16=True,
         storage8=True,
         storage16=True,
-        subgroup_size=32,  # as many threads as work well together; subgroups themselves are not used
+        subgroup_size=32,  # only a hint for sizes: subgroup operations are not used
         nearest_even=(16, 32),
         keep_special=(16, 32),
         max_threads=1024,
@@ -110,4 +110,4 @@ PROFILES: Mapping[str, Capabilities] = {
         max_buffers=16,
     ),
 }
-"""Devices to compile for that need not be here: what all drivers of Vulkan 1.2 have, and what those of desktop GPUs have."""
+"""Sets of features to compile for without a device: those of all Vulkan 1.2 drivers, and those of desktop GPUs' drivers."""

@@ -1,8 +1,8 @@
-"""The queue of a device: commands are collected into batches, submitted, and waited for.
+"""A device's queue: commands are collected into batches, which are submitted and waited for.
 
-Every batch has a serial number, and one timeline semaphore counts up to the serial of the last batch that is done. Whatever a
-command uses remembers the serial of its batch, so that the host waits for no more than it must. Commands run as if one after
-the other: before each stands a barrier for all memory.
+Every batch has a serial number, and a timeline semaphore counts up to the serial of the last finished batch. Each object that a
+command uses remembers the serial of its batch, so that the host waits no longer than necessary. Commands run as if in sequence:
+each is preceded by a full memory barrier.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.connection import Connection
 
 BATCH = 64
-"""Commands after which a batch is submitted although the device is still busy."""
+"""The number of commands after which a batch is submitted even if the device is busy."""
 RING = 8
-"""Batches that may be under way; who wants to begin another waits for the oldest."""
+"""The maximum number of batches in flight; to start another, a thread waits for the oldest."""
 _SLICE_NS = 100_000_000
-"""How long one wait in the driver may last: between two, Python sees to its signals."""
+"""The time limit for one wait in the driver: between two waits Python handles its signals."""
 _ON_DEVICE = c.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | c.VK_PIPELINE_STAGE_TRANSFER_BIT
 _WRITES = c.VK_ACCESS_SHADER_WRITE_BIT | c.VK_ACCESS_TRANSFER_WRITE_BIT
 _READS = c.VK_ACCESS_SHADER_READ_BIT | c.VK_ACCESS_TRANSFER_READ_BIT
@@ -37,7 +37,7 @@ class _Stage(enum.IntEnum):
 
 
 class _Batch:
-    """A command buffer, how it is submitted, and how far that has come."""
+    """A command buffer, its submission structures, and the stage that its submission has reached."""
 
     def __init__(self, commands: int, semaphore: int) -> None:
         self.commands = commands
@@ -54,7 +54,7 @@ class _Batch:
 
 
 class _Waiter:
-    """What a wait takes: the semaphore, and the value to wait for."""
+    """The arguments of a wait: the semaphore, and the value to wait for."""
 
     def __init__(self, semaphore: int) -> None:
         self.value = ctypes.c_uint64()
@@ -63,34 +63,34 @@ class _Waiter:
 
 
 class Users:
-    """Who uses a device without holding its lock: they wait, copy or compile.
+    """The threads that use a device without holding its lock: they wait, copy or compile.
 
-    Each of them holds a lock of its own. An interrupt cannot leave that locked, as it could leave a number too high.
+    Each of them holds a lock of its own. Unlike a counter, a lock in a ``with`` statement is always released after an interrupt.
     """
 
     def __init__(self) -> None:
         self._locks: set[weakref.ref[threading.Lock]] = set()
 
     def join(self) -> threading.Lock:
-        """What to hold, in a ``with`` statement. Ask within it whether the device is usable: it may just have been closed."""
+        """A lock to hold in a ``with`` statement. Check inside that the device is usable: it may just have been closed."""
         lock = threading.Lock()
         self._locks.add(weakref.ref(lock, self._locks.discard))
         return lock
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of users."""
         locks = [reference() for reference in self._locks.copy()]
         return sum(lock is not None and lock.locked() for lock in locks)
 
 
 class Queue:
-    """The one queue that is used of a device.
+    """The single queue of a device that is used.
 
     Attributes:
-        lock: held while something is recorded or submitted, never while something is waited for.
-        users: ``with queue.users.join():`` keeps the device from being closed without holding the lock.
-        serial: the serial of the batch that commands are now recorded into.
+        lock: held while commands are recorded or submitted, never during a wait.
+        users: ``with queue.users.join():`` prevents the device from being closed, without holding the lock.
+        serial: the serial of the batch that is being recorded.
     """
 
     def __init__(self, connection: Connection, family: int) -> None:
@@ -112,7 +112,7 @@ class Queue:
         self._under_way: deque[_Batch] = deque()
         self._open: _Batch | None = None
         self._recorded = 0
-        # A lock and no flag, because an interrupt cannot leave it locked. Only who holds the other lock takes it.
+        # A lock instead of a flag, because an interrupt cannot leave it locked. Only the holder of the other lock acquires it.
         self._busy = threading.Lock()
         self._holding = 0
         self._counter = ctypes.c_uint64()
@@ -127,10 +127,10 @@ class Queue:
         self._to_host_address = ctypes.addressof(self._to_host)
 
     def record(self, command: Callable[[int, int], None]) -> int:
-        """Record one command. Any thread may, and waits first if too much is under way.
+        """Record one command. Any thread may call this; it first waits if too many batches are in flight.
 
         Args:
-            command: takes the command buffer, and the serial of its batch.
+            command: called with the command buffer and the serial of its batch.
 
         Returns:
             The serial.
@@ -144,7 +144,7 @@ class Queue:
         with self.lock:
             self._connection.usable()
             self._not_within()
-            if self._open is not None and self._open.stage:  # its submission was interrupted
+            if self._open is not None and self._open.stage:  # an interrupt stopped its submission
                 self._submit()
             with self._busy:
                 serial = self.serial
@@ -157,19 +157,19 @@ class Queue:
         return serial
 
     def hold(self, change: int) -> None:
-        """Keep commands back until their batch is full, while the sum of all changes is positive."""
+        """Delay the submission of commands until their batch is full, as long as the sum of all changes is positive."""
         with self.lock:
             self._holding += change
 
     def submit(self) -> None:
-        """Hand over what is recorded."""
+        """Submit the recorded commands."""
         self._connection.usable()
         with self.lock:
             if self._recorded:
                 self._submit()
 
     def done(self, serial: int) -> bool:
-        """Whether all work up to a batch is done."""
+        """Whether all work up to a batch is finished."""
         if serial > self._done:
             result = self._vk.vkGetSemaphoreCounterValue(self._connection.handle, self._semaphore, self._counter_address)
             self._connection.check(result, "vkGetSemaphoreCounterValue")
@@ -177,7 +177,7 @@ class Queue:
         return serial <= self._done
 
     def wait(self, serial: int | None = None) -> None:
-        """Wait until all work up to a batch is done; ``None`` is all that was recorded so far.
+        """Wait until all work up to a batch is finished; ``None`` means everything recorded so far.
 
         Raises:
             DeviceError: the device is lost.
@@ -199,13 +199,13 @@ class Queue:
         self._waiters.append(waiter)
 
     def drain(self, seconds: float) -> bool:
-        """Submit everything and wait a while for it, before the device is closed. Whether nothing uses the queue any more."""
+        """Submit everything and wait a limited time for it, before the device is closed. Returns whether the queue is unused."""
         deadline = time.monotonic() + seconds
         if not self.lock.acquire(timeout=seconds):
             return False
         try:
             while self.users.count and self._connection.fault and time.monotonic() < deadline:
-                self.lock.release()  # who waits will look at the fault
+                self.lock.release()  # waiting threads check the fault
                 time.sleep(_SLICE_NS * 1e-9)
                 self.lock.acquire()
             if self._connection.fault:
@@ -223,11 +223,11 @@ class Queue:
             self.lock.release()
 
     def barrier(self, commands: int) -> None:
-        """What follows sees what was written before, and what was read before is read no more."""
+        """Make earlier writes visible to later commands, and let earlier reads finish before later writes."""
         self._vk.vkCmdPipelineBarrier(commands, _ON_DEVICE, _ON_DEVICE, 0, 1, self._between_address, 0, None, 0, None)
 
     def new_buffer(self, level: int = c.VK_COMMAND_BUFFER_LEVEL_PRIMARY) -> int:
-        """A command buffer."""
+        """Allocate a command buffer."""
         made = ctypes.c_void_p()
         info = c.VkCommandBufferAllocateInfo(commandPool=self._pool, level=level, commandBufferCount=1)
         self._connection.call("vkAllocateCommandBuffers", ctypes.byref(info), ctypes.byref(made))
@@ -235,11 +235,11 @@ class Queue:
         return made.value
 
     def free_buffer(self, commands: int) -> None:
-        """Give a command buffer back that no pending work uses."""
+        """Free a command buffer that no pending work uses."""
         self._vk.vkFreeCommandBuffers(self._connection.handle, self._pool, 1, ctypes.byref(ctypes.c_void_p(commands)))
 
     def _make_room(self) -> None:
-        """Wait until a batch may be begun; the lock is not held."""
+        """Wait until a batch may be started; the lock must not be held."""
         with self.lock:
             self._connection.usable()
             self._retire()
@@ -247,15 +247,15 @@ class Queue:
         self.wait(oldest)
 
     def _not_within(self) -> None:
-        """A signal's handler may come here while its thread records: one command cannot be put into the middle of another."""
+        """Raise if this thread is already recording: a signal handler may call in the middle of a command."""
         if self._busy.locked():
-            raise DeviceError("the device was called from within a call to it: do that elsewhere than in a signal handler")
+            raise DeviceError("the device was called during another call to it: do not use it in a signal handler")
 
     def _new_batch(self) -> _Batch:
         return _Batch(self.new_buffer(), self._semaphore)
 
     def _begun(self) -> _Batch:
-        """The batch that commands are recorded into."""
+        """The batch that is being recorded."""
         if self._open is None:
             batch = self._spare.pop() if self._spare else self._new_batch()
             self._connection.check(self._vk.vkBeginCommandBuffer(batch.commands, self._begin_address), "vkBeginCommandBuffer")
@@ -264,10 +264,10 @@ class Queue:
         return self._open
 
     def _submit(self) -> None:
-        """Hand over the open batch. If that fails its commands are lost, and arrays hold what nobody knows: so is the device.
+        """Submit the open batch. If this fails, its commands are lost and arrays have unknown contents, so the device is lost.
 
-        An interrupt may come out of any call, after it was made. The stage is noted right before a call, so that it is true,
-        and whoever comes next goes on from there.
+        An interrupt can arrive after any call. The stage is recorded right before each call, so that it is always correct, and the
+        next caller continues from there.
         """
         self._not_within()
         with self._busy:

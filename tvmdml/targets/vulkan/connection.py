@@ -1,4 +1,4 @@
-"""``Connection``: an opened device as the rest of the driver sees it, with all that was made on it."""
+"""``Connection``: an opened device, as the rest of the driver layer uses it, with all objects created on it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Connection:
     """A ``VkDevice`` with its functions.
 
     Attributes:
-        fault: why nothing can be done with it any more; empty while all is well.
-        lost: whether that is because work on it failed; ``closed``: whether it was given back.
-        vk: functions of the device, by name.
+        fault: why the device is unusable; empty if it is usable.
+        lost: whether the reason is failed work; ``closed``: whether the device was destroyed.
+        vk: the device's functions, by name.
     """
 
     def __init__(self, instance: Instance, physical: Physical) -> None:
@@ -49,17 +49,17 @@ class Connection:
             return found
 
         self.vk = functions(c.DEVICE_FUNCTIONS, address)
-        # The validation layer calls back into Python, which needs the interpreter.
+        # The validation layer calls back into Python, which needs the interpreter lock.
         recording = functions(c.RECORDING_FUNCTIONS, address, keep_interpreter=not instance.validating)
         vars(self.vk).update(vars(recording))
 
     def usable(self) -> None:
-        """Raise ``DeviceError`` if the device cannot be used any more."""
+        """Raise ``DeviceError`` if the device is unusable."""
         if self.fault:
             raise DeviceError(f"{self._name}: {self.fault}")
 
     def check(self, result: int, call: str) -> int:
-        """A VkResult that is no failure. One that says that the device is lost is remembered."""
+        """Return a VkResult that is a success, otherwise raise. The loss of the device is remembered."""
         if result >= 0:
             return result
         if result == c.VK_ERROR_DEVICE_LOST:
@@ -67,7 +67,7 @@ class Connection:
         raise failure(call, result, self._name)
 
     def lose(self, why: str) -> None:
-        """Give the device up: from now on every use of it raises, and the next one who opens it gets a new one."""
+        """Mark the device as lost: from now on every use of it raises, and the next ``open_device`` opens a new one."""
         self.fault = self.fault or why
         self.lost = True
 
@@ -76,7 +76,7 @@ class Connection:
         return self.check(getattr(self.vk, name)(self.handle, *arguments), name)
 
     def create(self, what: str, info: Any) -> int:
-        """Make an object, such as a ``Buffer``; it lives until it is destroyed, or with the device."""
+        """Create an object, such as a ``Buffer``; it lives until it is destroyed, or as long as the device."""
         made = ctypes.c_uint64()
         self.call(f"vkCreate{what}", ctypes.byref(info), None, ctypes.byref(made))
         self._made[what, made.value] = None
@@ -95,17 +95,17 @@ class Connection:
         return made.value
 
     def free(self, memory: int) -> None:
-        """Give device memory back."""
+        """Free device memory."""
         del self._made["Memory", memory]
         self.vk.vkFreeMemory(self.handle, memory, None)
 
     def adopt(self, what: str, made: int) -> int:
-        """Look after an object that was made otherwise."""
+        """Register an object that was created elsewhere."""
         self._made[what, made] = None
         return made
 
     def close(self) -> None:
-        """Destroy everything, last made first, and then the device. No work may be pending."""
+        """Destroy all objects in reverse order of creation, and then the device. No work may be pending."""
         self.closed = True
         for what, made in reversed(list(self._made)):
             if what == "Memory":

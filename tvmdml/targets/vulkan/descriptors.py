@@ -1,4 +1,4 @@
-"""Descriptor sets, which say what memory each buffer of a shader is, and the layouts that say how many buffers there are."""
+"""Descriptor sets, which bind memory to a shader's buffers, and layouts, which state the number of buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SETS_A_POOL = 64
 
 
 class Layouts:
-    """Layouts by how many buffers and bytes there are. They are few, and live as long as the device."""
+    """Layouts by number of buffers and bytes. There are few, and they live as long as the device."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -22,7 +22,7 @@ class Layouts:
         self._pipelines: dict[tuple[int, int], int] = {}
 
     def of_set(self, buffers: int) -> int:
-        """The layout of a set of so many buffers."""
+        """The layout of a set with this number of buffers."""
         if buffers not in self._sets:
             bindings = (c.VkDescriptorSetLayoutBinding * buffers)()
             for number, binding in enumerate(bindings):
@@ -47,7 +47,7 @@ class Layouts:
 
 
 class DescriptorSet:
-    """Memory for each buffer of a pipeline."""
+    """A binding of memory for each buffer of a pipeline."""
 
     __slots__ = ("_cell", "address", "bindings", "handle", "last_use")
 
@@ -60,13 +60,13 @@ class DescriptorSet:
 
 
 class DescriptorSets:
-    """Sets that were made, so that the same arrays need none anew. Whoever calls holds the queue's lock.
+    """A cache of descriptor sets, so that repeated calls on the same arrays need no new ones. The caller holds the queue's lock.
 
     Args:
         connection: the device.
-        layouts: those of its sets.
-        done: says whether a batch is done: what pending work uses must not change.
-        limit: how many are kept for every number of buffers, beyond those that pending work uses.
+        layouts: the layouts of its sets.
+        done: whether a batch is finished: sets that pending work uses must not change.
+        limit: how many sets are kept for each number of buffers, besides those that pending work uses.
     """
 
     def __init__(self, connection: Connection, layouts: Layouts, done: Callable[[int], bool], limit: int = 1024) -> None:
@@ -77,11 +77,11 @@ class DescriptorSets:
         self._writes: dict[int, tuple[Any, Any]] = {}
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """The number of sets that are kept."""
         return sum(len(known) for known in self._known.values())
 
     def find(self, bindings: tuple[int, ...]) -> DescriptorSet:
-        """The set for these bindings: buffer, offset and size of each, all in one row."""
+        """The set for these bindings, given as one flat tuple: buffer, offset and size of each."""
         known = self._known.setdefault(len(bindings), OrderedDict())
         found = known.get(bindings)
         if found is not None:
@@ -95,7 +95,7 @@ class DescriptorSets:
         return found
 
     def take(self, bindings: tuple[int, ...]) -> DescriptorSet:
-        """A set of the caller's own."""
+        """A set that the caller owns."""
         buffers = len(bindings) // 3
         spare = self._spare.setdefault(buffers, [])
         if not spare:
@@ -111,11 +111,11 @@ class DescriptorSets:
         return found
 
     def give_back(self, found: DescriptorSet) -> None:
-        """Take a set back that no pending work uses."""
+        """Return a set that no pending work uses."""
         self._spare[len(found.bindings) // 3].append(found)
 
     def forget_buffer(self, buffer: int) -> None:
-        """Forget sets that name a buffer which is about to be destroyed; no pending work uses it."""
+        """Drop the sets that contain a buffer which is about to be destroyed; no pending work uses it."""
         for known in self._known.values():
             for bindings in [bindings for bindings in known if buffer in bindings[::3]]:
                 self.give_back(known.pop(bindings))
@@ -135,7 +135,7 @@ class DescriptorSets:
         spare.extend(map(DescriptorSet, made))
 
     def _new_writes(self, buffers: int) -> tuple[Any, Any]:
-        """What updates a set, but for the set and what is in it."""
+        """The structures that update a set, without the set's handle and the bindings."""
         infos = (c.VkDescriptorBufferInfo * buffers)()
         writes = (c.VkWriteDescriptorSet * buffers)()
         for number, write in enumerate(writes):

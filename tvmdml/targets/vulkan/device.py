@@ -1,4 +1,4 @@
-"""``Device``: an opened device, its memory, and running shaders on it."""
+"""``Device``: an opened device, its memory, and dispatches of shaders on it."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ from tvmdml.targets.vulkan.timer import Timer
 from tvmdml.targets.vulkan.timestamps import Queries
 
 Binding: TypeAlias = tuple[Memory, int, int]
-"""What one buffer of a shader is: memory, an offset in it, and bytes from there."""
+"""The binding of one buffer of a shader: memory, an offset in it, and the size in bytes."""
 Groups: TypeAlias = tuple[int, int, int]
 Step: TypeAlias = tuple[Pipeline, Sequence[Binding], bytes, Groups]
-"""What ``Device.dispatch`` takes."""
+"""The arguments of ``Device.dispatch``."""
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 _PIECE = 8 << 20
-"""Bytes that are moved at once through memory that both sides reach."""
+"""The number of bytes copied at a time through staging memory."""
 _EXIT_SECONDS = 10.0
 _PIECES = 2
-"""Pieces under way: one is copied by the host while the device copies the other."""
+"""Staging pieces in flight: the host copies one while the device copies the other."""
 _SWEPT = 16
-"""Dropped dispatches that are looked at where one is added, at most; pending work may still use many."""
+"""The maximum number of dropped dispatches checked when one is added; pending work may still use many."""
 
 
 class MemoryUse(NamedTuple):
-    """What a device's own memory is used for, in bytes."""
+    """How a device's own memory is used, in bytes."""
 
     in_use: int
     idle: int
-    """Ready to be used again without asking the driver."""
+    """Available for reuse without a driver call."""
     capacity: int
     buffers: int
-    """How many buffers the driver made for it."""
+    """The number of buffers that the driver created for it."""
 
 
 class Device:
-    """An opened device. Any thread may use it; work runs in the order in which it was given.
+    """An opened device. Any thread may use it; work runs in the order of submission.
 
     Attributes:
-        unified: whether the host reaches the device's own memory.
-        storage_alignment: what the offset of a binding must be a multiple of.
-        max_storage_range: how many bytes a binding may have.
-        max_groups: groups in one dispatch of the driver's; more are split.
-        timestamp_period: nanoseconds in a tick of its clock; 0 where it has none.
-        timestamp_bits: how many bits of a timestamp count; 0 where it has none.
+        unified: whether the host can access the device's own memory.
+        storage_alignment: the alignment of a binding's offset.
+        max_storage_range: the maximum size of a binding in bytes.
+        max_groups: the maximum number of groups in one driver dispatch; larger dispatches are split.
+        timestamp_period: nanoseconds per clock tick; 0 without a clock.
+        timestamp_bits: the number of valid bits of a timestamp; 0 without a clock.
     """
 
     def __init__(self, instance: Instance, physical: Physical, staging: bool) -> None:
@@ -80,7 +80,7 @@ class Device:
             raise
 
     def _equip(self, physical: Physical, staging: bool) -> None:
-        """Make what every device has: a queue, pools, caches."""
+        """Create what every device has: a queue, pools, caches."""
         self.queue = Queue(self.connection, physical.queue_family)
         layouts = Layouts(self.connection)
         self.descriptor_sets = DescriptorSets(self.connection, layouts, self.queue.done)
@@ -90,7 +90,7 @@ class Device:
 
         types = physical.memory.memoryTypes[: physical.memory.memoryTypeCount]
         reached = any(kind.propertyFlags & (LOCAL | MAPPED) == LOCAL | MAPPED for kind in types)
-        # A discrete GPU's memory may be within reach as well, but the way there is long.
+        # The host may be able to access a discrete GPU's memory as well, but only slowly.
         self.unified = reached and self.info.type != "discrete GPU" and not staging
         own = (LOCAL | MAPPED | CACHED, LOCAL | MAPPED) if self.unified else (LOCAL, 0)
         self._pool = self._make_pool(physical, own, mapped=self.unified)
@@ -98,37 +98,37 @@ class Device:
         self._inbound = self._make_pool(physical, (MAPPED | CACHED, MAPPED), mapped=True)
 
     def __repr__(self) -> str:
-        """Its number and name."""
+        """Return its number and name."""
         return f"<Vulkan device {self.info.index}: {self.info.name}>"
 
     @property
     def lost(self) -> bool:
-        """Whether it cannot be used any more: work on it failed, it was closed, or the process was forked."""
+        """Whether it is unusable: work on it failed, it was closed, or the process was forked."""
         return bool(self.connection.fault)
 
     # Memory
 
     def allocate(self, nbytes: int) -> Memory:
-        """Memory for so many bytes; its content is undefined. It is free again when nobody holds the object.
+        """Allocate memory; its content is undefined. It is freed when no reference to the object is left.
 
         Raises:
-            DeviceError: there is not enough.
+            DeviceError: there is not enough memory.
         """
         if nbytes < 0:
             raise self._refusal("bytes to allocate", nbytes, "0 or more")
         return self._take(self._pool, nbytes)
 
     def upload(self, memory: Memory, offset: int, data: Any) -> None:
-        """Copy a C-contiguous buffer's bytes into memory, after all work given so far that uses it.
+        """Copy a C-contiguous buffer's bytes into memory, after all earlier work that uses it.
 
         Raises:
-            DeviceError: they do not fit, or the device is lost.
+            DeviceError: the bytes do not fit, or the device is lost.
         """
         source = bytes_of(data)
         self._check_range(memory, offset, source.size)
         part = memory.slice
         if part.block.content is not None:
-            if source.size > SMALL:  # for less, going through the queue is quicker than waiting for it
+            if source.size > SMALL:  # for less, a copy in the queue is faster than a wait
                 self.queue.wait(part.last_use)
             with self.queue.users.join():
                 self.connection.usable()
@@ -149,10 +149,10 @@ class Device:
                 self.queue.submit()
 
     def download(self, memory: Memory, offset: int, into: Any) -> None:
-        """Copy bytes from memory into a writable C-contiguous buffer, once the work that uses the memory is done.
+        """Copy bytes from memory into a writable C-contiguous buffer, after the work that uses the memory.
 
         Raises:
-            DeviceError: there are not so many, or the device is lost.
+            DeviceError: the memory has fewer bytes, or the device is lost.
         """
         target = bytes_of(into)
         if not target.flags.writeable:
@@ -180,7 +180,7 @@ class Device:
                     target[begin : begin + held.nbytes] = _content(held.slice, 0, held.nbytes)
 
     def copy(self, source: Memory, source_offset: int, target: Memory, target_offset: int, nbytes: int) -> None:
-        """Copy on the device, in order with all other work. The two may overlap."""
+        """Copy on the device, in order with all other work. The two ranges may overlap."""
         self._check_range(source, source_offset, nbytes)
         self._check_range(target, target_offset, nbytes)
         if not nbytes:
@@ -194,7 +194,7 @@ class Device:
     def fill(self, memory: Memory, offset: int, nbytes: int, word: int = 0) -> None:
         """Fill with a 32-bit word, in order with all other work.
 
-        Offset and size are multiples of 4; the last word may begin within the memory and reach beyond it.
+        Offset and size are multiples of 4; the last word may start inside the memory and extend beyond its end.
         """
         if offset % 4 or nbytes % 4:
             raise self._refusal("fill", f"{nbytes} bytes from {offset}", "multiples of 4")
@@ -211,11 +211,11 @@ class Device:
 
     @property
     def memory_in_use(self) -> int:
-        """Bytes of memory that somebody holds, rounded up as they were."""
+        """The bytes of memory in use, including the rounding of sizes."""
         return self.memory_use().in_use
 
     def memory_use(self) -> MemoryUse:
-        """What the device's own memory is used for."""
+        """How the device's own memory is used."""
         self.connection.usable()
         with self.queue.lock:
             self.connection.usable()
@@ -223,7 +223,7 @@ class Device:
             return MemoryUse(self._pool.in_use, self._pool.idle, self._pool.capacity, self._pool.blocks)
 
     def trim(self) -> None:
-        """Give memory that nobody holds back to the driver, after all pending work."""
+        """Return unused memory to the driver, after all pending work."""
         self.queue.wait()
         with self.queue.lock:
             self.connection.usable()
@@ -234,15 +234,15 @@ class Device:
     # Shaders
 
     def pipeline(self, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
-        """A shader made ready; the same again for the same arguments.
+        """Create a pipeline from a shader; equal arguments give the same pipeline.
 
         Args:
             code: SPIR-V in little-endian words, with the entry point ``main``.
-            buffers: how many storage buffers it takes: bindings 0, 1, … of set 0.
-            push_bytes: how many bytes of push constants.
+            buffers: the number of storage buffers: bindings 0, 1, … of set 0.
+            push_bytes: the bytes of push constants.
 
         Raises:
-            DeviceError: the device does not allow so many, or the driver does not take it.
+            DeviceError: the device does not allow so many, or the driver rejects the shader.
         """
         self.connection.usable()
         most_buffers, most_bytes = self.capabilities.max_buffers, self.capabilities.max_push_bytes
@@ -253,17 +253,17 @@ class Device:
         return self._pipelines.find(self, code, buffers, push_bytes)
 
     def dispatch(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> None:
-        """Run a shader, after all work given before and seeing what that wrote. Returns before it has run.
+        """Run a shader after all earlier work; it sees what that wrote. Returns before it has run.
 
         Args:
             pipeline: the shader.
             bindings: its buffers.
             push: its push constants.
-            groups: how many groups run in each direction; with a 0 nothing does.
+            groups: the number of groups in each dimension; if one is 0, nothing runs.
 
         Raises:
-            DeviceError: a binding lies outside its memory, begins where none may, or is too large; the shader or memory is
-                another device's; or the device is lost.
+            DeviceError: a binding is outside its memory, is misaligned, or is too large; the shader or memory belongs to another
+                device; or the device is lost.
         """
         key = self.check_step(pipeline, bindings, push, groups)
         if not all(groups):
@@ -279,22 +279,22 @@ class Device:
         self.queue.record(command)
 
     def prepare(self, steps: Sequence[Step]) -> Prepared:
-        """Dispatches that run together again and again, recorded once."""
+        """Record dispatches that run together repeatedly."""
         self.connection.usable()
         with self.queue.lock:
             self.connection.usable()
             self._sweep(_SWEPT)
         return Prepared(self, steps)
 
-    # Work under way
+    # Pending work
 
     def flush(self) -> None:
-        """Hand everything over to the device; it starts at once, or when it is done with what it has."""
+        """Submit everything to the device; it starts at once, or after its current work."""
         self.queue.submit()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within, the device is given work when there is a full batch of it, or somebody waits: it does not idle in between."""
+        """Inside, work is submitted in full batches, or when somebody waits, so that the device does not idle between commands."""
         self.queue.hold(1)
         try:
             yield
@@ -302,7 +302,7 @@ class Device:
             self.queue.hold(-1)
 
     def wait(self) -> None:
-        """Wait until everything given so far is done.
+        """Wait until all earlier work is finished.
 
         Raises:
             DeviceError: the device is lost.
@@ -313,7 +313,7 @@ class Device:
             self._sweep()
 
     def timed(self) -> Timer:
-        """A context that says how long the device took for what was given to it within.
+        """A context manager that measures how long the device takes for the work submitted inside.
 
         >>> with device.timed() as timer:  # doctest: +SKIP
         ...     device.dispatch(...)
@@ -326,10 +326,10 @@ class Device:
         return Timer(self)
 
     def close(self) -> bool:
-        """Wait for pending work a while, keep compiled pipelines, and give all back. For when the process ends, or it is lost.
+        """Wait a limited time for pending work, store compiled pipelines, and free everything: at process end, or when it is lost.
 
         Returns:
-            Whether it could be given back, because nothing used it any more.
+            Whether it could be closed, because nothing used it any more.
         """
         if self.connection.closed:
             return True
@@ -337,14 +337,14 @@ class Device:
         if idle:
             self._pipelines.save()
         self.connection.fault = self.connection.fault or "the process is ending"
-        if idle and self.queue.drain(_EXIT_SECONDS):  # others may have begun something before they could see the fault
+        if idle and self.queue.drain(_EXIT_SECONDS):  # other threads may have started work before they saw the fault
             self.connection.close()
         return self.connection.closed
 
-    # For the files beside this one
+    # For the other modules of this package
 
     def check_step(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> tuple[int, ...]:
-        """Check what ``dispatch`` is given; returns what its descriptor set is known by."""
+        """Check the arguments of ``dispatch``; returns the key of the descriptor set."""
         if pipeline.device is not self:
             self._refuse_pipeline(pipeline)
         if len(bindings) != pipeline.buffers or len(push) != pipeline.push_bytes:
@@ -365,7 +365,7 @@ class Device:
         return tuple(key)
 
     def record(self, commands: int, pipeline: Pipeline, bound: DescriptorSet, push: bytes, groups: Groups) -> None:
-        """Record one dispatch, or as many as it takes."""
+        """Record one dispatch, split into several if necessary."""
         vk, fits = self.vk, self._fits(groups)
         vk.vkCmdBindPipeline(commands, c.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle if fits else pipeline.based)
         vk.vkCmdBindDescriptorSets(commands, c.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout, 0, 1, bound.address, 0, None)
@@ -409,7 +409,7 @@ class Device:
         try:
             return take()
         except OutOfMemory:
-            gc.collect()  # arrays may be part of cycles
+            gc.collect()  # arrays may be in reference cycles
             self.trim()
         try:
             return take()
@@ -430,7 +430,7 @@ class Device:
         return self.queue.record(command)
 
     def _sweep(self, most: int = sys.maxsize) -> None:
-        """Destroy what was dropped and is not used any more, after a look at no more than so many; the lock is held."""
+        """Destroy dropped objects that are no longer used, and check at most ``most`` of them; the lock is held."""
         self._pipelines.sweep()
         self.queries.sweep(most)
         for _ in range(min(most, len(self.dropped_prepared))):
@@ -448,7 +448,7 @@ class Device:
             memory.device.connection.usable()
             raise self._refusal("memory", "another device's", "this device's own")
         if offset < 0 or nbytes < 0 or offset + nbytes > (memory.reach if words else memory.nbytes):
-            raise self._refusal("part of memory", f"{nbytes} bytes from {offset}", f"what lies in its {memory.nbytes} bytes")
+            raise self._refusal("part of memory", f"{nbytes} bytes from {offset}", f"a range within its {memory.nbytes} bytes")
 
     def _refuse_binding(self, memory: Memory, offset: int, nbytes: int) -> None:
         self._check_range(memory, offset, nbytes, words=True)
@@ -462,7 +462,7 @@ class Device:
     def _refuse_pipeline(self, pipeline: Pipeline) -> None:
         self.connection.usable()
         if pipeline.device.lost:
-            why = "the pipeline is of a device that was lost or closed; make it anew on this one"
+            why = "the pipeline belongs to a device that was lost or closed; create it again on this one"
             raise DeviceError(f"{self.info.name}: {why}")
         raise self._refusal("pipeline", "another device's", "this device's own")
 
@@ -471,7 +471,7 @@ class Device:
 
 
 def _content(part: Slice, offset: int, nbytes: int) -> Bytes:
-    """What lies in a slice that the host reaches."""
+    """The bytes of a slice that the host can access."""
     begin = part.offset + offset
     found: Bytes = part.block.content[begin : begin + nbytes]
     return found

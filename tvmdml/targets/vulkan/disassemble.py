@@ -1,4 +1,4 @@
-"""``disassemble``: a module's words as readable assembly, an instruction a line, in the manner of SPIRV-Tools' spirv-dis."""
+"""``disassemble``: a module's words as readable assembly, one instruction per line, in the format of SPIRV-Tools' spirv-dis."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MARGIN = 24
 
 
 def disassemble(code: bytes) -> str:
-    """The assembly of a SPIR-V module, with its names in it.
+    """The assembly of a SPIR-V module, with its names.
 
     Raises:
-        ValueError: this is no SPIR-V, or holds an instruction that tvmdml does not write.
+        ValueError: it is not SPIR-V, or contains an instruction that tvmdml does not write.
     """
     words = _words(code)
     listing = _Listing(words)
@@ -37,18 +37,18 @@ def _words(code: bytes) -> tuple[int, ...]:
 
 
 def _instructions(words: tuple[int, ...]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Each one's name, the kinds of its operands, and these."""
+    """Each instruction's name, the kinds of its operands, and the operands."""
     at = HEADER_WORDS
     while at < len(words):
         length, number = words[at] >> 16, words[at] & 0xFFFF
         if number not in _BY_NUMBER or not 0 < length <= len(words) - at:
-            raise ValueError(f"instruction {number} at word {at} is not known")
+            raise ValueError(f"instruction {number} at word {at} is unknown")
         yield *_BY_NUMBER[number], words[at + 1 : at + length]
         at += length
 
 
 class _Listing:
-    """What is known of a module's results: how they are called, and which are numbers of which type."""
+    """What is known about a module's results: their names, and the types of those that are numbers."""
 
     def __init__(self, words: tuple[int, ...]) -> None:
         self._names: dict[int, str] = {}
@@ -67,7 +67,7 @@ class _Listing:
                     self._names[result] = _unique(found, taken)
 
     def _inferred(self, name: str, values: tuple[int, ...]) -> str | None:
-        """The name that a type or a constant has of itself."""
+        """The name of a type or a constant, derived from what it is."""
         called = [self._names.get(value, str(value)) for value in values]
         if name == "TypeInt":
             self._types[values[0]] = ("int", values[1])
@@ -134,7 +134,7 @@ class _Listing:
 
 
 def _not_finite(number: int, bits: int) -> str:
-    """An infinity or a NaN as assembly has it: in hexadecimal, with the exponent after the largest."""
+    """An infinity or a NaN in assembly syntax: hexadecimal, with the exponent after the largest."""
     fraction_bits, exponent = {16: (10, 16), 32: (23, 128), 64: (52, 1024)}[bits]
     padding = -fraction_bits % 4
     fraction = f"{(number & ((1 << fraction_bits) - 1)) << padding:0{(fraction_bits + padding) // 4}x}".rstrip("0")
@@ -142,20 +142,20 @@ def _not_finite(number: int, bits: int) -> str:
 
 
 def _kinds(operands: str) -> Iterator[str]:
-    """The kind of each operand in turn; the last repeats where a star says so."""
+    """The kind of each operand in turn; the last one repeats if a star follows it."""
     yield from operands.rstrip("*")
     while operands.endswith("*"):
         yield operands[-2]
 
 
 def _text(words: tuple[int, ...]) -> tuple[str, int]:
-    """Text, and how many words it takes."""
+    """Text, and the number of words it uses."""
     data, _, _ = struct.pack(f"<{len(words)}I", *words).partition(b"\0")
     return data.decode(), len(data) // 4 + 1
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """A name with no signs in it that assembly does not take, and with a number behind it where it is not the first."""
+    """A name of characters that are valid in assembly, with a number appended if it is not the first."""
     base = re.sub(r"\W", "_", name, flags=re.ASCII).replace("-", "_") or "_"
     if base[0].isdigit():
         base = f"_{base}"

@@ -1,4 +1,4 @@
-"""The driver layer's door: which Vulkan devices there are, and opening one. All it needs is Vulkan's loader library."""
+"""The entry to the driver layer: list and open Vulkan devices. It needs only Vulkan's loader library."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _open: dict[tuple[int, bool], Device] = {}
 
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """All devices, discrete GPUs first, then integrated ones, virtual ones, CPUs; looked for once in a process.
+    """All devices: discrete GPUs first, then integrated ones, virtual ones, CPUs. They are listed once per process.
 
     Raises:
-        DeviceError: there is no loader, or no driver; it says what to install.
+        DeviceError: there is no loader, or no driver; the message says what to install.
     """
     return tuple(physical.info for physical in _physical())
 
 
 def open_device(index: int, staging: bool | None = None) -> Device:
-    """A device, opened once in a process; one that was lost is opened anew.
+    """Open a device, once per process; a device that was lost is opened again.
 
     Args:
         index: its number in ``devices()``.
-        staging: treat its memory as out of the host's reach even where it is not: a device of its own, for tests.
-            ``None`` asks ``TVMDML_VULKAN_STAGING``.
+        staging: treat its memory as not accessible to the host, even if it is. This is a separate device, for tests.
+            ``None`` reads ``TVMDML_VULKAN_STAGING``.
 
     Raises:
         DeviceError: there is no such device, or it cannot be used.
@@ -93,7 +93,7 @@ def _physical() -> tuple[Physical, ...]:
 
 @atexit.register
 def _at_exit() -> None:
-    """Finish pending work and give everything back in order: drivers that are unloaded in the middle of something crash."""
+    """Finish pending work and free everything in order: a driver that is unloaded during work may crash."""
     if loader.is_forked():
         return
     closed = [device.close() for device in _open.values()]

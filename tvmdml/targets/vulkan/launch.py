@@ -23,7 +23,7 @@ class Loaded:
         self._ready = self._made(target.device)
 
     def pipelines(self, device: Device) -> tuple[Pipeline, ...]:
-        """Its pipelines on a device: other ones than before, where the device was lost and opened again."""
+        """Its pipelines on a device: new ones, if the device was lost and opened again."""
         found = self._ready
         if found[0] is not device:
             found = self._ready = self._made(device)
@@ -35,7 +35,7 @@ class Loaded:
 
 
 class VulkanLaunch(DeviceLaunch):
-    """A program with its integers and the sizes of its temporaries."""
+    """A program with its integer arguments and the sizes of its temporaries."""
 
     def __init__(
         self, target: VulkanTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
@@ -48,7 +48,7 @@ class VulkanLaunch(DeviceLaunch):
             device.dispatch(*step)
 
     def _prepare(self, device: Device, places: Sequence[Placed]) -> Callable[[], None]:
-        """Its commands are recorded now."""
+        """Prepare repeated launches: the commands are recorded now."""
         prepared = device.prepare(list(self._steps(device, places)))
 
         def run() -> None:
@@ -64,5 +64,5 @@ class VulkanLaunch(DeviceLaunch):
             yield pipelines[function], [places[buffer] for buffer in buffers], scalars, groups
 
     def _begins_well(self, device: Device, array: DeviceArray) -> bool:
-        """Whether it begins where a binding may, and where vectors lie in one piece."""
+        """Whether it is aligned for a binding, and for vector loads and stores."""
         return array.offset % max(device.storage_alignment, VECTOR_BYTES) == 0

@@ -1,4 +1,4 @@
-"""Vulkan's loader library and its one instance, opened when first asked for; what fails there; what a fork leaves of it."""
+"""Vulkan's loader library and its one instance: open them at first use, report their errors, and refuse them after a fork."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIBRARIES = {
     "win32": ("vulkan-1.dll",),
     "darwin": ("libvulkan.dylib", "libvulkan.1.dylib", "libMoltenVK.dylib"),
 }.get(sys.platform, ("libvulkan.so.1", "libvulkan.so"))
-# What gives Vulkan's loader, and what gives it a driver to load.
+# How to install Vulkan's loader, and how to install a driver for it.
 _GET_LOADER, _GET_DRIVER = {
     "win32": ("It comes with the graphics driver: update that.",) * 2,
     "darwin": ("Homebrew: brew install vulkan-loader molten-vk.", "Homebrew: brew install molten-vk."),
@@ -30,11 +30,11 @@ _GET_LOADER, _GET_DRIVER = {
     ),
 )
 _CHOOSING = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
-"""Variables that tell the loader which drivers to look at."""
+"""Environment variables that choose the loader's drivers."""
 _ADVICE = {
     c.VK_ERROR_OUT_OF_HOST_MEMORY: "The host has no memory left: free some, and try again.",
     c.VK_ERROR_OUT_OF_DEVICE_MEMORY: "The device has no memory left: drop arrays, or work in smaller parts.",
-    c.VK_ERROR_DEVICE_LOST: "Work on it failed or took too long, and what its memory held is gone: load the arrays anew.",
+    c.VK_ERROR_DEVICE_LOST: "Work on it failed or took too long, and its memory is lost: load the arrays again.",
     c.VK_ERROR_TOO_MANY_OBJECTS: "Drop arrays that are no longer needed.",
 }
 _VALIDATION_LAYER = b"VK_LAYER_KHRONOS_validation"
@@ -49,7 +49,7 @@ _shown: set[str] = set()
 
 
 class OutOfMemory(DeviceError):
-    """Memory, or objects that the driver has only so many of, ran out; ``why`` says which in few words."""
+    """Memory, or a limited kind of driver object, ran out; ``why`` says which, in a few words."""
 
     def __init__(self, text: str, why: str = "") -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ _forked = False
 
 
 class Instance:
-    """The process's entry into Vulkan, with the functions that need no device."""
+    """The process's Vulkan instance, with the functions that need no device."""
 
     def __init__(self) -> None:
         get_address, entry = _entry()
@@ -85,7 +85,7 @@ class Instance:
         if self.validating:
             if not has_validation_layer():
                 raise DeviceError(
-                    "TVMDML_VULKAN_VALIDATION: the layer VK_LAYER_KHRONOS_validation is not here. "
+                    "TVMDML_VULKAN_VALIDATION: the layer VK_LAYER_KHRONOS_validation is not installed. "
                     "Debian: apt-get install vulkan-validationlayers."
                 )
             layers.append(_VALIDATION_LAYER)
@@ -113,11 +113,11 @@ class Instance:
             check(result, "vkCreateDebugUtilsMessengerEXT")
 
     def physical_devices(self) -> list[int]:
-        """Handles of the devices that the drivers offer."""
+        """The handles of the drivers' devices."""
         return list(enumerate_all(ctypes.c_void_p, self.vk.vkEnumeratePhysicalDevices, self.handle))
 
     def close(self) -> None:
-        """Give the instance back; nothing made from it may be left."""
+        """Destroy the instance; nothing created from it may be left."""
         if self.validating:
             self.vk.vkDestroyDebugUtilsMessengerEXT(self.handle, self._messenger, None)
         self.vk.vkDestroyInstance(self.handle, None)
@@ -139,7 +139,7 @@ def instance() -> Instance:
 
 
 def close() -> None:
-    """Give the instance back, if there is one that is this process's."""
+    """Destroy the instance, if this process has one."""
     global _instance
     with _lock:
         if _instance is not None and not _forked:
@@ -166,13 +166,13 @@ def has_validation_layer() -> bool:
 
 
 def no_driver(found: str) -> NoDevice:
-    """What to raise where the loader knows no driver."""
+    """The exception for a loader without drivers."""
     chosen = "".join(f" {name} is set to {value!r}." for name in _CHOOSING if (value := os.environ.get(name)))
-    return NoDevice(f"Vulkan's loader is here but found no driver that works ({found}). {_GET_DRIVER}{chosen}")
+    return NoDevice(f"Vulkan's loader is installed but found no working driver ({found}). {_GET_DRIVER}{chosen}")
 
 
 def failure(call: str, result: int, device: str = "") -> DeviceError:
-    """What to raise for a negative VkResult."""
+    """The exception for a negative VkResult."""
     advice = _ADVICE.get(result, "`vulkaninfo --summary` shows whether the driver works at all.")
     what = f"{call} failed: {c.RESULTS.get(result, f'VkResult {result}')}"
     text = f"{device}: {what}. {advice}" if device else f"{what}. {advice}"
@@ -180,19 +180,19 @@ def failure(call: str, result: int, device: str = "") -> DeviceError:
 
 
 def check(result: int, call: str) -> int:
-    """A VkResult that is no failure."""
+    """Return a VkResult that is a success, otherwise raise."""
     if result < 0:
         raise failure(call, result)
     return result
 
 
 def functions(table: dict[str, Any], get_address: Any, keep_interpreter: bool = False) -> Any:
-    """Vulkan's functions as attributes; ``None`` for one that is absent.
+    """Vulkan's functions as attributes; ``None`` for one that does not exist.
 
     Args:
         table: prototypes by name.
-        get_address: takes a name, as bytes.
-        keep_interpreter: whether calls hold Python's interpreter lock: quicker, for functions that return at once.
+        get_address: called with a name, as bytes.
+        keep_interpreter: whether calls keep Python's interpreter lock: faster, for functions that return at once.
     """
     prototype = ctypes.PYFUNCTYPE if keep_interpreter else ctypes.CFUNCTYPE
     found = SimpleNamespace()
@@ -206,32 +206,32 @@ def functions(table: dict[str, Any], get_address: Any, keep_interpreter: bool = 
 
 
 def enumerate_all(kind: Any, function: Any, *arguments: Any) -> Any:
-    """The array that one of Vulkan's functions of the form (…, count, array) fills."""
+    """The array filled by a Vulkan function of the form (…, count, array)."""
     while True:
         count = ctypes.c_uint32()
         check(function(*arguments, ctypes.byref(count), None) or 0, function.__name__)
         found = (kind * count.value)()
-        if (function(*arguments, ctypes.byref(count), found) or 0) != c.VK_INCOMPLETE:  # more than a moment ago
+        if (function(*arguments, ctypes.byref(count), found) or 0) != c.VK_INCOMPLETE:  # there are more now
             return found[: count.value]
 
 
 def text(value: str) -> Any:
-    """A string as a structure takes it."""
+    """A string as a value for a structure's field."""
     return ctypes.create_string_buffer(value.encode())
 
 
 def texts(values: list[bytes]) -> Any:
-    """Strings as a structure takes them."""
+    """Strings as a value for a structure's field."""
     return (ctypes.c_char_p * len(values))(*values)
 
 
 def version_text(version: int) -> str:
-    """A version number of Vulkan, readable."""
+    """A Vulkan version number as text."""
     return f"{version >> 22 & 0x7F}.{version >> 12 & 0x3FF}.{version & 0xFFF}"
 
 
 def _entry() -> tuple[Any, Any]:
-    """What gives a function's address, and the functions that need no instance."""
+    """The function that gives functions' addresses, and the functions that need no instance."""
     get_address = _library().vkGetInstanceProcAddr
     get_address.restype, get_address.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)
     return get_address, functions(c.GLOBAL_FUNCTIONS, lambda name: get_address(None, name))
@@ -243,7 +243,7 @@ def _library() -> ctypes.CDLL:
             return ctypes.CDLL(name)
         except OSError:
             continue
-    raise NoDevice(f"{_LIBRARIES[0]} is not here: Vulkan is not installed. {_GET_LOADER}")
+    raise NoDevice(f"{_LIBRARIES[0]} was not found: Vulkan is not installed. {_GET_LOADER}")
 
 
 def _messenger_info() -> Any:
@@ -259,7 +259,7 @@ def _note_message(_severity: int, _kind: int, data: int, _user: int) -> int:
     validation_messages.append(message)
     if message not in _shown:
         _shown.add(message)
-        with suppress(AttributeError, OSError, ValueError):  # there may be no stderr, or a closed one
+        with suppress(AttributeError, OSError, ValueError):  # stderr may be absent or closed
             sys.stderr.write(f"tvmdml: Vulkan validation: {message}\n")
     return 0
 

@@ -1,7 +1,7 @@
-"""Device memory: buffers are made seldom, cut into slices, and what is dropped is used again.
+"""Device memory: a few large buffers are cut into slices, and dropped slices are reused.
 
-Small slices of one size share a buffer; large ones have one each. A slice remembers the last batch that uses it: the device may
-use it again at once, since its work is in order, and the host when that batch is done.
+Small slices of one size share a buffer; each large slice has its own. A slice remembers the last batch that uses it. The device may
+reuse it at once, because its work is in order; the host may reuse it when that batch is finished.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SMALL = 1 << 20
 _LEAST = 256
 _ROUND_LARGE = 1 << 20
 _SHARED = (1 << 20, 16 << 20)
-"""The least and the most bytes of a buffer that slices share."""
+"""The minimum and maximum bytes of a buffer that slices share."""
 _USAGE = c.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | c.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | c.VK_BUFFER_USAGE_TRANSFER_DST_BIT
 
 LOCAL = c.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
-# Coherent memory needs no flushes, and every driver has some that the host can reach.
+# Coherent memory needs no flushes, and every driver has some that the host can access.
 MAPPED = c.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | c.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
 CACHED = c.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
 
@@ -40,8 +40,8 @@ class Block:
     """A buffer with its memory.
 
     Attributes:
-        content: its bytes, where the host can reach them.
-        slices: how many it is cut into; ``taken``: how many of them are in use.
+        content: its bytes, if the host can access them.
+        slices: the number of slices; ``taken``: how many of them are in use.
     """
 
     def __init__(self, buffer: int, memory: int, size: int, content: Any, slices: int) -> None:
@@ -60,12 +60,12 @@ class Slice:
 
 
 class Memory:
-    """Bytes on a device, until this is dropped.
+    """Bytes on a device, until the object is dropped.
 
     Attributes:
-        device: whose they are.
-        nbytes: how many; ``reach`` is the same in whole words, which is what shaders access.
-        slice: where they lie.
+        device: the device.
+        nbytes: the size in bytes; ``reach`` is the size in whole words, which is what shaders access.
+        slice: the slice that contains them.
     """
 
     __slots__ = ("__weakref__", "device", "nbytes", "reach", "slice")
@@ -76,23 +76,23 @@ class Memory:
 
 
 class _Loan(weakref.ref[Memory]):
-    """What the pool knows a memory by, and its slice when that is dropped."""
+    """The pool's record of a memory object, with its slice, which outlives the object."""
 
     __slots__ = ("slice",)
     slice: Slice
 
 
 class Pool:
-    """Slices of one kind of memory. Whoever calls holds the queue's lock.
+    """Slices of one kind of memory. The caller holds the queue's lock.
 
     Args:
         connection: the device.
-        queue: knows what work is done.
+        queue: knows which work is finished.
         memory: ``VkPhysicalDeviceMemoryProperties``.
-        preferences: sets of properties, the best first; the first that some type of memory has is taken.
-        mapped: whether the host shall reach it.
-        alignment: of storage buffers.
-        largest: the most bytes that may be allocated at once.
+        preferences: sets of properties, the best first; the first set that a memory type has is used.
+        mapped: whether the host must be able to access it.
+        alignment: the alignment of storage buffers.
+        largest: the maximum bytes of one allocation.
         forget: called before a buffer is destroyed.
     """
 
@@ -119,27 +119,27 @@ class Pool:
         self._forget = forget
         self._free: dict[int, list[Slice]] = {}
         self._loans: set[_Loan] = set()
-        # Memory is dropped in any thread at any time, even while the pool is at work or an interrupt comes: so that is only
-        # noted, and by a function that is no Python.
+        # Memory can be dropped on any thread at any time, even while the pool is in use or during an interrupt. Therefore it is
+        # only recorded, by a function that runs no Python code.
         self._dropped: deque[_Loan] = deque()
         self._empty: dict[Block, None] = {}
         self._blocks = 0
 
     @property
     def blocks(self) -> int:
-        """How many buffers there are."""
+        """The number of buffers."""
         return self._blocks
 
     def take(self, device: Device, nbytes: int, idle: bool = False) -> Memory:
-        """Memory of so many bytes.
+        """Allocate memory.
 
         Args:
-            device: whose it is.
-            nbytes: how many.
-            idle: whether it must be one that no pending work uses, because the host will write to it.
+            device: its device.
+            nbytes: the size in bytes.
+            idle: whether no pending work may use it, because the host will write to it.
 
         Raises:
-            OutOfMemory: there are not so many.
+            OutOfMemory: there is not enough memory.
         """
         self.collect()
         size = self._round(nbytes)
@@ -154,7 +154,7 @@ class Pool:
         return memory
 
     def collect(self) -> None:
-        """Take back what was dropped."""
+        """Reclaim the slices of dropped memory."""
         while self._dropped:
             loan = self._dropped.popleft()
             self._loans.discard(loan)
@@ -169,7 +169,7 @@ class Pool:
             self.trim(self.capacity // 8)
 
     def trim(self, keep: int = 0) -> None:
-        """Give buffers back that nothing uses, the one unused for longest first, until at most ``keep`` bytes are idle."""
+        """Free unused buffers, the least recently used first, until at most ``keep`` bytes are idle."""
         for block in list(self._empty):
             if self.idle <= keep:
                 break
@@ -178,7 +178,7 @@ class Pool:
                 self._destroy(block, parts)
 
     def _round(self, nbytes: int) -> int:
-        """Sizes in steps of a quarter of a power of two, so that few differ and little is lost; large ones in whole MiB."""
+        """Round up to quarters of a power of two, so that there are few sizes and little waste; large sizes to whole MiB."""
         if nbytes > SMALL:
             return -(-nbytes // _ROUND_LARGE) * _ROUND_LARGE
         step = max(self._alignment, 1 << max(nbytes - 1, 1).bit_length() >> 3)
@@ -191,9 +191,9 @@ class Pool:
             sizes = sorted(free for free in self._free if size <= free <= size + size // 8)
         for free in sizes:
             parts = self._free.get(free, [])
-            # The last one dropped is the one most likely in a cache, the first the one most likely done with.
+            # The last slice dropped is most likely in a cache; the first is most likely no longer in use.
             for position in (-1, 0) if parts else ():
-                # Waiting for a small one is not worth it, when another costs little.
+                # Do not wait for a small slice: another one costs little.
                 if self._queue.done(parts[position].last_use) or not (idle or size <= SMALL):
                     self.idle -= free
                     found = parts.pop(position)
@@ -203,7 +203,7 @@ class Pool:
         return None
 
     def _cut(self, size: int) -> Slice:
-        """A slice of a new block; the other slices are free."""
+        """A slice of a new block; the block's other slices are free."""
         least, most = _SHARED
         count = max(1, min(max(least, 16 * size), most) // size) if size <= SMALL else 1
         block = self._new_block(size, count)

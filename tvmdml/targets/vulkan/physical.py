@@ -1,4 +1,4 @@
-"""The devices that the drivers offer: who they are, what they can do, and what of it is turned on."""
+"""The drivers' devices: their identity, their capabilities, and the features that are enabled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.loader import Instance, enumerate_all, version_text
 
 _BEST_FIRST = ("discrete GPU", "integrated GPU", "virtual GPU", "CPU", "other")
-# Capabilities that are features to be turned on, by the structure that has them.
+# Capabilities that are optional features, by the structure that contains them.
 _FEATURES = {
     "core": {"int16": "shaderInt16", "int64": "shaderInt64", "float64": "shaderFloat64"},
     "vulkan11": {"storage16": "storageBuffer16BitAccess"},
@@ -34,7 +34,7 @@ _NVIDIA, _AMD = 0x10DE, 0x1002
 
 @dataclasses.dataclass(frozen=True)
 class DeviceInfo:
-    """A device, as ``tvmdml devices`` shows it."""
+    """A device, as listed by ``tvmdml devices``."""
 
     index: int
     """Its number in this process; the best kind comes first."""
@@ -43,14 +43,14 @@ class DeviceInfo:
     """Discrete GPU, integrated GPU, virtual GPU, CPU or other."""
     driver: str
     api: str
-    """The version of Vulkan that it has."""
+    """The Vulkan version that it supports."""
     problem: str
     """Why it cannot be used; empty if it can."""
     capabilities: Capabilities
 
 
 class Identity(NamedTuple):
-    """What compiled pipelines are good for: this device with this driver, and no other."""
+    """The device and driver that compiled pipelines are valid for."""
 
     vendor: int
     device: int
@@ -59,19 +59,19 @@ class Identity(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a device allows, as far as it does not shape code."""
+    """A device's limits that do not affect generated code."""
 
     storage_alignment: int
     max_storage_range: int
     max_groups: tuple[int, int, int]
     max_allocation: int
     timestamp_period: float
-    """Nanoseconds in a tick; 0 where there are no timestamps."""
+    """Nanoseconds per tick; 0 without timestamps."""
     timestamp_bits: int
 
 
 class Physical(NamedTuple):
-    """A device that could be opened."""
+    """A device that can be opened."""
 
     handle: int
     info: DeviceInfo
@@ -83,7 +83,7 @@ class Physical(NamedTuple):
 
 
 class _Features:
-    """The three structures of features, chained."""
+    """The three feature structures, chained."""
 
     def __init__(self) -> None:
         self.vulkan12 = c.VkPhysicalDeviceVulkan12Features()
@@ -93,14 +93,14 @@ class _Features:
 
 
 def survey(instance: Instance) -> tuple[Physical, ...]:
-    """All devices, the best kind first, otherwise in the drivers' order."""
+    """All devices, the best kind first, and otherwise in the drivers' order."""
     found = [_look_at(instance, handle) for handle in instance.physical_devices()]
     found.sort(key=lambda physical: _BEST_FIRST.index(physical.info.type))
     return tuple(physical._replace(info=dataclasses.replace(physical.info, index=index)) for index, physical in enumerate(found))
 
 
 def enabled_features(capabilities: Capabilities) -> Any:
-    """What ``VkDeviceCreateInfo.pNext`` takes to turn on what the capabilities say."""
+    """The ``VkDeviceCreateInfo.pNext`` chain that enables the features in the capabilities."""
     features = _Features()
     features.vulkan12.timelineSemaphore = 1
     for part, names in _FEATURES.items():
@@ -121,7 +121,7 @@ def _look_at(instance: Instance, handle: int) -> Physical:
     vulkan11 = c.VkPhysicalDeviceVulkan11Properties(pNext=vulkan12)
     problem, capabilities = "", Capabilities()
     if core.apiVersion < c.VK_API_VERSION_1_2:
-        problem = f"it has Vulkan {version_text(core.apiVersion)}; 1.2 is needed: update its driver"
+        problem = f"it supports Vulkan {version_text(core.apiVersion)}; 1.2 is needed: update its driver"
     elif not compute:
         problem = "it has no queue for compute"
     else:

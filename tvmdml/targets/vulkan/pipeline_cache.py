@@ -1,4 +1,4 @@
-"""Where a driver's compiled pipelines lie between processes. Whatever fails here costs time later on, and nothing else."""
+"""Store a driver's compiled pipelines on disk between processes. A failure here only costs time later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvmdml import _cache_files, _trust, stores
 from tvmdml.targets.vulkan.physical import Identity
 
 LIMIT = 64 << 20
-"""Bytes; a larger one is not kept, so that the next process starts afresh."""
+"""The maximum size in bytes; a larger cache is not stored, so that the next process starts with an empty one."""
 _MARK = b"tvmdml pipelines\n"
 _HEADER = struct.Struct("<IIII16s")
 
@@ -23,7 +23,7 @@ def path(identity: Identity) -> Path:
 
 
 def read(file: Path, identity: Identity) -> bytes:
-    """What was kept; empty if it is not whole, or another driver's or user's: drivers trust what they are given, and may crash."""
+    """The stored cache; empty if it is incomplete, or another driver's or user's: a driver trusts its cache, and may crash."""
     with suppress(OSError):
         kept = stores.read(file.parent.parent, file.parent.name, file.name, most=LIMIT + 1024)
         mark, digest, data = kept[: len(_MARK)], kept[len(_MARK) :][:32], kept[len(_MARK) + 32 :]
@@ -36,7 +36,7 @@ def read(file: Path, identity: Identity) -> bytes:
 
 
 def write(file: Path, data: bytes) -> None:
-    """Keep what the driver gave; a file too large is removed."""
+    """Store the driver's cache; remove the file if the cache is too large."""
     with suppress(OSError):
         stores.room(file.parent.parent, file.parent.name)
         with stores.opened(file.parent.parent, file.parent.name) as folder:

@@ -1,4 +1,4 @@
-"""Compute pipelines: shaders that the driver compiled, known by their content."""
+"""Compute pipelines: shaders compiled by the driver, identified by their content."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 _ENTRY_POINT = "main"
 _MAGIC = b"\x03\x02\x23\x07"
 _KEPT = 256
-"""Pipelines that live on though nobody holds them."""
+"""The number of unused pipelines that are kept alive."""
 _SAVE_EVERY = 16
-"""Pipelines made after which they are kept on disk, should the process not end in order."""
+"""The cache is stored after this many new pipelines, in case the process does not end normally."""
 
 
 class Pipeline:
-    """A shader, ready to run; it is destroyed some time after this is dropped.
+    """A shader that is ready to run; it is destroyed some time after the object is dropped.
 
     Attributes:
-        device: whose it is.
-        buffers: how many storage buffers it takes, bound as 0, 1, ….
-        push_bytes: how many bytes of push constants.
-        handle: the pipeline; ``based``: its variant for groups that do not count from zero, 0 until that is needed.
+        device: its device.
+        buffers: the number of storage buffers, bound as 0, 1, ….
+        push_bytes: the bytes of push constants.
+        handle: the pipeline; ``based``: its variant for groups that do not start at zero, 0 until it is needed.
         last_use: the last batch that uses it.
     """
 
@@ -56,7 +56,7 @@ class Pipeline:
         self._dropped = dropped
 
     def __del__(self) -> None:
-        self._dropped.append((self.handle, self.based, self.last_use))  # in any thread, at any time: so it only says so
+        self._dropped.append((self.handle, self.based, self.last_use))  # on any thread, at any time: so it is only recorded
 
 
 class Pipelines:
@@ -75,10 +75,10 @@ class Pipelines:
         self._unsaved = 0
 
     def find(self, device: Device, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
-        """The pipeline of a shader, made if need be; ``device`` is the one that these are of.
+        """The pipeline of a shader, created if necessary; ``device`` is the owner of these pipelines.
 
         Raises:
-            DeviceError: it is no SPIR-V, or the driver does not take it.
+            DeviceError: it is not SPIR-V, or the driver rejects it.
         """
         key = code, buffers, push_bytes
         if (found := self._known.get(key)) is not None:
@@ -89,12 +89,12 @@ class Pipelines:
         handle = self._create(layout, code)
         created = Pipeline(device, handle, layout, code, buffers, push_bytes, self._dropped)
         with self._queue.lock:
-            found = self._known.setdefault(key, created)  # another thread may have been quicker
+            found = self._known.setdefault(key, created)  # another thread may have been faster
             self._kept.append(found)
         return found
 
     def need_based(self, pipeline: Pipeline) -> None:
-        """See that a pipeline has its variant for groups that do not count from zero."""
+        """Create a pipeline's variant for groups that do not start at zero, if it has none yet."""
         if pipeline.based:
             return
         based = self._create(pipeline.layout, pipeline.code, based=True)
@@ -104,7 +104,7 @@ class Pipelines:
                 self._connection.destroy("Pipeline", spare)
 
     def sweep(self) -> None:
-        """Destroy what was dropped and is not used any more; the queue's lock is held."""
+        """Destroy dropped pipelines that are no longer used; the queue's lock is held."""
         for _ in range(len(self._dropped)):
             dropped = handle, based, last_use = self._dropped.popleft()
             if not self._queue.done(last_use):
@@ -114,7 +114,7 @@ class Pipelines:
                 self._connection.destroy("Pipeline", pipeline)
 
     def save(self) -> None:
-        """Keep what the driver compiled on disk, if there is more than before."""
+        """Store what the driver compiled on disk, if there is more than before."""
         if not self._unsaved or self._connection.fault:
             return
         self._unsaved = 0
@@ -127,9 +127,9 @@ class Pipelines:
             pipeline_cache.write(self._file, data.raw[: size.value])
 
     def _create(self, layout: int, code: bytes, based: bool = False) -> int:
-        """Have the driver compile, which takes a millisecond or a thousand; others run meanwhile."""
+        """Have the driver compile. This takes from 1 ms to 1 s; other threads run meanwhile."""
         if len(code) % 4 or code[:4] != _MAGIC:
-            raise DeviceError("a shader: given something else than SPIR-V in little-endian words")
+            raise DeviceError("a shader must be SPIR-V in little-endian words")
         connection = self._connection
         made = ctypes.c_uint64()
         with self._queue.users.join():
@@ -146,7 +146,7 @@ class Pipelines:
                 connection.adopt("Pipeline", made.value)
             finally:
                 connection.destroy("ShaderModule", module)
-                del name  # a nested structure is a copy, which keeps nothing alive
+                del name  # a nested structure is a copy, which does not keep the name alive
             self._unsaved += 1
             if self._unsaved >= _SAVE_EVERY:
                 self.save()

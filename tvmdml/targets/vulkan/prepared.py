@@ -1,4 +1,4 @@
-"""``Prepared``: dispatches that are recorded once and run again and again."""
+"""``Prepared``: dispatches that are recorded once and run repeatedly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Prepared:
-    """Dispatches that were recorded once; ``Device.prepare`` makes it. It holds their memory."""
+    """Dispatches that were recorded once, by ``Device.prepare``. It keeps their memory alive."""
 
     def __init__(self, device: Device, steps: Sequence[Step]) -> None:
         self._device, self._dropped = device, device.dropped_prepared
@@ -45,7 +45,7 @@ class Prepared:
         self._address = ctypes.addressof(self._cell)
 
     def run(self) -> None:
-        """Run them, after all work given before. Returns before they have run.
+        """Run them after all earlier work. Returns before they have run.
 
         Raises:
             DeviceError: the device is lost.

@@ -1,6 +1,6 @@
-"""``emit``: from a device function that TVM has lowered to SPIR-V, with no compiler in between.
+"""``emit``: from a device function that TVM has lowered to SPIR-V, without a compiler in between.
 
-A value of several lanes is so many values of one: drivers put them together again as their processor likes.
+A vector value is a tuple of scalar values: drivers vectorize again as their processor needs it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimExpr, PrimFunc
 
 _AXES = "xyz"
-# How Python's struct writes a push constant.
+# The ``struct`` format of a push constant.
 _FORMATS = {
     SCALARS[name]: form for name, form in zip(("int32", "uint32", "float32", "int64", "uint64", "float64"), "iIfqQd", strict=True)
 }
 
 
 class Shader(NamedTuple):
-    """A device function's code, and what a caller must know to launch it."""
+    """A device function's code, and the facts needed to launch it."""
 
     code: bytes
     entry: str
@@ -41,7 +41,7 @@ class Shader(NamedTuple):
     scalars: tuple[tuple[int, str], ...]
     """Which parameters are scalars, and their types, in the order of the push constants."""
     push: tuple[tuple[int, str], ...]
-    """Where these lie in the block of push constants, and their ``struct`` format: of at least 32 bits."""
+    """The offsets in the block of push constants, and the ``struct`` formats, which have at least 32 bits."""
     push_bytes: int
     reads: tuple[bool, ...]
     """Which of the buffers are read."""
@@ -57,13 +57,13 @@ def emit(function: PrimFunc, capabilities: Capabilities) -> Shader:
     """Translate a lowered device function for devices of these capabilities.
 
     Raises:
-        CompileError: it holds what SPIR-V or the device has not, or needs more of something than the device has.
+        CompileError: SPIR-V or the device has no equivalent for a part of it, or it exceeds a limit of the device.
     """
     return _Writer(function, capabilities).shader()
 
 
 class _Writer:
-    """Walks over one function. ``visit`` takes statements, ``value`` expressions."""
+    """Translates one function. ``visit`` handles statements, ``value`` expressions."""
 
     def __init__(self, function: PrimFunc, device: Capabilities) -> None:
         attributes = function.attrs
@@ -76,10 +76,10 @@ class _Writer:
         self._extents: dict[str, Any] = {}
         self._loops: list[_Loop] = []
         self._is_open = True
-        """Whether the next instruction can be reached: not after a break, a continue or a return."""
+        """Whether the next instruction is reachable: not after a break, a continue or a return."""
 
     def shader(self) -> Shader:
-        """Translate all of it."""
+        """Translate the whole function."""
         buffers, scalars = self._parameters()
         push = self._push_constants(scalars)
         self._declare_threads(self.function.body)
@@ -104,21 +104,21 @@ class _Writer:
             is_buffer = hasattr(kind, "element_type")
             dtype = str(kind.element_type.dtype if is_buffer else kind.dtype)
             if dtype not in SCALARS:
-                self.module.refuse(f"parameter {parameter.name} is a {dtype}, which SPIR-V has not")
+                self.module.refuse(f"parameter {parameter.name} has the type {dtype}, which SPIR-V does not have")
             if is_buffer:
                 buffers.append(place)
                 self.memory.parameter(parameter, str(parameter.name), SCALARS[dtype])
             else:
                 scalars.append((place, parameter, SCALARS[dtype]))
         self._limit("storage buffers", len(buffers), self.module.device.max_buffers)
-        # The widest first: then each lies where its size wants it, with no gaps.
+        # The widest first: then each is aligned to its size, without gaps.
         scalars.sort(key=lambda scalar: -scalar[2].bits)
         return tuple(buffers), scalars
 
     def _push_constants(self, scalars: list[tuple[int, Any, Scalar]]) -> tuple[tuple[int, str], ...]:
         if not scalars:
             return ()
-        # Narrow ones would take features that not every device has.
+        # Narrow push constants would need features that not every device has.
         stored = [scalar if scalar.bits >= 32 else Scalar(scalar.kind.replace("bool", "uint"), 32) for _, _, scalar in scalars]
         ends = [0]
         for scalar in stored:
@@ -139,7 +139,7 @@ class _Writer:
         return tuple((offset, _FORMATS[scalar]) for offset, scalar in zip(ends, stored, strict=False))
 
     def _declare_threads(self, body: Any) -> None:
-        """Give a value to each thread index in the first block, from where it reaches every use."""
+        """Define all thread indices in the first block, which dominates every use."""
         stack = [body]
         indices: dict[str, int] = {}
         while stack:
@@ -175,7 +175,7 @@ class _Writer:
         extents = [_plain(self._extents.get(f"threadIdx.{axis}", 1)) for axis in _AXES]
         for axis, extent, allowed in zip(_AXES, extents, device.max_group_size, strict=True):
             if not isinstance(extent, int):
-                self.module.refuse(f"threadIdx.{axis} has the extent {extent}, which is not constant")
+                self.module.refuse(f"threadIdx.{axis} has the extent {extent}, which is not a constant")
             self._limit(f"threads in a group along {axis}", extent, allowed)
         x, y, z = extents
         self._limit("threads in a group", x * y * z, device.max_threads)
@@ -205,7 +205,7 @@ class _Writer:
         self.visit(node.body)
 
     def _nothing(self, node: Any) -> None:
-        """An assertion: the caller has checked what it says."""
+        """An assertion: the caller has already checked its condition."""
 
     def _declare(self, node: Any) -> None:
         self.memory.declare(node.buffer, node.data)
@@ -287,10 +287,10 @@ class _Writer:
         header, test, body, proceed, merge = (module.id() for _ in range(5))
         self._proceed(header)
         self._enter(header)
-        # Mesa 22.3 unrolls a loop that counts in 64 bits once too few.
+        # Mesa 22.3 unrolls a loop with a 64-bit counter one iteration too short.
         module.emit("LoopMerge", merge, proceed, LOOP_CONTROL["DontUnroll"])
         module.emit("Branch", test)
-        self._enter(test)  # a block of its own, as the condition may have branches
+        self._enter(test)  # a separate block, because the condition may contain branches
         (condition,) = self.value(node.condition).lanes
         module.emit("BranchConditional", condition, body, merge)
         self._body(node.body, body, _Loop(merge, proceed))
@@ -298,7 +298,7 @@ class _Writer:
         self._enter(merge)
 
     def _body(self, node: Any, label: int, loop: _Loop) -> None:
-        """A loop's body, up to the beginning of the block that goes on to the next turn."""
+        """A loop's body, up to the start of the block that continues with the next iteration."""
         self._enter(label)
         self._loops.append(loop)
         with self.module.branch():
@@ -314,7 +314,7 @@ class _Writer:
         self._is_open = True
 
     def _proceed(self, label: int) -> None:
-        """End the block, if that has not been done, with a branch."""
+        """End the block with a branch, unless it has already ended."""
         if self._is_open:
             self._leave("Branch", label)
 
@@ -345,7 +345,7 @@ class _Writer:
         return translate(self, node)
 
     def type_of(self, node: Any) -> tuple[Scalar, int]:
-        """An expression's type, and how many lanes it has."""
+        """An expression's type, and its number of lanes."""
         dtype = str(node.ty.dtype)
         found = _TYPES.get(dtype)
         if found is None:
@@ -367,13 +367,13 @@ class _Writer:
         return indices[0]
 
     def _run(self, index: Any) -> Value | None:
-        """Where the elements begin, if they are neighbours."""
+        """The index of the first element, if the elements are contiguous."""
         if type(index).__name__ != "Ramp" or type(index.stride).__name__ != "IntImm" or index.stride.value != 1:
             return None
         return self.value(index.base)
 
     def lazily(self, condition: int, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
-        """The one or the other, and nothing of the one that is not asked for."""
+        """One value or the other; the value that is not selected is not computed."""
         module = self.module
         first, second, merge = module.id(), module.id(), module.id()
         self._fork(condition, first, second, merge)
@@ -491,5 +491,5 @@ def _is_zero(node: Any) -> bool:
 
 
 def _plain(extent: Any) -> Any:
-    """An extent as a number, where it is one."""
+    """An extent as an integer, if it is constant."""
     return int(extent.value) if type(extent).__name__ == "IntImm" else extent

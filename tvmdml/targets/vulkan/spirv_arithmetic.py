@@ -1,8 +1,8 @@
-"""``Arithmetic``: what TensorIR computes, an instruction at a time, on values of one lane.
+"""``Arithmetic``: TensorIR's operations as single instructions, on values of one lane.
 
-Integers of 8 and 16 bits are computed in 32, as most processors would do it anyhow, and brought back into their range after each
-step that may leave it: no device needs to have narrow arithmetic, and there is one way to go wrong instead of two. Where a device
-lacks float16, that is computed in float32 and rounded after each step, which gives the same bits.
+Integers of 8 and 16 bits are computed in 32 bits, as most processors do anyway, and reduced to their range after each step that may
+leave it. So no device needs narrow arithmetic, and there is only one implementation. If a device lacks float16, it is computed in
+float32 and rounded after each step, which gives the same bits.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _WORD = Scalar("int", 32)
 
 
 class Value(NamedTuple):
-    """What an expression comes to: its type and an id for each lane."""
+    """The value of an expression: its type, and an id for each lane."""
 
     scalar: Scalar
     lanes: tuple[int, ...]
 
 
 def each(compute: Callable[..., int], *values: tuple[int, ...]) -> tuple[int, ...]:
-    """A result for each lane; lanes of the same operands share one."""
+    """A result for each lane; lanes with equal operands share one."""
     if len(values[0]) == 1:
         return (compute(*(lanes[0] for lanes in values)),)
     found: dict[tuple[int, ...], int] = {}
@@ -56,19 +56,19 @@ _ZEROS: dict[str, Callable[[int, int], int]] = {
     "BitwiseOr": min,
     "BitwiseXor": min,
 }
-"""How many of the lowest bits of a result are zero, by how many of the operands' are."""
+"""The number of trailing zero bits of a result, given those of the operands."""
 
 _ONE = {16: 0x3C00, 32: 0x3F800000, 64: 0x3FF0000000000000}
 """The bits of 1 in each float type."""
 
 
 class Arithmetic:
-    """Writes into a module. Arguments and results are ids of values in registers, their types as TensorIR has them."""
+    """Emits code into a module. Arguments and results are ids of values in registers; types are TensorIR's."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.converted: dict[int, int] = {}
-        """What was converted to a float16: a store may want to do so itself."""
+        """Values that were converted to float16: a store may have to do the conversion itself."""
         self._zeros: dict[int, int] = {}
         self._shifts: dict[int, int] = {}
         self._patterns: dict[int, int] = {}
@@ -76,13 +76,13 @@ class Arithmetic:
     # -- Types
 
     def held(self, scalar: Scalar) -> Scalar:
-        """What a register holds that stands for a value of this type."""
+        """The type of a register that holds a value of this type."""
         if scalar.is_narrow:
             return UINT
         return FLOAT if scalar == _HALF and not self.module.device.float16 else scalar
 
     def type(self, scalar: Scalar) -> int:
-        """The type of that register, for more than to load, convert and store it."""
+        """The type of that register, for uses beyond load, conversion and store."""
         held = self.held(scalar)
         if held == _HALF:
             self.module.require("Float16")
@@ -102,16 +102,16 @@ class Arithmetic:
         return number
 
     def zeros(self, value: int) -> int:
-        """How many of an integer's lowest bits are known to be zero: which power of two it is a multiple of."""
+        """How many of an integer's lowest bits are known to be zero: it is a multiple of that power of two."""
         return self._zeros.get(value, 0)
 
     def know_zeros(self, value: int, zeros: int) -> None:
-        """Note that."""
+        """Record this number of zero bits."""
         if zeros:
             self._zeros[value] = zeros
 
     def from_memory(self, scalar: Scalar, memory: Scalar, value: int) -> int:
-        """What was loaded, as a register holds it."""
+        """A loaded value, as a register holds it."""
         if scalar.kind == "bool":
             if memory.kind == "bool":
                 return value
@@ -125,7 +125,7 @@ class Arithmetic:
         return self.module.pure(convert, self.module.type(held), value)
 
     def to_memory(self, scalar: Scalar, memory: Scalar, value: int) -> int:
-        """What a register holds, as it is stored."""
+        """A register's value, as it is stored in memory."""
         if scalar.kind == "bool":
             if memory.kind == "bool":
                 return value
@@ -138,7 +138,7 @@ class Arithmetic:
         return self.module.pure("FConvert" if memory.kind == "float" else "UConvert", self.module.type(memory), value)
 
     def in_range(self, scalar: Scalar, value: int) -> int:
-        """What 32-bit arithmetic gave for a narrow integer, with no more than its lowest bits. Other values stay."""
+        """The result of 32-bit arithmetic for a narrow integer, reduced to the type's range. Other values stay the same."""
         if not scalar.is_narrow:
             return value
         if scalar.kind == "uint":
@@ -147,7 +147,7 @@ class Arithmetic:
         return self.module.pure("BitFieldSExtract", self.module.type(UINT), value, *ends)
 
     def unpack(self, scalar: Scalar, words: Sequence[int]) -> list[int]:
-        """The values that lie side by side in words of memory."""
+        """The values that are packed in words of memory."""
         module = self.module
         if scalar.bits == 32:
             return [self._reinterpret_lane(UINT, scalar, word) for word in words]
@@ -170,7 +170,7 @@ class Arithmetic:
         return values
 
     def pack(self, scalar: Scalar, values: Sequence[int]) -> list[int]:
-        """The words of memory in which values lie side by side."""
+        """The words of memory that values are packed into."""
         module = self.module
         if scalar.bits == 32:
             return [self._reinterpret_lane(scalar, UINT, value) for value in values]
@@ -195,9 +195,9 @@ class Arithmetic:
     # -- Operators
 
     def binary(self, node: str, scalar: Scalar, a: int, b: int) -> int:
-        """``Add``, ``Max``, ``BitwiseOr`` …: two values of a type make one of the same type."""
+        """``Add``, ``Max``, ``BitwiseOr`` …: a binary operation; operands and result have one type."""
         if node in ("Min", "Max"):
-            # As TVM's LLVM code has it: where one is NaN, the second is the result.
+            # As in TVM's LLVM code: if one is NaN, the result is the second.
             return self.select(scalar, self.compare("LT" if node == "Min" else "GT", scalar, a, b), a, b)
         if node == "Mod" and scalar.kind == "float":
             return self._float_remainder(scalar, a, b)
@@ -217,9 +217,9 @@ class Arithmetic:
         return number
 
     def compare(self, node: str, scalar: Scalar, a: int, b: int) -> int:
-        """``LT``, ``EQ`` …: two values of a type make a truth."""
+        """``LT``, ``EQ`` …: compare two values of one type; the result is a bool."""
         name = COMPARE[node].get(scalar.kind)
-        if name is None:  # an order of truths: false comes first
+        if name is None:  # the order of bools: false before true
             a, b = (self.cast(scalar, UINT, value) for value in (a, b))
             name = COMPARE[node]["uint"]
         elif scalar == _HALF:
@@ -235,7 +235,7 @@ class Arithmetic:
         return self.negation(value) if scalar.kind == "bool" else self._computed("Not", scalar, value)
 
     def select(self, scalar: Scalar, condition: int, a: int, b: int) -> int:
-        """The first value where the condition holds, else the second."""
+        """The first value if the condition holds, otherwise the second."""
         if self._may_lose_sign(self.held(scalar), a, b):
             return self._select_bits(self.held(scalar), condition, a, b)
         number = self.module.pure("Select", self.type(scalar), condition, a, b)
@@ -243,9 +243,9 @@ class Arithmetic:
         return number
 
     def _may_lose_sign(self, held: Scalar, a: int, b: int) -> bool:
-        """Whether these are the constants 1 and 0 of a float type, of any signs, or whole numbers of the same bits.
+        """Whether these are the constants 1 and 0 of a float type, with any signs, or integers with the same bits.
 
-        Mesa 22.3 takes the choice between them for a truth that became a number, or for minus that, whatever the zero's sign.
+        Mesa 22.3 treats a select between them as a converted bool, or its negative, and loses the sign of zero.
         """
         one, other = self._patterns.get(a), self._patterns.get(b)
         if one is None or other is None or held.bits not in _ONE:
@@ -255,8 +255,8 @@ class Arithmetic:
         return magnitudes == {0, _ONE[held.bits]} and bool((one | other) & sign)
 
     def _select_bits(self, held: Scalar, condition: int, a: int, b: int) -> int:
-        """The choice between two constants, made of two others, of which each has one bit changed."""
-        if held == _HALF:  # there may be no constants of 16 bits but its own
+        """Select between two constants by way of two other constants, each with one bit changed."""
+        if held == _HALF:  # the device may have no 16-bit constants except float16
             wide = (self.constant(FLOAT, struct.unpack("<e", struct.pack("<H", self._patterns[value]))[0]) for value in (a, b))
             return self.cast(FLOAT, _HALF, self.select(FLOAT, condition, *wide))
         module, word = self.module, Scalar("uint", held.bits)
@@ -268,13 +268,13 @@ class Arithmetic:
     # -- Conversions
 
     def cast(self, source: Scalar, target: Scalar, value: int) -> int:
-        """The nearest value of another type."""
+        """The value converted to another type."""
         if source == target:
             return value
         if target.kind == "bool":
             if source == _HALF:
                 source, value = FLOAT, self._wide(value)
-            # Not ordered: NaN is a truth.
+            # An unordered comparison: NaN is true.
             name = "FUnordNotEqual" if source.kind == "float" else "INotEqual"
             return self._compare(name, value, self.constant(source, 0))
         if source.kind == "bool":
@@ -284,7 +284,7 @@ class Arithmetic:
         if source.kind == "float":
             return self._cast_float(source, target, value)
         if target.kind == "float":
-            if target == _HALF:  # what float32 cannot hold is infinite here
+            if target == _HALF:  # values beyond float32's range become infinite
                 return self.cast(FLOAT, target, self.cast(source, FLOAT, value))
             return self.module.pure("ConvertSToF" if source.kind == "int" else "ConvertUToF", self.type(target), value)
         number = value
@@ -299,7 +299,7 @@ class Arithmetic:
         return number
 
     def reinterpret(self, source: Scalar, target: Scalar, values: Sequence[int]) -> tuple[int, ...]:
-        """The same bits as values of another type; the first lane has the lowest."""
+        """The same bits as values of another type; the first lane has the lowest bits."""
         if source.bits == target.bits:
             return tuple(self._reinterpret_lane(source, target, value) for value in values)
         whole, part = (source, target) if source.bits > target.bits else (target, source)
@@ -322,18 +322,18 @@ class Arithmetic:
     # -- Functions
 
     def is_nan(self, scalar: Scalar, value: int) -> int:
-        """Whether a float is none."""
+        """Whether a float is NaN."""
         self.type(scalar)
         return self.module.pure("IsNan", self.module.type(BOOL), value)
 
     def is_infinite(self, scalar: Scalar, value: int) -> int:
-        """Whether it is an infinity."""
+        """Whether a float is infinite."""
         self.type(scalar)
         return self.module.pure("IsInf", self.module.type(BOOL), value)
 
     def bit_count(self, scalar: Scalar, value: int) -> int:
-        """How many bits are set, as a value of the same type."""
-        if scalar.bits == 64:  # the instruction has 32 bits
+        """The number of set bits, as a value of the same type."""
+        if scalar.bits == 64:  # the instruction works on 32 bits
             low, high = (self.bit_count(UINT, half) for half in self._halves(value))
             return self.cast(UINT, scalar, self.binary("Add", UINT, low, high))
         if scalar.kind == "int" and scalar.is_narrow:
@@ -341,7 +341,7 @@ class Arithmetic:
         return self.module.pure("BitCount", self.module.type(UINT), value)
 
     def leading_zeros(self, scalar: Scalar, value: int) -> int:
-        """How many bits above the highest that is set, as an int32."""
+        """The number of zero bits above the highest set bit, as an int32."""
         if scalar.bits == 64:
             low, high = self._halves(value)
             empty = self.compare("EQ", UINT, high, self.constant(UINT, 0))
@@ -349,13 +349,13 @@ class Arithmetic:
             return self.select(UINT, empty, below, self.leading_zeros(UINT, high))
         if scalar.kind == "int" and scalar.is_narrow:
             value = self.cast(scalar, Scalar("uint", scalar.bits), value)
-        highest = self.module.extended("FindUMsb", self.module.type(UINT), value)  # -1 where none is
+        highest = self.module.extended("FindUMsb", self.module.type(UINT), value)  # -1 if no bit is set
         return self.binary("Sub", _WORD, self.constant(_WORD, scalar.bits - 1), highest)
 
     def copy_sign(self, scalar: Scalar, magnitude: int, sign: int) -> int:
         """The first float with the second one's sign."""
         positive = self.math("fabs", scalar, magnitude)
-        if scalar.bits == 64:  # whose bits a device may have no integers for
+        if scalar.bits == 64:  # a device may have no 64-bit integers for its bits
             halves = self.module.pure("Bitcast", self.module.vector(UINT, 2), sign)
             bits = self.module.pure("CompositeExtract", self.module.type(UINT), halves, 1)
         else:
@@ -364,14 +364,14 @@ class Arithmetic:
         return self.select(scalar, negative, self.module.pure("FNegate", self.type(scalar), positive), positive)
 
     def math(self, name: str, scalar: Scalar, *values: int) -> int:
-        """A function of floats, by C's name without a suffix."""
+        """A float function, by C's name without a suffix."""
         if scalar.kind != "float" or name not in (*EXACT_MATH, *MATH, *SCALED_MATH):
             self.module.refuse(f"cannot translate {name} of {scalar.name} to SPIR-V")
         if name in EXACT_MATH:
             return self._rounded(scalar, self.module.extended(EXACT_MATH[name], self.type(scalar), *values))
         if scalar.bits == 64:
-            self.module.refuse(f"{name} of float64: Vulkan has it for up to 32 bits")
-        if scalar == _HALF:  # with the exactness of float32, as TVM's LLVM code has it
+            self.module.refuse(f"{name} of float64: Vulkan supports it only up to 32 bits")
+        if scalar == _HALF:  # computed in float32, as in TVM's LLVM code
             return self.cast(FLOAT, scalar, self.math(name, FLOAT, *(self._wide(value) for value in values)))
         if name in MATH:
             return self.module.extended(MATH[name], self.type(scalar), *values)
@@ -388,7 +388,7 @@ class Arithmetic:
         return self.module.pure(name, self.module.type(BOOL), a, b)
 
     def _computed(self, name: str, scalar: Scalar, *values: int) -> int:
-        """An instruction's result, back in the type's range."""
+        """An instruction's result, reduced to the type's range."""
         number = self.module.pure(name, self.type(scalar), *values)
         if scalar.kind == "float":
             return self._rounded(scalar, number)
@@ -399,7 +399,7 @@ class Arithmetic:
         return value - (1 << scalar.bits) if scalar.kind == "int" and value >> (scalar.bits - 1) else value
 
     def _rounded(self, scalar: Scalar, value: int) -> int:
-        """A float32 that stands for a float16, rounded to one."""
+        """Round a float32 that represents a float16 to the nearest one."""
         if scalar != _HALF or self.held(scalar) == _HALF:
             return value
         return self._wide(self.module.pure("FConvert", self.module.type(_HALF), value), exact=False)
@@ -411,7 +411,7 @@ class Arithmetic:
         return self.module.pure("FConvert", self.module.type(FLOAT), value)
 
     def _sign_extended(self, target: Scalar, value: int) -> int:
-        """A 32-bit integer with its sign in 64 bits. Put together by hand: Mesa 22.3 gets comparisons of an SConvert wrong."""
+        """A 32-bit integer sign-extended to 64 bits. Made from words: Mesa 22.3 miscompiles comparisons of an SConvert."""
         module = self.module
         sign = module.pure("ShiftRightArithmetic", module.type(UINT), value, module.constant(UINT, 31))
         pair = module.pure("CompositeConstruct", module.vector(UINT, 2), value, sign)
@@ -446,7 +446,7 @@ class Arithmetic:
             return self._half_of_bits(value)
         return self.module.pure("Bitcast", self.type(target), value)
 
-    # A vector of two halves has as many bits as a register: no device needs integers of 16.
+    # A vector of two float16 has as many bits as a register, so no device needs 16-bit integers.
     def _half_bits(self, value: int) -> int:
         if self.held(_HALF) == _HALF:
             pair_type = self.module.vector(_HALF, 2)
@@ -469,9 +469,9 @@ class Arithmetic:
         return low, high
 
     def _float_remainder(self, scalar: Scalar, a: int, b: int) -> int:
-        """C's fmod, exactly: OpFRem divides and rounds, which is wrong by a whole ``b`` where the quotient is large.
+        """C's fmod, exact: OpFRem divides and rounds, so it is wrong by a whole ``b`` when the quotient is large.
 
-        As long division in binary: ``b`` is doubled up to the size of ``a``, and taken from it on the way back. No step rounds.
+        This is binary long division: ``b`` is doubled up to the size of ``a``, and subtracted on the way back. No step rounds.
         """
         if scalar == _HALF:
             return self.cast(FLOAT, scalar, self._float_remainder(FLOAT, self._wide(a), self._wide(b)))

@@ -1,4 +1,4 @@
-"""``Calls``: what TensorIR calls by name: functions of numbers, barriers, atomics, and the operations of a subgroup."""
+"""``Calls``: what TensorIR calls by name: math functions, barriers, atomics, and subgroup operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXTERN = ("tirx.call_extern", "tirx.call_pure_extern")
 
 
 class Calls:
-    """Writes the calls of one function."""
+    """Translates the calls of one function."""
 
     def __init__(self, writer: _Writer) -> None:
         self._writer = writer
@@ -28,13 +28,13 @@ class Calls:
         self._memory = writer.memory
 
     def call(self, node: Any) -> Value:
-        """Translate a call. One that returns nothing has a value that means nothing."""
+        """Translate a call. A call without a result returns a dummy value."""
         name = full = str(getattr(node.op, "name", node.op))
         arguments = list(node.args)
         if full in _EXTERN:
             name = str(arguments.pop(0).value)
             if name not in _CALLS and name not in _MATH and name[:-1] in _MATH | {"copysign", "fmod"} and name.endswith("f"):
-                name = name[:-1]  # C's name of the function of float32
+                name = name[:-1]  # C's name of the function for float32
         else:
             name = full.rpartition(".")[2] if full.startswith(("tirx.", "prim.")) else full  # there is prim.clz
             name = {"round": "nearbyint"}.get(name, name)  # TVM rounds halves to even
@@ -169,16 +169,16 @@ class Calls:
         return self._one(scalar, module.result(instruction, kind, pointer.number, scope, both, *operands))
 
     def _address(self, name: str, node: Any) -> Pointer:
-        """Of ``address_of(buffer[index])``: where an atomic operation takes place."""
+        """The pointer for ``address_of(buffer[index])``, where an atomic operation takes place."""
         if type(node).__name__ != "Call" or str(node.op.name) != "tirx.address_of":
-            self._module.refuse(f"{name} takes address_of(buffer[index])")
+            self._module.refuse(f"{name} needs address_of(buffer[index])")
         load = node.args[0]
         index = self._writer.address(load)
         pointer = self._memory.pointer(load.source, index, write=name != "atomic_load", read=True)
         scalar, device = pointer.scalar, self._module.device
         if pointer.storage == "Function" or scalar.kind not in ("int", "uint") or scalar.bits < 32:
             what = f"{scalar.name} in {pointer.storage} memory"
-            self._module.refuse(f"{name} on {what}: there are atomics on integers of 32 and 64 bits that threads share")
+            self._module.refuse(f"{name} on {what}: atomics need integers of 32 or 64 bits in memory that threads share")
         if scalar.bits == 64:
             is_shared = pointer.storage == "Workgroup"
             if not (device.shared_atomic64 if is_shared else device.atomic64):
@@ -198,7 +198,7 @@ class Calls:
         self._module.require(tables.SUBGROUP_CAPABILITY[group])
 
     def _exchanged(self, value: Value, name: str, group: str, exchange: Callable[[int, Scalar], int]) -> Value:
-        """The result of an exchange of values; truths and float16 go as what every device exchanges."""
+        """The result of an exchange of values; bool and float16 are sent as types that every device can exchange."""
         scalar, (lane,) = value
         self._require_subgroup(name, group, scalar)
         sent = UINT if scalar.kind == "bool" else tables.FLOAT if scalar.kind == "float" and scalar.bits == 16 else scalar
@@ -206,7 +206,7 @@ class Calls:
         return self._one(scalar, self._arithmetic.cast(sent, scalar, result))
 
     def _lane(self, node: Any) -> int:
-        """The number of a lane, or a distance between two."""
+        """The number of a lane, or a distance between two lanes."""
         scalar, (lane,) = self._writer.value(node)
         return self._arithmetic.cast(scalar, UINT, lane)
 
@@ -258,7 +258,7 @@ class Calls:
         return self._module.result(instruction, self._arithmetic.type(scalar), self._scope(tables.SUBGROUP), sent, lane)
 
     def _warp_shuffle(self, node: Any, name: str, arguments: list[Any]) -> Value:
-        """TVM's own shuffles, as CUDA has them: within parts of ``width`` lanes, and a lane's own value beyond these."""
+        """TVM's own shuffles, with CUDA's rules: within segments of ``width`` lanes; beyond them, a lane's own value."""
         value, other, width = self._writer.value(arguments[1]), self._lane(arguments[2]), self._lane(arguments[3])
         arithmetic = self._arithmetic
         own = self._subgroup_builtin("subgroup_lane")

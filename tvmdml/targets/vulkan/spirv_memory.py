@@ -1,4 +1,4 @@
-"""``Memory``: TensorIR's buffers as SPIR-V's variables, and how their elements are reached."""
+"""``Memory``: TensorIR's buffers as SPIR-V's variables, and access to their elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCOPES = {"shared": "Workgroup", "shared.dyn": "Workgroup", "local": "Function"
 
 
 class View(NamedTuple):
-    """A buffer as the function sees it: memory, taken for elements of a type."""
+    """A buffer as the function sees it: memory, with an element type."""
 
     memory: Parameter | Allocation
     scalar: Scalar
@@ -24,7 +24,7 @@ class View(NamedTuple):
 
 @dataclass(eq=False)
 class Parameter:
-    """A storage buffer that the caller binds; a variable for each type and number of lanes that it is seen as."""
+    """A storage buffer that the caller binds, with one variable for each type and number of lanes used to access it."""
 
     name: str
     binding: int
@@ -35,7 +35,7 @@ class Parameter:
 
 @dataclass(eq=False)
 class Allocation:
-    """Memory of the group or of the thread."""
+    """Shared memory of the group, or memory of the thread."""
 
     name: str
     storage: str
@@ -46,7 +46,7 @@ class Allocation:
 
 
 class Pointer(NamedTuple):
-    """Where an element is, and what is stored there."""
+    """A pointer to an element, and the type that is stored there."""
 
     number: int
     scalar: Scalar
@@ -55,63 +55,63 @@ class Pointer(NamedTuple):
 
 
 class Memory:
-    """Declares variables when an element is first asked for."""
+    """Declares a variable when an element is first accessed."""
 
     def __init__(self, arithmetic: Arithmetic, restrict: bool) -> None:
         self.module = arithmetic.module
         self.arithmetic = arithmetic
         self.shared_bytes = 0
         self.is_exchanged = False
-        """Whether threads see what others write to storage buffers, beyond the end of the kernel."""
+        """Whether threads see what others write to storage buffers while the kernel still runs."""
         self._restrict = restrict
         self._parameters: list[Parameter] = []
         self._views: dict[int, View] = {}
         self._loaded: dict[int, int] = {}
 
-    # -- Declarations. Keys are the handles of TVM's nodes: the function keeps these alive.
+    # -- Declarations. Keys are the handles of TVM's nodes, which the function keeps alive.
 
     def parameter(self, node: Any, name: str, scalar: Scalar) -> None:
-        """The next storage buffer."""
+        """Add the next storage buffer."""
         parameter = Parameter(name, len(self._parameters))
         self._parameters.append(parameter)
         self._views[node.__chandle__()] = View(parameter, scalar)
 
     def allocate(self, node: Any) -> None:
-        """A buffer of the group or of the thread."""
+        """Allocate a buffer of the group or of the thread."""
         scope = str(node.scope())
         if scope not in _SCOPES:
             self.module.refuse(f"cannot translate memory of scope {scope!r} to SPIR-V")
         sizes = list(node.shape)
         if any(type(size).__name__ != "IntImm" for size in sizes):
-            self.module.refuse(f"{node.name}: memory of a size that is not constant")
+            self.module.refuse(f"{node.name}: the size of its memory is not constant")
         scalar = self._scalar(node)
         count = math.prod(int(size.value) for size in sizes)
         allocation = Allocation(str(node.name), _SCOPES[scope], scalar, count, scope == "shared.dyn")
         self._views[node.__chandle__()] = View(allocation, scalar)
 
     def declare(self, node: Any, data: Any) -> None:
-        """Another name for memory, seen as elements of the name's type."""
+        """Declare another name for memory, with the name's element type."""
         if type(data).__name__ == "Call":  # buffer_data(buffer)
             data = data.args[0]
         found = self._views.get(data.__chandle__())
         if found is None:
-            self.module.refuse(f"{node.name}: a buffer over what is neither a parameter nor allocated")
+            self.module.refuse(f"{node.name}: its memory is neither a parameter nor allocated")
         offset = node.elem_offset
         if type(offset).__name__ != "IntImm" or offset.value:
-            self.module.refuse(f"{node.name}: a buffer that does not begin where its memory does")
+            self.module.refuse(f"{node.name}: a buffer must begin at the start of its memory")
         scalar = self._scalar(node)
         memory = found.memory
         memory.name = memory.name or str(node.name)
         if isinstance(memory, Allocation) and scalar != memory.scalar and not memory.is_dynamic:
             self.module.refuse(
-                f"{node.name}: {memory.scalar.name} memory seen as {scalar.name}, which SPIR-V has only for parameters"
+                f"{node.name}: {memory.scalar.name} memory seen as {scalar.name}, which SPIR-V supports only for parameters"
             )
         self._views[node.__chandle__()] = View(memory, scalar)
 
     def _scalar(self, node: Any) -> Scalar:
         scalar = SCALARS.get(str(node.dtype))
         if scalar is None:
-            self.module.refuse(f"{node.name}: a buffer of {node.dtype}, which SPIR-V has not")
+            self.module.refuse(f"{node.name}: a buffer of {node.dtype}, a type that SPIR-V does not have")
         return scalar
 
     # -- Elements
@@ -121,7 +121,7 @@ class Memory:
         return self._view(node).scalar
 
     def pointer(self, node: Any, index: int, write: bool, read: bool = False) -> Pointer:
-        """To the element at an index."""
+        """A pointer to the element at an index."""
         memory, scalar = self._view(node)
         if isinstance(memory, Parameter):
             memory.written |= write
@@ -137,7 +137,7 @@ class Memory:
         return Pointer(number, scalar, stored, memory.storage)
 
     def load(self, node: Any, index: int) -> int:
-        """The element at an index."""
+        """Load the element at an index."""
         pointer = self.pointer(node, index, write=False)
         number = self.module.result("Load", self.module.type(pointer.stored), pointer.number)
         value = self.arithmetic.from_memory(pointer.scalar, pointer.stored, number)
@@ -156,7 +156,7 @@ class Memory:
         self.module.emit("Store", pointer.number, stored)
 
     def words(self, node: Any, base: int, lanes: int) -> int:
-        """How many 32-bit words can be loaded and stored at once of so many neighbours from an index on; 0 where they cannot."""
+        """How many 32-bit words of these contiguous elements can be loaded or stored at once; 0 if this is not possible."""
         memory, scalar = self._view(node)
         device = self.module.device
         if not isinstance(memory, Parameter) or lanes == 1:
@@ -168,7 +168,7 @@ class Memory:
         return found // 4 if found > max(size, 3) else 0
 
     def load_words(self, node: Any, base: int, index: Scalar, lanes: int, words: int) -> tuple[int, ...]:
-        """Neighbours, so many words at once."""
+        """Load contiguous elements, ``words`` words at once."""
         memory, scalar = self._view(node)
         assert isinstance(memory, Parameter)
         memory.read = True
@@ -183,7 +183,7 @@ class Memory:
         return tuple(self.arithmetic.unpack(scalar, found))
 
     def store_words(self, node: Any, base: int, index: Scalar, values: tuple[int, ...], words: int) -> None:
-        """Write neighbours, so many words at once."""
+        """Store contiguous elements, ``words`` words at once."""
         memory, scalar = self._view(node)
         assert isinstance(memory, Parameter)
         memory.written = True
@@ -194,7 +194,7 @@ class Memory:
             module.emit("Store", pointer, part[0] if words == 1 else module.pure("CompositeConstruct", kind, *part))
 
     def _blocks(self, memory: Parameter, scalar: Scalar, base: int, index: Scalar, lanes: int, words: int) -> Iterator[int]:
-        """Pointers to the blocks of words that neighbours lie in."""
+        """Pointers to the blocks of words that contain contiguous elements."""
         arithmetic = self.arithmetic
         elements = words * 32 // scalar.bits
         unsigned = Scalar("uint", index.bits)
@@ -207,7 +207,7 @@ class Memory:
         return self.module.type(UINT) if words == 1 else self.module.vector(UINT, words)
 
     def _element(self, memory: Parameter, stored: Scalar, lanes: int, index: int) -> int:
-        """A pointer into a storage buffer that is seen as an array of scalars or vectors."""
+        """A pointer to an element of a storage buffer, which is accessed as an array of scalars or vectors."""
         kind = self._words_type(lanes) if lanes > 1 else self.module.type(stored)
         number = memory.variables.get((stored, lanes))
         if number is None:
@@ -216,13 +216,13 @@ class Memory:
         return self.module.pure("AccessChain", element, number, self.module.constant(UINT, 0), index)
 
     def _half(self, pointer: Pointer, value: int) -> int:
-        """A float16 as it is stored."""
-        if (loaded := self._loaded.get(value)) is not None:  # one that is only copied keeps its bits, be it NaN
+        """A float16 in its stored form."""
+        if (loaded := self._loaded.get(value)) is not None:  # a value that is only copied keeps its bits, even if NaN
             return loaded
         wide = self.arithmetic.converted.get(value, value)
         if 16 in self.module.device.nearest_even or (wide == value and self.arithmetic.held(_HALF) == _HALF):
             return self.arithmetic.to_memory(_HALF, pointer.stored, value)
-        # To nearest even is not a matter of course on this device, and may be asked for only of what is stored at once.
+        # This device does not always round to nearest even. That can be requested only for a value that is stored at once.
         stored = self.module.result("FConvert", self.module.type(_HALF), wide)
         self.module.decorate(stored, "FPRoundingMode", 0)
         return stored
@@ -230,7 +230,7 @@ class Memory:
     def _view(self, node: Any) -> View:
         view = self._views.get(node.__chandle__())
         if view is None:
-            self.module.refuse(f"{node.name}: a buffer that is not declared")
+            self.module.refuse(f"{node.name}: the buffer is not declared")
         return view
 
     # -- Variables
@@ -245,7 +245,7 @@ class Memory:
         return number
 
     def _kept(self, memory: Allocation, scalar: Scalar) -> Scalar:
-        """What is stored for an element: of a thread's own, what a register holds."""
+        """The type stored for an element; in a thread's own memory, the type of its register."""
         if memory.storage == "Function":
             return self.arithmetic.held(scalar)
         device = self.module.device
@@ -273,10 +273,10 @@ class Memory:
         return tuple(memory.read for memory in parameters), tuple(memory.written for memory in parameters)
 
     def finish(self) -> None:
-        """Say how the storage buffers are used, and that the group's memory fits.
+        """Record how the storage buffers are used, and check the size of the shared memory.
 
         Raises:
-            CompileError: it does not fit.
+            CompileError: the shared memory is too large.
         """
         for memory in self._parameters:
             several = len(memory.variables) > 1
@@ -290,7 +290,7 @@ class Memory:
                     self.module.decorate(number, "NonReadable")
         given, allowed = self.shared_bytes, self.module.device.max_shared_bytes
         if given > allowed:
-            self.module.refuse(message("shared memory", f"{given} bytes", f"up to {allowed}, as the device has no more"))
+            self.module.refuse(message("shared memory", f"{given} bytes", f"up to {allowed} on this device"))
 
 
 def _unsigned(scalar: Scalar) -> Scalar:

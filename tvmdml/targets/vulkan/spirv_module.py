@@ -1,4 +1,4 @@
-"""``Module``: a SPIR-V module while it is written. Numbers its results, keeps types and constants once, and orders its sections."""
+"""``Module``: a SPIR-V module under construction. It numbers results, keeps types and constants unique, and orders the sections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tvmdml.targets.vulkan.spirv_tables import (
 )
 
 ENTRY = "main"
-# What a device must have before a capability may be declared: the field of Capabilities, and Vulkan's name for it.
+# The device feature needed before a capability may be declared: the field of Capabilities, and Vulkan's name.
 _FEATURES = {
     "Int8": ("int8", "shaderInt8"),
     "Int16": ("int16", "shaderInt16"),
@@ -47,7 +47,7 @@ _WIDE = {"int": "Int64", "uint": "Int64", "float": "Float64"}
 class Module:
     """One entry point with its globals.
 
-    ``emit`` and ``result`` append to the function's body; the rest sees to what goes before it.
+    ``emit`` and ``result`` append to the function's body; the other methods build the sections before it.
     """
 
     def __init__(self, name: str, device: Capabilities) -> None:
@@ -67,12 +67,12 @@ class Module:
         self._float_widths: set[int] = set()
         self._glsl = self.id()
         self.current_block = self._first = self.id()
-        """The label of the block that the next instruction is in."""
+        """The label of the current block, which the next instruction is added to."""
 
     # -- Refusals
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise the error that says what of the function has no translation.
+        """Raise the error that names the part of the function that has no translation.
 
         Raises:
             CompileError: always.
@@ -80,7 +80,7 @@ class Module:
         raise CompileError(f"{self.name}: {what}")
 
     def require(self, capability: str) -> None:
-        """Declare a capability, if the device has it."""
+        """Declare a capability, if the device supports it."""
         if capability in self._capabilities:
             return
         if capability in _FEATURES:
@@ -92,24 +92,24 @@ class Module:
     # -- Instructions
 
     def id(self) -> int:
-        """A new result."""
+        """A new result id."""
         number = self._bound
         self._bound += 1
         return number
 
     def emit(self, name: str, *operands: int) -> None:
-        """An instruction of the body."""
+        """Append an instruction to the body."""
         self._code += ((len(operands) + 1) << 16 | OPCODES[name], *operands)
 
     def result(self, name: str, result_type: int, *operands: int) -> int:
-        """An instruction of the body that has a result."""
+        """Append an instruction with a result to the body."""
         number = self._bound
         self._bound += 1
         self._code += ((len(operands) + 3) << 16 | OPCODES[name], result_type, number, *operands)
         return number
 
     def pure(self, name: str, result_type: int, *operands: int) -> int:
-        """An instruction that does nothing but compute: where the same was computed on every way here, that serves."""
+        """An instruction without side effects. If the same one was already computed on every path to here, its result is reused."""
         key = (name, result_type, operands)
         number = self._computed.get(key)
         if number is None:
@@ -121,7 +121,7 @@ class Module:
 
     @contextmanager
     def branch(self) -> Iterator[None]:
-        """Code that not every way leads through: what is computed in it is not there afterwards."""
+        """Code that is not on every path: results computed in it are not reused afterwards."""
         before, self._since = self._since, []
         yield
         for key in self._since:
@@ -133,16 +133,16 @@ class Module:
         return self.pure("ExtInst", result_type, self._glsl, GLSL[name], *operands)
 
     def label(self, number: int) -> None:
-        """A block begins here."""
+        """Start a block."""
         self.current_block = number
         self._code += (2 << 16 | OPCODES["Label"], number)
 
     def phi(self, result_type: int, *sources: int) -> int:
-        """What a block begins with: a value for each block that may lead to it, as pairs of value and label."""
+        """A phi at the start of a block: one (value, label) pair for each predecessor."""
         return self.result("Phi", result_type, *sources)
 
     def loop_phi(self, result_type: int, first: int, before: int, again: int) -> tuple[int, Callable[[int], None]]:
-        """A phi whose value from the block ``again`` is not known yet; the function that is returned takes it."""
+        """A phi whose value from the block ``again`` is not known yet; the returned function sets it."""
         number = self.phi(result_type, first, before, 0, again)
         place = len(self._code) - 2
 
@@ -152,12 +152,12 @@ class Module:
         return number, complete
 
     def describe(self, number: int, text: str) -> None:
-        """What a reader of the assembly sees instead of the number."""
+        """Give a result a name for readers of the assembly."""
         if text:
             _append(self._names, "Name", number, *_words(text))
 
     def decorate(self, number: int, decoration: str, *operands: int) -> None:
-        """State a property of a result."""
+        """Decorate a result."""
         _append(self._decorations, "Decorate", number, DECORATION[decoration], *operands)
 
     def repeat(
@@ -167,7 +167,7 @@ class Module:
         condition: Callable[..., int],
         step: Callable[..., Sequence[int]],
     ) -> list[int]:
-        """While the condition holds of the values, take a step that gives their next; neither may have branches."""
+        """A loop: while the condition holds for the values, a step computes their next ones. Neither may have branches."""
         before, header, body, again, merge = self.current_block, *(self.id() for _ in range(4))
         self.emit("Branch", header)
         self.label(header)
@@ -189,7 +189,7 @@ class Module:
     # -- Types, constants, variables
 
     def type(self, scalar: Scalar) -> int:
-        """A scalar type. Integers have no sign: what an instruction does with them says how they are meant."""
+        """A scalar type. Integer types are unsigned: each instruction defines whether it treats them as signed."""
         kind, bits = scalar
         if kind == "bool":
             return self._once("TypeBool")
@@ -213,7 +213,7 @@ class Module:
         return self._once("TypeArray", element, self.constant(UINT, count))
 
     def block(self, element: int, stride: int) -> int:
-        """The type of what a storage buffer holds: an array of unknown length, in a structure of its own."""
+        """The type of a storage buffer's content: a structure with an array of unknown length."""
         key = ("block", element)
         if key not in self._known:
             array = self._global("TypeRuntimeArray", element)
@@ -222,7 +222,7 @@ class Module:
         return self._known[key]
 
     def structure(self, members: Sequence[int], offsets: Sequence[int]) -> int:
-        """The type of a structure with members at these bytes."""
+        """The type of a structure with members at these offsets in bytes."""
         number = self._global("TypeStruct", *members)
         self.decorate(number, "Block")
         for member, offset in enumerate(offsets):
@@ -230,7 +230,7 @@ class Module:
         return number
 
     def constant(self, scalar: Scalar, value: float | int | bool) -> int:
-        """A constant; an integer may be given as it is, or modulo 2 to the number of bits."""
+        """A constant; an integer may be given directly, or modulo 2 to the power of its bits."""
         kind, bits = scalar
         if kind == "bool":
             return self._once("ConstantTrue" if value else "ConstantFalse", typed=self.type(scalar))
@@ -239,7 +239,7 @@ class Module:
         return self._once("Constant", *words, typed=self.type(scalar))
 
     def variable(self, storage: str, pointee: int) -> int:
-        """A variable: the function's own, or a global one."""
+        """A variable, of the function or global."""
         if storage == "Function":
             number = self.id()
             _append(self._variables, "Variable", self.pointer(storage, pointee), number, STORAGE_CLASS[storage])
@@ -249,7 +249,7 @@ class Module:
         return number
 
     def builtin(self, name: str, lanes: int = 1) -> int:
-        """The variable that a built-in value of 32-bit unsigned integers is read from."""
+        """The variable of a built-in value made of 32-bit unsigned integers."""
         key = ("builtin", name)
         if key not in self._known:
             self._known[key] = self.variable("Input", self.vector(UINT, lanes) if lanes > 1 else self.type(UINT))
@@ -271,13 +271,13 @@ class Module:
     # -- The end
 
     def assemble(self, block: tuple[int, int, int]) -> bytes:
-        """The whole, with the body as the entry point's only function."""
+        """The complete module, with the body as the entry point's only function."""
         void = self._once("TypeVoid")
         signature = self._once("TypeFunction", void)
         function = self.id()
         self.describe(function, ENTRY)
         if 16 in self._float_widths and not self._capabilities & {"Float16", "StorageBuffer16BitAccess"}:
-            # Converted to and back, for the rounding: one of the two must name the type.
+            # Conversions to and from float16 do the rounding: one of the two capabilities must provide the type.
             self.require("Float16" if self.device.float16 else "StorageBuffer16BitAccess")
         modes: list[int] = []
         _append(modes, "ExecutionMode", function, EXECUTION_MODE["LocalSize"], *block)
@@ -310,7 +310,7 @@ def _append(section: list[int], name: str, *operands: int) -> None:
 
 
 def _words(text: str) -> tuple[int, ...]:
-    """Text as SPIR-V has it: UTF-8 with at least one zero behind it, in whole words."""
+    """Text in SPIR-V's encoding: UTF-8 followed by at least one zero byte, in whole words."""
     data = text.encode() + b"\0"
     data += bytes(-len(data) % 4)
     return struct.unpack(f"<{len(data) // 4}I", data)
@@ -324,13 +324,13 @@ def pattern(scalar: Scalar, value: float | int | bool) -> int:
 def _float_bits(value: float, bits: int) -> int:
     try:
         packed = struct.pack(_FLOAT_CODES[bits], value)
-    except OverflowError:  # Python will not round to infinity
+    except OverflowError:  # Python does not round to infinity
         packed = struct.pack(_FLOAT_CODES[bits], float("inf") if value > 0 else float("-inf"))
     return int.from_bytes(packed, "little")
 
 
 def without_names(code: bytes) -> bytes:
-    """A module without what it calls things: two that agree in this are the same program."""
+    """A module without its names: modules that are equal without names are the same program."""
     words = struct.unpack(f"<{len(code) // 4}I", code)
     kept = list(words[:HEADER_WORDS])
     at = HEADER_WORDS

@@ -1,6 +1,6 @@
-"""SPIR-V as data: numbers and operands of instructions, enumerants, and which instruction does what TensorIR asks for.
+"""SPIR-V as data: numbers and operands of instructions, enumerants, and the instruction for each of TensorIR's operations.
 
-The numbers are those of the SPIR-V specification 1.5 and of its extended instruction set GLSL.std.450.
+The numbers come from the SPIR-V specification 1.5 and its extended instruction set GLSL.std.450.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import NamedTuple
 MAGIC = 0x07230203
 HEADER_WORDS = 5
 VERSION = 0x00010500
-"""SPIR-V 1.5: what every Vulkan 1.2 driver takes."""
+"""SPIR-V 1.5, which every Vulkan 1.2 driver supports."""
 
 
 class Scalar(NamedTuple):
-    """A type of one lane, as TensorIR names it."""
+    """A type of one lane, with TensorIR's name."""
 
     kind: str
     """``bool``, ``int``, ``uint`` or ``float``."""
@@ -45,10 +45,10 @@ SCALARS = {
 
 
 class Instruction(NamedTuple):
-    """A number, and a letter for each operand.
+    """An opcode, and a letter for each operand.
 
     ``t`` result type, ``r`` result, ``i`` id, ``n`` number, ``s`` text, ``l`` the words of a constant, ``x`` an instruction of the
-    extended set; a capital is a kind of enumerant, one of ``ENUMERANTS``. The last letter repeats where ``*`` follows it.
+    extended set; a capital letter is a kind of enumerant, one of ``ENUMERANTS``. The last letter repeats if ``*`` follows it.
     """
 
     number: int
@@ -255,7 +255,7 @@ ENUMERANTS = {
     "X": EXECUTION_MODEL,
     "Z": EXECUTION_MODE,
 }
-"""By their letter among an instruction's operands."""
+"""By the enumerant's letter among an instruction's operands."""
 
 DEVICE, WORKGROUP, SUBGROUP = 1, 2, 3
 """Scopes."""
@@ -311,9 +311,9 @@ BINARY: dict[str, dict[str, str]] = {
     "And": {"bool": "LogicalAnd"},
     "Or": {"bool": "LogicalOr"},
 }
-"""Node, then kind of operand."""
+"""By node, then by kind of operand."""
 
-# Ordered also for `!=`, as in TVM's LLVM code: a comparison with NaN is false, whichever it is.
+# Ordered for `!=` too, as in TVM's LLVM code: every comparison with NaN is false.
 COMPARE: dict[str, dict[str, str]] = {
     "EQ": {"int": "IEqual", "uint": "IEqual", "float": "FOrdEqual", "bool": "LogicalEqual"},
     "NE": {"int": "INotEqual", "uint": "INotEqual", "float": "FOrdNotEqual", "bool": "LogicalNotEqual"},
@@ -324,10 +324,10 @@ COMPARE: dict[str, dict[str, str]] = {
 }
 
 LEAVES_RANGE = {"IAdd", "ISub", "IMul", "ShiftLeftLogical", "Not"}
-"""What may give more bits than a narrow integer has."""
+"""Instructions whose result may have more bits than a narrow integer."""
 
 NO_CONTRACTION = {"FAdd", "FSub", "FMul", "FDiv"}
-"""What a driver could fuse or reorder, and must not."""
+"""Instructions that a driver could fuse (FMA contraction) or reorder, and must not."""
 
 EXACT_MATH = {
     "ceil": "Ceil",
@@ -340,7 +340,7 @@ EXACT_MATH = {
     "sqrt": "Sqrt",
     "trunc": "Trunc",
 }
-"""Functions of floats that GLSL.std.450 has in every width."""
+"""Float functions that GLSL.std.450 has for every width."""
 
 MATH = {
     "acos": "Acos",
@@ -362,13 +362,13 @@ MATH = {
     "tan": "Tan",
     "tanh": "Tanh",
 }
-"""Functions that it has up to 32 bits: drivers return garbage for 64 and say nothing."""
+"""Functions that it has for up to 32 bits: for 64 bits drivers return garbage without an error."""
 
 SCALED_MATH = {
     "log10": ("log2", None, 0.30102999566398119521),
     "exp10": ("exp2", 3.3219280948873623479, None),
 }
-"""Functions made of another: its name, what the argument and what the result is multiplied by."""
+"""Functions computed by another: its name, and the factors for the argument and the result."""
 
 ATOMICS: dict[str, dict[str, str]] = {
     "atomic_add": {"int": "AtomicIAdd", "uint": "AtomicIAdd"},
@@ -380,7 +380,7 @@ ATOMICS: dict[str, dict[str, str]] = {
     "atomic_xor": {"int": "AtomicXor", "uint": "AtomicXor"},
     "atomic_exchange": {"int": "AtomicExchange", "uint": "AtomicExchange"},
 }
-"""Functions ``name(address, value)`` that return what was there before."""
+"""Functions ``name(address, value)`` that return the previous value."""
 
 SUBGROUP_CAPABILITY = {
     "basic": "GroupNonUniform",
@@ -390,7 +390,7 @@ SUBGROUP_CAPABILITY = {
     "shuffle": "GroupNonUniformShuffle",
     "shuffle_relative": "GroupNonUniformShuffleRelative",
 }
-"""By the name that ``Capabilities.subgroup`` has for it."""
+"""By the group's name in ``Capabilities.subgroup``."""
 
 SUBGROUP_BUILTINS = {
     "subgroup_size": "SubgroupSize",
@@ -403,7 +403,7 @@ SUBGROUP_VOTES = {
     "subgroup_any": ("vote", "GroupNonUniformAny"),
     "subgroup_all": ("vote", "GroupNonUniformAll"),
 }
-"""Which group of operations they are of, and their instruction."""
+"""Their group of operations, and their instruction."""
 
 SUBGROUP_ARITHMETIC: dict[str, tuple[str, dict[str, str]]] = {
     "subgroup_add": ("Reduce", {"int": "IAdd", "uint": "IAdd", "float": "FAdd"}),
@@ -421,4 +421,4 @@ SUBGROUP_SHUFFLES = {
     "subgroup_shuffle_up": ("shuffle_relative", "GroupNonUniformShuffleUp"),
     "subgroup_shuffle_down": ("shuffle_relative", "GroupNonUniformShuffleDown"),
 }
-"""Functions ``name(value, lane)``: which group of operations they are of, and their instruction."""
+"""Functions ``name(value, lane)``: their group of operations, and their instruction."""

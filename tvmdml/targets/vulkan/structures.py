@@ -1,7 +1,7 @@
-"""What of Vulkan's C interface is used here: structures, enumerants and prototypes, named as in ``vulkan_core.h``.
+"""The parts of Vulkan's C interface that are used: structures, enumerants and prototypes, named as in ``vulkan_core.h``.
 
-Structures are filled by keyword: ``sType`` fills itself, what is not given is zero, and a field that is a pointer takes the
-structure or array that it points to, and keeps it alive. ``_skipped`` stands for fields that nobody here reads.
+Structures are filled by keyword: ``sType`` is filled automatically, fields that are not given are zero, and a pointer field takes
+the structure or array that it points to and keeps it alive. ``_skipped`` stands for fields that are never read here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 u8, u32, i32, u64, f32 = ctypes.c_uint8, ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_float
 size_t = ctypes.c_size_t
 pointer = ctypes.c_void_p
-"""A pointer, or the handle of what Vulkan dispatches on: instance, physical device, device, queue, command buffer."""
+"""A pointer, or a dispatchable handle: instance, physical device, device, queue, command buffer."""
 handle = u64
-"""The handle of anything else."""
+"""Any other handle."""
 
 
 class _Structure(ctypes.Structure):
@@ -30,7 +30,7 @@ class _Structure(ctypes.Structure):
 
 
 def _plain(name: str, **fields: Any) -> Any:
-    """A structure that is only ever part of others."""
+    """A structure that is only a part of others."""
     return type(name, (_Structure,), {"_fields_": tuple(fields.items()), "_pointers": _pointers(fields), "_type": -1})
 
 
@@ -170,7 +170,7 @@ VK_BUFFER_USAGE_TRANSFER_DST_BIT = 2
 VK_BUFFER_USAGE_STORAGE_BUFFER_BIT = 0x20
 VK_WHOLE_SIZE = (1 << 64) - 1
 
-# Pipelines and what is bound to them
+# Pipelines and their bindings
 
 VkShaderModuleCreateInfo = _chained(16, "VkShaderModuleCreateInfo", flags=u32, codeSize=size_t, pCode=pointer)
 VkPipelineShaderStageCreateInfo = _chained(
@@ -288,7 +288,7 @@ RESULTS = {
     -1000161000: "VK_ERROR_FRAGMENTATION",
 }
 
-# Prototypes: what is returned, then what is taken. ``i32`` is a VkResult, in whose place None says that the call cannot fail.
+# Prototypes: the result, then the arguments. ``i32`` is a VkResult; None in its place means that the call cannot fail.
 
 GLOBAL_FUNCTIONS = {
     "vkEnumerateInstanceVersion": (i32, pointer),
@@ -369,6 +369,6 @@ RECORDING_FUNCTIONS = {
     "vkCmdResetQueryPool": (None, pointer, handle, u32, u32),
     "vkCmdWriteTimestamp": (None, pointer, u32, handle, u32),
 }
-"""Calls that only note something down. They return at once, so the interpreter need not let other threads run meanwhile."""
+"""Calls that only record something. They return at once, so they keep Python's interpreter lock."""
 
 # fmt: on

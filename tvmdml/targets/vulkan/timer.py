@@ -1,4 +1,4 @@
-"""``Timer``: how long a device took for something, by its own clock."""
+"""``Timer``: measures how long a device takes, with the device's clock."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """How long the device took: ``Device.timed`` makes it. What other threads give it meanwhile counts as well."""
+    """How long the device took, made by ``Device.timed``. Work that other threads submit meanwhile is included."""
 
     seconds: float
-    """Known after the context; that waits for the work within."""
+    """Available after the context, which waits for the work inside."""
 
     def __init__(self, device: Device) -> None:
         if not has_timestamps(device):
@@ -25,7 +25,7 @@ class Timer:
     def __enter__(self) -> Timer:
         device = self._device
         self._begin, self._end = Event(device), Event(device)
-        device.queue.hold(1)  # so that the device is not kept waiting for the host in between
+        device.queue.hold(1)  # so that the device does not wait for the host between commands
         try:
             self._begin.record()
         except BaseException:

@@ -1,7 +1,7 @@
-"""``Event``: a moment in a device's work, for measuring by its own clock.
+"""``Event``: a point in a device's work, for measurements with the device's clock.
 
-A query of Vulkan's holds the moment, in a pool of its own. Recording resets it first, which the device does in order with all
-that uses it: a query that somebody dropped can be another event's at once, even while the device has yet to write it.
+A Vulkan query, in a pool of its own, holds the time. Recording first resets the query, in order with all work that uses it.
+Therefore a dropped query can be reused by another event at once, even before the device has written it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Queries:
     """A device's queries for timestamps.
 
     Attributes:
-        dropped: those that nobody holds, each with the last batch that uses it. Whoever drops one only says so here: that may be
-            in any thread, at any time.
+        dropped: queries that nobody holds, each with the last batch that uses it. Dropping one only records it here, because that
+            can happen on any thread at any time.
     """
 
     def __init__(self, connection: Connection, queue: Queue) -> None:
@@ -41,7 +41,7 @@ class Queries:
             return self._connection.create("QueryPool", info), 0
 
     def sweep(self, most: int) -> None:
-        """Destroy what was dropped and is not used any more, after a look at no more than so many; the queue's lock is held."""
+        """Destroy dropped queries that are no longer used, and check at most ``most`` of them; the queue's lock is held."""
         for _ in range(min(most, len(self.dropped))):
             dropped = query, last_use = self.dropped.popleft()
             if self._queue.done(last_use):
@@ -51,7 +51,7 @@ class Queries:
 
 
 class Event:
-    """A moment in a device's work: the one at which all is done that was given to it before ``record``. Any thread may use it.
+    """A point in a device's work, reached when all work submitted before ``record`` is finished. Any thread may use it.
 
     Raises:
         DeviceError: the device has no timestamps (see ``has_timestamps``), or is lost.
@@ -65,10 +65,10 @@ class Event:
         self._query, self._last_use = device.queries.take()
 
     def record(self, stream: int = 0) -> None:
-        """Take the moment that the device has come to. Returns before that has come.
+        """Record the current end of the device's work. Returns before the device has reached it.
 
         Args:
-            stream: is ignored: a device has one queue. Events of other devices have streams.
+            stream: ignored, because a device has only one queue. Events of other targets have streams.
 
         Raises:
             DeviceError: the device is lost.
@@ -76,10 +76,10 @@ class Event:
         self._device.queue.record(self._record)
 
     def seconds_since(self, other: Event) -> float:
-        """How long it came after another; less than 0 if it came before. Waits for both.
+        """The time in seconds since another event; negative if this one came first. Waits for both.
 
         Raises:
-            DeviceError: one of them was not recorded, they are of two devices, or the device is lost.
+            DeviceError: one of them was not recorded, they belong to two devices, or the device is lost.
         """
         device = self._device
         if other._device is not device:
@@ -91,7 +91,7 @@ class Event:
     def _record(self, commands: int, serial: int) -> None:
         vk = self._device.vk
         self._last_use = serial
-        self._recorded = False  # should an interrupt come in between
+        self._recorded = False  # in case an interrupt arrives during the recording
         vk.vkCmdResetQueryPool(commands, self._query, 0, 1)
         vk.vkCmdWriteTimestamp(commands, c.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, self._query, 0)
         self._recorded = True
@@ -101,7 +101,7 @@ class Event:
         device.connection.usable()
         if not self._recorded:
             raise DeviceError(f"{device.info.name}: an event was not recorded")
-        device.queue.wait(self._last_use)  # as for any work: Vulkan's own wait for a query could not be interrupted
+        device.queue.wait(self._last_use)  # Vulkan's own wait for a query could not be interrupted
         ticks = ctypes.c_uint64()
         with device.queue.users.join():
             device.connection.usable()
@@ -109,7 +109,7 @@ class Event:
                 "vkGetQueryPoolResults", self._query, 0, 1, 8, ctypes.byref(ticks), 8, c.VK_QUERY_RESULT_64_BIT
             )
         if result == c.VK_NOT_READY:
-            raise DeviceError(f"{device.info.name}: an event was recorded again while somebody waited for it")
+            raise DeviceError(f"{device.info.name}: an event was recorded again while another thread waited for it")
         return ticks.value
 
     def __del__(self) -> None:
@@ -118,18 +118,18 @@ class Event:
 
 
 def has_timestamps(device: Device) -> bool:
-    """Whether a device can say when it did something."""
+    """Whether a device supports timestamps."""
     return device.timestamp_bits > 0 and device.timestamp_period > 0
 
 
 def seconds_between(begin: int, end: int, bits: int, period: float) -> float:
-    """Seconds from one timestamp to another, by a clock that starts again at 0 after so many bits.
+    """The seconds between two timestamps of a clock that wraps around after so many bits.
 
     Args:
         begin: ticks.
-        end: ticks; what lies more than half a round of the clock behind ``begin`` is taken to lie before it.
-        bits: how many of a timestamp count.
-        period: nanoseconds in a tick.
+        end: ticks; a value more than half a period of the clock behind ``begin`` counts as earlier.
+        bits: the number of valid bits of a timestamp.
+        period: nanoseconds per tick.
     """
     half = 1 << bits - 1
     return ((end - begin + half) % (1 << bits) - half) * period * 1e-9

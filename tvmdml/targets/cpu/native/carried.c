@@ -1,13 +1,13 @@
-/* The pool for a library of kernels that brings its own: nobody has to give it one.
+/* The pool for a library of kernels that contains its own pool: nobody has to provide one.
 
-   It is made ready as the library is loaded. Whoever loads several such libraries gives all of them the pool of one, or each starts
-   threads of its own. */
-#include "pool.c" /* in one piece: the versions below are for its calls, too */
+   It is initialized when the library is loaded. A program that loads several such libraries should give all of them the pool of
+   one, because otherwise each starts its own threads. */
+#include "pool.c" /* in one translation unit: the versions below are for its calls, too */
 
 #include <stdlib.h>
 
-/* Functions that moved within glibc have a new version since, which a library that was linked today would demand; the old one is
-   there everywhere. */
+/* Functions that moved within glibc have a new symbol version, and a library linked today would require it. The old version is
+   available everywhere. */
 #if defined(__GLIBC__) && defined(__x86_64__)
 #define SINCE "GLIBC_2.2.5"
 #elif defined(__GLIBC__) && defined(__aarch64__)
@@ -26,16 +26,16 @@ __asm__(".symver pthread_setname_np, pthread_setname_np@GLIBC_2.12");
 #define EXPORTED __attribute__((visibility("default")))
 #define MAYBE __attribute__((weak, visibility("default")))
 
-/* Of libtvm_ffi, where the process has it. */
+/* From libtvm_ffi, if the process has loaded it. */
 extern MAYBE void TVMFFIErrorMoveFromRaised(void **error);
 extern MAYBE void TVMFFIErrorSetRaised(void *error);
 extern MAYBE void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
 extern MAYBE int TVMFFIObjectDecRef(void *object);
 
-/* Kernels of this library launch through it. Some loaders set it before a constructor runs, and some after. */
+/* Kernels of this library launch through this pointer. Some loaders set it before constructors run, and some after. */
 EXPORTED __attribute__((weak)) void *__TVMBackendParallelLaunch;
 
-/* Without libtvm_ffi there is nothing that could hold an error: that there was one is still known. */
+/* Without libtvm_ffi nothing can hold an error object, but callers must still learn that there was an error. */
 static void move_nothing(void **error) {
     static char some;
     *error = &some;
@@ -65,7 +65,7 @@ EXPORTED int tvmdml_pool_set_limit(int threads) {
     return atomic_load_explicit(&limit, memory_order_relaxed);
 }
 
-/* TVMDML_NUM_THREADS, or the processors that this process may run on. (Digits are read here: strtol is among what has moved.) */
+/* TVMDML_NUM_THREADS, or the processors that this process may run on. (Not by strtol: its symbol version moved too.) */
 static int threads_wanted(void) {
     const char *text = getenv("TVMDML_NUM_THREADS");
     int wanted = 0;
@@ -76,7 +76,7 @@ static int threads_wanted(void) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-    /* All or none: what one of them makes is for the others. Its `call` is for launches from Python, of which there are none. */
+    /* All or none: an error that one of them creates is passed to the others. `ffi.call` is only for launches from Python. */
     if (TVMFFIErrorMoveFromRaised && TVMFFIErrorSetRaised && TVMFFIErrorSetRaisedFromCStr && TVMFFIObjectDecRef) {
         ffi.move_error = TVMFFIErrorMoveFromRaised;
         ffi.set_error = TVMFFIErrorSetRaised;

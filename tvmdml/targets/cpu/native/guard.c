@@ -1,9 +1,9 @@
-/* What a stock RPC server of TVM loads first of all: kernels that are tried there get this pool, and whatever becomes of them, the
-   server goes on.
+/* The first library that a stock RPC server of TVM loads: kernels that are tried there get this pool, and the server survives
+   whatever they do.
 
-   Such a server has a process for each session, and serves nobody any more when one of them ends in another way than by itself. So a
-   kernel that crashes or hangs here ends the session's process as if nothing had been the matter. Its client finds it gone. So does
-   the process when its client is gone. */
+   Such a server starts a process for each session, and stops serving when one of them does not exit normally. Therefore a kernel
+   that crashes or hangs here ends the session's process with a normal exit, and the client sees a closed connection. The process
+   ends in the same way when its client is gone. */
 #include "carried.c" /* the pool */
 
 #include <fcntl.h>
@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The calling convention of functions in a library of libtvm_ffi's: values with a type. */
+/* The calling convention of functions in a libtvm_ffi library: typed values. */
 typedef struct {
     int32_t type;
     uint32_t padding;
     union {
         int64_t integer;
-        void **tensor; /* a DLTensor, which begins with where its data are */
+        void **tensor; /* a DLTensor; its first field is the data pointer */
     } as;
 } value;
 
@@ -32,9 +32,9 @@ static void end(int signal) {
     _exit(0);
 }
 
-/* Before the other libraries are loaded: each is given the pool as it is. */
+/* This runs before the other libraries are loaded, and each of them then gets this pool. */
 __attribute__((constructor)) static void guard(void) {
-    static char stack[1 << 16]; /* a kernel may have used up its own */
+    static char stack[1 << 16]; /* the kernel may have overflowed its own stack */
     static const int ends[] = {SIGABRT, SIGALRM, SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTRAP, SIGXCPU, SIGXFSZ};
     stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
     sigaltstack(&other, NULL);
@@ -44,7 +44,7 @@ __attribute__((constructor)) static void guard(void) {
         TVMFFIEnvModRegisterContextSymbol("__TVMBackendParallelLaunch", (void *)tvmdml_pool_launch);
 }
 
-/* arm(seconds): the session ends after so many, unless it is armed anew. */
+/* arm(seconds): ends the session after so many seconds, unless it is called again before. */
 FUNCTION(arm) {
     (void)self;
     if (count == 1 && arguments[0].type == INTEGER) alarm((unsigned)arguments[0].as.integer);
@@ -52,7 +52,7 @@ FUNCTION(arm) {
     return 0;
 }
 
-/* limit(threads): how many of them kernels may use. */
+/* limit(threads): sets how many threads kernels may use. */
 FUNCTION(limit) {
     (void)self;
     if (count == 1 && arguments[0].type == INTEGER) tvmdml_pool_set_limit((int)arguments[0].as.integer);
@@ -68,7 +68,8 @@ static size_t append(char *text, size_t at, size_t size, const char *name) {
     return at;
 }
 
-/* describe(bytes, size): writes what the pool would use, the group's limit, and /proc/cpuinfo. Returns how much that is. */
+/* describe(bytes, size): writes the number of threads that the pool would use, the group's limit, and /proc/cpuinfo. Returns the
+   length. */
 FUNCTION(describe) {
     (void)self;
     result->type = INTEGER;

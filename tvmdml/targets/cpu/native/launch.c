@@ -1,4 +1,4 @@
-/* Launch, Bound, Fit: from arrays to a kernel. */
+/* Launch, Bound, Fit: launch a kernel on arrays. */
 #include "native.h"
 
 #include <pthread.h>
@@ -8,13 +8,13 @@
 enum {
     ALIGNMENT = 64,
     KEPT_BYTES = 16 << 20, /* scratch memory that a thread keeps for its next launch */
-    /* So little takes less time than to let other threads into the interpreter and wait for one's turn again. */
+    /* Up to this many elements, work takes less time than to release the interpreter to other threads and wait to get it back. */
     BRIEF_ELEMENTS = 1024,
 };
 
 /* -- TVM's arguments ----------------------------------------------------------------------------------------------- */
 
-/* `DLTensor` of dlpack.h. Kernels read the address alone: everything else was checked before. */
+/* `DLTensor` of dlpack.h. Kernels read only the address: everything else was already checked. */
 typedef struct {
     void *data;
     int32_t device_type, device_id;
@@ -27,7 +27,7 @@ typedef struct {
 
 enum { KIND_INTEGER = 1, KIND_TENSOR = 7, DEVICE_CPU = 1, ERROR_IS_PYTHONS = -2 };
 
-/* `TVMFFIErrorCell`, which follows an object's header of 24 bytes. */
+/* `TVMFFIErrorCell`. It follows an object header of 24 bytes. */
 typedef struct {
     const char *data;
     size_t size;
@@ -48,13 +48,13 @@ static void put_tensor(ffi_any *argument, tensor_t *tensor, void *data) {
     *argument = (ffi_any){.kind = KIND_TENSOR, .value.pointer = tensor};
 }
 
-/* Raise what TVM holds for this thread. */
+/* Raise the error that TVM holds for this thread. */
 static void raise_error(int status) {
     if (status == ERROR_IS_PYTHONS && PyErr_Occurred()) return;
     ffi_error *error = NULL;
     ffi.move_error((void **)&error);
     if (error == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "a kernel failed and did not say why");
+        PyErr_SetString(PyExc_RuntimeError, "a kernel failed without an error message");
         return;
     }
     PyObject *exception = PyObject_CallFunction(to_error, "s#s#s#", error->kind.data, (Py_ssize_t)error->kind.size,
@@ -68,8 +68,8 @@ static void raise_error(int status) {
 
 /* -- Scratch memory ------------------------------------------------------------------------------------------------
 
-   Each thread keeps the memory of its last launch, so that the next one finds it mapped and in the cache; not more than
-   KEPT_BYTES, and not after the thread's end. No launch begins inside of another in one thread: kernels do not call Python. */
+   Each thread keeps the memory of its last launch, at most KEPT_BYTES and until the thread ends, so that the next launch finds it
+   mapped and in the cache. Within one thread launches do not nest, because kernels do not call Python. */
 
 typedef struct {
     void *memory;
@@ -89,7 +89,7 @@ int scratch_init(void) {
     return pthread_key_create(&scratch_key, free_scratch);
 }
 
-/* At least so many bytes, aligned; NULL when there are none. Goes back by `return_scratch`. */
+/* At least `bytes` bytes, aligned; NULL if out of memory. Return it with `return_scratch`. */
 static void *take_scratch(size_t bytes) {
     void *memory = NULL;
     if (scratch != NULL && scratch->bytes >= bytes) return scratch->memory;
@@ -114,9 +114,9 @@ static void return_scratch(void *memory, size_t bytes) {
     if (bytes > KEPT_BYTES) free(memory);
 }
 
-/* -- Launch: a kernel and all it takes but its arrays --------------------------------------------------------------- */
+/* -- Launch: a kernel with all its arguments except the arrays ------------------------------------------------------ */
 
-/* Launch on these addresses. With `alone`, other threads may run Python meanwhile: the caller holds what keeps the memory. */
+/* Launch on these addresses. With `alone`, the interpreter is released meanwhile, and the caller keeps the memory alive. */
 static int launch_on(const launch_t *launch, char *const *data, int count, bool alone) {
     tensor_t tensors[MOST_ARRAYS + MOST_TEMPORARIES];
     ffi_any arguments[MOST_ARRAYS + MOST_TEMPORARIES + MOST_SCALARS];
@@ -139,7 +139,7 @@ static int launch_on(const launch_t *launch, char *const *data, int count, bool 
     if (alone) {
         PyThreadState *thread = PyEval_SaveThread();
         status = ffi.call(launch->function, arguments, used, &result);
-        if (memory != NULL) return_scratch(memory, launch->scratch_bytes); /* a thread may end in the next line */
+        if (memory != NULL) return_scratch(memory, launch->scratch_bytes); /* before the next line, which may end a thread */
         PyEval_RestoreThread(thread);
     } else {
         status = ffi.call(launch->function, arguments, used, &result);
@@ -150,7 +150,7 @@ static int launch_on(const launch_t *launch, char *const *data, int count, bool 
     return -1;
 }
 
-/* Whether other threads should have the interpreter during work on these arrays. */
+/* Whether the interpreter should be released to other threads while the kernel works on these arrays. */
 static bool is_long(PyObject *const *arrays, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) {
         const array_t *array = (const array_t *)arrays[i];
@@ -167,7 +167,7 @@ int launch_arrays(const launch_t *launch, PyObject *const *arrays, Py_ssize_t co
     char *data[MOST_ARRAYS];
     for (Py_ssize_t i = 0; i < count; i++) data[i] = ((array_t *)arrays[i])->data;
     bool alone = is_long(arrays, count);
-    if (alone) { /* another thread could drop or resize what only the caller's frame refers to */
+    if (alone) { /* another thread could drop or resize arrays that only the caller's frame refers to */
         for (Py_ssize_t i = 0; i < count; i++) Py_INCREF(arrays[i]);
     }
     int status = launch_on(launch, data, (int)count, alone);
@@ -179,7 +179,7 @@ int launch_arrays(const launch_t *launch, PyObject *const *arrays, Py_ssize_t co
 
 static int check_arrays(PyObject *const *arrays, Py_ssize_t count) {
     if (count > MOST_ARRAYS) {
-        PyErr_Format(PyExc_TypeError, "%zd arrays; at most %d", count, MOST_ARRAYS);
+        PyErr_Format(PyExc_TypeError, "%zd arrays given; at most %d are allowed", count, MOST_ARRAYS);
         return -1;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -194,7 +194,7 @@ static int check_arrays(PyObject *const *arrays, Py_ssize_t count) {
 static PyObject *launch_call(PyObject *self, PyObject *const *arrays, size_t flags, PyObject *names) {
     Py_ssize_t count = PyVectorcall_NARGS(flags);
     if (names != NULL && PyTuple_GET_SIZE(names) != 0) {
-        PyErr_SetString(PyExc_TypeError, "arrays have no names here");
+        PyErr_SetString(PyExc_TypeError, "arrays are positional arguments, without keywords");
         return NULL;
     }
     if (check_arrays(arrays, count) < 0 || launch_arrays((launch_t *)self, arrays, count) < 0) return NULL;
@@ -209,12 +209,12 @@ static PyObject *launch_new(PyTypeObject *type, PyObject *arguments, PyObject *n
         return NULL;
     }
     if (ndarray == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "connect() comes first");
+        PyErr_SetString(PyExc_RuntimeError, "connect() must be called first");
         return NULL;
     }
     Py_ssize_t scalar_count = PyTuple_GET_SIZE(scalars), temporary_count = PyTuple_GET_SIZE(temporaries);
     if (scalar_count > MOST_SCALARS || temporary_count > MOST_TEMPORARIES) {
-        PyErr_Format(PyExc_ValueError, "at most %d scalars and %d temporaries", MOST_SCALARS, MOST_TEMPORARIES);
+        PyErr_Format(PyExc_ValueError, "at most %d scalars and %d temporaries are allowed", MOST_SCALARS, MOST_TEMPORARIES);
         return NULL;
     }
     launch_t *self = (launch_t *)type->tp_alloc(type, scalar_count);
@@ -246,7 +246,7 @@ static void launch_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-/* -- Bound: a launch with its arrays -------------------------------------------------------------------------------- */
+/* -- Bound: a launch together with its arrays ----------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_VAR_HEAD
@@ -259,7 +259,7 @@ typedef struct {
 static PyObject *bound_call(PyObject *object, PyObject *const *Py_UNUSED(arguments), size_t flags, PyObject *names) {
     bound_t *self = (bound_t *)object;
     if (PyVectorcall_NARGS(flags) != 0 || (names != NULL && PyTuple_GET_SIZE(names) != 0)) {
-        PyErr_SetString(PyExc_TypeError, "a bound operator takes no arguments: it has its arrays");
+        PyErr_SetString(PyExc_TypeError, "a bound operator takes no arguments: its arrays are already bound");
         return NULL;
     }
     char *data[MOST_ARRAYS];
@@ -289,7 +289,7 @@ static void bound_dealloc(PyObject *object) {
     PyObject_Free(self);
 }
 
-/* -- Fit: a launch for arrays of one exact form ---------------------------------------------------------------------- */
+/* -- Fit: a launch for arrays of one fixed form ---------------------------------------------------------------------- */
 
 static Py_ssize_t whole(PyObject *object, const char *name) {
     PyObject *value = PyErr_Occurred() ? NULL : PyObject_GetAttrString(object, name);
@@ -298,7 +298,7 @@ static Py_ssize_t whole(PyObject *object, const char *name) {
     return number;
 }
 
-/* The form in words of Python's: (dtype, shape, strides, output). Strides are in bytes, and not negative. */
+/* A form given as Python's tuple (dtype, shape, strides, output). Strides are in bytes, and not negative. */
 static form_t *make_form(PyObject *object) {
     PyObject *dtype, *shape, *strides;
     int output;
@@ -308,7 +308,7 @@ static form_t *make_form(PyObject *object) {
     bool native = whole(dtype, "isnative") == 1;
     if (PyErr_Occurred()) return NULL;
     if (!native || rank > MOST_RANK || rank != PyTuple_GET_SIZE(strides)) {
-        PyErr_SetString(PyExc_ValueError, "a type of another byte order, or shape and strides that do not go together");
+        PyErr_SetString(PyExc_ValueError, "the type has another byte order, or shape and strides differ in length");
         return NULL;
     }
     form_t *form = PyMem_Malloc(sizeof *form + 2 * rank * sizeof(Py_ssize_t));
@@ -317,7 +317,7 @@ static form_t *make_form(PyObject *object) {
     for (Py_ssize_t d = 0; d < rank; d++) {
         Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, d)), stride = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, d));
         if (PyErr_Occurred() || size < 1 || stride < 0) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "an array has elements, and no negative strides");
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "an array must have at least one element and no negative stride");
             PyMem_Free(form);
             return NULL;
         }
@@ -328,7 +328,7 @@ static form_t *make_form(PyObject *object) {
     return form;
 }
 
-/* Whether a type is a plain number of the processor's own byte order. Of those, the number says all. */
+/* Whether a type is a plain number in the processor's byte order. For such types NumPy's type number says everything. */
 static bool is_native(const dtype_t *dtype) {
     return (dtype->byte_order == '=' || dtype->byte_order == '|') && memchr("biuf", dtype->kind, 4) != NULL;
 }
@@ -340,7 +340,7 @@ static bool has_form(PyObject *object, const form_t *form) {
     int needed = form->output ? ALIGNED | WRITEABLE : ALIGNED;
     size_t bytes = form->rank * sizeof(Py_ssize_t);
     return is_native(array->dtype) && array->dtype->number == form->type && array->rank == form->rank && (array->flags & needed) == needed &&
-           (bytes == 0 || /* then NumPy has no shape and strides at all */
+           (bytes == 0 || /* NumPy then stores no shape and strides */
             (memcmp(array->shape, form->sizes, bytes) == 0 && memcmp(array->strides, form->sizes + form->rank, bytes) == 0));
 }
 
@@ -377,13 +377,13 @@ static PyObject *fit_call(PyObject *object, PyObject *const *arrays, size_t flag
 static PyObject *fit_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
     PyObject *launch, *forms;
     if (names != NULL && PyDict_GET_SIZE(names) != 0) {
-        PyErr_SetString(PyExc_TypeError, "Fit takes no keywords");
+        PyErr_SetString(PyExc_TypeError, "Fit takes no keyword arguments");
         return NULL;
     }
     if (!PyArg_ParseTuple(arguments, "O!O!:Fit", &launch_type, &launch, &PyTuple_Type, &forms)) return NULL;
     Py_ssize_t count = PyTuple_GET_SIZE(forms);
     if (count > MOST_ARRAYS) {
-        PyErr_Format(PyExc_ValueError, "at most %d arrays", MOST_ARRAYS);
+        PyErr_Format(PyExc_ValueError, "at most %d arrays are allowed", MOST_ARRAYS);
         return NULL;
     }
     fit_t *self = (fit_t *)type->tp_alloc(type, count);
@@ -418,13 +418,13 @@ static PyObject *launch_fit(PyObject *self, PyObject *forms) {
 
 static PyMethodDef launch_methods[] = {
     {"fit", launch_fit, METH_O, PyDoc_STR("A launch on arrays that have these forms.")},
-    {"bind", (PyCFunction)(void (*)(void))launch_bind, METH_FASTCALL, PyDoc_STR("A launch on these arrays, called with nothing.")},
+    {"bind", (PyCFunction)(void (*)(void))launch_bind, METH_FASTCALL, PyDoc_STR("A launch on these arrays, for repeated calls.")},
     {0},
 };
 
 PyTypeObject launch_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tvmdml.targets.cpu._native.Launch",
-    .tp_doc = PyDoc_STR("A kernel with its integers and temporaries: called with arrays that were checked before."),
+    .tp_doc = PyDoc_STR("A kernel with its integers and temporaries, called with checked arrays."),
     .tp_basicsize = sizeof(launch_t),
     .tp_itemsize = sizeof(ffi_any),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
@@ -437,7 +437,7 @@ PyTypeObject launch_type = {
 
 PyTypeObject bound_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tvmdml.targets.cpu._native.Bound",
-    .tp_doc = PyDoc_STR("A launch with its arrays."),
+    .tp_doc = PyDoc_STR("A launch together with its arrays."),
     .tp_basicsize = sizeof(bound_t),
     .tp_itemsize = sizeof(PyObject *),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
@@ -448,7 +448,7 @@ PyTypeObject bound_type = {
 
 PyTypeObject fit_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tvmdml.targets.cpu._native.Fit",
-    .tp_doc = PyDoc_STR("A launch for arrays of one form: says whether those given have it, and was launched if they do."),
+    .tp_doc = PyDoc_STR("A launch for arrays of one form: launches if the given arrays have it, and returns whether."),
     .tp_basicsize = sizeof(fit_t),
     .tp_itemsize = sizeof(form_t *),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,

@@ -3,7 +3,7 @@
 
 PyObject *ndarray, *empty, *to_error;
 
-/* connect(ndarray, empty, to_error, addresses): what is found only when the program runs. */
+/* connect(ndarray, empty, to_error, addresses): sets what is known only at run time. */
 static PyObject *connect(PyObject *Py_UNUSED(module), PyObject *arguments) {
     PyObject *type, *new_array, *error;
     unsigned long long call, move, set, say, release;
@@ -19,10 +19,10 @@ static PyObject *connect(PyObject *Py_UNUSED(module), PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
-/* inspect(array): how this file sees an array, to be compared with how NumPy does. */
+/* inspect(array): the fields of an array as this extension reads them, to compare with NumPy's own answer. */
 static PyObject *inspect(PyObject *Py_UNUSED(module), PyObject *object) {
     const array_t *array = (const array_t *)object;
-    if (array->rank < 0 || array->rank > MOST_RANK) Py_RETURN_NONE; /* surely not */
+    if (array->rank < 0 || array->rank > MOST_RANK) Py_RETURN_NONE; /* this is not NumPy's layout */
     PyObject *shape = PyTuple_New(array->rank), *strides = PyTuple_New(array->rank);
     for (int d = 0; shape != NULL && strides != NULL && d < array->rank; d++) {
         PyTuple_SET_ITEM(shape, d, PyLong_FromSsize_t(array->shape[d]));
@@ -45,17 +45,17 @@ static PyObject *started(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 }
 
 static PyMethodDef functions[] = {
-    {"connect", connect, METH_VARARGS, PyDoc_STR("Give what is found only when the program runs.")},
-    {"inspect", inspect, METH_O, PyDoc_STR("Address, shape, strides, the type's number, kind and byte order, aligned, writeable.")},
-    {"set_limit", set_limit, METH_O, PyDoc_STR("How many threads a launch may use.")},
-    {"started", started, METH_NOARGS, PyDoc_STR("How many threads the pool has.")},
+    {"connect", connect, METH_VARARGS, PyDoc_STR("Set what is known only at run time.")},
+    {"inspect", inspect, METH_O, PyDoc_STR("An array's address, shape, strides, type number, kind and byte order, aligned, writeable.")},
+    {"set_limit", set_limit, METH_O, PyDoc_STR("Set how many threads a launch may use.")},
+    {"started", started, METH_NOARGS, PyDoc_STR("Return how many threads the pool has.")},
     {0},
 };
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_native",
-    .m_doc = PyDoc_STR("The thread pool, and launches without Python."),
+    .m_doc = PyDoc_STR("The thread pool, and kernel launches without Python."),
     .m_size = -1,
     .m_methods = functions,
 };

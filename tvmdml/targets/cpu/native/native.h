@@ -1,7 +1,7 @@
-/* Launches of CPU kernels on NumPy arrays, with no Python between the check and the kernel.
+/* Launches of CPU kernels on NumPy arrays, with no Python code between the check and the kernel.
 
-   What is here is the quick way of a call, for arrays of exactly the form that was seen before. It answers "no" to everything
-   else, and Python looks closer: it has the rules, and the words for what is wrong. */
+   This is the fast path of a call, for arrays of exactly a form that was seen before. For everything else it answers "no", and
+   the Python code takes over: that code has the rules and the error messages. */
 #ifndef TVMDML_NATIVE_H
 #define TVMDML_NATIVE_H
 
@@ -14,22 +14,23 @@
 #include "pool.h"
 
 enum {
-    MOST_ARRAYS = 64, /* of one kernel */
+    MOST_ARRAYS = 64, /* per kernel */
     MOST_TEMPORARIES = 32,
     MOST_SCALARS = 256,
-    MOST_RANK = 64, /* NumPy's own */
+    MOST_RANK = 64, /* NumPy's own limit */
 };
 
 /* -- NumPy's arrays ------------------------------------------------------------------------------------------------
 
-   The beginnings of `PyArrayObject_fields` and `PyArray_Descr`. Every extension that was ever built against NumPy has these offsets in its machine
-   code, so they stay, and `inspect` is there to make sure. Reading them costs nothing, where the buffer protocol costs 100 ns an array. */
+   The first fields of `PyArrayObject_fields` and `PyArray_Descr`. Every extension that was built against NumPy has these offsets
+   in its machine code, so they do not change, and `inspect` verifies them. Reading them costs nothing, while the buffer protocol
+   costs 100 ns per array. */
 
 typedef struct {
     PyObject_HEAD
     PyTypeObject *scalar;
     char kind, letter, byte_order, flags;
-    int number; /* of the type */
+    int number; /* NumPy's type number */
 } dtype_t;
 
 typedef struct {
@@ -55,29 +56,29 @@ static inline bool is_array(PyObject *object) {
 
 /* -- The types ----------------------------------------------------------------------------------------------------- */
 
-/* Launch: a kernel and all it takes but its arrays. */
+/* Launch: a kernel with all its arguments except the arrays. */
 typedef struct {
     PyObject_VAR_HEAD
     vectorcallfunc vectorcall;
     PyObject *owner; /* keeps the function alive */
     void *function;
-    size_t scratch_bytes; /* of all temporaries, each rounded up to ALIGNMENT */
+    size_t scratch_bytes; /* total of all temporaries, each rounded up to ALIGNMENT */
     int temporary_count, scalar_count;
     size_t offsets[MOST_TEMPORARIES];
     ffi_any scalars[];
 } launch_t;
 
-/* What one array must be. */
+/* The form that one array must have. */
 typedef struct {
     bool absent; /* an optional tensor: `None` is given */
     bool output;
-    int type; /* NumPy's number */
+    int type; /* NumPy's type number */
     int rank;
-    Py_ssize_t span; /* bytes from the first element's beginning to the last one's end */
+    Py_ssize_t span; /* bytes from the start of the first element to the end of the last */
     Py_ssize_t sizes[]; /* shape, then strides */
 } form_t;
 
-/* Fit: a launch for arrays of one exact form. */
+/* Fit: a launch for arrays of one fixed form. */
 typedef struct {
     PyObject_VAR_HEAD
     vectorcallfunc vectorcall;
@@ -87,14 +88,14 @@ typedef struct {
 
 extern PyTypeObject launch_type, bound_type, fit_type, plans_type;
 
-/* Once, before the first launch. */
+/* Call this once, before the first launch. */
 int scratch_init(void);
 
-/* Launch on arrays that were checked: 0, or -1 with an error set. */
+/* Launch on arrays that were already checked. Returns 0, or -1 with an error set. */
 int launch_arrays(const launch_t *launch, PyObject *const *arrays, Py_ssize_t count);
 
-/* Whether arrays have a launch's form, and no output shares memory with another array: how many there are, or -1. Puts those that
-   are present in a row. */
+/* Check that arrays have a launch's form, and that no output shares memory with another array. Returns the number of arrays that
+   are present, and stores those in `present`; returns -1 if the check fails. */
 Py_ssize_t fit_arrays(const fit_t *fit, PyObject *const *objects, Py_ssize_t count, PyObject **present);
 
 #endif

@@ -1,18 +1,18 @@
-/* Plans: the function door's quick way. */
+/* Plans: the fast path of function calls. */
 #include "native.h"
 
 #include <string.h>
 
-/* -- Plans: what calls of functions that came before have led to ------------------------------------------------------
+/* -- Plans: how earlier function calls were launched ------------------------------------------------------------------
 
-   A cache: each call has two places by its hash, and what is put there last stays. Python has the whole memory behind it. */
+   A cache: each call has two places, chosen by its hash, and a new plan replaces an older one. Python keeps a complete cache. */
 
 typedef struct {
     uint64_t hash;
     PyObject *describe, *device, *attributes;
-    fit_t *fit;        /* inputs, then the arrays for outputs where the caller gives those */
+    fit_t *fit;        /* inputs, then outputs if the caller gives arrays for them */
     Py_ssize_t inputs; /* how many of the fit's forms are inputs */
-    PyObject *results; /* ((shape, dtype), …) to allocate; NULL where the caller gives arrays */
+    PyObject *results; /* ((shape, dtype), …) to allocate; NULL if the caller gives arrays */
 } plan_t;
 
 enum { PLACES = 4096 };
@@ -46,7 +46,7 @@ typedef struct {
     uint64_t hash;
 } call_t;
 
-/* Read a call; false, with no error set, if it is none for here. */
+/* Read a call. Returns false, with no error set, if this fast path does not handle it. */
 static bool read_call(PyObject *const *parts, call_t *call) {
     PyObject *inputs = parts[3], *out = parts[4];
     *call = (call_t){.describe = parts[0], .device = parts[1], .attributes = parts[2]};
@@ -67,7 +67,7 @@ static bool read_call(PyObject *const *parts, call_t *call) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->attributes); i++) {
         Py_hash_t own = PyObject_Hash(PyTuple_GET_ITEM(call->attributes, i));
         if (own == -1 && PyErr_Occurred()) {
-            /* Describing it will say what is wrong with it; an interrupt is not its fault. */
+            /* Python reports what is wrong when it describes the call; an interrupt is not the call's fault. */
             if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
             return false;
         }
@@ -77,8 +77,8 @@ static bool read_call(PyObject *const *parts, call_t *call) {
     return true;
 }
 
-/* Whether two values are one and the same to a descriptor. Equal is not enough: so are 1 and True, and 0.0 and -0.0. Runs no code
-   of Python's, which could do away with the plan that is being looked at. */
+/* Whether two values mean the same to a descriptor. Equality is not enough: 1 equals True, and 0.0 equals -0.0. Runs no Python
+   code, because that could free the plan under inspection. */
 static bool same_value(PyObject *one, PyObject *other) {
     if (one == other) return true;
     if (Py_TYPE(one) != Py_TYPE(other)) return false;
@@ -96,7 +96,7 @@ static bool same_value(PyObject *one, PyObject *other) {
     return true;
 }
 
-/* Whether `same_value` can ever say yes to another object of the same value, or there is but one such object. */
+/* Whether `same_value` can ever be true for another object of the same value, or the object is a singleton. */
 static bool is_comparable(PyObject *value) {
     if (PyTuple_Check(value)) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); i++) {
@@ -114,7 +114,7 @@ static bool same_call(const plan_t *plan, const call_t *call) {
     return same_value(plan->device, call->device) && same_value(plan->attributes, call->attributes);
 }
 
-/* New arrays ((shape, dtype), …), in a tuple. */
+/* A tuple of new arrays of the given ((shape, dtype), …). */
 static PyObject *allocate(PyObject *wanted) {
     Py_ssize_t count = PyTuple_GET_SIZE(wanted);
     PyObject *results = PyTuple_New(count);
@@ -133,7 +133,7 @@ static PyObject *run_plan(const plan_t *plan, const call_t *call) {
     PyObject *present[MOST_ARRAYS], *results;
     Py_ssize_t found = fit_arrays(plan->fit, call->arrays, call->count, present);
     if (found < 0) Py_RETURN_NONE;
-    launch_t *launch = (launch_t *)Py_NewRef(plan->fit->launch); /* from here on the plan may be gone at any time */
+    launch_t *launch = (launch_t *)Py_NewRef(plan->fit->launch); /* from here on the plan may be freed at any time */
     if (plan->results == NULL) {
         results = PyTuple_New(call->count - call->inputs);
         for (Py_ssize_t i = call->inputs; results != NULL && i < call->count; i++) {
@@ -156,7 +156,7 @@ static PyObject *plans_call(PyObject *object, PyObject *const *parts, size_t fla
     plans_t *self = (plans_t *)object;
     call_t call;
     if (PyVectorcall_NARGS(flags) != 5 || names != NULL) {
-        PyErr_SetString(PyExc_TypeError, "a call is (describe, device, attributes, inputs, out)");
+        PyErr_SetString(PyExc_TypeError, "a call must be (describe, device, attributes, inputs, out)");
         return NULL;
     }
     if (!read_call(parts, &call)) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
@@ -177,7 +177,7 @@ static void free_plan(plan_t *plan) {
     PyMem_Free(plan);
 }
 
-/* The forms of a call's arrays as a fit, or NULL with an error set. */
+/* The forms of a call's arrays as a Fit, or NULL with an error set. */
 static fit_t *fit_for(launch_t *launch, const call_t *call) {
     PyObject *forms = PyTuple_New(call->count);
     for (Py_ssize_t i = 0; forms != NULL && i < call->count; i++) {
@@ -209,13 +209,13 @@ static PyObject *plans_add(PyObject *object, PyObject *const *parts, Py_ssize_t 
     plans_t *self = (plans_t *)object;
     call_t call;
     if (count != 7 || !PyObject_TypeCheck(parts[5], &launch_type) || !PyTuple_CheckExact(parts[6])) {
-        PyErr_SetString(PyExc_TypeError, "a plan is (describe, device, attributes, inputs, out, launch, results)");
+        PyErr_SetString(PyExc_TypeError, "a plan must be (describe, device, attributes, inputs, out, launch, results)");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts[6]); i++) {
         PyObject *result = PyTuple_GET_ITEM(parts[6], i);
         if (!PyTuple_CheckExact(result) || PyTuple_GET_SIZE(result) != 2) {
-            PyErr_SetString(PyExc_TypeError, "results are ((shape, dtype), …)");
+            PyErr_SetString(PyExc_TypeError, "results must be ((shape, dtype), …)");
             return NULL;
         }
     }
@@ -239,7 +239,7 @@ static PyObject *plans_add(PyObject *object, PyObject *const *parts, Py_ssize_t 
     plan_t *gone = *second;
     *second = *first;
     *first = plan;
-    free_plan(gone); /* last: what it held may run any code as it goes */
+    free_plan(gone); /* last: freeing its objects may run any code */
     Py_RETURN_NONE;
 }
 
@@ -261,7 +261,7 @@ static PyMethodDef plans_methods[] = {
 
 PyTypeObject plans_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tvmdml.targets.cpu._native.Plans",
-    .tp_doc = PyDoc_STR("A memory of calls: runs one of a form that is known, else gives None."),
+    .tp_doc = PyDoc_STR("A cache of calls. It runs a call of a known form, and returns None for any other."),
     .tp_basicsize = sizeof(plans_t),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = plans_new,

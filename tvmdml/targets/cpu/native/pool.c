@@ -1,11 +1,12 @@
-/* One pool of threads for the process.
+/* One thread pool for the process.
 
-   A launch takes a slot, writes its job there, and works on it like everybody else: the caller claims tasks from the first
-   one up, workers from the last one down, until none is left. So a launch that gets no help costs what a plain loop costs,
-   and one repeated on the same data finds each part in the cache of the core that had it before.
+   A launch takes a slot, writes its job there, and works on it together with the workers: the caller claims tasks from the first
+   upwards, workers from the last downwards, until none is left. A launch that gets no help therefore costs as much as a plain
+   loop, and a launch repeated on the same data finds each part in the cache of the core that had it before.
 
-   Slots are never freed. A worker may look at one long after the launch that used it has returned: it can claim a task only by
-   a compare-and-swap on the slot's ticket, which holds the launch's own number, so it succeeds only while that launch waits. */
+   Slots are never freed, so a worker may look at a slot long after the launch that used it has returned. A worker claims a task
+   with a compare-and-swap on the slot's ticket. The ticket holds the launch's number, so this succeeds only while that launch
+   waits. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -18,18 +19,18 @@
 #include <time.h>
 
 enum {
-    SLOTS = 64,          /* launches at once that can have help; the bits of a word */
-    MOST_CLAIMS = 65535, /* a ticket counts them in 16 bits */
+    SLOTS = 64,          /* concurrent launches that can have help; the bits of a word */
+    MOST_CLAIMS = 65535, /* the ticket has 16 bits for them */
     MOST_THREADS = 1024,
-    SPIN_NANOSECONDS = 20000, /* about what it costs to put a thread to sleep and wake it again */
-    /* How long a worker stays awake for the next launch. A kernel of 100 us that woke one up is over before it has come: it then has
-       to be there for the next such kernel, or no launch in a row of them would ever have help. */
+    SPIN_NANOSECONDS = 20000, /* about the cost of putting a thread to sleep and waking it */
+    /* How long a worker stays awake for the next launch. A kernel of 100 us ends before the worker that it wakes is running. The
+       worker must then be awake for the next such kernel, or no launch in a series of them would ever have help. */
     AWAKE_NANOSECONDS = 1000000,
-    PAUSES = 32,              /* between looks at the clock */
-    LINE = 128,               /* two cache lines: processors fetch them in pairs */
+    PAUSES = 32,              /* between reads of the clock */
+    LINE = 128,               /* two cache lines: processors prefetch them in pairs */
 };
 
-/* A ticket: the launch's number, one past the last unclaimed claim, the first unclaimed one. None is left when those meet. */
+/* A ticket: the launch's number, the end of the unclaimed claims, and the first of them. When the two are equal, none is left. */
 #define TICKET(number, end, begin) ((uint64_t)(number) << 32 | (uint64_t)(end) << 16 | (uint64_t)(begin))
 #define NUMBER(ticket) ((uint32_t)((ticket) >> 32))
 #define END(ticket) ((int)((ticket) >> 16 & 0xffff))
@@ -43,20 +44,20 @@ typedef struct {
     _Atomic int per_claim; /* tasks that are claimed together: 1, unless there are more than a ticket can count */
     _Alignas(LINE) _Atomic int pending; /* claims that are not done */
     _Atomic bool waiting;               /* the caller sleeps */
-    _Atomic(void *) error;              /* the first error of a task, owned */
+    _Atomic(void *) error;              /* the first error of a task; owned by the slot */
     pthread_mutex_t mutex;
     pthread_cond_t done;
 } slot_t;
 
 static struct {
     slot_t slots[SLOTS];
-    _Alignas(LINE) _Atomic uint64_t taken; /* slots in use, a bit each */
-    _Alignas(LINE) _Atomic uint64_t open;  /* of those, where there may be something to claim */
-    _Atomic uint32_t launches;             /* changes when there is something new */
+    _Alignas(LINE) _Atomic uint64_t taken; /* slots in use, one bit each */
+    _Alignas(LINE) _Atomic uint64_t open;  /* slots in use that may have unclaimed tasks */
+    _Atomic uint32_t launches;             /* incremented by each launch */
     _Alignas(LINE) _Atomic int sleepers;
     _Atomic int started;
-    _Atomic int caller_cpu; /* where the last launch came from */
-    _Atomic int asked; /* threads that were asked for: what the system refused once is not asked for at every launch */
+    _Atomic int caller_cpu; /* the CPU of the last launch's caller */
+    _Atomic int asked; /* threads requested: after a refusal, not every launch asks again */
     pthread_mutex_t mutex; /* for sleeping, and for starting threads */
     pthread_cond_t work;
 } pool;
@@ -82,23 +83,23 @@ static int64_t nanoseconds(void) {
 
 /* -- Tasks -------------------------------------------------------------------------------------------------------- */
 
-/* Move an error of this thread into the slot; the first one stays. */
+/* Move this thread's error into the slot. Only the first error is kept. */
 static void keep_error(slot_t *slot) {
     void *error = NULL, *none = NULL;
     ffi.move_error(&error);
     if (error == NULL) {
-        ffi.say_error("RuntimeError", "a part of a parallel kernel failed and did not say why");
+        ffi.say_error("RuntimeError", "a part of a parallel kernel failed without an error message");
         ffi.move_error(&error);
     }
     if (error != NULL && !atomic_compare_exchange_strong(&slot->error, &none, error)) ffi.release(error);
 }
 
-/* Claim tasks of one slot and run them until there is nothing to claim; says whether there was something. */
+/* Claim tasks of one slot and run them until all are claimed. Returns whether it ran any. */
 static bool work_on(slot_t *slot, bool caller) {
     bool found = false;
     uint64_t ticket = atomic_load_explicit(&slot->ticket, memory_order_acquire);
     while (BEGIN(ticket) < END(ticket)) {
-        /* What is read here belongs to this ticket's launch if the exchange succeeds: it is not written before all is claimed. */
+        /* If the exchange succeeds, these belong to the ticket's launch: they are not overwritten before all tasks are claimed. */
         pool_task task = atomic_load_explicit(&slot->task, memory_order_relaxed);
         void *data = atomic_load_explicit(&slot->data, memory_order_relaxed);
         int count = atomic_load_explicit(&slot->count, memory_order_relaxed);
@@ -114,9 +115,9 @@ static bool work_on(slot_t *slot, bool caller) {
         for (int number = claim * per_claim; number < end; number++) {
             if (task(number, &group, data) != 0) keep_error(slot);
         }
-        /* From here on the launch may be over. The slot is still there; at worst a later launch's caller wakes for nothing. */
+        /* From here on the launch may be over. The slot still exists; at worst a later launch's caller is woken for nothing. */
         if (atomic_fetch_sub(&slot->pending, 1) == 1 && atomic_load(&slot->waiting)) {
-            pthread_mutex_lock(&slot->mutex); /* it is not between its look at `pending` and its sleep */
+            pthread_mutex_lock(&slot->mutex); /* the caller is not between its check of `pending` and its sleep */
             pthread_mutex_unlock(&slot->mutex);
             pthread_cond_signal(&slot->done);
         }
@@ -136,8 +137,8 @@ static bool work_anywhere(void) {
     return found;
 }
 
-/* Leave the processor that the caller works on. Systems like to wake a thread there, and may then take some milliseconds to see that
-   another one has nothing to do. */
+/* Leave the processor that the caller runs on. Systems often wake a thread on the waker's processor, and may then take several
+   milliseconds to notice that another processor is idle. */
 static void make_room_for_caller(void) {
 #if defined(__linux__)
     cpu_set_t allowed, others;
@@ -151,8 +152,8 @@ static void make_room_for_caller(void) {
 #endif
 }
 
-/* Wait until there has been a launch since `seen`: awake at first, as kernels often follow one another, though before long giving way
-   to any thread that has something to do. */
+/* Wait until there is a launch after `seen`. First stay awake, because kernels often follow one another, but soon yield to
+   any other thread that has work. */
 static void wait_for_launch(uint32_t seen) {
     int64_t begin = nanoseconds(), now = begin;
     do {
@@ -164,7 +165,7 @@ static void wait_for_launch(uint32_t seen) {
         now = nanoseconds();
     } while (now - begin < AWAKE_NANOSECONDS);
     pthread_mutex_lock(&pool.mutex);
-    atomic_fetch_add(&pool.sleepers, 1); /* a launch after this sees a sleeper, one before it is seen below */
+    atomic_fetch_add(&pool.sleepers, 1); /* a later launch sees a sleeper; an earlier one is seen below */
     while (atomic_load(&pool.launches) == seen) pthread_cond_wait(&pool.work, &pool.mutex);
     atomic_fetch_sub(&pool.sleepers, 1);
     pthread_mutex_unlock(&pool.mutex);
@@ -177,7 +178,7 @@ static void *worker(void *unused) {
 #elif defined(__APPLE__)
     pthread_setname_np("tvmdml");
 #endif
-    inside = true; /* for good: what a task launches runs in its own thread */
+    inside = true; /* always: a launch inside a task runs on the task's own thread */
     for (;;) {
         uint32_t seen = atomic_load_explicit(&pool.launches, memory_order_acquire);
         if (!work_anywhere()) wait_for_launch(seen);
@@ -185,19 +186,19 @@ static void *worker(void *unused) {
     return unused;
 }
 
-/* Have at least `wanted` workers, if the system gives them. */
+/* Start threads until there are `wanted` workers, if the system allows. */
 static void start(int wanted) {
     sigset_t all, before;
     pthread_attr_t detached;
     pthread_mutex_lock(&pool.mutex);
     if (atomic_load(&pool.asked) < wanted) atomic_store(&pool.asked, wanted);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* workers inherit this: signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by workers: the program's own threads handle signals */
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     while (atomic_load(&pool.started) < wanted) {
         pthread_t thread;
-        if (pthread_create(&thread, &detached, worker, NULL) != 0) break; /* those there are do the work, or the caller does */
+        if (pthread_create(&thread, &detached, worker, NULL) != 0) break; /* the existing workers or the caller do the work */
         atomic_fetch_add(&pool.started, 1);
     }
     pthread_attr_destroy(&detached);
@@ -208,7 +209,7 @@ static void start(int wanted) {
 static void wake(int wanted) {
     int sleepers = atomic_load(&pool.sleepers);
     if (sleepers == 0) return;
-    pthread_mutex_lock(&pool.mutex); /* nobody is between a look at `launches` and sleep */
+    pthread_mutex_lock(&pool.mutex); /* no worker is between its check of `launches` and its sleep */
     pthread_mutex_unlock(&pool.mutex);
     if (wanted >= sleepers) {
         pthread_cond_broadcast(&pool.work);
@@ -254,7 +255,7 @@ static void wait_until_done(slot_t *slot) {
 static int run_alone(pool_task task, void *data, int count) {
     pool_group group = {NULL, count};
     for (int number = 0; number < count; number++) {
-        if (task(number, &group, data) != 0) return -1; /* its error is in this thread already */
+        if (task(number, &group, data) != 0) return -1; /* this thread already holds its error */
     }
     return 0;
 }
@@ -311,15 +312,15 @@ int pool_started(void) {
 
 /* -- Fork --------------------------------------------------------------------------------------------------------- */
 
-/* All anew: a forked child has none of the threads that worked, waited or held a lock. Its one thread ran no task: tasks do not
-   fork. Ticket numbers begin again, as nobody is left who has read one. */
+/* Reset everything: a forked child has none of the threads that worked, waited or held a lock. Its one thread ran no task, because
+   tasks do not fork. Ticket numbers restart, because no thread is left that has read one. */
 static void renew(void) {
     for (int i = 0; i < SLOTS; i++) {
         slot_t *slot = &pool.slots[i];
         atomic_store_explicit(&slot->ticket, 0, memory_order_relaxed);
         atomic_store_explicit(&slot->pending, 0, memory_order_relaxed);
         atomic_store_explicit(&slot->waiting, false, memory_order_relaxed);
-        atomic_store_explicit(&slot->error, NULL, memory_order_relaxed); /* lost: the runtime may be locked for good */
+        atomic_store_explicit(&slot->error, NULL, memory_order_relaxed); /* not freed: a lock of the runtime may be held forever */
         pthread_mutex_init(&slot->mutex, NULL);
         pthread_cond_init(&slot->done, NULL);
     }

@@ -14,7 +14,7 @@ typedef struct {
     } value;
 } ffi_any;
 
-/* What is called in libtvm_ffi. The library is found when the program runs, so this is filled in then. */
+/* The functions of libtvm_ffi that are called. The library is found at run time, so this table is filled in then. */
 typedef struct {
     int (*call)(void *function, ffi_any *arguments, int32_t count, ffi_any *result); /* TVMFFIFunctionCall */
     void (*move_error)(void **error);                                              /* TVMFFIErrorMoveFromRaised */
@@ -25,25 +25,25 @@ typedef struct {
 
 extern ffi_functions ffi;
 
-/* `TVMParallelGroupEnv`: what a task learns about the others. */
+/* `TVMParallelGroupEnv`: what a task is told about the group of tasks. */
 typedef struct {
-    void *barrier; /* always NULL: kernels of two phases make two launches */
+    void *barrier; /* always NULL: a kernel with two phases makes two launches */
     int32_t count;
 } pool_group;
 
 typedef int (*pool_task)(int number, pool_group *group, void *data);
 
-/* `TVMBackendParallelLaunch`: run tasks 0 to count - 1, in any order, and return when all are done. A count of 0 is the limit
-   below. Any number of threads may call it at once. Returns -1, with TVM's error set in this thread, if a task failed. */
+/* `TVMBackendParallelLaunch`: run tasks 0 to count - 1 in any order, and return when all are done. A count of 0 means the limit
+   below. Threads may call it concurrently. Returns -1, with TVM's error set in this thread, if a task failed. */
 int pool_launch(pool_task task, void *data, int count);
 
-/* How many threads a launch may use, the caller's among them. Threads that exist already are not ended. */
+/* Set how many threads a launch may use, the caller's included. Existing threads are not ended. */
 void pool_set_limit(int limit);
 
-/* How many threads were started in this process. */
+/* The number of threads started in this process. */
 int pool_started(void);
 
-/* Once, before anything else. */
+/* Call this once, before anything else. */
 int pool_init(void);
 
 #endif
