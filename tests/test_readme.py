@@ -77,7 +77,7 @@ _NEEDS: dict[str, Callable[[], str]] = {
     r"vulkan\b(?!:)|vulkan:\d": _no_vulkan,
     r"\btorch\b": _without("torch"),
     r"\.pem\b": _without("cryptography"),
-    r"^cc |^c\+\+ |\./\w": _no_compiler,
+    r"^(?:cc|c\+\+|\./\w+) ": _no_compiler,
 }
 
 
@@ -240,6 +240,10 @@ def test_links_and_paths_lead_somewhere(path: Path) -> None:
             assert heading in readmes.headings((found / "README.md" if found.is_dir() else found).read_text()), heading
     named = set(re.findall(r"`((?:tvmdml|schedules|tests|tuning_logs)/[\w./-]*)`", readmes.prose(text)))
     assert [one for one in sorted(named) if not (TOP / one).exists()] == []
+    beside = {
+        one for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE) for one in re.findall(r"`(\w[\w*]*\.(?:py|c)|\w+/)`", row)
+    }
+    assert [one for one in sorted(beside) if not list(path.parent.rglob(one)) and not (TOP / one).exists()] == []
 
 
 @every_readme
@@ -248,6 +252,7 @@ def test_what_pip_installs_is_an_extra_and_leaves_an_editable_install_alone(path
     for options, named in re.findall(r"pip install (\S* ?)'?(?:\.|tvmdml)\[([\w,]+)\]", path.read_text()):
         assert set(named.split(",")) <= set(extras)
         assert options == "-e ", "an install from the clone without -e replaces an editable one"
+    assert "pip install ." not in path.read_text()
 
 
 def test_every_extra_is_spoken_of() -> None:
