@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -199,9 +198,11 @@ def _read_by_its_parser(command: str) -> None:
         found, rest, context = _look_up(words[1:])
         with found.make_context(found.name, rest, parent=context) as parsed:
             assert parsed.params
-    elif words[:2] == ["python", "-m"] and (found := importlib.util.find_spec(words[2])) and found.origin:
-        known = re.findall(r"\"(--[\w-]+)\"", Path(found.origin).read_text())
-        assert {word.partition("=")[0] for word in words[3:]} <= set(known) or not known
+    elif words[:2] == ["python", "-m"] and words[2].startswith("tvm."):
+        module = importlib.util.find_spec(words[2])
+        assert module is not None
+        options = re.findall(r"\"(--[\w-]+)\"", Path(str(module.origin)).read_text())
+        assert {word.partition("=")[0] for word in words[3:]} <= set(options)
 
 
 def _look_up(words: list[str]) -> tuple[click.Command, list[str], click.Context]:
