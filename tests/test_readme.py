@@ -223,7 +223,7 @@ def test_commands_within_sentences_are_ones_that_there_are(path: Path) -> None:
     for text in readmes.commands_in_prose(path.read_text()):
         command, rest, context = _look_up(text.split()[1:])
         options = {name.replace("-", "_") for option in command.get_params(context) for name in option.opts} | {"--help", "__help"}
-        given = {word.partition("=")[0].replace("-", "_") for word in rest[: (*rest, "--").index("--")] if word.startswith("-")}
+        given = {word.partition("=")[0].replace("-", "_") for word in rest[: (*rest, "--").index("--")] if re.match("--?\\w", word)}
         assert given <= options, f"{text}: {given - options}"
 
 
