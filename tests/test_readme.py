@@ -1,47 +1,56 @@
-"""What the README shows is what comes out."""
+"""What every README shows is what comes out. Found by looking: a new README is run without a word here.
+
+``>>>`` sessions, ``console`` commands and files that the reader is told to save are run in the order they stand in, in a folder
+that has a copy of ``tests/models`` and ``tests/c``. tests/README.md says what a block may be.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib.util
-import itertools
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+import pyjson5
 import pytest
-from click.testing import CliRunner
+import readmes
+from readmes import TOP, Block, Command, Shell
 
-from tvmdml import DeviceError, operators, targets
+from tvmdml import DeviceError, targets
 from tvmdml.bench import results
 from tvmdml.cli import main
-from tvmdml.packs import building, sources
+from tvmdml.operators import _table
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
+FRONT = TOP / "README.md"
+READMES = readmes.paths()
+every_readme = pytest.mark.parametrize("path", READMES, ids=readmes.name)
 
-def test_the_sessions_run_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    names: dict[str, object] = {}
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 7
-    for i, block in enumerate(blocks):
-        if lacking := next((why for word, missing in _NEEDS.items() if word in block and (why := missing())), ""):
-            print(f"README block {i} was not run: {lacking}")  # noqa: T201 - what was skipped, and why
-            continue
-        test = doctest.DocTestParser().get_doctest(block, names, f"README block {i}", "README.md", 0)
-        runner.run(test, clear_globs=False)
-        names.update(test.globs)
-    assert runner.summarize().failed == 0
-    assert runner.summarize().attempted > 12
+_MINUTES, _SERVER, _DOWNLOADS = "it takes minutes", "it is a server", "it downloads"
+# The commands that are not run, by what they begin with, and why. Those of `tvmdml` are read by its parser instead.
+_NOT_RUN = {
+    "tvmdml tune": _MINUTES,
+    "tvmdml bench": _MINUTES,
+    "tvmdml conformance": _MINUTES,
+    "python -m pytest": _MINUTES,
+    "python -m fuzz": _MINUTES,
+    "python soak.py": _MINUTES,
+    "python -m tvm.exec.rpc_tracker": _SERVER,
+    "python -m tvm.exec.rpc_server": _SERVER,
+    "pip install": _DOWNLOADS,
+}
 
 
 def _no_vulkan() -> str:
@@ -54,104 +63,147 @@ def _no_vulkan() -> str:
     return ""
 
 
-# What sessions take that a machine may lack, by a word that they have.
+def _without(module: str, name: str) -> Callable[[], str]:
+    return lambda: "" if importlib.util.find_spec(module) else f"{name} is not installed"
+
+
+def _no_compiler() -> str:
+    return "" if shutil.which("cc") and shutil.which("c++") else "there is no C and C++ compiler"
+
+
+# What blocks and commands take that a machine may lack, by a pattern that is found in them.
 _NEEDS: dict[str, Callable[[], str]] = {
-    "vulkan": _no_vulkan,
-    "torch": lambda: "" if importlib.util.find_spec("torch") else "there is no PyTorch",
+    r"vulkan\b(?!:)|vulkan:\d": _no_vulkan,
+    r"\bimport torch\b|\btorch\.": _without("torch", "PyTorch"),
+    r"\.pem\b": _without("cryptography", "cryptography"),
+    r"^(?:cc|c\+\+|\./\w+) ": _no_compiler,
 }
 
 
-def test_every_operator_is_in_the_table() -> None:
-    table = README.partition("## Operators")[2].partition("##")[0]
-    assert [name for name in operators.all_operators() if name not in table] == []
+def _lacking(text: str) -> list[str]:
+    """What a block or a command takes that is not here."""
+    return [why for pattern, missing in _NEEDS.items() if re.search(pattern, text) and (why := missing())]
 
 
-# -- Commands -----------------------------------------------------------------------------------------------------
+# -- Blocks -----------------------------------------------------------------------------------------------------------
 
-# A pack of few kernels, in place of the 57 that take a minute: the operation of the example in C, and one of the wheel's tests.
-_SPEC = """
-targets = ["cpu"]
 
-[[operators]]
-operator = "TOP_K1"
-types = "float32"
-sizes = [4, 1000]
-K = 3
-Axis = 1
-AxisDirection = "DECREASING"
+@every_readme
+def test_what_is_shown_is_what_comes_out(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
+    folder = tmp_path / "clone"
+    for name in ("models", "c"):
+        shutil.copytree(TOP / "tests" / name, folder / "tests" / name)
+    results.write(results.Run(2, "quick", {}, {}), folder / "now.json")
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    skipped: list[str] = []
+    with contextlib.closing(Shell(folder, tmp_path / "programs")) as shell:
+        for block in readmes.blocks(path.read_text()):
+            where = f"{readmes.name(path)}, line {block.line}"
+            commands = readmes.commands(block.text) if block.language == "console" else []
+            if block.saved_as:
+                shell.folder.joinpath(block.saved_as).write_text(block.text)
+            elif block.language == "python" and ">>>" in block.text:
+                monkeypatch.chdir(shell.folder)
+                skipped += (lacking := _lacking(block.text))
+                if not lacking:
+                    _session(block, names, where)
+            elif not commands:
+                _KINDS[block.language](block.text)
+            for command in commands:
+                skipped += (lacking := _lacking(command.text))
+                if not lacking:
+                    _command(command, shell, where)
+    if skipped:  # all else was run; CI runs the test again where there is what was lacking
+        pytest.skip("; ".join(dict.fromkeys(skipped)))
 
-[[operators]]
-operator = "ELEMENT_WISE_ROUND"
-types = "float32"
-sizes = [4, 3]
-in_place = [false, true]
-"""
-_APP = """
-import numpy as np, tvmdml
-assert tvmdml.top_k(np.arange(4000, dtype="float32").reshape(4, 1000), 3).indices.tolist() == [[999, 998, 997]] * 4
-"""
-_MINUTES, _SERVER = "it takes minutes", "it is a server"
-# The commands that are not run as they stand, and why: those of `tvmdml` are read by its parser, as far as running them.
-_NOT_RUN = {
-    "tvmdml tune TOP_K1 --shape 1000,4096 --attr K=5 --attr Axis=0 --attr AxisDirection=DECREASING --trials 64": _MINUTES,
-    "tvmdml tune --spec tests/models/pack.toml --target cpu": _MINUTES,
-    "tvmdml tune --bench --report tuned.html": _MINUTES,
-    "tvmdml bench --tuned": _MINUTES,
-    "tvmdml conformance --device vulkan --json report.json": _MINUTES,
-    "tvmdml bench --json now.json --plot now.png": _MINUTES,
-    "tvmdml bench --full --json full.json": _MINUTES,
-    'tvmdml bench --operator TOP_K1 --filter "k 50" --compare now.json': _MINUTES,
-    "python -m tvm.exec.rpc_tracker --host=10.0.0.1 --port=9190 --port-end=9191": _SERVER,
-    "python -m tvm.exec.rpc_server --host=10.0.0.2 --port=9090 --port-end=9091 --tracker=10.0.0.1:9190 --key=bench": _SERVER,
-    "pip install '.[bench]' torch": "it downloads",
+
+def _session(block: Block, names: dict[str, Any], where: str) -> None:
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.REPORT_NDIFF)
+    test = doctest.DocTestParser().get_doctest(block.text, names, where, where, block.line)
+    said: list[str] = []
+    found = runner.run(test, clear_globs=False, out=said.append)
+    names.update(test.globs)
+    assert found.failed == 0, "".join(said)
+
+
+def _command(command: Command, shell: Shell, where: str) -> None:
+    if _not_run(command.text):
+        os.chdir(shell.folder)
+        _read_by_its_parser(command.text)
+        return
+    printed = shell.run(command.text)
+    if command.output:
+        wanted, found = f"{readmes.masked(command.output)}\n", f"{readmes.masked(printed)}\n"
+        same = doctest.OutputChecker().check_output(wanted, found, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        assert same, f"{where}: {command.text}\nshown:\n{wanted}\ncame out:\n{found}"
+
+
+def _only_a_picture(text: str) -> None:
+    assert not re.search(r"^(\$|>>>) ", text, re.MULTILINE), f"a block of commands says `console`, one of Python `python`:\n{text}"
+
+
+def _of_the_examples(text: str) -> None:
+    """C that is shown is C of a whole program, which other tests compile and run."""
+    programs = "".join(path.read_text() for path in sorted((TOP / "tests" / "c").glob("example.*")))
+    assert [line for line in text.splitlines() if line.strip() not in programs] == []
+
+
+# What a block is looked at for that is neither run nor saved.
+_KINDS: dict[str, Callable[[str], object]] = {
+    "": _only_a_picture,
+    "c": _of_the_examples,
+    "json": pyjson5.decode,
+    "python": lambda text: compile(text, "README.md", "exec"),
+    "sh": lambda text: None,  # of the front page alone: CI runs them
+    "toml": tomllib.loads,
 }
-_RUN = (
-    "tvmdml run tests/models/round.json",
-    "tvmdml pack build tests/models/pack.toml -o ops.tvmdml",
-    "tvmdml pack verify ops.tvmdml --seed 1",
-    "TVMDML_PACKS=ops.tvmdml TVMDML_DISABLE_JIT=1 python app.py",
-)
-# Commands within sentences that are run as well, in this order; of the others the names of commands and options are looked at.
-_RUN_OF_TEXT = (
-    "tvmdml operators",
-    "tvmdml operators --json",
-    "tvmdml devices",
-    "tvmdml cache info",
-    "tvmdml source TOP_K1 --sizes 32,32000 --attr K=50 --attr Axis=1 --device cuda:sm_90 --kind cuda",
-    "tvmdml pack record -o spec.toml -- python app.py",
-    "tvmdml pack header ops.tvmdml -o folder",
-    "tvmdml pack keygen private.pem public.pem",
-    "tvmdml pack sign ops.tvmdml --key private.pem",
-    "tvmdml pack verify ops.tvmdml --key public.pem",
-)
 
 
-def _shown() -> list[tuple[str, list[str]]]:
-    """The commands of README's blocks, without their comments, and the lines that are shown to come out."""
-    found: list[tuple[str, list[str]]] = []
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE):
-        if language:
-            continue
-        into: list[str] | None = None
-        prompts = ("$ ",) if "$ " in block else ("python ", "tvmdml ", "pip ")
-        for line in block.splitlines():
-            if line.startswith(prompts):
-                found.append((" ".join(shlex.join(shlex.split(line, comments=True)).removeprefix("'$'").split()), into := []))
-            elif into is not None:
-                into.append(line)
-    return found
+def test_the_front_page_has_the_two_lines_that_ci_runs() -> None:
+    """The first sets up and runs a model, the second sets up and runs the tests: a line each."""
+    shown = {readmes.name(path): [b.text for b in readmes.blocks(path.read_text()) if b.language == "sh"] for path in READMES}
+    model, tests = shown.pop("README.md")
+    assert model.count("\n") == tests.count("\n") == 1
+    assert re.search(r"tvmdml run tests/models/\w+\.json$", model.strip())
+    assert "'.[test]'" in tests
+    assert "-m pytest" in tests
+    assert not any(shown.values()), "CI takes the first two `sh` blocks of the front page; elsewhere commands stand in `console`"
 
 
-def _of_text() -> list[str]:
-    """The commands in README's sentences."""
-    text = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
-    return [" ".join(found.split()) for found in re.findall(r"`((?:tvmdml|python|TVMDML_\w+=\S+) [^`]+)`", text)]
+def test_pytorch_on_a_gpu_as_shown() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    text = (TOP / "tvmdml" / "targets" / "cuda" / "README.md").read_text()
+    (snippet,) = [block.text for block in readmes.blocks(text) if block.text.startswith("import torch, tvmdml\n")]
+    if not torch.cuda.is_available():  # where there is no GPU, the same on the CPU
+        snippet = snippet.replace('device="cuda"', 'device="cpu"').replace('"cuda:0"', '"cpu"')
+        assert 'cuda"' not in snippet
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    expected = names["x"].clone()
+    names["run"]()
+    assert torch.equal(names["y"], torch.trunc(expected))
+    assert names["indices"].dtype == torch.int64
 
 
-def _masked(lines: list[str]) -> list[str]:
-    """Without what differs from machine to machine and from run to run: numbers, sizes and names of processors."""
-    shown = [re.sub(r"'[^']*threads'", "'…'", line) for line in lines]
-    return [line if line.startswith("Resource") else re.sub(r"[\d.]+( [KM]i?B)?", "#", line) for line in shown]
+# -- Commands that are not run ------------------------------------------------------------------------------------------
+
+
+def _not_run(command: str) -> str:
+    return next((why for begin, why in _NOT_RUN.items() if f"{command} ".startswith(f"{begin} ")), "")
+
+
+def _read_by_its_parser(command: str) -> None:
+    words = shlex.split(command, comments=True)
+    if words[0] == "tvmdml":
+        found, rest, context = _look_up(words[1:])
+        with found.make_context(found.name, rest, parent=context) as parsed:
+            assert parsed.params
+    elif words[:2] == ["python", "-m"] and words[2].startswith("tvm."):
+        module = importlib.util.find_spec(words[2])
+        assert module is not None
+        options = re.findall(r"\"(--[\w-]+)\"", Path(str(module.origin)).read_text())
+        assert {word.partition("=")[0] for word in words[3:]} <= set(options)
 
 
 def _look_up(words: list[str]) -> tuple[click.Command, list[str], click.Context]:
@@ -167,123 +219,61 @@ def _look_up(words: list[str]) -> tuple[click.Command, list[str], click.Context]
     return command, words, context
 
 
-def _run(command: str) -> list[str]:
-    """What a command prints."""
-    words = shlex.split(command)
-    variables = dict(word.split("=", 1) for word in itertools.takewhile(lambda word: "=" in word, words))
-    program, *arguments = [sys.executable if word == "python" else word for word in words[len(variables) :]]
-    if program == "tvmdml":
-        done = CliRunner().invoke(main, arguments, catch_exceptions=False, env=variables)
-        assert done.exit_code == 0, f"{command}: {done.output}"
-        return done.stdout.splitlines()
-    ran = subprocess.run([program, *arguments], env={**os.environ, **variables}, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, f"{command}: {ran.stderr}"
-    return ran.stdout.splitlines()
+@every_readme
+def test_commands_within_sentences_are_ones_that_there_are(path: Path) -> None:
+    for text in readmes.commands_in_prose(path.read_text()):
+        command, rest, context = _look_up(text.split()[1:])
+        options = {name.replace("-", "_") for option in command.get_params(context) for name in option.opts} | {"--help", "__help"}
+        given = {word.partition("=")[0].replace("-", "_") for word in rest[: (*rest, "--").index("--")] if re.match("--?\\w", word)}
+        assert given <= options, f"{text}: {given - options}"
 
 
-def test_every_command_is_known() -> None:
-    """A new command in README belongs in one of the tables above."""
-    assert {command for command, _ in _shown()} == {*_RUN, *_quoted(_NOT_RUN)}
-    assert set(_RUN_OF_TEXT) <= set(_of_text())
-    assert len(_shown()) == 15
+# -- What is said -------------------------------------------------------------------------------------------------------
 
 
-def _quoted(commands: Iterable[str]) -> list[str]:
-    return [shlex.join(shlex.split(command)) for command in commands]
+@every_readme
+def test_links_and_paths_lead_somewhere(path: Path) -> None:
+    text = path.read_text()
+    for target, heading in readmes.links(text):
+        found = (path.parent / target).resolve() if target else path
+        assert found.exists(), target
+        if heading:
+            assert heading in readmes.headings((found / "README.md" if found.is_dir() else found).read_text()), heading
+    named = set(re.findall(r"`((?:tvmdml|schedules|tests|tuning_logs)/[\w./-]*)`", readmes.prose(text)))
+    assert [one for one in sorted(named) if not (TOP / one).exists()] == []
+    beside = {
+        one for row in re.findall(r"^\|(.*)\|$", text, re.MULTILINE) for one in re.findall(r"`(\w[\w*]*\.(?:py|c)|\w+/)`", row)
+    }
+    assert [one for one in sorted(beside) if not list(path.parent.rglob(one)) and not (TOP / one).exists()] == []
 
 
-def test_commands_of_blocks_and_sentences_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
-    root = Path(__file__).parents[1]
-    shutil.copytree(root / "tests" / "models", tmp_path / "tests" / "models")
-    (tmp_path / "tests" / "models" / "pack.toml").write_text(_SPEC)
-    (tmp_path / "app.py").write_text(_APP)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(root))
-    for command, shown in _shown():
-        if command in _RUN:
-            printed = _run(command)
-            assert _masked(printed) == _masked(shown), command
-    for command in _RUN_OF_TEXT:
-        if "pack keygen" in command and importlib.util.find_spec("cryptography") is None:
-            print("README: signatures were not tried: there is no cryptography")  # noqa: T201 - what was skipped, and why
-            break
-        _run(command)
-    _compile_in_c(tmp_path)
+@every_readme
+def test_what_pip_installs_is_an_extra_and_leaves_an_editable_install_alone(path: Path) -> None:
+    extras = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for options, named in re.findall(r"pip install (\S* ?)'?(?:\.|tvmdml)\[([\w,]+)\]", path.read_text()):
+        assert set(named.split(",")) <= set(extras)
+        assert options == "-e ", "an install from the clone without -e replaces an editable one"
+    assert "pip install ." not in path.read_text()
 
 
-def _compile_in_c(folder: Path) -> None:
-    """What README shows of C, against the header that was written."""
-    (snippet,) = re.findall(r"```c\n(.*?)```", README, re.DOTALL)
-    head, _, body = snippet.partition("\n\n")
-    values = "static float scores[4 * 1000], best[4 * 3];\nstatic uint32_t where[4 * 3];\nstatic int failed(void) { return 1; }\n"
-    (folder / "app.c").write_text(f"{head}\n{values}int main(void) {{\n{body}return 0;\n}}\n")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        print("README: the example in C was not compiled: there is no C compiler")  # noqa: T201 - what was skipped, and why
-        return
-    import tvm_ffi
-
-    options = ["-std=c99", "-Wall", "-Werror", "-fsyntax-only", "-I", "folder", "-isystem", tvm_ffi.libinfo.find_include_path()]
-    done = subprocess.run([compiler, *options, "app.c"], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_every_extra_is_spoken_of() -> None:
+    extras = set(tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    text = "".join(path.read_text() for path in READMES)
+    assert extras <= {name for names in re.findall(r"\.\[([\w,]+)\]", text) for name in names.split(",")}
 
 
-def test_the_pack_is_of_as_many_kernels_as_are_shown() -> None:
-    spec = sources.read([Path(__file__).parents[1] / "tests" / "models" / "pack.toml"]).spec
-    shown = dict(_shown())["tvmdml pack build tests/models/pack.toml -o ops.tvmdml"]
-    assert re.findall(r"(\d+) kernels", shown[0]) == [str(len(building.plan(spec)))]
+def test_the_front_page_has_the_table_of_the_operators_that_there_are() -> None:
+    assert _table.text() in FRONT.read_text(), "put in what `python -m tvmdml.operators._table` prints"
 
 
-@pytest.mark.parametrize("command", [command for command in _NOT_RUN if command.startswith("tvmdml")])
-def test_what_is_not_run_is_read_by_the_parser(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "vulkan" in command and (lacking := _no_vulkan()):
-        pytest.skip(lacking)
-    monkeypatch.chdir(tmp_path)
-    results.write(results.Run(2, "quick", {}, {}), Path("now.json"))
-    found, words, context = _look_up(shlex.split(command)[1:])
-    with found.make_context(found.name, words, parent=context) as parsed:
-        assert parsed.params
+def test_the_front_page_is_short() -> None:
+    assert FRONT.read_text().count("\n") < 250
 
 
-def test_commands_within_sentences_are_ones_that_there_are() -> None:
-    looked_at = 0
-    for text in _of_text():
-        program, *words = text.split()
-        if program == "tvmdml":
-            command, rest, context = _look_up(words)
-            options = {name.replace("-", "_") for option in command.get_params(context) for name in option.opts}
-            given = {word.partition("=")[0].replace("-", "_") for word in rest[: (*rest, "--").index("--")] if word.startswith("-")}
-            assert given <= options, f"{text}: {given - options}"
-            looked_at += 1
-    assert looked_at > 20
-
-
-@pytest.mark.parametrize("command", [command for command in _NOT_RUN if command.startswith("python -m tvm.")])
-def test_servers_know_their_options(command: str) -> None:
-    if importlib.util.find_spec("tornado") is None:
-        pytest.skip("there is no tornado, which TVM's servers take")
-    _, _, module, *options = command.split()
-    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [one for one in options if one.partition("=")[0] not in done.stdout] == []
-
-
-def test_what_pip_is_to_install_is_an_extra_that_there_is() -> None:
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    named = set(re.findall(r"pip install [^`\n]*\[(\w+)\]", README))
-    assert {"bench", "compiler", "cuda", "orcjit", "sign", "test", "tune"} <= named
-    assert [extra for extra in named if not re.search(rf"^{extra} = \[", project, re.MULTILINE)] == []
-
-
-def test_pytorch_on_a_gpu_as_shown() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    (snippet,) = re.findall(r"```\n(import torch, tvmdml\n.*?)```", README, re.DOTALL)
-    if not torch.cuda.is_available():  # where there is no GPU, the same on the CPU
-        snippet = snippet.replace('device="cuda"', 'device="cpu"').replace('"cuda:0"', '"cpu"')
-        assert 'cuda"' not in snippet
-    names: dict[str, Any] = {}
-    exec(snippet, names)
-    expected = names["x"].clone()
-    names["run"]()
-    assert torch.equal(names["y"], torch.trunc(expected))
-    assert names["indices"].dtype == torch.int64
+def test_every_room_with_a_readme_is_linked_from_the_front_page_or_the_house() -> None:
+    linked = {
+        (path.parent / target).resolve()
+        for path in (FRONT, TOP / "tvmdml" / "README.md")
+        for target, _ in readmes.links(path.read_text())
+    }
+    assert [readmes.name(path) for path in READMES[1:] if not {path, path.parent} & linked] == []

@@ -162,7 +162,7 @@ def test_readme_has_the_licences_of_what_it_asks_for() -> None:
     extras = {name: asked for name, asked in project["optional-dependencies"].items() if name != "test"}
     lines = chain(project["dependencies"], *extras.values())
     asked = {name for line in lines for name in re.findall(r"^[\w-]+", line)} - {"tvmdml"}
-    table = (TOP / "README.md").read_text().partition("## What it depends on")[2]
+    table = (TOP / "tvmdml" / "README.md").read_text().partition("## Dependencies")[2]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")][2:]
     assert {name for row in rows for name in row[0].split(", ")} == asked
     assert all(licence for _, licence, _ in rows)

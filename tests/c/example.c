@@ -1,10 +1,12 @@
 /* A program in C that runs a pack's kernels: no Python, no compiler, no library but the pack's own.
 
-   The pack's header and libraries were written into a folder:
+   The argument is the folder that the pack's header and libraries were written to (by default the current one):
 
        tvmdml pack header ops.tvmdml -o folder
-       cc -std=c99 -I folder -isystem "$(tvm-ffi-config --includedir)" example.c -o example
-       ./example folder */
+       cc -std=c99 -I folder -isystem "$(tvm-ffi-config --includedir)" example.c -ldl -o example
+       ./example folder
+
+   tvmdml/packs/README.md builds the pack that it takes. */
 #define OPS_IMPLEMENTATION /* in one file of a program */
 #include "ops.h"
 

@@ -1,8 +1,12 @@
 // A program in C++ that runs a pack's kernels: through the header, and a library's function through the API of tvm-ffi.
 //
 //     tvmdml pack header ops.tvmdml -o folder
-//     c++ -std=c++17 -I folder $(tvm-ffi-config --cxxflags) example.cpp $(tvm-ffi-config --ldflags --libs) -o example
-//     ./example folder folder/ops-x86-64-v3-element_wise_round.so SYMBOL INTEGER...
+//     LIBRARIES="$(tvm-ffi-config --ldflags --libs) -Wl,-rpath,$(tvm-ffi-config --libdir)"
+//     c++ -std=c++17 -I folder $(tvm-ffi-config --cxxflags) example.cpp $LIBRARIES -ldl -o example
+//     ./example FOLDER LIBRARY SYMBOL INTEGER...
+//
+// FOLDER has the header's libraries, and LIBRARY is one of them: folder/ops-x86-64-v3-element_wise_round.so. SYMBOL is a kernel in it, and
+// the INTEGERs are what it is launched with: `tvmdml pack inspect ops.tvmdml --json` prints both. tvmdml/packs/README.md builds the pack.
 #define OPS_IMPLEMENTATION  // in one file of a program
 #include "ops.h"
 
@@ -51,7 +55,10 @@ static void with_tvm_ffi(const char *library, const char *symbol, const std::vec
 }
 
 int main(int count, char **arguments) {
-    if (count < 4) return 2;
+    if (count < 4) {
+        std::cerr << "usage: " << arguments[0] << " FOLDER LIBRARY SYMBOL INTEGER...\n";
+        return 2;
+    }
     try {
         with_the_header(arguments[1]);
         std::vector<int64_t> integers;

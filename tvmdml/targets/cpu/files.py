@@ -31,7 +31,7 @@ def load_library(content: bytes, load: Callable[[str], T]) -> T:
     """Call ``load`` with the path of a file with this content, and remove the file when it returns.
 
     The content was read from a file that was checked. Nobody can change it between the check and the load: the file of the cache is
-    not opened again, and the folders of this file are checked like those above a cache. If another user can write to them, a file in
+    not opened again, and the folders of this file are checked like those above a cache. If another user can write there, a file in
     memory is used.
 
     The path is never used again: for a path that it has seen, the loader returns the library it already loaded, and debuggers open
