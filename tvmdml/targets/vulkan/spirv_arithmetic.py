@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tvmdml.targets.vulkan import spirv_rounding
 from tvmdml.targets.vulkan.spirv_module import Module, pattern
 from tvmdml.targets.vulkan.spirv_tables import (
     BINARY,
@@ -367,6 +368,8 @@ class Arithmetic:
         """A float function, by C's name without a suffix."""
         if scalar.kind != "float" or name not in (*EXACT_MATH, *MATH, *SCALED_MATH):
             self.module.refuse(f"cannot translate {name} of {scalar.name} to SPIR-V")
+        if scalar.bits == 64 and EXACT_MATH.get(name) in spirv_rounding.ROUNDINGS:
+            return spirv_rounding.rounded(self, EXACT_MATH[name], scalar, *values)
         if name in EXACT_MATH:
             return self._rounded(scalar, self.module.extended(EXACT_MATH[name], self.type(scalar), *values))
         if scalar.bits == 64:
