@@ -1,7 +1,8 @@
 """A float64 as an integral value, in steps that are exact on every device.
 
 Drivers cannot be trusted with GLSL.std.450's functions for float64. On processors without AVX-512, Mesa's driver for the CPU
-rounds 1.5 to 1, leaves numbers past 2**24 as they are, and loses the sign of a zero. Only addition, subtraction and comparison are used here.
+rounds 1.5 to 1, leaves numbers past 2**24 as they are, and loses the sign of a zero. Only addition, subtraction and comparison are
+used here.
 """
 
 from __future__ import annotations
