@@ -36,7 +36,7 @@ from torch.export import Dim  # noqa: E402
 from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 
 import tvmdml.torch  # noqa: E402 - registers
-from tvmdml.torch import _register, _schemas  # noqa: E402
+from tvmdml.torch import _gradients, _register, _schemas  # noqa: E402
 
 ops = torch.ops.tvmdml
 opcheck = torch.library.opcheck
@@ -587,6 +587,14 @@ def first_mean(a: AnyArray, b: AnyArray, *, device: str | None = None) -> AnyArr
     return call(_describe_mean, (a, b), (), None, device, finish=_first)[0]
 
 
+def two_means(a: AnyArray, b: AnyArray, *, device: str | None = None) -> AnyArray:
+    return call(_describe_mean, (a, b), (), None, device)[0]
+
+
+def one_mean(a: AnyArray, b: AnyArray, *, device: str | None = None) -> AnyArray:
+    return call(_describe_mean, (a, b), (), None, device)[0]
+
+
 def _describe_mean(a: ArrayTensorDesc, b: ArrayTensorDesc) -> ElementWiseMean:
     return ElementWiseMean(a_tensor=a, b_tensor=b, output_tensor=a.with_sizes(a.sizes))
 
@@ -621,6 +629,25 @@ def test_a_new_operator_without_a_gradient_says_so(new: Any) -> None:
         Unsupported, match=r"tvmdml.mean: gradient: given a backward pass; allowed: none: it has no gradient. Pass x.detach"
     ):
         y.sum().backward()
+
+
+def test_each_argument_has_its_own_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for function, back in (
+        (two_means, lambda ctx, gradient: {"a": gradient * 0.25, "b": gradient * 0.75}),
+        (one_mean, lambda ctx, gradient: {"b": gradient}),
+    ):
+        gradient = _gradients.Gradient(_gradients._keep_nothing, back)
+        monkeypatch.setitem(_gradients.GRADIENTS, function.__name__, gradient)
+        for schema in _schemas.schemas(function):
+            _register._register(schema)
+    a, b = torch.ones(3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+    torch.ops.tvmdml.two_means(a, b).sum().backward()
+    assert a.grad.tolist() == [0.25] * 3
+    assert b.grad.tolist() == [0.75] * 3
+    torch.ops.tvmdml.one_mean(a.detach(), b).sum().backward()
+    assert b.grad.tolist() == [1.75] * 3
+    with pytest.raises(Unsupported, match=r"tvmdml.one_mean: gradient of a: given a backward pass; allowed: none"):
+        torch.ops.tvmdml.one_mean(a, b).sum().backward()
 
 
 def test_a_new_operator_with_a_last_step_has_to_tell_shapes(new: Any) -> None:

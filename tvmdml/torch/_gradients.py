@@ -18,8 +18,8 @@ class Gradient(NamedTuple):
 
     keep: Callable[[Any, Mapping[str, Any], Any], None]
     """``keep(ctx, arguments, results)``; the arguments by name, defaults included."""
-    back: Callable[..., Any]
-    """``back(ctx, *gradients)`` is the gradient of the first argument."""
+    back: Callable[..., Mapping[str, Any]]
+    """``back(ctx, *gradients)`` gives the gradients of the arguments that have one, by the arguments' names."""
 
 
 def _keep_nothing(ctx: Any, arguments: Mapping[str, Any], results: Any) -> None:
@@ -31,21 +31,21 @@ def _keep_places(ctx: Any, arguments: Mapping[str, Any], results: Any) -> None:
     ctx.shape, ctx.axis = arguments["input"].shape, arguments["axis"]
 
 
-def _to_places(ctx: Any, gradient: Any, _: Any) -> Any:
+def _to_places(ctx: Any, gradient: Any, _: Any) -> Mapping[str, Any]:
     (indices,) = ctx.saved_tensors
-    return gradient.new_zeros(ctx.shape).scatter(ctx.axis, indices.to(torch.int64), gradient)
+    return {"input": gradient.new_zeros(ctx.shape).scatter(ctx.axis, indices.to(torch.int64), gradient)}
 
 
 def _keep_band(ctx: Any, arguments: Mapping[str, Any], result: Any) -> None:
     ctx.band = {name: arguments[name] for name in ("diagonal_fill_begin", "diagonal_fill_end")}
 
 
-def _outside_band(ctx: Any, gradient: Any) -> Any:
-    return torch.ops.tvmdml.diagonal_matrix(gradient, value=0, **ctx.band)
+def _outside_band(ctx: Any, gradient: Any) -> Mapping[str, Any]:
+    return {"input": torch.ops.tvmdml.diagonal_matrix(gradient, value=0, **ctx.band)}
 
 
 GRADIENTS = {
-    "round": Gradient(_keep_nothing, lambda ctx, gradient: torch.zeros_like(gradient)),
+    "round": Gradient(_keep_nothing, lambda ctx, gradient: {"input": torch.zeros_like(gradient)}),
     "top_k": Gradient(_keep_places, _to_places),
     "diagonal_matrix": Gradient(_keep_band, _outside_band),
 }
@@ -55,6 +55,11 @@ def no_gradient(name: str) -> Gradient:
     """What a function without a gradient answers when it is asked for one."""
 
     def back(ctx: Any, *gradients: Any) -> Any:
-        raise Unsupported(message(f"tvmdml.{name}: gradient", "a backward pass", "none: it has no gradient", "Pass x.detach()."))
+        raise without_gradient(f"tvmdml.{name}: gradient")
 
     return Gradient(_keep_nothing, back)
+
+
+def without_gradient(where: str) -> Unsupported:
+    """The error for a gradient that is needed and does not exist."""
+    return Unsupported(message(where, "a backward pass", "none: it has no gradient", "Pass x.detach()."))

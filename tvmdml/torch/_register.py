@@ -11,7 +11,7 @@ import torch
 from tvmdml import operators
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.torch._fakes import without_data
-from tvmdml.torch._gradients import GRADIENTS, no_gradient
+from tvmdml.torch._gradients import GRADIENTS, no_gradient, without_gradient
 from tvmdml.torch._schemas import Schema, schemas
 
 NAMESPACE = "tvmdml"
@@ -135,10 +135,14 @@ def _autograd(schema: Schema) -> tuple[Callable[..., None], Callable[..., Any]]:
     gradient = GRADIENTS.get(name) or no_gradient(name)
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: dict[str, Any] | None = None) -> None:
-        ctx.others = len(inputs) - 1
+        ctx.names = list(schema.arguments)[: len(inputs)]
         gradient.keep(ctx, {**dict(zip(schema.arguments, inputs, strict=False)), **(keyword_only_inputs or {})}, output)
 
     def back(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        return (gradient.back(ctx, *gradients), *[None] * ctx.others)
+        found = gradient.back(ctx, *gradients)
+        for argument, needed in zip(ctx.names, ctx.needs_input_grad, strict=False):
+            if needed and argument not in found:
+                raise without_gradient(f"tvmdml.{name}: gradient of {argument}")
+        return tuple(found.get(argument) for argument in ctx.names)
 
     return keep, back
