@@ -52,5 +52,5 @@ def test_a_kernel_that_is_wrong_is_found(vulkan: Target, monkeypatch: pytest.Mon
         return tuple(x + x.dtype.type(1) for x in right(self, *inputs))
 
     monkeypatch.setattr(cls, "reference", other)
-    with pytest.raises(AssertionError, match='operator = "ELEMENT_WISE_ROUND".* elements differ'):
+    with pytest.raises(AssertionError, match=r'operator = "ELEMENT_WISE_ROUND".* elements differ'):
         test_kernels_agree_with_the_reference("ELEMENT_WISE_ROUND", vulkan, pytestconfig)
