@@ -1,7 +1,7 @@
-"""Schedules for the CPU, and the few forms they share.
+"""Schedules for the CPU, and the helpers they share.
 
-Kernels take sizes and strides as integers at launch wherever that costs nothing, so one kernel serves a class of shapes. A loop
-over contiguous elements is left to LLVM to vectorise: it does so as well for a length it does not know.
+Kernels take sizes and strides as integers at launch wherever that costs nothing, so that one kernel serves a class of shapes. LLVM
+vectorises loops over contiguous elements; it does that equally well for a length that is not known at compile time.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from tvmdml.targets import Target
 
 
 def split(total: int, target: Target, least: int, per_thread: int = 1) -> int:
-    """Into how many tasks to cut ``total`` units of work, each of at least ``least``: 1 where threads would not pay.
+    """How many tasks to divide ``total`` units of work into, each with at least ``least`` units; 1 if threads would not pay.
 
-    ``least`` is for threads that are handed work at once; for others it counts as many times as they take longer. Several tasks
-    ``per_thread`` let one that comes late do its share of what is left.
+    ``least`` is for a thread pool with a fast start. For a slower pool it is multiplied by how much longer the start takes. With
+    several tasks ``per_thread``, a thread that starts late does fewer of them.
     """
     threads = target.tasks()
     return max(1, min(threads * per_thread if threads > 1 else 1, total // (least * target.handover())))
 
 
 def unit_step(step: int) -> int:
-    """A step that is worth a kernel of its own, for LLVM vectorises what it knows; 0 for any other, passed at launch."""
+    """The step itself if it is worth a kernel of its own, since LLVM vectorises a known step; 0 if it is passed at launch."""
     return step if -1 <= step <= 4 and step != 0 else 0
 
 
 def share(task: Any, tasks: Any, total: Any) -> tuple[Any, Any]:
-    """The part of ``range(total)`` that a task has: begin and end."""
+    """A task's part of ``range(total)``: begin and end."""
     return T.hold(T.truncdiv(total * task, tasks)), T.hold(T.truncdiv(total * (task + 1), tasks))
 
 
 def per_task(tasks: Any, parallel: bool, body: Callable[[Any], None]) -> None:
-    """Run ``body(task)`` for each task: at once, or as the only one there is."""
+    """Run ``body(task)`` for each task: in parallel, or directly if there is only one."""
     if parallel:
         with T.loop(tasks, parallel=True) as task:
             body(task)

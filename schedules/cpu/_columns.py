@@ -1,4 +1,4 @@
-"""The K best of many columns at once, for small K: a lane is a column, and every column has a short sorted list."""
+"""The K best of many columns at once, for small K: each lane is a column, and every column has a short sorted list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvmdml.schedules.cpu._order import Order
 
 
 class ColumnLists:
-    """Sorted lists of keys and positions, for as many neighbouring columns as some registers have lanes."""
+    """Sorted lists of keys and positions, for as many adjacent columns as a few registers have lanes."""
 
     def __init__(self, order: Order, leaves: Leaves, vectors: int) -> None:
         self.order, self.leaves, self.vectors = order, leaves, vectors
@@ -18,13 +18,13 @@ class ColumnLists:
         self.columns = vectors * order.lanes
 
     def declare(self, f: T.Function) -> None:
-        """Take the scratch, K times ``columns`` for each task, as parameters."""
+        """Declare the scratch, K times ``columns`` for each task, as parameters."""
         self.keys, self.positions = f.buffer("list_keys", self.order.word), f.buffer("list_positions", "int32")
 
     def fill(self, source: Any, start: Any, step: Any, length: Any, k: Any, task: Any) -> None:
-        """Go down the columns once; element ``i`` of the first lies at ``start + i * step``."""
+        """Read the columns once, from top to bottom; element ``i`` of the first column is at ``start + i * step``."""
         self.base, self.k = T.let(task * k * self.columns), k
-        with T.loop(k) as i:  # entry i of a list is empty yet, and so are those behind it
+        with T.loop(k) as i:  # entry i of a list and those after it are still empty
             for v in range(self.vectors):
                 key = T.let(self._load(source, start, step, i, v))
                 self._insert(key, i, v, lambda entry: T.splat(i <= entry, self.lanes))
@@ -38,14 +38,14 @@ class ColumnLists:
                     self._insert(key, i, v, None)
 
     def entry(self, place: Any, column: Any) -> Any:
-        """The position (int64) that a column has at a place."""
+        """The position (int64) of a column's entry at a place of its list."""
         return T.cast(T.cast(self.positions[self.base + place * self.columns + column], "uint32"), "int64")
 
     def _load(self, source: Any, start: Any, step: Any, i: Any, v: Any) -> Any:
         return self.order.key(source[T.run(start + i * step + v * self.lanes, self.lanes)])
 
     def _insert(self, key: Any, i: Any, v: Any, is_empty: Any) -> None:
-        """Each lane's key goes before the first smaller one of its list, and that and all behind it move down by one."""
+        """Insert each lane's key before the first smaller key of its list; that key and all later ones move down by one."""
         lanes, register = self.lanes, T.run(T.i64(0), self.lanes)
         sinking, position = T.local(self.order.word, lanes), T.local("int32", lanes)
         T.store(sinking, register, key)

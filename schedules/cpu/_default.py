@@ -1,4 +1,4 @@
-"""What an operator without a schedule of its own gets: its computation, with the independent items run in parallel."""
+"""The schedule of an operator that has none of its own: its computation, with independent items run in parallel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvmdml.operators import Operator
 from tvmdml.targets import Target
 
 LEAST_PARALLEL_ITEMS = 1 << 16
-"""Items below which handing work to threads costs more than it saves."""
+"""With fewer items than this, starting threads costs more than it saves."""
 
 
 def kernel(desc: Operator, target: Target, in_place: bool) -> Kernel:
@@ -23,6 +23,6 @@ def kernel(desc: Operator, target: Target, in_place: bool) -> Kernel:
         frame: AbstractContextManager[Any] = T.loop(T.i64(items), parallel=parallel and items >= LEAST_PARALLEL_ITEMS)
         return frame
 
-    # The text names every size, stride and attribute, and so everything that the code is made from.
+    # The text contains every size, stride and attribute, and so everything that the code is generated from.
     parameters = (("desc", desc.exactly()), ("parallel", parallel), ("in_place", in_place))
     return Kernel(operators.module_of(type(desc)), "default", parameters, lambda: desc.computation(each, in_place))

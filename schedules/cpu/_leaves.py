@@ -1,6 +1,7 @@
-"""Leaf functions: what TensorIR has no words for, as LLVM IR that is inlined where it is called.
+"""Leaf functions: operations that TensorIR cannot express, as LLVM IR that is inlined where it is called.
 
-Each has a twin in plain TensorIR, for processors that lack what it takes. A schedule names the leaf and gets whichever fits::
+Each has an equivalent in plain TensorIR, for processors without the needed instructions. A schedule names the leaf and gets the
+one that fits::
 
     leaves = Leaves(target)
     with leaves.available():
@@ -17,13 +18,13 @@ from tvmdml.targets import Target
 
 class _Leaf(NamedTuple):
     feature: str
-    """What the processor must have; empty for nothing."""
+    """The processor features it needs; empty for none."""
     ir: str
     """Its definition."""
 
 
 def _positions() -> str:
-    """For each byte the positions of its bits, in ascending order; zeros behind them."""
+    """For each byte, the positions of its set bits in ascending order, followed by zeros."""
     rows = ([i for i in range(8) if byte >> i & 1] for byte in range(256))
     return "".join(f"\\{i:02x}" for row in rows for i in (row + [0] * 8)[:8])
 
@@ -51,8 +52,8 @@ define i{n} @tvmdml_bits{n}(<{n} x i1> %mask) alwaysinline {{
             for n in (8, 16, 32, 64)
         ),
     ),
-    # Where two branches make a mask each, LLVM makes words of them after the branches have joined, and without AVX-512 has no other
-    # way to carry a mask that far than bit by bit. It does not move anything past assembly, however empty.
+    # If two branches each make a mask, LLVM converts the masks to words after the branches have joined. Without AVX-512 it can only
+    # carry a mask that far bit by bit. It moves nothing past inline assembly, even if that is empty.
     "bits_here": _Leaf(
         "x86",
         "".join(
@@ -77,8 +78,8 @@ define <16 x i32> @tvmdml_compress(i16 %word, <16 x i32> %lanes) alwaysinline {
 }
 """,
     ),
-    # LLVM turns a conversion to float32 and a rounding into a rounding of float16, element by element without AVX-512.
-    # It does not look past a fence, which costs no instruction.
+    # LLVM turns a conversion to float32 followed by a rounding into a rounding of float16, element by element without AVX-512.
+    # It does not optimise across a fence, which costs no instruction.
     "wide": _Leaf(
         "x86",
         "".join(
@@ -92,7 +93,7 @@ define <{n} x float> @tvmdml_wide{n}(<{n} x float> %x) alwaysinline {{
             for n in (16, 32)
         ),
     ),
-    # TensorIR's "not less" is "greater or equal", which is false for NaN.
+    # TensorIR turns "not less" into "greater or equal", which is false for NaN.
     "not_less": _Leaf(
         "x86",
         "".join(
@@ -106,7 +107,7 @@ define <{n} x i1> @tvmdml_not_less_{ctype}{n}(<{n} x {ctype}> %a, <{n} x {ctype}
             for ctype in ("float", "double")
         ),
     ),
-    # Eight lanes cost one load where a compressing instruction takes many cycles, and every processor has a load.
+    # Loading a table entry gives eight lanes. A compress instruction takes many cycles, and not every processor has one.
     "positions": _Leaf(
         "",
         f"""
@@ -118,7 +119,7 @@ define <8 x i8> @tvmdml_positions(i64 %byte) alwaysinline {{
 }}
 """,
     ),
-    # Past the caches, through write-combining buffers: only whole, aligned cache lines gain from it.
+    # Non-temporal, through write-combining buffers: only whole, aligned cache lines gain from it.
     "stream": _Leaf(
         "x86",
         "".join(
@@ -149,30 +150,30 @@ def _has(processor: Any, feature: str) -> bool:
 
 
 class Leaves:
-    """The leaf functions of a target; ``portable`` takes every twin instead."""
+    """The leaf functions of a target; with ``portable``, the equivalents in TensorIR of all of them."""
 
     def __init__(self, target: Target, portable: bool = False) -> None:
         processor = getattr(target, "processor", None)
         self._native = {name for name, leaf in _LEAVES.items() if not portable and _has(processor, leaf.feature)}
         if _has(processor, "avx512f"):
-            self._native.discard("bits_here")  # a mask is a word there, in a register of its own
+            self._native.discard("bits_here")  # with AVX-512 a mask already is a word in a mask register
 
     def has(self, name: str) -> bool:
-        """Whether a leaf is an instruction or two here; what takes a loop instead may not be worth it."""
+        """Whether a leaf is only one or two instructions on this target; otherwise it is a loop, which may not be worthwhile."""
         return name in self._native
 
     def available(self) -> Any:
-        """The statements inside may call the leaves."""
+        """A context manager: the statements inside may call the leaves."""
         return T.attr(0, "pragma_import_llvm", "".join(_LEAVES[name].ir for name in sorted(self._native)))
 
     def misalignment(self, buffer: Any, index: Any) -> Any:
-        """How many bytes an element lies past a multiple of 64. The twin cannot tell, and says 0."""
+        """An element's address modulo 64. The TensorIR version cannot read the address, and returns 0."""
         if "misalignment" in self._native:
             return T.let(T.call_extern("int64", "tvmdml_misalignment", T.address_of(buffer[index])))
         return T.i64(0)
 
     def bits(self, mask: Any) -> Any:
-        """A vector of 8, 16, 32 or 64 truths as a word: bit ``i`` is lane ``i``."""
+        """A vector of 8, 16, 32 or 64 booleans as a word: bit ``i`` is lane ``i``."""
         lanes = T.lanes(mask)
         unsigned = f"uint{lanes}"
         if "bits" in self._native:
@@ -185,7 +186,7 @@ class Leaves:
         return T.let(word.value)
 
     def bits_here(self, mask: Any) -> Any:
-        """The same, made where it is asked for: in a branch that sets a word which another branch sets from another mask."""
+        """The same, computed at this place: for a branch that sets a word which another branch sets from another mask."""
         if "bits_here" not in self._native or T.lanes(mask) == 8:
             return self.bits(mask)
         return T.let(T.call_extern(f"uint{T.lanes(mask)}", f"tvmdml_bits_here{T.lanes(mask)}", mask))
@@ -198,13 +199,13 @@ class Leaves:
         return T.isnan(a) | T.isnan(b) | (a >= b)
 
     def wide(self, x: Any) -> Any:
-        """The same vector of 16 or 32 float32, as LLVM is to take it: not as the float16 that it was converted from."""
+        """The same vector of 16 or 32 float32, hidden from LLVM's optimiser: it must not compute on the original float16."""
         if "wide" in self._native:
             return T.call_extern(T.type_of(x), f"tvmdml_wide{T.lanes(x)}", x)
         return x
 
     def compress(self, word: Any, lanes: Any) -> Any:
-        """The lanes of an ``int32x16`` whose bit is set in the word (uint16), moved to the front; zeros behind them."""
+        """The lanes of an ``int32x16`` whose bits are set in the word (uint16), moved to the front and followed by zeros."""
         if "compress" in self._native:
             return T.let(T.call_extern("int32x16", "tvmdml_compress", word, lanes))
         every, front = T.local("int32", 16), T.local("int32", 16)
@@ -218,7 +219,7 @@ class Leaves:
         return T.let(front[whole])
 
     def positions(self, byte: Any) -> Any:
-        """Where the bits of a byte (uint64) are, as ``uint8x8``: in ascending order at the front, and zeros behind them."""
+        """The positions of the set bits of a byte (uint64), as ``uint8x8``: in ascending order, followed by zeros."""
         if "positions" in self._native:
             return T.let(T.call_extern("uint8x8", "tvmdml_positions", T.cast(byte, "int64")))
         front, whole = T.local("uint8", 8), T.run(T.i64(0), 8)
@@ -230,7 +231,7 @@ class Leaves:
         return T.let(front[whole])
 
     def stream(self, buffer: Any, index: Any, line: Any) -> None:
-        """Store a vector of 64 bytes at an address that is a multiple of 64, past the caches.
+        """Non-temporal store of a vector of 64 bytes, at an address that is a multiple of 64.
 
         Other threads see it after ``fence``.
         """
@@ -243,6 +244,6 @@ class Leaves:
             T.store(buffer, T.run(index, count), line)
 
     def fence(self) -> None:
-        """What was streamed is there for every thread. The twin's stores are plain, and need none."""
+        """Make non-temporal stores visible to all threads. The TensorIR version has plain stores, which need no fence."""
         if "fence" in self._native:
             T.evaluate(T.call_extern("void", "tvmdml_fence"))

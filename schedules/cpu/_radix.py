@@ -1,4 +1,4 @@
-"""A stable radix sort of keys with positions: least significant digit first, a pass a digit, none for a digit that all share."""
+"""A stable radix sort of keys with positions: least significant digit first, one pass for each digit in which keys differ."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Temporaries = tuple[tuple[str, int], ...]
 
 
 class RadixSort:
-    """Sorts up to ``room`` entries for each of several tasks, in scratch memory of its own.
+    """Sorts up to ``room`` entries for each of several tasks, in its own scratch memory.
 
-    An entry is a key's ascending form above a 32-bit position, in one 64-bit word; keys of 64 bits lie in a word of their own,
-    with the positions beside them.
+    An entry is one 64-bit word: the key in ascending form in the upper bits, a 32-bit position in the lower. A key of 64 bits has a
+    word of its own, and the positions are in a separate array.
     """
 
     def __init__(self, order: Order, digit_bits: int) -> None:
@@ -25,23 +25,23 @@ class RadixSort:
         self.bins = 1 << self.digit_bits
 
     def temporaries(self, tasks: int, room: int) -> Temporaries:
-        """The scratch it takes."""
+        """The scratch memory it needs."""
         entries = 2 * tasks * room  # a pass moves them from one half to the other
         return (("uint64", entries), ("uint32", entries if self.wide else 1), ("uint32", tasks * self.passes * self.bins))
 
     def declare(self, f: T.Function) -> None:
-        """Take the scratch as parameters."""
+        """Declare the scratch as parameters."""
         self.entries, self.positions = f.buffer("entries", "uint64"), f.buffer("positions", "uint32")
         self.histogram = f.buffer("histogram", "uint32")
 
     def begin(self, task: Any, room: Any) -> None:
-        """What follows is in a task's own part of the scratch."""
+        """Select a task's part of the scratch for the statements that follow."""
         self.room = room
         self.base = T.let(task * room * 2)
         self.bin_base = T.let(task * (self.passes * self.bins))
 
     def sort(self, count: Any, key: Any, position: Any) -> Any:
-        """Sort the entries whose key and position (uint32) two functions give by their number; returns where they begin."""
+        """Sort ``count`` entries; two functions give entry i's key and position (uint32). Returns where the result begins."""
         with T.loop(T.i64(self.passes * self.bins)) as b:
             T.store(self.histogram, self.bin_base + b, T.const(0, "uint32"))
         with T.loop(count) as i:
@@ -60,11 +60,11 @@ class RadixSort:
         return T.let(self.base + half.value)
 
     def position(self, entry: Any) -> Any:
-        """The position (uint32) that a sorted entry holds."""
+        """The position (uint32) of a sorted entry."""
         return self.positions[entry] if self.wide else T.cast(self.entries[entry], "uint32")
 
     def _bin(self, entry: Any, digit: int, above: int) -> Any:
-        """Where in the histogram an entry counts by a digit; its key is ``above`` so many bits."""
+        """The histogram bin of an entry for a digit; the key begins ``above`` bits up in the word."""
         shifted = entry >> T.const(above + digit * self.digit_bits, "uint64")
         value = shifted & T.const(self.bins - 1, "uint64")
         return self.bin_base + digit * self.bins + T.cast(value, "int64")

@@ -1,9 +1,9 @@
 """Selection: the K best of a row, without sorting the row.
 
-The row is looked at in chunks. The best of each lane of each chunk are kept; the K-th best of those is a bound that K elements
-reach, so an element below it is none of the K. Only chunks that reach the bound are looked at again, and what reaches it is
-collected. When the collection is full it is cut back to its K best, which raises the bound: to more than the K-th, so that later
-equals, which would lose to earlier ones, are not collected at all.
+The row is read in chunks. The best element of each lane of each chunk is kept. The K-th best of these is a bound that at least K
+elements reach, so an element below the bound is not one of the K best. Only chunks that reach the bound are read again, and their
+elements that reach it are collected. When the collection is full, it is reduced to its K best, which raises the bound. The new
+bound is higher than the K-th: later elements equal to the K-th would lose to earlier ones, so they are not collected.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from tvmdml.schedules.cpu._order import Order
 Temporaries = tuple[tuple[str, int], ...]
 
 DENSE = 8
-"""Elements of a look from which on they are collected by registers: one by one would take longer."""
+"""With this many elements or more in a word, they are collected a register at a time: one by one would take longer."""
 BLOCK = 64
-"""Keys are counted in whole blocks of this many."""
+"""Keys are counted in whole blocks of this size."""
 
 
 def blocks(count: int) -> int:
-    """A number of keys, in whole blocks."""
+    """A number of keys, rounded up to whole blocks."""
     return -(-count // BLOCK) * BLOCK
 
 
 class Selection:
-    """Collects, for each of several tasks, the K best elements of a row: keys and positions, in order of position."""
+    """Collects the K best elements of a row for each of several tasks: keys and positions, in order of position."""
 
     def __init__(self, order: Order, leaves: Leaves, chunk_vectors: int, few: bool) -> None:
         self.order, self.leaves, self.few = order, leaves, few
         self.lanes = order.lanes
         self.vectors = chunk_vectors
         self.chunk = chunk_vectors * order.lanes
-        self.look = min(64, self.chunk)  # elements told apart from the bound in one word
+        self.look = min(64, self.chunk)  # elements compared with the bound in one word
 
     def temporaries(self, tasks: int, room: int, bests: int) -> Temporaries:
-        """The scratch it takes: for collections of ``room``, and ``bests`` keys of chunks."""
+        """The scratch memory it needs: for collections of ``room`` elements, and for ``bests`` keys of chunks."""
         return (
             (self.order.word, tasks * room),
             ("uint32", tasks * room),
@@ -48,13 +48,13 @@ class Selection:
         )
 
     def declare(self, f: T.Function) -> None:
-        """Take the scratch as parameters."""
+        """Declare the scratch as parameters."""
         self.keys, self.positions = f.buffer("keys", self.order.word), f.buffer("positions", "uint32")
         self.ranks, self.ordered = f.buffer("ranks", "int32"), f.buffer("ordered", "uint32")
         self.bests = f.buffer("bests", self.order.word)
 
     def begin(self, task: Any, room: Any, bests: Any, fold: Any, k: Any) -> None:
-        """What follows is in a task's own part of the scratch. The bound is chosen among ``fold`` bests."""
+        """Select a task's part of the scratch for the statements that follow. The bound is chosen among ``fold`` bests."""
         self.room, self.fold, self.k = room, fold, k
         self.base, self.best_base = T.let(task * room), T.let(task * bests)
         self.count = T.Variable("int64")
@@ -64,7 +64,7 @@ class Selection:
     # -- Collecting -----------------------------------------------------------------------------------------------
 
     def collect(self, source: Any, start: Any, length: Any, first: Any) -> None:
-        """Collect from a run of elements; the first has position ``first``. There are at least K."""
+        """Collect from contiguous elements; the first has position ``first``. There must be at least K."""
         self.source, self.start, self.first = source, start, first
         self.count.set(T.i64(0))
         self.open.set(T.const(1, "int32"))
@@ -74,12 +74,12 @@ class Selection:
         self.first_bound = T.let(self._first_bound(T.let(chunks * self.lanes)))
         self.bound.set(self.first_bound)
         self._look_again(chunks, length)
-        # Fewer than K turn up only if someone writes to the row meanwhile. What is returned may then be any of the elements.
+        # There are fewer than K only if another thread writes to the row at the same time. Then any elements may be returned.
         with T.loop(T.let(T.max(self.k - self.count.value, T.i64(0)))):
             self.take(self.order.least(), T.cast(first, "uint32"))
 
     def collect_all(self, source: Any, start: Any, length: Any, first: Any) -> None:
-        """Collect every element of a short run."""
+        """Collect every element of a short row."""
         self.source, self.start, self.first = source, start, first
         with T.loop(length) as i:
             T.store(self.keys, self.base + i, self._key(i))
@@ -99,11 +99,11 @@ class Selection:
         return self.open.value != T.const(0, "int32")
 
     def _best_of_chunk(self, at: Any) -> Any:
-        """The best of each lane."""
+        """The best element of each lane of a chunk."""
         words = [T.hold(self.source[T.run(self.start + at + v * self.lanes, self.lanes)]) for v in range(self.vectors)]
         if not self.order.has_float_registers:
             return _chains(T.max, [T.hold(self.order.key(word)) for word in words])
-        # Floats are compared as such, an instruction each, and made keys when few are left; but then NaN are not to be among them.
+        # Floats are compared directly, one instruction each, and converted to keys when few are left. No element may be NaN then.
         floats = [T.hold(self.order.as_float(word)) for word in words]
         pairs = zip(floats[::2], floats[1::2] or floats[:1], strict=True)
         nan = self.leaves.bits(_chains(lambda x, y: x | y, [T.isnan(x) | T.isnan(y) for x, y in pairs]))
@@ -115,7 +115,7 @@ class Selection:
         return best[whole]
 
     def _look_again(self, chunks: Any, length: Any) -> None:
-        """Look into the chunks that reach the bound, and what is left behind the last. Bests are read 64 at a time."""
+        """Read the chunks that reach the bound again, and the rest after the last chunk. The bests are read 64 at a time."""
         together = 64 // self.lanes
         with T.loop(T.let(T.truncdiv(chunks + together, T.i64(together)))) as group:
             bests = self.bests[T.run(self.best_base + group * 64, 64)]
@@ -129,14 +129,14 @@ class Selection:
                 size = T.hold(T.Select(hot, T.i64(self.chunk), T.Select(chunk == chunks, length - begin, T.i64(0))))
                 with T.loop(T.let(T.truncdiv(size + (self.look - 1), T.i64(self.look)))) as u, T.when(self._is_open()):
                     first = T.let(begin + u * self.look)
-                    at = T.hold(T.min(first, length - self.look))  # what was looked at already comes again at the very end
+                    at = T.hold(T.min(first, length - self.look))  # the last read overlaps elements that were read before
                     self._look(at, seen=T.let(first - at))
 
     def _first_bound(self, groups: Any) -> Any:
-        """The K-th best of the bests, or of their bests in turn where there are more than it takes."""
+        """The K-th best of the bests; if there are more bests than needed, they are first reduced to ``fold`` maxima."""
         fold = T.let(T.min(self.fold, groups))
         rounds = T.let(T.truncdiv(groups - 1, fold))
-        end = T.let(self.best_base + groups)  # the fold lies behind the bests, in whole blocks
+        end = T.let(self.best_base + groups)  # the fold is after the bests, in whole blocks
         with T.loop(fold) as i:
             T.store(self.bests, end + i, self.bests[self.best_base + i])
         with T.loop(rounds) as r, T.loop(T.let(T.min(fold, groups - (r + 1) * fold))) as i:
@@ -146,7 +146,7 @@ class Selection:
         return self._kth(self.bests, end, fold, enough=self._a_few_more())[0]
 
     def _bound_among_few(self, base: Any, count: Any) -> Any:
-        """The largest of a register of bests, from here and there, that K bests reach: near to the K-th, and without branches."""
+        """The largest of a register of evenly spaced bests that at least K bests reach: near the K-th, without branches."""
         lanes, word = self.lanes, self.order.word
         candidates = T.hold(self.bests[T.ramp(base, T.let(T.truncdiv(count, T.i64(lanes))), lanes)])
         reach, register = T.local(word, lanes), T.run(T.i64(0), lanes)
@@ -162,7 +162,7 @@ class Selection:
         return bound.value
 
     def _look(self, at: Any, seen: Any) -> None:
-        """Collect what reaches the bound among the next elements, but for the first ``seen``."""
+        """Collect the elements that reach the bound among the next ``look`` elements, except the first ``seen``."""
         unsigned = f"uint{self.look}"
         words = T.let(self.source[T.run(self.start + at, self.look)])
         reach = T.Variable(unsigned)
@@ -170,7 +170,7 @@ class Selection:
             is_number = T.let(self.order.is_number(self.bound.value))
             with T.when(is_number):
                 bound = T.splat(T.let(self.order.float_of(self.bound.value)), self.look)
-                floats = self.order.as_float(words)  # NaN go first when decreasing, and last when increasing
+                floats = self.order.as_float(words)  # NaN come first in descending order, and last in ascending order
                 reaches = self.leaves.not_less(floats, bound) if self.order.decreasing else floats <= bound
                 reach.set(self.leaves.bits_here(reaches))
             with T.when(~is_number):
@@ -189,12 +189,12 @@ class Selection:
                 number = T.let(at + T.cast(lowest, "int64"))
                 self.take(self._key(number), T.cast(self.first + number, "uint32"))
                 reach.set(reach.value & (reach.value - T.const(1, unsigned)))
-            # K elements reach the bound now: a later one that equals it comes too late.
+            # K elements reach the bound now: a later element that is equal to the bound is not one of the K best.
             with T.when((self.count.value >= self.k) & (self.bound.value == self.first_bound)):
                 self._demand_more(self.first_bound)
 
     def _append_dense(self, reach: T.Variable, at: Any) -> None:
-        """All that a word says, a register at a time, without a branch that cannot be foretold."""
+        """Collect all elements marked in a word, a register at a time, without an unpredictable branch."""
         unsigned = f"uint{self.look}"
         numbers = T.ramp(T.const(0, "int32"), T.const(1, "int32"), 16)
         for part in range(self.look // 16):
@@ -207,10 +207,10 @@ class Selection:
             self.count.set(self.count.value + T.cast(T.popcount(these), "int64"))
         reach.set(T.const(0, unsigned))
 
-    # -- Cutting back ---------------------------------------------------------------------------------------------
+    # -- Reducing the collection -----------------------------------------------------------------------------------
 
     def cut(self, exactly: bool = False) -> None:
-        """Keep the K best of what was collected, of equals the earlier; or a few more than K, which takes less time."""
+        """Keep the K best of the collection, the earlier of equals; or a few more than K, which takes less time."""
         bound, exact = self._kth(self.keys, self.base, self.count.value, self.k if exactly else self._a_few_more())
         better = T.let(self._count(self.keys, self.base, self.count.value, lambda key: key > T.splat(bound, self.lanes)))
         equals = T.Variable("int64", T.Select(exact, self.k - better, self.room))
@@ -228,7 +228,7 @@ class Selection:
             self._demand_more(bound)
 
     def _demand_more(self, bound: Any) -> None:
-        """From now on an element has to be better than the bound."""
+        """From now on, an element must be better than the bound."""
         self.bound.set(T.Select(bound < self.order.most(), bound + T.const(1, self.order.word), bound))
         with T.when(bound == self.order.most()):
             self.open.set(T.const(0, "int32"))
@@ -237,9 +237,9 @@ class Selection:
         return T.let(self.k + T.truncdiv(self.k, T.i64(4)) + 4)
 
     def _kth(self, buffer: Any, base: Any, count: Any, enough: Any) -> tuple[Any, Any]:
-        """The largest key that at least K of so many keys reach, by halving the range from their least to their most.
+        """The largest key that at least K of the keys reach, by binary search between the smallest and the largest key.
 
-        Where a key turns up that K to ``enough`` reach, that will do: the second result says that the key is the largest.
+        The search ends early at a key that K to ``enough`` keys reach. The second result says whether the key is the largest one.
         """
         order = self.order
         low, high = T.Variable(order.word, order.most()), T.Variable(order.word, order.least())
@@ -251,7 +251,7 @@ class Selection:
         with T.loop_while(low.value < high.value):
             middle = T.let((low.value | high.value) - ((low.value ^ high.value) >> T.const(1, order.word)))  # rounded up
             reach = T.let(self._count(buffer, base, count, lambda key: key >= T.splat(middle, self.lanes)))
-            # Which way it goes cannot be foretold: selects, not branches.
+            # The branch would be unpredictable: use selects.
             reached, done = T.let(reach >= self.k), T.let((reach >= self.k) & (reach <= enough))
             low.set(T.Select(reached, middle, low.value))
             high.set(T.Select(reached, T.Select(done, middle, high.value), middle - T.const(1, order.word)))
@@ -259,7 +259,7 @@ class Selection:
         return T.let(low.value), T.let(exact.value) != T.const(0, "int32")
 
     def _count(self, buffer: Any, base: Any, count: Any, holds: Any) -> Any:
-        """Of how many keys something holds that does not hold of the least key, which fills the last register."""
+        """How many keys satisfy a condition that is false for the least key, which pads the last register."""
         found = T.Variable("int32", T.const(0, "int32"))
         with T.loop(T.let(T.truncdiv(count + (self.lanes - 1), T.i64(self.lanes)))) as b:
             word = self.leaves.bits(holds(buffer[T.run(base + b * self.lanes, self.lanes)]))
@@ -267,22 +267,22 @@ class Selection:
         return T.cast(found.value, "int64")
 
     def _fill_register(self, buffer: Any, base: Any, count: Any) -> None:
-        """Keys behind the last up to a whole register: none goes before them."""
+        """Pad the keys to a whole register with keys that come before no other key."""
         whole = T.truncdiv(count + (self.lanes - 1), T.i64(self.lanes)) * self.lanes
         with T.loop(T.let(whole - count)) as i:
             T.store(buffer, base + count + i, self.order.least())
 
-    # -- Putting in order -----------------------------------------------------------------------------------------
+    # -- Sorting ---------------------------------------------------------------------------------------------------
 
     def put_in_order(self) -> None:
-        """Write the positions of what was collected to ``ordered``, the best first."""
+        """Write the positions of the collected elements to ``ordered``, the best first."""
         self._rank()
         with T.loop(T.let(self.count.value)) as i:
             place = T.let(T.cast(self.ranks[self.base + i], "int64"))
             T.store(self.ordered, self.base + place, self.positions[self.base + i])
 
     def _rank(self) -> None:
-        """Write to ``ranks``, for each element collected, how many of them go before it."""
+        """Write to ``ranks``, for each collected element, how many of the others come before it."""
         lanes = self.lanes
         count = self.count.value
         whole = T.let(T.truncdiv(count + (lanes - 1), T.i64(lanes)))
@@ -310,7 +310,7 @@ class Selection:
 
 
 def _chains(combine: Any, values: list[Any]) -> Any:
-    """Values combined into one, in four chains: a single one would wait for its own result each time."""
+    """Combine values in four independent chains: in a single chain, each instruction would wait for the one before it."""
     chains = values[:4]
     for i, value in enumerate(values[4:]):
         chains[i % 4] = T.hold(combine(chains[i % 4], value))

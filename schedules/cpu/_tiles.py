@@ -1,4 +1,4 @@
-"""Transposing a tile in registers: elements are read where they lie side by side, and written where others do."""
+"""Transposing a tile in registers, so that both the reads and the writes are contiguous."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIDE = 16
 def transposed(rows: list[Any]) -> list[Any]:
     """The columns of a tile, given its rows: ``SIDE`` vectors of ``SIDE``.
 
-    In each round, squares of elements above the diagonal change places with those below, first single elements, then twos …
+    Each round swaps squares of elements above the diagonal with those below: first single elements, then squares of two by two …
     """
     width = 1
     while width < SIDE:
@@ -34,5 +34,5 @@ def tiles(extent: Any) -> Any:
 
 
 def corner(tile: Any, extent: Any) -> Any:
-    """Where a tile begins: the last is moved back to end with the extent, so that some elements are done twice."""
+    """Where a tile begins. The last tile is moved back to end with the extent, so some elements are computed twice."""
     return T.hold(T.min(tile * SIDE, extent - SIDE))

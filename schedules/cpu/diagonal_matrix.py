@@ -1,12 +1,12 @@
-"""DIAGONAL_MATRIX1 on the CPU: bound by memory, so: write each cache line once, whole, and read only what is copied.
+"""DIAGONAL_MATRIX1 on the CPU: limited by memory, so write each cache line once, whole, and read only what is copied.
 
-In each row the band is one segment, ``[first, last)``. What is inside or outside of it is a constant or the input's. Elements are
-moved as plain bits, so one kernel serves every type of a size. There are three ways:
+In each row the band is one segment, ``[first, last)``. Inside and outside of it, the result is a constant or the input. Elements
+are moved as plain bits, so one kernel serves every type of the same size. There are three algorithms:
 
 - ``flat``: a narrow band of a packed output without input. The outside is one long fill, and the band is stored on top of it while
-  that is in cache. Large outputs are streamed past the caches, all but the lines that the band touches.
-- ``rows``: neighbours in a row are neighbours in memory. A row is lines that are all outside, all inside, or a blend of the two.
-- ``elements``: any steps, one element at a time.
+  the lines are still in cache. Large outputs are written with non-temporal stores, except for the lines that the band touches.
+- ``rows``: the elements of a row are contiguous. A row consists of lines that are all outside, all inside, or a blend of the two.
+- ``elements``: any strides, one element at a time.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ _COLUMNS = 16
 KNOBS = Knobs(
     "diagonal_matrix",
     Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
-    task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for a task of its own, row by row"),
-    # One thread fills what stays in its core's L2 cache, of which a quarter is left to other data. To fetch lines that another core
-    # wrote the last time takes longer than to fill them. Two threads take more than that, at least three eighths each.
+    task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for each task, if processed row by row"),
+    # One thread fills what fits in its core's L2 cache, of which a quarter is left to other data: fetching lines that another core
+    # wrote the last time takes longer than filling them. Two threads fill more than that, with at least three eighths of L2 each.
     fill_bytes=Knob(
-        3 << 17, (1, *(factor << n for n in range(12, 24) for factor in (2, 3))), "the same for a long fill",
+        3 << 17, (1, *(factor << n for n in range(12, 24) for factor in (2, 3))), "least bytes of a long fill for each task",
         derived=lambda caches: caches.l2 // 8 * 3,
     ),
-    tasks_per_thread=Knob(4, (1, 2, 4, 8, 16), "tasks for each thread: rows of a triangle differ in what they cost"),
-    # The result fills half of the last cache: the other half is left to what the program reads next.
+    tasks_per_thread=Knob(4, (1, 2, 4, 8, 16), "tasks per thread: rows of a triangle differ in cost"),
+    # The result fills half of the last-level cache: the other half is left to what the program reads next.
     stream_bytes=Knob(
-        1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches",
+        1 << 24, (1, *(1 << n for n in range(20, 40))), "least bytes of a result that is written with non-temporal stores",
         derived=lambda caches: max(caches.l3 // 2, 1 << 20),
     ),
-    on_top_bytes=Knob(64, (0, *(1 << n for n in range(3, 12))), "width of a band up to which it is stored on top of a long fill"),
-    # What was filled is still in the L1 cache when the band is stored.
+    on_top_bytes=Knob(64, (0, *(1 << n for n in range(3, 12))), "largest width of a band that is stored on top of a long fill"),
+    # The filled lines are still in the L1 cache when the band is stored.
     block_bytes=Knob(
-        1 << 15, tuple(1 << n for n in range(10, 24)), "bytes to fill before the band is stored on top of them",
+        1 << 15, tuple(1 << n for n in range(10, 24)), "bytes that are filled before the band is stored on top of them",
         derived=lambda caches: caches.l1,
     ),
 )  # fmt: skip
 
 
 def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
-    """Rows of all matrices of the batch; columns count as rows where the output's elements are nearer that way."""
+    """Rows of all matrices of the batch; columns are treated as rows if the output's elements are closer together that way."""
     knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     itemsize = result.data_type.itemsize
@@ -66,7 +66,7 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
     if abs(result.layout[-2]) < abs(result.layout[-1]):
         layouts = [(*rest, x, y) for *rest, y, x in layouts]
         height, width, begin, end = width, height, 1 - end, 1 - begin
-    inverted = begin > end  # then the value goes outside of [end, begin)
+    inverted = begin > end  # then the value is written outside of [end, begin)
     low, high = min(begin, end), max(begin, end)
     batch, steps = collapse(result.sizes[:-2], *(layout[:-2] for layout in layouts))
 
@@ -80,7 +80,7 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
         way = "rows"
     tasks = split(size, target, knobs.fill_bytes if way == "flat" else knobs.task_bytes)
     tasks = min(tasks * knobs.tasks_per_thread, rows) if tasks > 1 else 1
-    # The elements of a vector follow each other in memory.
+    # The elements of a vector are contiguous in memory.
     room = {"elements": 1, "flat": rows // tasks * width, "rows": width}[way]
     lanes = min(_LINE // itemsize, 1 << room.bit_length() - 1)
     writer = _Writer(
@@ -91,7 +91,7 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
         lanes=lanes,
         batch_rank=len(batch),
         steps=tuple(unit_step(layout[-1]) for layout in layouts),
-        # Where the elements of a column are neighbours, a few columns at a time find the lines in cache that the row before read.
+        # If columns are contiguous, a few columns are processed together: the lines that the row before read are in cache.
         columns=_COLUMNS if way == "elements" and any(0 < abs(y) < abs(x) for *_, y, x in layouts) else 0,
         parallel=tasks > 1,
         stream=size >= knobs.stream_bytes and lanes * itemsize == _LINE,
@@ -102,7 +102,7 @@ def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
         "diagonal_matrix", way, writer.parameters, writer.function,
         scalars=(
             tasks, height, width, low, high,
-            *(c - (1 << 64) if c >> 63 else c for c in constants), 0,  # 64 bits pass as a signed integer
+            *(c - (1 << 64) if c >> 63 else c for c in constants), 0,  # 64 bits are passed as a signed integer
             max(1, knobs.block_bytes // (width * itemsize)),
             *layouts[0][-2:], *layouts[1][-2:], *batch, *steps[0], *steps[1],
         ),
@@ -174,7 +174,7 @@ class _Writer:
         return f.result()
 
     def _band(self, y: Any) -> tuple[Any, Any]:
-        """Where the band begins and ends in a row."""
+        """Where the band of a row begins and ends."""
         first, last = (T.max(T.i64(0), T.min(self.width, y + bound)) for bound in (self.low, self.high))
         return _known(first), _known(last)
 
@@ -183,7 +183,7 @@ class _Writer:
     def _flat(self, begin: Any, end: Any) -> None:
         start, stop = T.let(begin * self.width), T.let(end * self.width)
         constant = T.let(self._constant("outside", self.lanes))
-        # The ends that are less than a line, and no more of them after this.
+        # The partial lines at both ends; the rest writes whole lines.
         self._store(start, constant, self.lanes)
         self._store(stop - self.lanes, constant, self.lanes)
         origin = T.let(start + self._to_line(start))
@@ -191,14 +191,14 @@ class _Writer:
         done = T.Variable("int64", origin)
 
         def fill(upto: Any, stream: bool) -> None:
-            """Lines up to the one that begins there."""
+            """Fill lines up to, not including, the line at ``upto``."""
             upto = T.let(T.max(done.value, T.min(upto, limit)))
             self._each_line(done.value, upto, lambda at: self._store(at, constant, self.lanes, stream))
             done.set(upto)
 
         def band(row: Any, first: Any, last: Any) -> None:
             with T.loop(last - first) as i:
-                # The zero is for LLVM, which calls memset for a band of bytes, however narrow.
+                # OR with a zero that LLVM does not know: otherwise it calls memset for a band of bytes, however narrow.
                 same = self._constant("inside") | (T.cast(i, self.unsigned) & self._constant("zero"))
                 T.store(self.result, row * self.width + first + i, same)
 
@@ -245,16 +245,16 @@ class _Writer:
         def within(x: Any, least: Any) -> Any:
             return _known(T.max(least, T.min(end, head + self._lines(x - head))))
 
-        # The lines that the band begins and ends in; they may be one.
+        # The lines in which the band begins and ends; they may be the same line.
         first_from, first_to = within(first, head), within(first + (lanes - 1), head)
         last_from = within(last, first_to)
         last_to = within(last + (lanes - 1), first_to)
         if self.stream:
-            # A line that is streamed must not be in a cache, so the ends that are less than a line touch no other.
+            # A line with a non-temporal store must not be in a cache, so the partial lines at the ends touch no other line.
             with T.loop(head + (width - end)) as i:
                 put(T.let(T.Select(i < head, i, end - head + i)), "both", 1)
         else:
-            # The lines that reach over the ends write the same once more.
+            # The lines that overlap the ends write the same values again.
             with T.when(head > 0):
                 put(T.i64(0), "both")
             with T.when(end < width):
@@ -266,13 +266,13 @@ class _Writer:
         whole(last_to, end, "outside")
 
     def _value(self, part: str, start_in: Any, x: Any, first: Any, last: Any, count: int) -> Any:
-        """What belongs to a few neighbours in a row: all outside of the band, all inside, or some of both."""
+        """The result for a few adjacent elements of a row: all outside of the band, all inside, or some of both."""
         if part != "both":
             if self.copied != part:
                 return self._constant(part, count)
-            # LLVM calls memcpy for a loop that does nothing but copy: not for one that adds a zero it does not know of.
+            # LLVM calls memcpy for a plain copy loop, but not if a zero that LLVM does not know is added.
             return self.source[_run(start_in + x, count)] | self._constant("zero", count)
-        # Lanes are as wide as elements, and so are their masks.
+        # Lanes are as wide as elements, and so are the masks.
         signed = f"int{8 * self.itemsize}"
         lane = T.const(0, signed) if count == 1 else T.ramp(T.const(0, signed), T.const(1, signed), count)
         lower, upper = (_splat(T.cast(T.max(T.i64(0), T.min(T.i64(count), bound - x)), signed), count) for bound in (first, last))
@@ -287,18 +287,18 @@ class _Writer:
             body(T.let(begin + i * self.lanes))
 
     def _lines(self, elements: Any) -> Any:
-        """A number of elements, down to whole lines."""
+        """A number of elements, rounded down to whole lines."""
         return elements & T.i64(-self.lanes)
 
     def _to_line(self, at: Any) -> Any:
-        """How many elements it is to the beginning of a cache line."""
+        """How many elements there are to the beginning of the next cache line."""
         if self.lanes * self.itemsize < _LINE:
             return T.i64(0)
         past = T.truncdiv(self.leaves.misalignment(self.result, at), T.i64(self.itemsize))
         return _known((T.i64(0) - past) & T.i64(self.lanes - 1))
 
     def _constant(self, name: str, count: int = 1) -> Any:
-        """A constant, as often as asked for. Bytes are made from words, or LLVM calls memset for them, line by line."""
+        """A constant, in ``count`` lanes. Bytes are made from words: otherwise LLVM calls memset for them, line by line."""
         wide = self.itemsize == 1 and count >= 4
         word = T.cast(self.constants[name], "uint32" if wide else self.unsigned)
         return T.reinterpret(f"uint8x{count}", _splat(word, count // 4)) if wide else _splat(word, count)
@@ -309,10 +309,10 @@ class _Writer:
         else:
             T.store(self.result, _run(at, count), value)
 
-    # -- One by one ----------------------------------------------------------------------------------------------------
+    # -- Element by element --------------------------------------------------------------------------------------------
 
     def _elements(self, start_in: Any, start_out: Any, first: Any, last: Any, left: Any, right: Any) -> None:
-        """A row from one column to another."""
+        """Part of a row, from one column to another."""
         first, last = (_known(T.max(left, T.min(right, bound))) for bound in (first, last))
 
         def run(begin: Any, end: Any, part: str) -> None:
@@ -335,5 +335,5 @@ def _splat(value: Any, count: int) -> Any:
 
 
 def _known(value: Any) -> Any:
-    """As ``T.let``, but TVM's simplifier does not look into it: it takes longer than LLVM over sums of bounds of bounds."""
+    """Like ``T.let``, but hidden from TVM's simplifier, which takes longer than LLVM for sums of nested bounds."""
     return T.let(T.Variable("int64", value).value)

@@ -1,6 +1,6 @@
-"""ELEMENT_WISE_ROUND on the CPU: bound by memory, so: walk it once, contiguously, vectorised, and in parallel when large.
+"""ELEMENT_WISE_ROUND on the CPU: limited by memory, so read and write it once, contiguously, vectorised, in parallel if large.
 
-Above the size of the caches the result is streamed past them: a plain store reads a cache line before it writes it.
+Above the size of the caches, the result is written with non-temporal stores: a plain store reads a cache line before it writes it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "element_wise_round",
     Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
-    # A task reads and writes a quarter of a core's L2 cache (8 bytes per float32). So one thread does what fits in half of its L2
-    # cache: handing part of it over would save less than it costs to fetch that part's lines from the other core.
+    # A task reads and writes a quarter of a core's L2 cache (8 bytes per float32). So one thread alone does what fits in half of
+    # its L2 cache: sharing that with a second thread would save less than it costs to fetch lines from the other core.
     task_elements=Knob(
-        1 << 15, (1, *(1 << n for n in range(10, 24))), "least float32 elements for a task of its own",
+        1 << 15, (1, *(1 << n for n in range(10, 24))), "least float32 elements for each task",
         derived=lambda caches: caches.l2 // 4 // 8,
     ),
-    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks for each thread"),
-    # Input and result fill the last cache.
+    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks per thread"),
+    # Input and result together fill the last-level cache.
     stream_bytes=Knob(
-        1 << 24, (1, *(1 << n for n in range(20, 40))), "bytes of result from which on it bypasses the caches",
+        1 << 24, (1, *(1 << n for n in range(20, 40))), "least bytes of a result that is written with non-temporal stores",
         derived=lambda caches: max(caches.l3 // 2, 1 << 20),
     ),
-    aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "length from which on a run is aligned first"),
+    aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines"),
 )  # fmt: skip
 
 
@@ -56,17 +56,17 @@ ROUNDING = {
     RoundingMode.TOWARD_ZERO: T.trunc,
     RoundingMode.TOWARD_INFINITY: _away_from_zero,
 }
-"""These do not depend on the rounding mode of the processor, as TVM's own does: sums and differences here are exact."""
+"""These do not depend on the processor's rounding mode, unlike TVM's own functions: all sums and differences here are exact."""
 
 
 def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
-    """Elements in the output's order; what is contiguous counts as one dimension."""
+    """Elements in the output's order; contiguous dimensions are merged into one."""
     knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     sizes, (steps_in, steps_out) = collapse(result.sizes, source.layout, result.layout, reorder=True)
     sizes, steps_in, steps_out = sizes or (1,), steps_in or (1,), steps_out or (1,)
     size = result.element_count * result.data_type.itemsize
-    # A float64 is twice as many bytes, and a float16 takes as long: it is converted to float32 and back.
+    # A float64 has twice as many bytes. A float16 takes as long as a float32: it is converted to float32 and back.
     work = result.element_count * (1 if result.data_type.itemsize == 4 else 2)
     tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
     if (tiled := _tiled_first(sizes, steps_in, steps_out)) is not None:
@@ -79,7 +79,7 @@ def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
         tiled=tiled is not None,
         in_place=in_place,
         parallel=tasks > 1,
-        # In place the line is in a cache already.
+        # In place, the line is already in cache.
         stream=size >= knobs.stream_bytes and not in_place and steps_in[-1] == steps_out[-1] == 1,
         aligned=knobs.aligned_elements,
     )
@@ -87,14 +87,14 @@ def kernel(desc: ElementWiseRound, target: Target, in_place: bool) -> Kernel:
 
 
 def _tiled_first(sizes: tuple[int, ...], steps_in: tuple[int, ...], steps_out: tuple[int, ...]) -> int | None:
-    """The dimension whose elements are neighbours in the input, where those of the last are so in the output alone."""
+    """A dimension that is contiguous in the input, if the last dimension is contiguous only in the output."""
     if steps_out[-1] != 1 or steps_in[-1] == 1 or sizes[-1] < SIDE:
         return None
     return next((i for i, size in enumerate(sizes[:-1]) if steps_in[i] == 1 and size >= SIDE), None)
 
 
 class _Writer:
-    """Writes the kernel: rows of the innermost dimension; a single row is cut into pieces of itself."""
+    """Writes the kernel: rows of the innermost dimension; a single row is divided into pieces."""
 
     rank: int
     steps: tuple[int, int]
@@ -111,7 +111,7 @@ class _Writer:
 
     def function(self) -> PrimFunc:
         with T.function() as f:
-            # In place there is one buffer: two that are the same would break the promise that none overlap.
+            # In place there is one buffer: two buffers with the same memory would break the promise that none overlap.
             source = None if self.in_place else f.buffer("input", self.data_type.tvm)
             self.result = f.buffer("output", self.data_type.tvm)
             self.source = self.result if source is None else source
@@ -158,14 +158,14 @@ class _Writer:
         return rounding(self.mode, value, self.data_type, ROUNDING)
 
     def _run(self, start_in: Any, start_out: Any, length: Any) -> None:
-        """Round a run of elements that lie at steps."""
+        """Round a row of elements with constant strides."""
         if self.steps != (1, 1):
             self._one_by_one(start_in, start_out, length)
             return
         line = 64 // self.data_type.itemsize
 
         def whole_lines() -> None:
-            # Up to a cache line's beginning first: stores that straddle two lines cost a long run an eighth of its speed.
+            # Up to the beginning of a cache line first: stores that straddle two lines make a long row an eighth slower.
             past = T.truncdiv(self.leaves.misalignment(self.result, start_out), T.i64(self.data_type.itemsize))
             head = T.let(T.Select((past > 0) & (length >= max(self.aligned, 2 * line)), T.i64(line) - past, T.i64(0)))
             with T.when(head > 0):
@@ -174,7 +174,7 @@ class _Writer:
                 T.either(length >= max(self.aligned, 2 * line), lambda: lines(head, True), lambda: lines(head, False))
             else:
                 lines(head, False)
-            # What is left is less than a line, so the last line is done once more in part: rounding twice changes nothing.
+            # What is left is less than a line, so the last line overlaps elements that are done: rounding twice changes nothing.
             self._line(start_in + length - line, start_out + length - line, line, stream=False)
 
         def lines(head: Any, stream: bool) -> None:
@@ -192,7 +192,7 @@ class _Writer:
             T.store(self.result, T.run(at_out, line), value)
 
     def _tiles(self, start_in: Any, start_out: Any, step_in: Any, step_out: Any, width: Any) -> None:
-        """A row of tiles: columns of the result, which are rows of the input, are read and rounded, and rows are written."""
+        """A row of tiles: columns of the result, which are rows of the input, are read and rounded, and then rows are written."""
         with T.loop(T.let(tiles(width))) as tile:
             left = corner(tile, width)
             columns = [T.hold(self._rounded(self.source[T.run(start_in + (left + c) * step_in, SIDE)])) for c in range(SIDE)]

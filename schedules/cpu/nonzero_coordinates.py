@@ -1,10 +1,10 @@
-"""NONZERO_COORDINATES on the CPU: elements become bits, 64 to a word, and words become rows.
+"""NONZERO_COORDINATES on the CPU: elements are converted to bits, 64 in a word, and words to rows of coordinates.
 
-The input is read once. Cut into tasks, it takes two passes: each task keeps its words and counts their bits, and once all counts
-are known each task writes its rows where they belong. A single task writes the rows of a word as soon as it has it.
+The input is read once. With several tasks there are two passes: each task keeps its words and counts their bits. When all counts
+are known, each task writes its rows to their final place. A single task writes the rows of a word immediately.
 
-Rows are written a group at a time, whole registers, of which the next group overwrites what is too much. That never goes past the
-rows of the task: near their end they are written one by one. (Streaming them past the caches was tried, and is slower.)
+Rows are written in groups of whole registers; the next group overwrites the surplus of the one before. A task never writes past its
+own rows: near their end, they are written one by one. (Non-temporal stores were tried for the rows, and are slower.)
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "nonzero_coordinates",
-    task_elements=Knob(1 << 16, (1, *(1 << n for n in range(12, 24))), "least elements for a task of its own"),
-    tasks_per_thread=Knob(4, (1, 2, 4, 8, 16), "tasks a thread, where there is work enough: rows may lie in one part of the input"),
-    few_bits=Knob(4, tuple(range(1, 13)), "bits up to which a word counts as one of few: it is always written that many rows"),
+    task_elements=Knob(1 << 16, (1, *(1 << n for n in range(12, 24))), "least elements for each task"),
+    tasks_per_thread=Knob(
+        4, (1, 2, 4, 8, 16), "tasks per thread, if there is enough work: the nonzeros may be in one part of the input"
+    ),
+    few_bits=Knob(4, tuple(range(1, 13)), "bits up to which a word counts as sparse: that many rows are always written for it"),
 )
 
 WORD = 64
-"""Elements a word."""
+"""Elements in a word."""
 GROUP = 8
-"""Elements whose rows are made at once: as many as a table can have every pattern of."""
+"""Elements whose rows are made together: a table has an entry for every pattern of this many bits."""
 REGISTER = 16
-"""Most lanes of a vector: one AVX-512 register of 32-bit coordinates."""
+"""The most lanes of a vector: one AVX-512 register of 32-bit coordinates."""
 SHIFT = 16
-"""Numbers below 128 are divided by one below 64 with a multiplication by 2**16 / n, rounded up, and this shift: exactly."""
+"""Exact division of numbers below 128 by n below 64: multiply by 2**16 / n, rounded up, and shift right by this."""
 
 
 def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
-    """Words run along what is contiguous, whatever the dimensions; the coordinates are counted on from word to word."""
+    """Words follow the contiguous elements, whatever the dimensions; the coordinates are advanced from word to word."""
     knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     columns = result.sizes[-1]
@@ -54,7 +56,7 @@ def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
     words_a_row = -(-walk_sizes[-1] // WORD)
     words = source.element_count // walk_sizes[-1] * words_a_row
     tasks = _tasks(source.element_count, target, knobs)
-    # Whether a word may have elements of several innermost rows.
+    # Whether a word may contain elements of several innermost rows.
     crossing = rank > 1 and sizes[-1] % WORD != 0 and walk_sizes[-1] != sizes[-1]
     packed = (row_step == columns or result.sizes[-2] == 1) and (column_step == 1 or columns == 1)
     writer = _Writer(
@@ -85,16 +87,16 @@ def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
 
 
 def _tasks(elements: int, target: Target, knobs: Any) -> int:
-    """As many for each thread, or as many as pay."""
+    """A fixed number for each thread, or fewer if the work is too small."""
     threads, pay = target.tasks(), elements // (knobs.task_elements * target.handover())
     each: int = max(1, min(knobs.tasks_per_thread, pay // threads))
     return 1 if threads == 1 else max(1, min(pay, threads * each))
 
 
 def _narrow(sizes: tuple[int, ...]) -> int:
-    """How many of the last dimensions have fewer elements together than a word.
+    """How many of the last dimensions together have fewer elements than a word.
 
-    Only their coordinates, and the one before them, may change more than once within a word, and that one does not come round.
+    Only the coordinates of these and of the dimension before them can change more than once within a word; that one does not wrap.
     """
     together, count = 1, 0
     for size in reversed(sizes):
@@ -106,7 +108,7 @@ def _narrow(sizes: tuple[int, ...]) -> int:
 
 
 def _let(value: Any) -> Any:
-    """``T.let`` for a number or a vector: TVM's analysis of ranges stumbles over vectors that are named."""
+    """``T.let`` for a number or a vector: TVM's range analysis fails on vectors that are bound by let."""
     if T.lanes(value) == 1:
         return T.let(value)
     kept, whole = T.local("uint32", GROUP), T.run(T.i64(0), GROUP)
@@ -135,7 +137,7 @@ class _Writer:
         self.index_type = desc.output_coordinates_tensor.data_type.tvm
         self.__dict__.update(choices)
         self.parameters = (("bits", self.bits), ("float", self.is_float), ("index", self.index_type), *choices.items())
-        self.unit = self.columns if self.packed else 1  # what `at` grows by with each row
+        self.unit = self.columns if self.packed else 1  # how much `at` grows with each row
 
     def function(self) -> PrimFunc:
         with T.function() as f:
@@ -144,7 +146,7 @@ class _Writer:
             self.rows = f.buffer("coordinates", self.index_type)
             if self.parallel:
                 self.words = f.buffer("words", "uint64")
-                self.starts = f.buffer("starts", "int64")  # for each task the number of rows before its own; then the total
+                self.starts = f.buffer("starts", "int64")  # for each task, the number of rows before its own; then the total
             scalars = ("tasks", "words", "words_a_row", "elements", "row", "column")
             self.tasks, total, self.words_a_row, self.elements, self.row_step, self.column_step = map(f.scalar, scalars)
             self.sizes = [T.let(T.cast(size, "uint32")) for size in f.scalars("size", self.rank)]
@@ -167,7 +169,7 @@ class _Writer:
     # -- Elements to words --
 
     def _over_words(self, begin: Any, end: Any, body: Callable[[Any, Any, Any], None]) -> None:
-        """``body(number, offset, left)``: where a word's first element lies, and how many its row has from there on."""
+        """``body(number, offset, left)``: where a word's first element is, and how many elements of its row are left from there."""
         width, step = self.walk_sizes[-1], self.walk_steps[-1]
         if self.walk_rank == 1:
             with T.loop(T.let(end - begin)) as i:
@@ -186,7 +188,7 @@ class _Writer:
             number.set(number.value + count)
 
     def _read(self, offset: Any, left: Any) -> Any:
-        """The word of the elements from an offset on; bits past the row's end are zero."""
+        """The word of the elements at an offset; bits past the row's end are zero."""
 
         def whole(at: Any) -> Any:
             if self.known_step == 1:
@@ -197,7 +199,7 @@ class _Writer:
             return self.leaves.bits(T.NE(truths[T.run(T.i64(0), WORD)], T.splat(T.const(0, "uint8"), WORD)))
 
         def late() -> Any:
-            # The last 64 elements of the row, but for those that were there before.
+            # The last 64 elements of the row, shifted to drop those that were read before.
             return whole(offset + (left - WORD) * self.walk_steps[-1]) >> T.cast(WORD - left, "uint64")
 
         if self.tail == "none":
@@ -206,7 +208,7 @@ class _Writer:
         if self.tail == "late":
             T.either(left >= WORD, lambda: word.set(whole(offset)), lambda: word.set(late()))
         else:
-            # From the last on: LLVM does not make vectors of it, which would take it longer than all the rest.
+            # Backwards: LLVM does not vectorise this loop, which would take it longer than everything else.
             word.set(T.const(0, "uint64"))
             with T.loop(left) as i:
                 bit = T.cast(self._nonzero(offset + (left - 1 - i) * self.walk_steps[-1], 1), "uint64")
@@ -214,7 +216,7 @@ class _Writer:
         return T.let(word.value)
 
     def _nonzero(self, offset: Any, lanes: int) -> Any:
-        """Whether elements are not zero, by their bits: a float's sign does not count, and NaN has bits."""
+        """Whether elements are nonzero, by their bits: a float's sign bit is ignored, and NaN has other bits set."""
         dtype = f"uint{self.bits}"
         mask, zero = T.word((1 << (self.bits - 1)) - 1, self.bits), T.const(0, dtype)
         value = self.source[offset if lanes == 1 else T.run(offset, lanes)]
@@ -247,7 +249,7 @@ class _Writer:
         self._over_words(begin, end, lambda number, _, left: self._write(T.let(self.words[number]), left))
 
     def _begin(self, element: Any, row: Any, stop: Any) -> None:
-        """What changes from word to word: the coordinates of its first element, and where the next row goes."""
+        """The variables that change from word to word: the coordinates of its first element, and where the next row is written."""
         if self.rank == 1 or not self.parallel:
             at = [T.cast(element, "uint32")] * self.rank
         else:
@@ -258,12 +260,12 @@ class _Writer:
     # -- Words to rows --
 
     def _write(self, word: Any, left: Any) -> None:
-        """Write the rows of a word, and go on to the next."""
+        """Write the rows of a word, and advance to the next word."""
         with T.when(word != T.const(0, "uint64")):
             if not self.packed:
                 self._one_by_one(word)
             else:
-                # Rows are written in groups, of which the last may go past those that there are.
+                # Rows are written in groups, and the last group may be larger than the number of rows left.
                 room = self.at.value + WORD * self.columns <= self.stop
                 T.either(room, lambda: self._in_groups(word), lambda: self._one_by_one(word))
         self._advance(T.const(WORD, "uint32") if self.walk_rank == 1 else T.cast(T.min(left, T.i64(WORD)), "uint32"))
@@ -285,14 +287,14 @@ class _Writer:
         carry(self.rank - 1, elements)
 
     def _coordinates(self, elements: Any, crossing: bool) -> list[Any]:
-        """The coordinates of what lies so many elements (a number, or a vector of them) past the word's first.
+        """The coordinates of the elements at these distances (a number, or a vector of numbers) from the word's first element.
 
-        Not crossing, only the last differs from the word's.
+        If not ``crossing``, only the last coordinate differs from those of the word.
         """
         lanes = T.lanes(elements)
         whole: Callable[[Any], Any] = (lambda x: T.splat(x, lanes)) if lanes > 1 else (lambda x: x)
         found = [variable.value for variable in self.coordinates]
-        by = elements  # what a dimension's coordinate grows by
+        by = elements  # how much a dimension's coordinate grows
         for dimension in reversed(range(self.rank)):
             found[dimension] = _let(whole(found[dimension]) + by)
             if dimension == 0 or not crossing:
@@ -315,7 +317,7 @@ class _Writer:
             self.at.set(self.at.value + self.unit)
 
     def _store_row(self, bits: T.Variable, at: Any, column_step: Any) -> None:
-        """The row of a word's lowest bit, which is then cleared."""
+        """Write the row of a word's lowest set bit, and clear the bit."""
         below = T.let(bits.value - T.const(1, "uint64"))
         lowest = T.let(T.cast(T.popcount(~bits.value & below), "uint32"))
         at = T.let(at)
@@ -325,7 +327,7 @@ class _Writer:
         bits.set(bits.value & below)
 
     def _in_groups(self, word: Any) -> None:
-        """No branch but one depends on how many bits there are: a wrong guess costs as much as the rows of half a word."""
+        """Only one branch depends on the number of bits: a misprediction costs as much as the rows of half a word."""
         count = T.let(T.cast(T.popcount(word), "int64"))
 
         def few() -> None:
@@ -352,7 +354,7 @@ class _Writer:
         T.either(count <= self.few_bits, few, either_way)
 
     def _store_rows(self, coordinates: list[Any]) -> None:
-        """Interleave columns to rows; those that are the same in each row come from one vector."""
+        """Interleave columns into rows; columns that are the same in every row come from one vector."""
         zeros = [T.const(0, "uint32")] * GROUP
         same = [*zeros[: self.columns - self.rank], *(c for c in coordinates if T.lanes(c) == 1)]
         vectors = [c for c in coordinates if T.lanes(c) > 1]

@@ -1,13 +1,13 @@
-"""TOP_K1 on the CPU: each row (sequence along the axis) on its own, by whichever of four ways suits its length and K.
+"""TOP_K1 on the CPU: each row (sequence along the axis) on its own, by one of four algorithms that depends on its length and K.
 
-columns rows that are neighbours in memory at each of their elements, and a small K: a lane a row, all with sorted lists
-rank    a short row: the number of elements that go before an element is its place
-select  the K best are collected in little more than one look at the row, then put in order, by rank if they are few
-sort    radix sort of the whole row: K is a good part of it
+columns adjacent rows whose elements are adjacent in memory, and small K: one row in each lane, each with a sorted list
+rank    a short row: an element's place is the number of elements that come before it
+select  the K best are collected in little more than one pass over the row, then sorted, by rank if they are few
+sort    radix sort of the whole row, if K is a large part of it
 
-Rows whose elements do not lie side by side are copied first, as many at a time as share cache lines. A row is split among tasks
-when there are fewer rows than threads: each selects from its part, and the K best are selected from what the parts found.
-All ways are stable: of equal elements the earlier goes first, in both directions.
+Rows whose elements are not contiguous are copied first, as many at a time as share cache lines. A row is split among tasks if there
+are fewer rows than threads: each task selects from its part, and the K best are selected from the results of the parts.
+All algorithms are stable: of equal elements the earlier comes first, in both directions.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 _POWERS = tuple(1 << n for n in range(25))
 KNOBS = Knobs(
     "top_k",
-    algorithm=Knob("auto", ("auto", "columns", "rank", "select", "sort"), "the way; auto goes by length and K"),
+    algorithm=Knob("auto", ("auto", "columns", "rank", "select", "sort"), "the algorithm; auto chooses by length and K"),
     columns_k=Knob(16, _POWERS[:7], "the largest K for sorted lists in lanes"),
-    column_lines=Knob(16, (1, 2, 4, 8, 16, 32), "most cache lines of neighbours that have their lists filled together"),
+    column_lines=Knob(16, (1, 2, 4, 8, 16, 32), "most cache lines of adjacent rows whose lists are filled together"),
     rank_length=Knob(64, _POWERS[3:10], "the longest row that is ranked as a whole"),
-    rank_k=Knob(256, _POWERS[:12], "the most elements that are put in order by rank; more are sorted"),
-    sort_share=Knob(6, (1, 2, 4, 6, 8, 12, 16), "a row is sorted as a whole where it has at most this many times K elements"),
-    chunk_vectors=Knob(16, (1, 2, 4, 8, 16), "most cache lines of a row that are told apart from the bound together"),
-    bests_per_k=Knob(4, (1, 2, 4, 8, 16), "lane maxima that the bound is chosen from, for each of the K"),
-    room_per_k=Knob(4, (2, 3, 4, 6, 8), "elements collected before they are cut back, for each of the K"),
-    digit_bits=Knob(11, (6, 8, 11), "bits of a key that a pass of the radix sort looks at"),
-    task_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements for a task of its own"),
-    tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks for each thread"),
-    part_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements of a row for each of the tasks that share it"),
+    rank_k=Knob(256, _POWERS[:12], "the most elements that are sorted by rank; more are sorted by radix sort"),
+    sort_share=Knob(6, (1, 2, 4, 6, 8, 12, 16), "a whole row is sorted if it has at most this many times K elements"),
+    chunk_vectors=Knob(16, (1, 2, 4, 8, 16), "most cache lines of a row that are one chunk, compared with the bound together"),
+    bests_per_k=Knob(4, (1, 2, 4, 8, 16), "lane maxima from which the bound is chosen, for each of the K"),
+    room_per_k=Knob(4, (2, 3, 4, 6, 8), "elements collected before the collection is reduced, for each of the K"),
+    digit_bits=Knob(11, (6, 8, 11), "bits of a key in one pass of the radix sort"),
+    task_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements for each task"),
+    tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
+    part_elements=Knob(1 << 13, (1, *_POWERS[8:]), "least elements of a row for each of the tasks that share the row"),
 )
 _LEAST_ROOM = 256
 _LONG = 1024
-_LEAST_FOLD = 256  # of a long row: fewer would take more rounds than they save
+_LEAST_FOLD = 256  # of a long row: fewer would need more rounds than they save
 RANK_MORE = 64
-"""To rank so many more than K takes no longer than to cut them off."""
+"""Ranking this many more than K takes no longer than reducing them to K first."""
 
 
 def choose(length: int, k: int, neighbours: int, knobs: Any) -> str:
-    """The way for a row of this length, of so many lanes' worth of rows that are neighbours in memory."""
+    """The algorithm for a row of this length; ``neighbours`` is the number of adjacent rows in memory, in vectors."""
     forced = str(knobs.algorithm)
     if forced != "auto" and (forced != "columns" or neighbours):
         return forced
@@ -70,7 +70,7 @@ def choose(length: int, k: int, neighbours: int, knobs: Any) -> str:
 
 
 def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
-    """Rows are shared out among tasks, or each row among several; each task has scratch of its own."""
+    """Rows are divided among tasks, or each row among several tasks; each task has its own scratch."""
     knobs = KNOBS.now(target, desc, in_place)
     tensors = (desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor)
     axis, source = desc.axis, desc.input_tensor
@@ -83,10 +83,10 @@ def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
     dense = along[0] == 1 or length == 1
     neighbours = sizes[-1] if not dense and steps[0][-1] == 1 else 1
     way = choose(length, k, neighbours // order.lanes, knobs)
-    # As many neighbours at a time as there are, but some for every thread: long pieces are read faster.
+    # As many adjacent rows at a time as there are, but some for every thread: long contiguous pieces are read faster.
     lines = max(1, min(knobs.column_lines, neighbours // order.lanes, rows // (order.lanes * 2 * target.tasks())))
     lists = ColumnLists(order, Leaves(target), 1 << (lines.bit_length() - 1))
-    # Rows that are gone through, or copied, together.
+    # Rows that are processed, or copied, together.
     together = lists.columns if way == "columns" else SIDE if neighbours >= SIDE and length >= SIDE else 1
     groups = (rows // sizes[-1]) * -(-sizes[-1] // together)
     parts = 1
@@ -94,15 +94,15 @@ def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
         parts = min(split(length, target, max(knobs.part_elements, k)), target.tasks() // rows)
     tasks = min(groups, split(source.element_count, target, knobs.task_elements, knobs.tasks_per_thread))
 
-    # A chunk is long, but there are enough of them for the bound.
+    # Chunks should be long, but there must be enough of them for the bound.
     piece = length // parts
     chunk_vectors = max(1, min(knobs.chunk_vectors, 1 << max(0, (piece // (knobs.bests_per_k * k)).bit_length() - 1)))
     while chunk_vectors > 1 and (
         piece // (chunk_vectors * order.lanes) * order.lanes < k  # too few lanes to bound K elements
-        or piece % (chunk_vectors * order.lanes) > piece >> 4  # what is in no chunk has no part in the bound
+        or piece % (chunk_vectors * order.lanes) > piece >> 4  # the rest after the last chunk does not contribute to the bound
     ):
         chunk_vectors //= 2
-    if k > _LONG:  # shorter ones: chunks that are reached as a whole, in a sorted row, make up a good part of it
+    if k > _LONG:  # chunks that reach the bound are a large part of a sorted row: make them shorter
         chunk_vectors = max(1, chunk_vectors // 2)
     fold = blocks(max(knobs.bests_per_k * k, min(_LEAST_FOLD, piece // chunk_vectors // 8)))
     lane_bests = piece // (chunk_vectors * order.lanes) * order.lanes
@@ -122,7 +122,7 @@ def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
         split=parts > 1, parallel=workers > 1,
     )  # fmt: skip
     found = rows * parts * k if parts > 1 else 0
-    pitch = 0 if dense else blocks(length) + order.lanes  # not a power of two: rows would share cache sets
+    pitch = 0 if dense else blocks(length) + order.lanes  # not a power of two: otherwise rows would share cache sets
     scratch = (
         *selection.temporaries(workers, room, bests if way == "select" else 0),
         *radix.temporaries(workers, radix_room),
@@ -204,7 +204,7 @@ class _Writer:
     # -- Which rows ------------------------------------------------------------------------------------------------
 
     def _begin(self, task: Any) -> None:
-        """What follows is in a task's own part of the scratch."""
+        """Select a task's part of the scratch for the statements that follow."""
         self.selection.begin(task, self.room, self.bests, self.fold, self.k)
         self.radix.begin(task, self.radix_room)
 
@@ -228,7 +228,7 @@ class _Writer:
                 self._rows_together(task, begin + g)
 
     def _rows_together(self, task: Any, group: Any) -> None:
-        """Rows that are neighbours in memory at each of their elements."""
+        """Rows that are adjacent in memory at each of their elements."""
         last = self.sizes[-1]
         *at, g = T.unravel(group, [*self.sizes[:-1], T.let(tiles(last))])
         first = corner(g, last)
@@ -244,7 +244,7 @@ class _Writer:
     def _columns(self, task: Any, group: Any) -> None:
         last, columns = self.sizes[-1], self.lists.columns
         *at, g = T.unravel(group, [*self.sizes[:-1], T.let(T.truncdiv(last + (columns - 1), T.i64(columns)))])
-        # The last lanes of a dimension that is no multiple of theirs: some columns are done twice, to the same end.
+        # If the dimension is not a multiple of the lanes, the last columns overlap earlier ones, which are computed twice.
         first = T.hold(T.min(g * columns, last - columns))
         start, value_start, index_start = (T.let(T.dot([*at, first], steps)) for steps in self.row_steps)
         self.lists.fill(self.source, start, self.step, self.length, self.k, task)
@@ -256,7 +256,7 @@ class _Writer:
             T.store(self.indices, to, T.cast(position, self.index_type))
 
     def _part(self, task: Any) -> None:
-        """The first phase of a split row: the K best of a part of it."""
+        """The first phase of a split row: the K best of one part."""
         self._begin(task)
         row = T.hold(T.truncdiv(task, self.parts))
         begin, end = share(T.hold(task - row * self.parts), self.parts, self.length)
@@ -268,7 +268,7 @@ class _Writer:
             T.store(self.found_positions, task * self.k + i, self.selection.positions[self.selection.base + i])
 
     def _join(self, row: Any) -> None:
-        """The second phase: the K best of what the parts found, which is in order of position again."""
+        """The second phase: the K best of the parts' results, which are already in order of position."""
         self._begin(row * self.parts)
         at = T.unravel(row, self.sizes)
         self.selection.count.set(T.i64(0))
