@@ -270,7 +270,7 @@ def test_a_device_that_fails_ends_the_run_and_keeps_what_was_measured(
     outcome = call("--json", tmp_path / "run.json")
     assert outcome.exit_code == 1
     left = len(small_table) - 1
-    assert f"an illegal address. Restart the process, with {left} cases left; the same command with --resume" in outcome.stdout
+    assert f"an illegal address. Restart the process, with {left} cases left; run the same command with --resume" in outcome.stdout
     assert len(results.read(tmp_path / "run.json").results) == 1
 
 
@@ -364,7 +364,7 @@ def test_the_reports_columns_are_those_that_say_something() -> None:
     assert lines[0] == "on A GPU, sm_90"
     assert "goals reached: 1 of 1 against peers, 2 of 2 against limits" in lines
     assert any(line.startswith("limits: copied at up to 134 GB/s, an empty launch in 900 ns") for line in lines)
-    assert "to raft: 0.50 x as fast, which no goal speaks of; ahead in 0 of 1 cases" in lines
+    assert "to raft: 0.50 x as fast, not part of the goals; faster in 0 of 1 cases" in lines
     assert "not installed, so not compared with: cupy" in lines
     on_processor = made_up()
     on_processor.entries = [Entry("ours", "tvmdml", "bound", 1, Timing(1e-6, 1e-6, 1e-6, 3, 1))]

@@ -191,7 +191,7 @@ def test_rows_and_their_mean(table: None, log: Callable[..., None], tmp_path: Pa
     assert rows[2].split() == ["round:", "small", "none", "same", "kernel", "1.000"]
     assert "geometric mean of default/tuned: 1.225, over 2 rows" in outcome.stdout
     assert "least: 1.000, round: small" in outcome.stdout
-    assert "rows tuned: 1 of 2 have another kernel than by default; logs know 1 exactly, 0 nearly" in outcome.stdout
+    assert "rows tuned: 1 of 2 have another kernel than by default; the logs have 1 exact and 0 nearest records" in outcome.stdout
     content = json.loads((tmp_path / "a.json").read_text())
     assert content["geometric_mean"] == pytest.approx(1.5**0.5)
     assert content["least"] == 1
@@ -205,7 +205,7 @@ def test_rows_and_their_mean(table: None, log: Callable[..., None], tmp_path: Pa
 
 
 def test_without_a_log_it_says_so(table: None, log: Callable[..., None]) -> None:
-    assert "no log is of this machine" in call().stdout
+    assert "there is no log for this machine" in call().stdout
 
 
 def test_cases_are_chosen_as_ever(table: None, log: Callable[..., None]) -> None:

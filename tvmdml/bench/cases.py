@@ -1,6 +1,6 @@
 """What is measured on a processor: the table of performance goals, row by row.
 
-A goal is how many times as fast as the best peer tvmdml is to be. Rows without a peer compare with a baseline of tvmdml's own:
+A goal is how many times as fast as the best peer tvmdml must be. Rows without a peer compare with a baseline of tvmdml itself:
 there 0.33 means "within three times". Another kind of goal is a share of what the machine allows; no row here has one.
 """
 
@@ -17,38 +17,38 @@ K, M = 1 << 10, 1 << 20
 
 EVEN, ZERO, AWAY = "halves_to_nearest_even", "toward_zero", "toward_infinity"
 WITHIN_3 = 0.33
-"""The goal for what may take three times as long as its baseline."""
+"""The goal for cases that may take up to three times as long as their baseline."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A line of the table."""
+    """A row of the table."""
 
     row: str
-    """The row of the goals that it belongs to."""
+    """The row of the goals that the case belongs to."""
     point: str
-    """Which of the row's figures."""
+    """Which of the row's figures it is."""
     work: Work
     goal: float | None = None
-    """How many times as fast as the best peer, or as the baseline."""
+    """How many times as fast as the best peer, or as the baseline, tvmdml must be."""
     quick: bool = False
-    """Whether it is part of the quick set."""
+    """Whether the case is in the quick set."""
     rivals: tuple[str, ...] = ()
-    """Names of the peers that the goal speaks of; empty for all."""
+    """Names of the peers that the goal applies to; empty for all."""
     baseline: Work | None = None
-    """What to compare with in place of peers."""
+    """The baseline to compare with instead of peers."""
     threads: int | None = None
-    """How many threads everyone may use at most; ``None`` for all."""
+    """The most threads that every library may use; ``None`` for all."""
     share: float | None = None
-    """Another goal: how much of what the machine allows."""
+    """Another kind of goal: the share of what the machine allows."""
 
     @property
     def name(self) -> str:
-        """What results are kept under."""
+        """The name that results are stored under."""
         return f"{self.row}: {self.point}"
 
     def at_most(self, size: int) -> Case:
-        """The same case on dimensions cut down to a size."""
+        """The same case with dimensions limited to a size."""
         baseline = self.baseline and self.baseline.at_most(size)
         return dataclasses.replace(self, work=self.work.at_most(size), baseline=baseline)
 
@@ -71,12 +71,12 @@ def nonzero(*sizes: int, **fields: Any) -> Work:
 
 
 def diagonal(*sizes: int, value: int = 1, begin: int = 0, end: int = 1, **fields: Any) -> Work:
-    """DIAGONAL_MATRIX1; the identity, unless told otherwise."""
+    """DIAGONAL_MATRIX1; the identity by default."""
     return _work("DIAGONAL_MATRIX1", sizes, {"value": value, "begin": begin, "end": end}, **{"data": "", **fields})
 
 
 def triangle(*sizes: int, **fields: Any) -> Work:
-    """What stands above the diagonal of an input, and zeros."""
+    """The elements above the diagonal of an input, and zeros."""
     return diagonal(*sizes, value=0, begin=NO_BOUND[0], end=1, **{"data": "normal", **fields})
 
 
@@ -91,7 +91,7 @@ def top_k(*sizes: int, k: int, axis: int = 1, direction: str = "decreasing", **f
 
 
 def sort(size: int, **fields: Any) -> Work:
-    """TOP_K1 of everything, the smallest first."""
+    """TOP_K1 of all elements, the smallest first."""
     return top_k(1, size, k=size, direction="increasing", **fields)
 
 
@@ -176,11 +176,11 @@ def _top_k() -> Iterator[Case]:
             yield Case(f"full sort f32, against {rivals}", f"{size}", sort(size), goal, size == 65536, rivals=names)
 
 
-# -- What must not be slow ----------------------------------------------------------------------------------------
+# -- Cases that must not be slow ----------------------------------------------------------------------------------
 
 
 def adversaries() -> Iterator[Case]:
-    """Inputs that a selection may find hard."""
+    """Inputs that may be difficult for a selection."""
     for point, random, quick in (
         ("(32, 32000), k 50", top_k(32, 32000, k=50), True),
         ("(1, 128256), k 256", top_k(1, 128256, k=256), False),
@@ -192,7 +192,7 @@ def adversaries() -> Iterator[Case]:
 
 
 def layouts() -> Iterator[Case]:
-    """Arrays with gaps, and in another order."""
+    """Arrays with gaps, or with their dimensions in another order in memory."""
     for point, packed, layout in (
         ("round f32, transposed", rounding(K, K), "transposed"),
         ("round f32, every second", rounding(K, K), "spread"),
@@ -214,7 +214,7 @@ def layouts() -> Iterator[Case]:
 
 
 def doors() -> Iterator[Case]:
-    """Calls that do more than a bound one."""
+    """Ways to call that do more work than a bound call."""
     for door in ("operator", "function"):
         yield Case("doors: round f32", f"{door}, 64", rounding(64, door=door), quick=True)
     yield Case("doors: round f32", "function, 1M", rounding(M, door="function"))

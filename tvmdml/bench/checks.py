@@ -1,4 +1,4 @@
-"""Whether outputs are right: ours bit for bit, a peer's by value."""
+"""Checks of outputs: tvmdml's must be bit-identical to the reference, a peer's must have equal values."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ Outputs = tuple[Array, ...]
 
 
 def ours(task: Task, actual: Outputs) -> str:
-    """What is wrong with tvmdml's outputs; empty if nothing is."""
+    """What is wrong with tvmdml's outputs; empty if they are correct."""
     return task.desc.mismatch(actual, task.expected)
 
 
 def peer(task: Task, actual: Outputs) -> str:
-    """What is wrong with a peer's outputs; empty if they do the same work."""
+    """What is wrong with a peer's outputs; empty if they are correct."""
     if KINDS[task.work.operator].counted:
         count = int(task.expected[0][0])
         return _values(actual[0], task.expected[0]) or _values(actual[1], task.expected[1][:count])
     problem = _values(actual[0], task.expected[0])
     if problem or len(actual) == 1:
         return problem
-    # Which of equal elements a peer picks is its own affair, but each index must lead to its value.
+    # A peer may return any of several equal elements, but each index must lead to its value.
     found = actual[1].astype(np.int64)
     if found.min(initial=0) < 0 or found.max(initial=0) >= task.x.shape[task.work["axis"]]:
-        return "an index points outside of the input"
+        return "an index points outside the input"
     problem = _values(np.take_along_axis(task.x, found, task.work["axis"]), task.expected[0])
     return problem and f"an index points to another value: {problem}"
 

@@ -1,4 +1,4 @@
-"""The command ``tvmdml bench``: what was asked for, made sense of before anything is measured, and then done."""
+"""The command ``tvmdml bench``: checks the request before anything is measured, and then carries it out."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Request(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Of the target: whose table of cases it is."""
+        """The kind of the target, which decides the table of cases."""
         return "cpu" if self.target is None else self.target.kind
 
 
 class Prepared(NamedTuple):
-    """A request that makes sense."""
+    """A request that was checked."""
 
     cases: list[Case]
-    """What is still to be measured."""
+    """The cases that are still to be measured."""
     run: Run
     options: runner.Options
     json_path: Path | None
@@ -57,7 +57,7 @@ def prepare(request: Request) -> Prepared:
     """Check a request.
 
     Raises:
-        InvalidArgument: it makes no sense; says why.
+        InvalidArgument: the request is not valid.
         DeviceError: the device cannot be used.
     """
     chosen = "full" if request.full else "quick"
@@ -71,9 +71,9 @@ def prepare(request: Request) -> Prepared:
     if request.resume:
         run = _resumed(run, json_path)
     elif json_path is not None and json_path.exists():
-        results.read(json_path)  # another run may be written over, but nothing else
+        results.read(json_path)  # an earlier run may be overwritten, but no other file
     if json_path is not None and not json_path.exists():
-        results.write(run, json_path)  # better to fail now than after the first case
+        results.write(run, json_path)  # if this fails, it should fail before the first case
     left = [case for case in selected if case.name not in run.done()]
     pace = measure.FULL if request.full else measure.QUICK
     options = runner.Options(pace, thorough=request.full, threads=request.threads, target=request.target)
@@ -81,10 +81,10 @@ def prepare(request: Request) -> Prepared:
 
 
 def select(request: Request) -> list[Case]:
-    """The cases that are asked for.
+    """The requested cases.
 
     Raises:
-        InvalidArgument: there are none; says which there are.
+        InvalidArgument: there are none; the message lists the existing ones.
     """
     found = tables.select(request.full, request.operators, request.text, request.kind)
     if found:
@@ -106,7 +106,9 @@ def _check_plot(path: Path | None) -> None:
     if not path.parent.is_dir():
         raise InvalidArgument(message("--plot", repr(str(path)), "a file in a folder that exists"))
     if not _installed("matplotlib"):
-        raise InvalidArgument(message("--plot", "no matplotlib", "an installed one", f"{installing.command('bench')} has it."))
+        raise InvalidArgument(
+            message("--plot", "Matplotlib is not installed", "an installed Matplotlib", f"{installing.command('bench')} has it.")
+        )
 
 
 def _installed(module: str) -> bool:
@@ -115,28 +117,34 @@ def _installed(module: str) -> bool:
 
 def _resumed(run: Run, path: Path | None) -> Run:
     if path is None:
-        raise InvalidArgument(message("--resume", "no file", "the file of a run that was cut off", "Name it with --json."))
+        raise InvalidArgument(message("--resume", "no file", "the file of an interrupted run", "Name it with --json."))
     if not path.exists():
         return run
     earlier = results.read(path)
     for what in ("machine", "threads", "versions"):  # figures of one file must be comparable
         there, here = getattr(earlier, what), getattr(run, what)
         if there != here:
-            raise InvalidArgument(message("--resume", f"{path}, with {_difference(what, there, here)}", "a run of the same place"))
+            raise InvalidArgument(
+                message(
+                    "--resume",
+                    f"{path}, with {_difference(what, there, here)}",
+                    "a run on the same machine, with the same threads and versions",
+                )
+            )
     earlier.chosen = run.chosen
     return earlier
 
 
 def _difference(what: str, there: Any, here: Any) -> str:
-    """What is not the same, and nothing else."""
+    """The entries that differ."""
     if not (isinstance(there, dict) and isinstance(here, dict)):
-        return f"{what} {there}, and here {here}"
+        return f"{what} {there}, but here {here}"
     names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    return "; ".join(f"{name} {there.get(name, 'none')}, and here {here.get(name, 'none')}" for name in names)
+    return "; ".join(f"{name} {there.get(name, 'none')}, but here {here.get(name, 'none')}" for name in names)
 
 
 def run(prepared: Prepared, width: int | None) -> int:
-    """Measure, keep and show; returns the exit code."""
+    """Measure, store and show the cases; returns the exit code."""
     from rich.console import Console
 
     console = Console(width=width, highlight=False, emoji=False)
@@ -145,12 +153,12 @@ def run(prepared: Prepared, width: int | None) -> int:
         _measure(prepared)
     except KeyboardInterrupt:
         stopped, code = "interrupted", INTERRUPTED
-    except DeviceError as error:  # it can do no more in this process
+    except DeviceError as error:  # the device is unusable for the rest of this process
         stopped, code = str(error), 1
     _show(prepared, console)
     if stopped:
         left = sum(case.name not in prepared.run.done() for case in prepared.cases)
-        kept = "; the same command with --resume goes on" if prepared.json_path else ""
+        kept = "; run the same command with --resume to continue" if prepared.json_path else ""
         console.print(f"{stopped}, with {left} cases left{kept}", markup=False)
         return code
     return 1 if any(result.failures for result in prepared.run.results) else 0
@@ -172,13 +180,13 @@ def _measure(prepared: Prepared) -> None:
 
 @contextmanager
 def bar(cases: Sequence[Case]) -> Iterator[Iterator[Case]]:
-    """Gives the cases one by one, and says on standard error which it is."""
+    """Yield the cases one by one, and show the current one on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(file=sys.stderr, highlight=False, emoji=False)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    # The bar is only redrawn between cases: a thread that draws would take time from what is measured.
+    # The bar is only redrawn between cases: a drawing thread would take processor time from the measured code.
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
         shown = progress.add_task("", total=len(cases))
 

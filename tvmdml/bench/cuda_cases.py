@@ -1,7 +1,7 @@
-"""What is measured on a CUDA device: its own table of performance goals.
+"""What is measured on a CUDA device, with its own table of performance goals.
 
-They are of two kinds: how many times as fast as the best peer on the device, and how much of what the device allows. What is small
-is bound by the launch: there the share is of a launch that does nothing.
+The goals are of two kinds: how many times as fast as the best peer on the device, and the share of what the device allows. Small
+cases are limited by the launch: their limit is the launch of an empty kernel.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tvmdml.bench.cases import (
 from tvmdml.bench.inputs import DENSITIES
 
 MOVES = 0.9
-"""Of the rate at which memory is copied or written."""
+"""Goal: the share of the rate at which the device copies or writes memory."""
 FINDS = 0.7
-"""Of it, where coordinates are found."""
+"""The same for cases that find coordinates."""
 LAUNCH = 1 / 1.2
-"""Within 1.2 times of a launch that does nothing."""
+"""Goal: within 1.2 times the launch of an empty kernel."""
 
 SIDE = 8 * K
-"""Of a matrix of 64M elements."""
+"""The side of a matrix of 64M elements."""
 
 _MOST_ELEMENTS = 256 * M
 _BATCHES = (1, 32, 1024, 4096)

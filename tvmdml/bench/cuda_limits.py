@@ -1,7 +1,7 @@
-"""What a CUDA device allows: kernels that do nothing but move bytes, the driver's own copy, and a kernel that does nothing at all.
+"""What a CUDA device allows: kernels that only move bytes, the driver's own copy, and an empty kernel.
 
-Little work is measured against the launch of the empty kernel, since nothing that is launched takes less. For more, the limit is
-the time that the fastest of the others take to move the bytes, in the same race and from cold caches as everybody.
+Small work is compared with the launch of the empty kernel, since no launch takes less. For larger work, the limit is the time that
+the fastest of the others takes to move the bytes, measured in the same race and with cold caches like all contenders.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from tvmdml.targets.cuda.driver import Device, Memory
 
 COLD_BYTES = 4 << 20
-"""Bytes that work has to move, from which on memory is the limit; below, it is the launch."""
+"""If work moves at least this many bytes, memory is its limit; otherwise, the limit is the launch."""
 
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 _UNKNOWN_CACHE = 128 << 20
-"""Bytes that are taken for the cache of a device that does not tell: more than any has."""
+"""The assumed cache size in bytes of a device that does not report it: larger than any device has."""
 
 _THREADS, _EACH, _VECTOR = 256, 4, 16
-_PIECE = _THREADS * _EACH * _VECTOR  # bytes that a group moves
+_PIECE = _THREADS * _EACH * _VECTOR  # bytes that a block moves
 
-# What a thread does to 16 bytes of a, or b, by the kind of traffic.
+# What a thread does with 16 bytes of a, or b, by the kind of traffic.
 _BODIES = {
     "copied": "b[at] = a[at];",
     "rewritten": "Vector v = a[at]; v.x ^= 1; v.y ^= 1; v.z ^= 1; v.w ^= 1; a[at] = v;",
@@ -65,7 +65,7 @@ def functions(device: Device) -> dict[str, int]:
     """The kernels, by kind of traffic; ``nothing`` is the empty one.
 
     Raises:
-        CompileError: there is no compiler for CUDA here.
+        CompileError: there is no CUDA compiler.
     """
     from tvmdml.targets.cuda import compilers
 
@@ -78,7 +78,7 @@ def functions(device: Device) -> dict[str, int]:
 
 
 def mover(device: Device, kind: str, size: int) -> Callable[[int], None]:
-    """``move(stream)``: moves so many bytes, or up to 15 more, of memory of its own."""
+    """``move(stream)``: moves this many bytes, or up to 15 more, in memory that it allocates."""
     a = device.allocate(max(_VECTOR, -(-size // _VECTOR) * _VECTOR))
     return launcher(device, kind, a, device.allocate(a.nbytes) if kind == "copied" else a, a.nbytes)
 
@@ -89,33 +89,33 @@ def nothing(device: Device) -> Callable[[int], None]:
 
 
 def launcher(device: Device, kind: str, a: Memory, b: Memory, size: int) -> Callable[[int], None]:
-    """``move(stream)``: moves so many bytes from or to memory, a multiple of 16 of them."""
+    """``move(stream)``: moves this many bytes, a multiple of 16, from or to the given memory."""
     parameters = struct.pack("<3Q", a.address, b.address, size // _VECTOR)
     prepared = device.prepare([(functions(device)[kind], (-(-size // _PIECE), 1, 1), (_THREADS, 1, 1), parameters)])
 
     def move(stream: int, held: object = (a, b)) -> None:
-        prepared.run(stream)  # it has the memory's addresses, and no reference to it
+        prepared.run(stream)  # it has the memory's addresses, but no reference to it
 
     return move
 
 
 def copier(device: Device, size: int) -> Callable[[], None]:
-    """The driver's copy of so many bytes."""
+    """The driver's copy of this many bytes."""
     a, b = device.allocate(size), device.allocate(size)
     return partial(device.copy, a, 0, b, 0, size)
 
 
 def flush_bytes(device: Device) -> int:
-    """How much must be written for the caches to hold nothing else."""
+    """How many bytes must be written to evict everything else from the caches."""
     try:
         cache = device.attribute(_L2_CACHE_SIZE)
-    except DeviceError:  # a driver that has not heard of it
+    except DeviceError:  # the driver does not know the attribute
         cache = 0
     return 2 * (cache or _UNKNOWN_CACHE)
 
 
 def contenders(device: Device, traffic: Traffic) -> list[Contender]:
-    """What may be the quickest to move these bytes; where they are few, the launch that nothing can do without."""
+    """The contenders that may be fastest at moving these bytes; for few bytes, the launch that no work can avoid."""
     if traffic.total < COLD_BYTES:
         return [Contender("limit", "tvmdml", "launch of an empty kernel", 1, partial(nothing(device), 0))]
     parts = {kind: size for kind, size in traffic._asdict().items() if size >= LEAST_SHARE * traffic.total}

@@ -1,8 +1,8 @@
-"""Timing by a device's own clock: events in the stream that work is asked for on, before it and after it.
+"""Timing by a device's own clock: events in the stream before and after the work.
 
-A call comes back before its work is done, so the host's clock says nothing about the work. There are two ways to take a sample.
-Small work is bound by what a launch costs, and is timed as a program has it: many calls in a row. Large work is bound by memory,
-and each call finds the caches without its data, as in a program that works on other things meanwhile.
+A call returns before its work is done, so the host's clock does not measure the work. There are two ways to take a sample. Small
+work is limited by the cost of a launch: it is timed as many calls in a row, as in a program. Large work is limited by memory: each
+call finds its data not in the caches, as in a program that works on other data between the calls.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any, Protocol
 from tvmdml.bench.measure import Contender, Sample, filling
 
 BATCH = 0.002
-"""Seconds that a row of calls lasts, at least."""
+"""The least duration of a batch of calls, in seconds."""
 COLD = 0.010
-"""Seconds that single calls fill, with what goes before each."""
+"""Seconds that single calls fill, including what runs before each."""
 LEAST_COLD, MOST_COLD = 3, 50
-"""Single calls in a sample."""
+"""The least number of single calls in a sample."""
 HEAD_START = 1.5
-"""How much longer the device is kept busy than the host needs to ask for a call."""
+"""The device is kept busy this many times as long as the host needs to submit a call."""
 MOST_FLUSHES = 8
-"""Before a call: a call that waits for the device by itself would have ever more of them."""
+"""The most flushes before a call: a call that waits for the device itself would otherwise get more and more of them."""
 
 
 class Event(Protocol):
-    """A moment in a stream, as the CUDA driver layer has it."""
+    """A point in a stream, as in the CUDA driver layer."""
 
     def record(self, stream: int) -> None:
-        """Take the moment that the stream has come to."""
+        """Record the current point of the stream."""
 
     def seconds_since(self, other: Any) -> float:
-        """How long it came after another; waits for both."""
+        """The time since another event; waits for both."""
 
 
 class Batches:
@@ -55,9 +55,9 @@ class Batches:
         return filling(lambda calls: calls * max(self._timed(contender, calls)), BATCH)
 
     def sample(self, contender: Contender, calls: int) -> Sample:
-        """Take a sample of so many calls."""
+        """Take a sample of this many calls."""
         contender.prepare()
-        for _ in range(max(1, calls // 8)):  # the device is at work on these while the host asks for the first that counts
+        for _ in range(max(1, calls // 8)):  # the device works on these while the host submits the first timed call
             contender.call()
         return self._timed(contender, calls)
 
@@ -73,10 +73,10 @@ class Batches:
 
 
 class Cold:
-    """Single calls, each between two events, after the caches were filled with something else.
+    """Single calls, each between two events, with cold caches.
 
-    Writing to memory that nobody needs does that, and gives the host the time to ask for the call: what lies between the events is
-    the device's time alone. It is on the same stream, and not between the events.
+    Before each call, unrelated memory is written, on the same stream and before the first event. This evicts everything else from
+    the caches, and gives the host time to submit the call, so that only the device's time is between the events.
 
     Args:
         event: makes an event.
@@ -97,7 +97,7 @@ class Cold:
         return min(MOST_COLD, max(LEAST_COLD, math.ceil(COLD / max(seconds, 1e-9))))
 
     def sample(self, contender: Contender, calls: int) -> Sample:
-        """Take a sample of so many calls."""
+        """Take a sample of this many calls."""
         contender.prepare()
         self._wait()
         start = time.perf_counter()

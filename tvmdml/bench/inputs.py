@@ -1,4 +1,4 @@
-"""The arrays that contenders work on: how they lie in memory, and what is in them."""
+"""The arrays that contenders work on: their layouts in memory, and their contents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Sizes = tuple[int, ...]
 
 SEED = 2024
-"""Every run measures the same numbers."""
+"""A fixed seed: every run measures the same numbers."""
 
 _LINE = 64
 _PADDING = 16
 
 
 def empty(sizes: Sizes, dtype: Any) -> Array:
-    """An array that starts on a cache line, as PyTorch's, ONNX Runtime's and DirectML's do and NumPy's only by chance."""
+    """An array that starts on a cache line, as in PyTorch, ONNX Runtime and DirectML. NumPy's own arrays do so only by chance."""
     dtype = np.dtype(dtype)
     size = math.prod(sizes) * dtype.itemsize
     memory = np.empty(size + _LINE, np.uint8)
@@ -56,13 +56,13 @@ def like(array: Array) -> Array:
     return copy
 
 
-# -- What is in them ----------------------------------------------------------------------------------------------
+# -- Contents -----------------------------------------------------------------------------------------------------
 
 Fill = Callable[[np.random.Generator, Sizes, np.dtype[Any]], Array]
 
 
 def _normal(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
-    """Numbers of both signs with fractions; of an integer type, any number."""
+    """Numbers of both signs with fractions; for an integer type, any number."""
     if dtype.kind != "f":
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, sizes, dtype, endpoint=True)
@@ -86,7 +86,7 @@ def _nan(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
 
 
 def _block(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
-    """All the largest elements are neighbours, in the middle of a row."""
+    """The largest elements are all adjacent, in the middle of a row."""
     values = _normal(rng, sizes, dtype)
     length = sizes[-1]
     block = values[..., length // 2 : length // 2 + max(1, min(1024, length // 4))]
@@ -100,7 +100,7 @@ def _block(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Arra
 
 
 def _sparse(share: float, rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
-    """Zeros, but for a share of the elements, scattered at random."""
+    """Zeros, except for a share of the elements at random positions."""
     chosen = rng.random(sizes, np.float32) < share
     if dtype.kind == "f":
         return np.where(chosen, rng.random(sizes, np.float32) + 1, np.float32(0)).astype(dtype)

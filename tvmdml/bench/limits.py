@@ -1,7 +1,7 @@
-"""What the memory allows: loops that do nothing but move bytes, timed in the same race as the operators.
+"""What the memory allows: loops that only move bytes, timed in the same race as the operators.
 
-The limit of a piece of work is the time that the fastest of these loops take to move the bytes it cannot do without. The loops
-are LLVM code, compiled as kernels are: with ordinary stores, and with non-temporal ones, which win on what no cache holds.
+The limit of a piece of work is the time that the fastest of these loops takes to move the bytes that the work must move. They
+are LLVM code, compiled like kernels: with ordinary stores, and with non-temporal stores, faster for data that no cache holds.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tvmdml.bench.work import Traffic
 from tvmdml.targets._device import DeviceTarget
 
 LEAST_TOTAL = 1 << 17
-"""Bytes. Below, the cost of a call rules and not the memory."""
+"""Bytes. Below, the cost of the call dominates, not the memory."""
 LEAST_SHARE = 1 / 64
-"""A smaller part of the bytes is left out."""
+"""Kinds of traffic with a smaller share of the bytes are ignored."""
 LEAST_STREAMED = 1 << 23
-"""Bytes from which on non-temporal stores are tried."""
+"""Non-temporal stores are tried for at least this many bytes."""
 LEAST_THREADED = 1 << 20
-"""Bytes from which on several threads are tried."""
+"""Several threads are tried for at least this many bytes."""
 
-_THREADED_SAMPLE = 0.004  # seconds: long enough for the start of threads not to count
-_BLOCK = 256  # bytes of an iteration: four lines
+_THREADED_SAMPLE = 0.004  # seconds: long enough to make the start of threads negligible
+_BLOCK = 256  # bytes of an iteration: four cache lines
 
-# What an iteration does to line #, by the kind of traffic; ! marks a store that may be non-temporal.
+# What an iteration does with line #, by the kind of traffic; ! marks a store that may be non-temporal.
 _LOAD = "%v# = load <16 x i32>, ptr %a#, align 64\n"
 _BODIES = {
     "copied": _LOAD + "store <16 x i32> %v#, ptr %b#, align 64 !\n",
@@ -41,8 +41,8 @@ _BODIES = {
     "zeroed": "store <16 x i32> zeroinitializer, ptr %b#, align 64 !\n",
 }
 
-# The sums live in registers, and are kept at the end so that reading is not for nothing. The empty assembly says that somebody
-# looks at the memory after each time: else LLVM moves zeros once where it was told to do so a thousand times.
+# The sums are kept in registers and stored at the end, so that LLVM does not remove the reads. The empty assembly tells LLVM that
+# the memory is read after each pass: otherwise it would move zeros only once instead of a thousand times.
 _FRAME = """
 define i64 @tvmdml_move(ptr %a, ptr %b, i64 %blocks) noinline "no-builtins" {
 entry:
@@ -85,7 +85,7 @@ def _code(kind: str, streams: bool) -> str:
 
 
 def can_stream() -> bool:
-    """Whether there is code for non-temporal stores here."""
+    """Whether there is code for non-temporal stores on this processor."""
     return platform.machine() == "x86_64"
 
 
@@ -102,7 +102,7 @@ def mover(kind: str, streams: bool) -> Callable[..., Any]:
 
 
 def contenders(traffic: Traffic, threads: int) -> list[Contender]:
-    """The loops that may be the quickest to move these bytes, with one thread and with all; none where little is moved."""
+    """The loops that may be fastest at moving these bytes, with one thread and with all; none if few bytes are moved."""
     if traffic.total < LEAST_TOTAL:
         return []
     parts = {kind: size for kind, size in traffic._asdict().items() if size >= LEAST_SHARE * traffic.total}
@@ -115,9 +115,9 @@ def contenders(traffic: Traffic, threads: int) -> list[Contender]:
 
 
 def seconds(timed: Sequence[tuple[Contender, Timing]], of: str = "memory") -> float | None:
-    """The limit: the quickest loop of each kind, one after the other, at its best; of a launch, what it usually takes.
+    """The limit of memory: the sum over the kinds of traffic of their fastest loop's 10th percentile; of a launch, the median.
 
-    ``None`` where nothing was timed.
+    ``None`` if nothing was timed.
     """
     best: dict[str, float] = {}
     for contender, timing in timed:
@@ -152,7 +152,7 @@ def _contender(kind: str, size: int, streams: bool, threads: int) -> Contender:
 
 
 def device_contenders(traffic: Traffic, target: DeviceTarget) -> list[Contender]:
-    """The device's own copy of half of these bytes, which reads and writes as many."""
+    """The device's own copy of half of these bytes: it reads and writes that many."""
     if traffic.total < LEAST_TOTAL:
         return []
     device, size = target.device, traffic.total // 2

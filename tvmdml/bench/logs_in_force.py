@@ -1,4 +1,4 @@
-"""Which tuning logs were in force in a run: the folders that they were read from, and the record that each case used."""
+"""Which tuning logs were in force in a run: the folders they were read from, and the record that each case used."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tvmdml.tuning.terms import Record
 
 
 def folders() -> list[LogFolder]:
-    """The folders whose records count, in the order in which they are searched."""
+    """The folders whose records are in force, in search order."""
     counts = Counter(origins[0][0] for origins in _origins(logs.installed()).values())
     return [LogFolder(folder, count) for folder, count in counts.items()]
 
 
 def used(desc: Operator, in_place: bool, target: Target) -> LogUsed:
-    """The record that decides an operation's knobs on a target."""
+    """The record that sets an operation's knobs on a target."""
     module = operators.module_of(type(desc))
     installed = logs.installed() if target.logs is None else target.logs
     found = installed.find(module, desc, in_place, target.machine()) if knobs.logs_count() else None
@@ -40,7 +40,7 @@ def used(desc: Operator, in_place: bool, target: Target) -> LogUsed:
 
 @functools.lru_cache(maxsize=1)
 def _origins(installed: Logs) -> Mapping[log_lines.Key, list[tuple[str, Record]]]:
-    """The records of each key with their folders, the one that counts first. Read anew when other logs are installed."""
+    """The records of each key with their folders, in order of precedence. Computed again when other logs are installed."""
     found: dict[log_lines.Key, list[tuple[str, Record]]] = {}
     for folder in () if logs.are_off() else logs.folders():
         for record in logs.read([folder]):

@@ -1,9 +1,9 @@
-"""Timing contenders against each other: in one process, in turns, so that whatever slows the machine down slows all of them.
+"""Timing contenders against each other: in one process, in turns, so that a slowdown of the machine affects all of them.
 
-A round takes one sample of every contender, and every other round goes backwards. A clock says what a sample is. The host's, which
-is here, takes as many calls as fill a millisecond, after some that are not timed: everybody's threads are awake by then. Before
-each, the process waits until it is quiet: PyTorch's and ONNX Runtime's threads spin for up to 30 ms after a call, which is their
-good right between their own calls, and would take a core from the next one.
+A round takes one sample of every contender; every second round runs in reverse order. A clock defines what a sample is. The host's
+clock, defined here, times as many calls as fill a millisecond, after untimed warm-up calls that wake up all threads. Before each
+sample, it waits until the process is idle: the threads of PyTorch and ONNX Runtime spin for up to 30 ms after a call, which makes
+their own next call faster, but would take a core from the next contender.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tvmdml._garbage import not_collected
 
 
 class Pace(NamedTuple):
-    """How much time a race may take."""
+    """How much time a race may use."""
 
     rounds: int
-    """Samples of each contender, at most."""
+    """The most samples of each contender."""
     budget: float
     """Seconds after which no new round begins."""
     least_rounds: int = 5
@@ -34,25 +34,25 @@ QUICK = Pace(rounds=9, budget=0.8)
 FULL = Pace(rounds=25, budget=4.0)
 
 SAMPLE = 0.001
-"""Seconds that a sample lasts, at least."""
+"""The least duration of a sample, in seconds."""
 WARM_UP = 0.006
-"""Seconds of calls that are not timed. A system may take some milliseconds to give a thread that slept a processor of its own."""
+"""Seconds of untimed warm-up calls. A system may take some milliseconds to give a thread that slept its own processor."""
 QUIET = 0.005
-"""Seconds in which the process must do nothing before a sample. The system counts processor time by ticks of up to 4 ms."""
+"""Seconds for which the process must be idle before a sample. The system counts processor time in ticks of up to 4 ms."""
 PATIENCE = 0.2
-"""Seconds after which a process that never rests is measured all the same."""
+"""Seconds after which a process that is never idle is measured anyway."""
 MOST_CALLS = 1 << 20
-"""Calls in a sample, about."""
+"""Approximate number of calls in a sample."""
 SLOW = 4.0
-"""A contender that takes this many times as long as the best of its role is only sampled every fourth round."""
+"""A contender this many times as slow as the best of its role is only sampled in every fourth round."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to be timed."""
+    """Something to time."""
 
     role: str
-    """``ours``, ``peer``, ``aside`` (a peer that no goal speaks of), ``base`` (our own other figure) or ``limit``."""
+    """``ours``, ``peer``, ``aside`` (a peer that is not part of the goals), ``base`` (tvmdml's own baseline) or ``limit``."""
     library: str
     name: str
     threads: int
@@ -60,13 +60,13 @@ class Contender:
     prepare: Callable[[], object] = lambda: None
     """Runs before each sample, untimed: sets the library's number of threads."""
     repeat: Callable[[int], object] | None = None
-    """Does what so many calls do, for a contender that has its own way to go on and on."""
+    """Runs this many calls, for a contender with its own way to repeat them."""
     sample: float = SAMPLE
     stream: int = 0
-    """The stream of a device that its calls work on, where a device's clock times them."""
+    """The device stream on which its calls run, if a device's clock times them."""
 
     def run(self, times: int) -> None:
-        """Call it so many times."""
+        """Call it this many times."""
         if self.repeat is not None:
             self.repeat(times)
             return
@@ -76,7 +76,7 @@ class Contender:
 
 
 class Timing(NamedTuple):
-    """Seconds a call."""
+    """Seconds per call."""
 
     median: float
     low: float
@@ -87,34 +87,34 @@ class Timing(NamedTuple):
     calls: int
     """Calls in a sample."""
     host: float = 0.0
-    """Seconds until a call came back, where it comes back before its work is done: the median. Else 0."""
+    """The median of the seconds until a call returned, if it returns before its work is done; otherwise 0."""
 
     @property
     def spread(self) -> float:
-        """Half of what lies between the percentiles, as a share of the median."""
+        """Half of the distance between the percentiles, as a share of the median."""
         return (self.high - self.low) / 2 / self.median if self.median else 0.0
 
 
 class Sample(NamedTuple):
-    """What one sample says about a call."""
+    """The result of one sample: seconds per call."""
 
     seconds: float
     host: float = 0.0
-    """As ``Timing`` has it."""
+    """As in ``Timing``."""
 
 
 class Clock(Protocol):
-    """How samples are taken. All contenders of a race are timed by one."""
+    """How samples are taken. All contenders of a race are timed by the same clock."""
 
     def calls(self, contender: Contender) -> int:
         """How many calls fill a sample."""
 
     def sample(self, contender: Contender, calls: int) -> Sample:
-        """Take a sample of so many calls."""
+        """Take a sample of this many calls."""
 
 
 class WallClock:
-    """The host's clock: for what is done when the call returns."""
+    """The host's clock: for work that is done when the call returns."""
 
     def calls(self, contender: Contender) -> int:
         """How many calls fill a sample."""
@@ -123,7 +123,7 @@ class WallClock:
         return filling(lambda calls: _timed(contender, calls), contender.sample)
 
     def sample(self, contender: Contender, calls: int) -> Sample:
-        """Take a sample of so many calls."""
+        """Take a sample of this many calls."""
         contender.prepare()
         settle()
         end = time.perf_counter() + WARM_UP
@@ -133,7 +133,7 @@ class WallClock:
 
 
 def filling(timed: Callable[[int], float], sample: float) -> int:
-    """How many calls last as long as a sample; ``timed(calls)`` says how long some last."""
+    """How many calls fill a sample; ``timed(calls)`` returns the duration of some calls."""
     calls = 1
     while True:
         seconds = min(timed(calls) for _ in range(2))
@@ -146,7 +146,7 @@ _WALL = WallClock()
 
 
 def race(contenders: Sequence[Contender], pace: Pace, clock: Clock = _WALL) -> list[Timing]:
-    """Time all contenders; they have been called before, so that nothing is done for the first time."""
+    """Time all contenders. They must have been called before, so that no first call is timed."""
     gc.collect()
     with not_collected():
         calls = [clock.calls(contender) for contender in contenders]
@@ -164,7 +164,7 @@ def race(contenders: Sequence[Contender], pace: Pace, clock: Clock = _WALL) -> l
 
 
 def _slow(contenders: Sequence[Contender], calls: Sequence[int], clock: Clock) -> list[bool]:
-    """Who is a long way behind the best of its role. A second and a third try keep a hiccup from deciding that."""
+    """Which contenders are much slower than the best of their role. Two more tries keep a short disturbance from deciding that."""
     estimates = [clock.sample(*pair).seconds for pair in zip(contenders, calls, strict=True)]
     for _ in range(2):
         best = {c.role: min(t for o, t in zip(contenders, estimates, strict=True) if o.role == c.role) for c in contenders}
@@ -182,7 +182,7 @@ def _timed(contender: Contender, calls: int) -> float:
 
 
 def settle() -> None:
-    """Wait until the process has done nothing for a moment."""
+    """Wait until the process has been idle for a moment."""
     end = time.perf_counter() + PATIENCE
     while time.perf_counter() < end:
         before = time.process_time()

@@ -1,4 +1,4 @@
-"""What packs cost: to build, on disk, to load, to find a kernel in; and what their kernels take beside those compiled here."""
+"""The cost of packs: to build, to store, to load, to find a kernel in; and their kernels' speed against kernels compiled here."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 
 LEVEL = "cpu:x86-64-v3"
 BUILT, LOADED = 500, 2000
-"""Kernels of the pack that is built, and of the one that is loaded."""
+"""The number of kernels in the pack that is built, and in the pack that is loaded."""
 _SIZES = ((64,), (4096,), (1 << 20,), (32, 1000), (1000, 32), (1024, 1024), (2, 3, 4, 5), (1, 3, 224, 224))
 _BUILD_GOAL = 8.0
-"""Seconds for so many kernels, on two processors."""
+"""The goal for building that many kernels, in seconds, on two processors."""
 _REPEATS = 7
 _FIRST = r"""
 import re
@@ -57,12 +57,12 @@ class Figure(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """In the words of the other figures."""
+        """The verdict, in the words of the other figures."""
         return "reached" if self.reached else "missed"
 
 
 def figures(say: Callable[[str], object]) -> Iterator[Figure]:
-    """Measure, row by row; ``say`` is told what is being done."""
+    """Measure, row by row; ``say`` is called with a description of each step."""
     with runner.fresh_kernels(), tempfile.TemporaryDirectory(prefix="tvmdml-bench-") as folder:
         path = Path(folder) / "built.tvmdml"
         say(f"building {BUILT} kernels")
@@ -97,7 +97,7 @@ def _building(path: Path) -> Iterator[Figure]:
     small = []
     for operator, parts in sorted(sizes.items()):
         each = sum(pack.part(number).stored for number in set(parts)) / len(parts)
-        if operator != "top_k":  # whose kernels sort and select
+        if operator != "top_k":  # its kernels, which sort and select, are large
             small.append((each, len(parts)))
     each = sum(size * count for size, count in small) / sum(count for _, count in small)
     yield Figure("a small kernel, compressed", f"{each / 1024:.2f} KiB", "2.5 KiB", each < 2.5 * 1024)
@@ -105,7 +105,7 @@ def _building(path: Path) -> Iterator[Figure]:
 
 
 def _prefix(descs: list[Operator], kernels: int) -> tuple[Wanted, ...]:
-    """As many descriptors as come to so many kernels."""
+    """As many descriptors as are needed for this many kernels."""
     low, high = 1, len(descs)
     while low < high:
         middle = (low + high) // 2
@@ -117,7 +117,7 @@ def _prefix(descs: list[Operator], kernels: int) -> tuple[Wanted, ...]:
 
 
 def _descs() -> Iterator[Operator]:
-    """Descriptors of all operators, types and some sizes, in no order."""
+    """Descriptors of all operators and types with some sizes, in random order."""
     found = [desc for data_type, sizes in itertools.product(TensorDataType, _SIZES) for desc in _of(data_type, sizes)]
     random.Random(2024).shuffle(found)  # noqa: S311 - every run measures the same
     return iter(found)
@@ -208,11 +208,11 @@ def _starting(path: Path) -> Iterator[Figure]:
     first()
     took = _median(first)
     yield Figure("a new process's first result", f"{took:.2f} s", "0.3 s", took < 0.3)
-    yield Figure("memory that it takes", f"{max(memory):.0f} MB", "80 MB", max(memory) < 80)
+    yield Figure("peak memory of that process", f"{max(memory):.0f} MB", "80 MB", max(memory) < 80)
 
 
 def _calling(path: Path) -> Iterator[Figure]:
-    """The same kernels, from a pack and compiled here, in turns."""
+    """Calls of the same kernels, from a pack and compiled here, in turns."""
     x = np.linspace(-9, 9, 4096, dtype=np.float32)
     here = targets.resolve("cpu")
     like = TensorDesc("float32", x.shape)
@@ -234,4 +234,4 @@ def _calling(path: Path) -> Iterator[Figure]:
     compiled, from_pack = measure.race(contenders, measure.FULL)
     ratio = from_pack.median / compiled.median
     shown = f"{from_pack.median * 1e9:.0f} ns, {ratio:.2f} of {compiled.median * 1e9:.0f} ns"
-    yield Figure("a call from a pack, beside one compiled here", shown, "1.05 at most", ratio < 1.05)
+    yield Figure("a call from a pack, against one compiled here", shown, "1.05 at most", ratio < 1.05)

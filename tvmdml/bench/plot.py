@@ -1,4 +1,4 @@
-"""A picture of a run: how many times as fast as the best peer, and how close to what the memory allows."""
+"""A picture of a run: how many times as fast as the best peer, and how close to the limit of memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKERS = "osD^v<>P"
 
 def draw(run: Run, path: Path) -> None:
     """Write the picture, as PNG."""
-    # The object interface: it needs no display, and leaves the program's own figures alone.
+    # Matplotlib's object interface needs no display, and does not touch the program's own figures.
     figure_class: Any = importlib.import_module("matplotlib.figure").Figure
     compared = [result for result in run.results if result.ratio is not None]
     figure = figure_class(figsize=(17, max(5.0, 0.22 * len(compared) + 2)), layout="constrained")
@@ -36,7 +36,7 @@ def _machine(run: Run) -> str:
 
 
 def _draw_ratios(axes: Any, results: list[Result]) -> None:
-    """A bar for each case, with a line where its goal is."""
+    """A bar for each case, with a line at its goal."""
     places = range(len(results))
     colours = [_COLOURS.get(result.verdict, _GREY) for result in results]
     axes.barh(places, [result.ratio for result in results], color=colours, height=0.7)
@@ -53,7 +53,7 @@ def _draw_ratios(axes: Any, results: list[Result]) -> None:
 
 
 def _draw_roofline(axes: Any, results: list[Result]) -> None:
-    """The bytes that work must move against the rate at which they were moved; a tick above each says what memory allows."""
+    """Bytes that work must move against the rate at which they were moved; a tick above each shows the limit of memory."""
     groups = list(dict.fromkeys(result.work["operator"] for result in results))
     for i, group in enumerate(groups):
         mine = [result for result in results if result.work["operator"] == group]
@@ -62,11 +62,11 @@ def _draw_roofline(axes: Any, results: list[Result]) -> None:
         axes.scatter(sizes, rates, marker=_MARKERS[i % len(_MARKERS)], s=30, label=group, alpha=0.8)
     bounds = [(_bytes(result), _bytes(result) / result.limit / 1e9) for result in results if result.limit]
     if bounds:
-        axes.scatter(*zip(*bounds, strict=True), marker="_", s=60, color="black", label="what the memory allows")
+        axes.scatter(*zip(*bounds, strict=True), marker="_", s=60, color="black", label="limit of memory")
         axes.legend(fontsize=8)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-    axes.set_xlabel("bytes that have to be moved")
+    axes.set_xlabel("bytes that must be moved")
     axes.set_ylabel("GB/s")
     axes.grid(alpha=0.3)
 

@@ -1,4 +1,4 @@
-"""What a run found out, as tables for people."""
+"""The results of a run, as tables for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SLOWER = 0.10
-"""A kernel that takes this much longer than before is flagged."""
+"""A kernel that is slower than before by more than this share is flagged."""
 
 _STYLES = {"reached": "green", "missed": "yellow", "failed": "bold red", "slower": "bold red", "faster": "green"}
 
@@ -61,7 +61,7 @@ def _table(*columns: str) -> Table:
 
 
 def _shown_goal(result: Result) -> str:
-    """``1.5``, ``90 %``, ``1.2 x launch``; where there are two, ``2, 70 %``."""
+    """``1.5``, ``90 %``, ``1.2 x launch``; with two goals, ``2, 70 %``."""
     return ", ".join(filter(None, (_shown_ratio(result.goal), _shown_share(result.share, result.limit_of))))
 
 
@@ -84,7 +84,7 @@ class _Column(NamedTuple):
     name: str
     cell: Callable[[Result], str]
     always: bool = True
-    """Whether it is there if all cells are empty."""
+    """Whether the column is shown if all its cells are empty."""
 
 
 def _columns(results: Sequence[Result]) -> list[_Column]:
@@ -105,7 +105,7 @@ def _columns(results: Sequence[Result]) -> list[_Column]:
 
 
 def table(run: Run) -> Table:
-    """A line for each case."""
+    """A row for each case."""
     columns = _columns(run.results)
     result_table = _table("row", "case", *(column.name for column in columns))
     row = ""
@@ -117,7 +117,7 @@ def table(run: Run) -> Table:
 
 
 def _asides(results: Sequence[Result]) -> str:
-    """Who stands beside the goals: ``topi``."""
+    """The libraries that are compared outside the goals: ``topi``."""
     names = (result.aside.library.split()[-1] for result in results if result.aside)
     return ", ".join(dict.fromkeys(names))
 
@@ -128,13 +128,13 @@ def _styled(word: str) -> str:
 
 
 def geometric_mean(ratios: Iterable[float]) -> float | None:
-    """Of some ratios; ``None`` of none."""
+    """The geometric mean; ``None`` if there are no ratios."""
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(statistics.fmean(logarithms)) if logarithms else None
 
 
 def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
-    """Lines to end with."""
+    """The lines after the table."""
     goals = [result for result in run.results if result.goal is not None]
     ratios = [r.ratio for r in goals if r.ratio is not None and not r.against_base and not r.failures]
     if device := run.machine.get("device"):
@@ -145,15 +145,15 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
     asides = [ratio for result in run.results if (ratio := result.aside_ratio) is not None]
     if (mean := geometric_mean(asides)) is not None:
         ahead = sum(ratio >= 1 for ratio in asides)
-        yield f"to {_asides(run.results)}: {mean:.2f} x as fast, which no goal speaks of; ahead in {ahead} of {len(asides)} cases"
+        yield f"to {_asides(run.results)}: {mean:.2f} x as fast, not part of the goals; faster in {ahead} of {len(asides)} cases"
     if line := compile_line(run.results):
         yield line
     yield logs_line(run)
     if missing:
         yield f"not installed, so not compared with: {', '.join(missing)}"
-    yield "ratio: the peer's time over tvmdml's. note: how the peer's output differs; tvmdml writes uint32 indices, and values."
+    yield "ratio: the peer's time divided by tvmdml's. note: how the peer's output differs; tvmdml's is uint32 indices, and values."
     if any(_shown_host(result.ours) for result in run.results):
-        yield "times are the device's own, between two events; host: until a call came back"
+        yield "times are the device's own, between two events; host: until the call returned"
         yield from _limits_of_device(run.results)
     for result in run.results:
         for failure in result.failures:
@@ -161,7 +161,7 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
 
 
 def logs_line(run: Run) -> str:
-    """The tuning logs in force: what is in them, where they are, and how many cases used a record of theirs."""
+    """The tuning logs in force: their contents, their folders, and how many cases used a record of theirs."""
     line = f"tuning logs in force: {run.versions.get('tuning logs', 'unknown')}"
     if not run.logs:
         return line
@@ -172,7 +172,7 @@ def logs_line(run: Run) -> str:
 
 
 def _limits_of_device(results: Sequence[Result]) -> Iterator[str]:
-    """How fast memory was, at its best, and what a launch takes. What is copied counts twice: it is read and written."""
+    """The best memory rate of each kind, and the time of an empty launch. Copied bytes count twice: they are read and written."""
     rates: dict[str, float] = {}
     launches = []
     for result in results:
@@ -201,11 +201,11 @@ def _reached(results: Sequence[Result]) -> str:
     }
     found = {kind: list(filter(None, verdicts)) for kind, verdicts in kinds.items()}
     parts = [f"{verdicts.count('reached')} of {len(verdicts)} against {kind}" for kind, verdicts in found.items() if verdicts]
-    return f"goals reached: {', '.join(parts)}" if parts else "no goals: they speak of processors, and of CUDA devices"
+    return f"goals reached: {', '.join(parts)}" if parts else "no goals: there are goals only for processors and CUDA devices"
 
 
 def compile_line(results: Iterable[Result]) -> str:
-    """How long kernels took to compile."""
+    """How long the compilation of kernels took."""
     seconds = [result.compile_seconds / result.compiled for result in results if result.compiled]
     if not seconds:
         return ""
@@ -217,7 +217,7 @@ def compile_line(results: Iterable[Result]) -> str:
 
 
 def change(old: Result, new: Result) -> tuple[float, str] | None:
-    """How many times as fast as before, and a word where that is news."""
+    """How many times as fast as before, and a word if that is a notable change."""
     if not (old.ours and new.ours):
         return None
     ratio = old.ours.seconds / new.ours.seconds
@@ -226,7 +226,7 @@ def change(old: Result, new: Result) -> tuple[float, str] | None:
 
 
 def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
-    """A line for each case that both runs have; and lines to end with."""
+    """A row for each case that both runs have; and the lines after the table."""
     before = {result.name: result for result in old.results}
     compared = _table("row", "case", "old", "new", "old/new", "", "old ratio", "new ratio")
     ratios, slower = [], []
@@ -241,7 +241,7 @@ def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
             slower.append(result.name)
         times = (_shown_entry(earlier.ours), _shown_entry(result.ours), f"{ratio:.2f}", _styled(word))
         compared.add_row(result.row, result.point, *times, _shown_ratio(earlier.ratio), _shown_ratio(result.ratio))
-    lines = [] if ratios else ["the two runs have no case in common: choose the same ones"]
+    lines = [] if ratios else ["the two runs have no case in common: run the same cases"]
     if (mean := geometric_mean(ratios)) is not None:
         lines.append(f"geometric mean of old/new: {mean:.2f}, over {len(ratios)} cases")
     lines.append(f"more than {SLOWER * 100:.0f} % slower: {', '.join(slower) or 'none'}")

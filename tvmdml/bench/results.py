@@ -1,4 +1,4 @@
-"""What a run found out, and the file it is kept in."""
+"""The results of a run, and the file they are stored in."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 SCHEMA = "tvmdml-bench"
 VERSION = 1
-"""Raised when the meaning of a file changes; files of other versions are refused."""
+"""The version of the file format; files of other versions are refused."""
 
 _LIBRARIES = (
     *("tvmdml", "numpy", "apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "onnx"),
     *("cupy", "cupy-cuda12x", "cupy-cuda13x", "pylibraft-cu12", "pylibraft-cu13"),
 )
-# What files lack that were written before there was such a thing.
+# Default values of fields that older files do not have.
 _LATER_RUN: dict[str, Any] = {"logs": []}
 _LATER_RESULT: dict[str, Any] = {"share": None, "limit_of": "memory", "log": None}
 _LATER_TIMING = {"host": 0.0}
@@ -38,7 +38,7 @@ _LATER_TIMING = {"host": 0.0}
 
 @dataclasses.dataclass
 class Entry:
-    """One contender's part in a race."""
+    """One contender's result in a race."""
 
     role: str
     library: str
@@ -61,24 +61,24 @@ class LogFolder:
 
     folder: str
     records: int
-    """Those that no folder before it has."""
+    """The number of its records that no earlier folder overrides."""
 
 
 @dataclasses.dataclass
 class LogUsed:
-    """What tuning logs had for a case."""
+    """The tuning record that a case used."""
 
     kind: str = "none"
     """``exact``, ``nearest`` (a record of another shape class), or ``none``."""
     folder: str = ""
-    """Where the record is from."""
+    """The folder that the record is from."""
     knobs: dict[str, int | str] = dataclasses.field(default_factory=dict)
-    """Those that the record sets to another value than the default."""
+    """The knobs that the record sets to other values than the defaults."""
 
 
 @dataclasses.dataclass
 class Result:
-    """What came of a case."""
+    """The result of a case."""
 
     name: str
     row: str
@@ -91,18 +91,18 @@ class Result:
     failures: list[str]
     """Wrong outputs, and kernels that do not compile."""
     traffic: dict[str, int]
-    """Bytes that have to be moved, by kind."""
+    """Bytes that must be moved, by kind."""
     limit: float | None = None
-    """Seconds in which the memory moves them; or what a launch takes, where that is more."""
+    """Seconds in which memory can move them; or the time of a launch, if that is longer."""
     compile_seconds: float = 0.0
     compiled: int = 0
-    """Kernels that had to be compiled."""
+    """The number of kernels that had to be compiled."""
     share: float | None = None
-    """Another goal: how much of the limit."""
+    """Another kind of goal: the share of the limit."""
     limit_of: str = "memory"
-    """What sets the limit: ``memory``, or the ``launch`` that nothing can do without."""
+    """What sets the limit: ``memory``, or the ``launch`` that no work can avoid."""
     log: LogUsed | None = None
-    """The tuning log's record that was in force; ``None`` in a file that does not say."""
+    """The tuning record that was in force; ``None`` in files without this information."""
 
     def _best(self, *roles: str) -> Entry | None:
         timed = [entry for entry in self.entries if entry.role in roles and entry.timing is not None]
@@ -110,27 +110,27 @@ class Result:
 
     @property
     def ours(self) -> Entry | None:
-        """What tvmdml did."""
+        """The result of tvmdml."""
         return self._best("ours")
 
     @property
     def best(self) -> Entry | None:
-        """The best peer at its best number of threads, or the baseline."""
+        """The best peer with its best number of threads, or the baseline."""
         return self._best("peer", "base")
 
     @property
     def aside(self) -> Entry | None:
-        """The best of those that no goal speaks of."""
+        """The best of the libraries that are not part of the goals."""
         return self._best("aside")
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast as the best of the others."""
+        """How many times as fast as the best of the others tvmdml is."""
         return self._ratio_to(self.best)
 
     @property
     def aside_ratio(self) -> float | None:
-        """The same, against those that no goal speaks of."""
+        """The same, against the libraries that are not part of the goals."""
         return self._ratio_to(self.aside)
 
     def _ratio_to(self, other: Entry | None) -> float | None:
@@ -138,11 +138,11 @@ class Result:
 
     @property
     def fraction(self) -> float | None:
-        """How much of the limit."""
+        """The share of the limit that tvmdml reached."""
         return self.limit / self.ours.seconds if self.ours and self.limit else None
 
     def reaches(self, goal: float | None, figure: float | None) -> str:
-        """What is to be said of one goal; empty where there is none."""
+        """The verdict on one goal; empty if there is no goal."""
         if goal is None:
             return ""
         if self.failures:
@@ -162,7 +162,7 @@ class Result:
 
 @dataclasses.dataclass
 class Run:
-    """All results of a run, and where they were taken."""
+    """All results of a run, and the machine they were measured on."""
 
     threads: int
     chosen: str
@@ -176,7 +176,7 @@ class Run:
     """The tuning logs that were in force."""
 
     def add(self, result: Result) -> None:
-        """Keep a result, in place of an older one of the same case."""
+        """Store a result; it replaces an older one of the same case."""
         self.results = [other for other in self.results if other.name != result.name] + [result]
         self.updated = now()
 
@@ -185,7 +185,7 @@ class Run:
         return {result.name for result in self.results if not result.failures}
 
     def in_order(self, names: Iterable[str]) -> None:
-        """Put results in the order of the table."""
+        """Sort the results into the order of the table."""
         place = {name: i for i, name in enumerate(names)}
         self.results.sort(key=lambda result: place.get(result.name, len(place)))
 
@@ -194,15 +194,15 @@ class Run:
 
 
 def write(run: Run, path: Path) -> None:
-    """Keep a run in a file."""
+    """Store a run in a file."""
     save({"schema": SCHEMA, "version": VERSION, **_as_json(run)}, path)
 
 
 def save(fields: dict[str, Any], path: Path) -> None:
-    """Write JSON beside its file and rename it into place: a reader, or a crash, never meets half of it.
+    """Write JSON to a temporary file beside its file and rename it: a reader never sees half a file, even after a crash.
 
     Raises:
-        InvalidArgument: it cannot be written; says why.
+        InvalidArgument: the file cannot be written.
     """
     content = json.dumps(fields, indent=1)
     try:
@@ -230,10 +230,10 @@ def _as_json(run: Run) -> dict[str, Any]:
 
 
 def read(path: Path) -> Run:
-    """The run in a file.
+    """Read a run from a file.
 
     Raises:
-        InvalidArgument: the file is not what ``write`` writes; says why.
+        InvalidArgument: the file was not written by ``write``.
     """
     content = load(path)
     try:
@@ -243,10 +243,10 @@ def read(path: Path) -> Run:
 
 
 def load(path: Path, schema: str = SCHEMA, version: int = VERSION) -> dict[str, Any]:
-    """What ``save`` wrote, if it is of this schema and version.
+    """Read what ``save`` wrote, if it has this schema and version.
 
     Raises:
-        InvalidArgument: it is not; says why.
+        InvalidArgument: it does not.
     """
     try:
         content = json.loads(path.read_text())
@@ -298,11 +298,11 @@ def _refusal(path: Path, reason: str) -> InvalidArgument:
     return InvalidArgument(message("bench file", f"{path}, which {reason}", "a file that `tvmdml bench --json` wrote"))
 
 
-# -- Where it was taken -------------------------------------------------------------------------------------------
+# -- Where the run was measured -----------------------------------------------------------------------------------
 
 
 def machine(target: Target | None = None) -> dict[str, Any]:
-    """The processor, its cores and caches, and the system; and the device, where tvmdml runs on one."""
+    """The processor, its cores and caches, and the system; and the device, if tvmdml runs on one."""
     from tvmdml import targets
     from tvmdml.targets.cpu import host
 
@@ -320,7 +320,7 @@ def machine(target: Target | None = None) -> dict[str, Any]:
 
 
 def _caches(folder: Path) -> dict[str, str]:
-    """Sizes by name, such as L2: 1024K."""
+    """Cache sizes by name, such as L2: 1024K."""
     found = {}
     for index in sorted(folder.glob("index*")):
         with contextlib.suppress(OSError):
@@ -336,7 +336,7 @@ def _memory() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries that take part, and of the tuning logs in force."""
+    """The versions of Python, of the libraries that take part, and of the tuning logs in force."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

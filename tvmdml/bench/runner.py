@@ -1,4 +1,4 @@
-"""From a case to its result: make the task, make everyone ready, check what they do, and let them race."""
+"""From a case to its result: make the task, prepare all contenders, check their outputs, and time them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Options(NamedTuple):
     thorough: bool = False
     """Whether to compare with every library."""
     threads: int | None = None
-    """How many everyone may use at most."""
+    """The most threads that every contender may use."""
     size: int | None = None
-    """Cut dimensions down to this."""
+    """Limit dimensions to this size."""
     target: Target | None = None
-    """Where tvmdml runs; ``None`` is the processor."""
+    """Where tvmdml runs; ``None`` for the processor."""
 
 
 def run(cases: Sequence[Case], into: Run, options: Options, done: Callable[[Result], None] = lambda result: None) -> None:
-    """Measure the cases one after the other; ``done`` is told of each."""
+    """Measure the cases one after the other; ``done`` is called with each result."""
     for case in cases:
         result = measured(case, options)
         into.add(result)
@@ -62,7 +62,7 @@ def measured(case: Case, options: Options) -> Result:
 
 
 class _Race:
-    """A case on its way to a result."""
+    """A case that is being measured."""
 
     def __init__(self, case: Case, options: Options, venue: Venue, threads: int) -> None:
         self._case, self._options, self._venue, self._threads = case, options, venue, threads
@@ -76,7 +76,7 @@ class _Race:
         """Measure it."""
         case = self._case
         self._enter_ours("ours", self._task)
-        if not self._failures:  # there is nothing to compare with a kernel that is wrong
+        if not self._failures:  # a wrong kernel is not compared with others
             if case.baseline is None:
                 self._enter_peers()
             else:
@@ -102,7 +102,7 @@ class _Race:
         )
 
     def _race(self) -> float | None:
-        """Time all who entered, and the memory beside them; returns the limit."""
+        """Time all contenders, and the limit of memory; returns the limit."""
         traffic = self._task.traffic
         bounds = self._venue.limits(traffic, self._threads)
         timings = measure.race([*self._contenders, *bounds], self._options.pace, self._venue.clock(traffic))
@@ -119,7 +119,7 @@ class _Race:
         before, start = compiler.compiled_count, time.perf_counter()
         try:
             attempt = ours(task, self._options.target)
-        except Exception as error:  # a defect in one kernel is no reason to stop: the row says what it was
+        except Exception as error:  # a defect in one kernel must not stop the run: the row reports it
             self._fail(entry, f"{type(error).__name__}: {error}")
             return
         if compiled := compiler.compiled_count - before:
@@ -138,7 +138,7 @@ class _Race:
                     attempt = peer.make(self._task, threads)
                     attempt.prepare()
                     problem = checks.peer(self._task, attempt.results())
-                except Exception as error:  # a library that lacks a type, or an older one that lacks the operator
+                except Exception as error:  # a library without the type, or an older version without the operator
                     entry.problem = f"cannot: {' '.join(str(error).split())[:200] or type(error).__name__}"
                     self._entries.append(entry)
                     continue
@@ -159,16 +159,16 @@ class _Race:
 
 
 class Room(NamedTuple):
-    """Where the arrays of a task lie, in the target's memory."""
+    """The arrays of a task, in the target's memory."""
 
     source: Any
-    """The input, or ``None`` where there is none."""
+    """The input, or ``None`` if there is none."""
     outputs: list[Any]
-    """In place, that is the input."""
+    """In place, the output is the input."""
 
 
 def room(task: Task, target: Target) -> Room:
-    """The input, where there is one, and room for the outputs."""
+    """Allocate the input, if there is one, and the outputs."""
     if task.work.in_place:
         x = target.place(inputs.like(task.x))
         return Room(x, [x])
@@ -176,9 +176,9 @@ def room(task: Task, target: Target) -> Room:
 
 
 def ours(task: Task, target: Target | None = None, where: Room | None = None) -> Attempt:
-    """Tvmdml made ready for a task, by the door that its work names; compiles the kernel.
+    """Prepare tvmdml for a task, by the way of calling that its work names; compiles the kernel.
 
-    The function door makes outputs of its own; by the others they are those of ``where``, or new ones.
+    The ``function`` way allocates its own outputs; the others write to those of ``where``, or to new ones.
     """
     return _DOORS[task.work.door](task, target or targets.resolve("cpu"), where)
 
@@ -196,7 +196,7 @@ def _operator(task: Task, target: Target, where: Room | None) -> Attempt:
 def _function(task: Task, target: Target, where: Room | None) -> Attempt:
     x = None if task.input is None else venues.of(target).placed(task.input)
     call: Any = KINDS[task.work.operator].function(task, x)
-    if isinstance(target, DeviceTarget) and not isinstance(x, DeviceArray):  # what is NumPy's is moved there, and back
+    if isinstance(target, DeviceTarget) and not isinstance(x, DeviceArray):  # NumPy's arrays are copied to the device and back
         call = partial(call, device=target.name)
     call()  # makes the plan, and compiles
 
@@ -236,15 +236,15 @@ def _array(array: Any) -> inputs.Array:
 
 @contextmanager
 def fresh_kernels() -> Iterator[None]:
-    """Kernels are compiled anew, in a folder of their own: the time that takes is part of what is reported."""
+    """Compile kernels again, in a separate cache folder: the compile time is part of the report."""
     with tempfile.TemporaryDirectory(prefix="tvmdml-bench-") as folder, _variable("TVMDML_CACHE_DIR", folder):
-        _imports.tvm()  # loading the compiler is not compiling
+        _imports.tvm()  # loading the compiler does not count as compiling
         yield
 
 
 @contextmanager
 def limited(count: int | None) -> Iterator[int]:
-    """Let everyone use at most so many threads, or all for ``None``; gives the number there are."""
+    """Limit all libraries to this many threads, ``None`` for all; yields the resulting number."""
     if count is None:
         yield cpu_threads.thread_count()
         return

@@ -1,4 +1,4 @@
-"""Models of one node for ONNX Runtime and kernels of one operator for TVM, each with its arrays bound to it."""
+"""Models of one node for ONNX Runtime and kernels of one operator for TVM, with their arrays already bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tvmdml import _imports, targets
 from tvmdml.bench.inputs import Array
 
-_IR_VERSION = 10  # of the model file; every runtime that knows the operator sets used here reads it
+_IR_VERSION = 10  # of the model file; every ONNX Runtime version with the operator sets used here reads it
 
 
 def onnx_session(
@@ -24,7 +24,7 @@ def onnx_session(
 ) -> Callable[[], object]:
     """A call that runs one ONNX operator from bound inputs into bound outputs.
 
-    Its threads are left to spin between calls, as they do by default: that is what makes a second call quick.
+    Its threads spin between calls, as they do by default: that makes the next call faster.
     """
     onnx, runtime = importlib.import_module("onnx"), importlib.import_module("onnxruntime")
     helper = onnx.helper
@@ -48,12 +48,12 @@ def onnx_session(
     for name, array in inputs.items():
         binding.bind_ortvalue_input(name, runtime.OrtValue.ortvalue_from_numpy(array))
     for name, array in outputs.items():
-        # A view of the array's memory: the runtime would make a copy of a small one otherwise, and write there.
+        # A view of the array's memory: otherwise the runtime would copy a small array, and write to the copy.
         element = helper.np_dtype_to_tensor_dtype(array.dtype)
         binding.bind_output(name, "cpu", 0, element, array.shape, array.ctypes.data)
 
-    class Bound(partial):  # type: ignore[type-arg] # as quick to call as the method itself
-        kept = (inputs, outputs)  # the binding has their addresses, and no reference to them
+    class Bound(partial):  # type: ignore[type-arg] # as fast to call as the method itself
+        kept = (inputs, outputs)  # the binding has their addresses, but no reference to them
 
     return Bound(session.run_with_iobinding, binding)
 

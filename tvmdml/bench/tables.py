@@ -1,4 +1,4 @@
-"""Which table of cases holds where: each has its goals."""
+"""Which table of cases applies to which kind of target: each has its own goals."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _OTHERS = cases
 
 
 def of(kind: str) -> tuple[Case, ...]:
-    """The table of a kind of target; kinds without one of their own have the processor's."""
+    """The table for a kind of target; kinds without their own table use the processor's."""
     table: tuple[Case, ...] = getattr(_TABLES.get(kind, _OTHERS), "CASES")  # noqa: B009 - modules of one form
     return table
 
 
 def select(full: bool = False, operators: tuple[str, ...] = (), text: str = "", kind: str = "cpu") -> list[Case]:
-    """The cases of a set, of these operators (all, if none is named), with this text in their names."""
+    """The cases of a set, for these operators (empty for all), with this text in their names."""
     return [
         case
         for case in of(kind)

@@ -1,4 +1,4 @@
-"""What tuning logs are worth: each case with the knobs that they hold for this machine beside the defaults, in one process."""
+"""The gain from tuning logs: each case with the knobs from the logs and with the default knobs, in one process."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from tvmdml.targets import Target
 SCHEMA = "tvmdml-bench-tuned"
 VERSION = 1
 PACE = Pace(rounds=41, budget=2.5, least_rounds=11)
-"""More samples than elsewhere: most ratios are near 1."""
+"""More samples than in other races: most ratios are near 1."""
 
 
 class Row(NamedTuple):
-    """What came of a case."""
+    """The result of a case."""
 
     name: str
     log: str
-    """What logs have for it: ``exact``, ``nearest`` (another shape class) or ``none``."""
+    """What the logs have for the case: ``exact``, ``nearest`` (another shape class) or ``none``."""
     knobs: Mapping[str, Value]
-    """Those that the log sets to something else than the defaults."""
+    """The knobs that the log sets to other values than the defaults."""
     same: bool = False
-    """Whether both come to the same kernel, launched in the same way. Then there is nothing to measure."""
+    """Whether both give the same kernel, launched in the same way. Then nothing is measured."""
     default: Timing | None = None
     tuned: Timing | None = None
     problem: str = ""
     """Why there are no times."""
     folder: str = ""
-    """Where the log's record is from."""
+    """The folder that the log's record is from."""
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast as the defaults."""
+        """How many times as fast as with the defaults."""
         if self.same:
             return 1.0
         return self.default.median / self.tuned.median if self.default and self.tuned else None
 
     @property
     def spread(self) -> float | None:
-        """Of the times that the ratio is made of, the larger one's."""
+        """The larger spread of the two times in the ratio."""
         return max(self.default.spread, self.tuned.spread) if self.default and self.tuned else None
 
     def as_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
 
 def measured(case: Case, options: Options) -> Row:
-    """Race a case's two kernels, where they are two."""
+    """Race a case's two kernels, if they differ."""
     if options.size is not None:
         case = case.at_most(options.size)
     venue = venues.of(options.target)
@@ -83,16 +83,16 @@ def measured(case: Case, options: Options) -> Row:
 
 
 class _Pair:
-    """A case as the logs have it, and as the defaults do."""
+    """A case with the knobs of the logs, and with the default knobs."""
 
     def __init__(self, case: Case, target: Target) -> None:
-        # Functions keep their plans, so in one process they have one kernel; that is called by the next smaller door.
+        # A function keeps its plans, so in one process it has only one kernel: the operator is called instead.
         door = "operator" if case.work.door == "function" else case.work.door
         self._name, self._target = case.name, target
         self._work = dataclasses.replace(case.work, door=door)
 
     def row(self, venue: Venue, pace: Pace) -> Row:
-        """Look it up, and measure it if there is anything to measure."""
+        """Compare the two kernels, and time them if they differ."""
         desc = self._work.describe().canonical()
         log = logs_in_force.used(desc, self._work.in_place, self._target)
         row = Row(self._name, log.kind, log.knobs, folder=log.folder)
@@ -101,12 +101,12 @@ class _Pair:
             with knobs.untuned():
                 default = _decided(compiler.ready(desc, self._target, self._work.in_place)[0])
             return row._replace(same=True) if tuned == default else self._race(row, venue, pace)
-        except Exception as error:  # a defect in one kernel is no reason to stop: the row says what it was
+        except Exception as error:  # a defect in one kernel must not stop the run: the row reports it
             return row._replace(problem=f"{type(error).__name__}: {error}")
 
     def _race(self, row: Row, venue: Venue, pace: Pace) -> Row:
         task = Task(self._work)
-        room = runner.room(task, self._target)  # one for both: where arrays lie in memory may make a difference of some per cent
+        room = runner.room(task, self._target)  # one for both: the addresses of arrays may change times by some per cent
         with knobs.untuned():
             default = runner.ours(task, self._target, room)
         contenders = []
@@ -121,12 +121,12 @@ class _Pair:
 
 
 def _decided(kernel: Kernel) -> tuple[object, ...]:
-    """All that may make two kernels, or their launches, differ."""
+    """Everything that may make two kernels, or their launches, differ."""
     return (kernel.module, kernel.name, kernel.parameters, tuple(kernel.scalars), tuple(kernel.temporaries))
 
 
 def _wipe(task: Task, room: Room) -> None:
-    """Make sure that results which are right are this kernel's own, and not those of one before it."""
+    """Erase the outputs, so that correct results must come from this kernel, not from an earlier one."""
     for array in room.outputs:
         dtype = np.dtype(array.dtype)
         junk = np.broadcast_to(np.frombuffer(b"\xa5" * dtype.itemsize, dtype), array.shape)
@@ -141,10 +141,10 @@ def _wipe(task: Task, room: Room) -> None:
 
 
 def run(request: Request) -> int:
-    """Measure what is asked for, keep it and show it; returns the exit code.
+    """Measure the requested cases, store and show them; returns the exit code.
 
     Raises:
-        InvalidArgument: the request makes no sense; says why.
+        InvalidArgument: the request is not valid.
         DeviceError: the device cannot be used.
     """
     for option, given in (("--plot", request.plot_path), ("--compare", request.old), ("--resume", request.resume)):
@@ -153,10 +153,10 @@ def run(request: Request) -> int:
     cases = command.select(request)
     path = None if request.json_path is None else Path(request.json_path)
     if path is not None and path.exists():
-        results.load(path, SCHEMA, VERSION)  # another run may be written over, but nothing else
+        results.load(path, SCHEMA, VERSION)  # an earlier run may be overwritten, but no other file
     venues.of(request.target).open()
     if path is not None:
-        _save([], request.target, path)  # better to fail now than after the first case
+        _save([], request.target, path)  # if this fails, it should fail before the first case
     options = Options(PACE, threads=request.threads, target=request.target)
     rows: list[Row] = []
     stopped, code = "", 0
@@ -168,7 +168,7 @@ def run(request: Request) -> int:
                     _save(rows, request.target, path)
     except KeyboardInterrupt:
         stopped, code = "interrupted", console.INTERRUPTED
-    except DeviceError as error:  # it can do no more in this process
+    except DeviceError as error:  # the device is unusable for the rest of this process
         stopped, code = str(error), 1
     if rows:
         console.table(("case", "knobs", "log", "default", "tuned", "ratio", "spread"), map(_shown, rows))
@@ -201,7 +201,7 @@ def _shown(row: Row) -> dict[str, str]:
 
 
 def summary(rows: Sequence[Row], target: Target) -> Iterator[str]:
-    """Lines to end with."""
+    """The lines after the table."""
     ratios = {row.name: row.ratio for row in rows if row.ratio is not None}
     if (mean := geometric_mean(ratios.values())) is not None:
         least = min(ratios, key=lambda name: ratios[name])
@@ -209,9 +209,10 @@ def summary(rows: Sequence[Row], target: Target) -> Iterator[str]:
         yield f"least: {ratios[least]:.3f}, {least}"
     changed = sum(not row.same for row in rows)
     exact, nearest = (sum(row.log == log for row in rows) for log in ("exact", "nearest"))
-    yield f"rows tuned: {changed} of {len(rows)} have another kernel than by default; logs know {exact} exactly, {nearest} nearly"
+    found = f"the logs have {exact} exact and {nearest} nearest records"
+    yield f"rows tuned: {changed} of {len(rows)} have another kernel than by default; {found}"
     if rows and not exact + nearest:
-        yield f"no log is of this machine: {target}, {target.machine().processor}. `tvmdml tune` makes one."
+        yield f"there is no log for this machine: {target}, {target.machine().processor}. `tvmdml tune` makes one."
     for row in rows:
         if row.problem:
             yield f"failed: {row.name}: {row.problem}"

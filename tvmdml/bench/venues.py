@@ -1,4 +1,4 @@
-"""Where a race takes place: who takes part there, by which clock, and what it allows."""
+"""Where a race takes place: which libraries take part, which clock times them, and what the machine allows."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
 
 
 class Venue:
-    """The processor. Everybody runs there, and the host's clock times them."""
+    """The processor. All contenders run on it, and the host's clock times them."""
 
     peers: ClassVar[str] = "cpu"
-    """Those of ``peers.LIBRARIES`` that take part."""
+    """The key of ``peers.LIBRARIES`` for the libraries that take part."""
     goals: ClassVar[bool] = True
-    """Whether the goals speak of it."""
+    """Whether the goals apply here."""
 
     def open(self) -> None:
-        """See to it that work can be done here.
+        """Prepare to run work here.
 
         Raises:
-            DeviceError: it cannot.
+            DeviceError: work cannot run here.
         """
 
     def close(self) -> None:
-        """Give back what is kept between calls: a case is over."""
+        """Free memory that is kept between calls: called at the end of a case."""
 
     def clock(self, traffic: Traffic) -> Clock:
-        """What times work that moves so much."""
+        """The clock for work that moves this many bytes."""
         return WallClock()
 
     def limits(self, traffic: Traffic, threads: int) -> list[Contender]:
-        """Who shows what is possible."""
+        """The contenders that show what is possible."""
         return limits.contenders(traffic, threads)
 
     def limit_of(self, traffic: Traffic) -> str:
-        """What it is that sets the limit: ``memory`` or ``launch``."""
+        """What sets the limit: ``memory`` or ``launch``."""
         return "memory"
 
     def placed(self, array: Any) -> Any:
-        """An array as the function door is best given it."""
+        """An array in the memory that suits the ``function`` way of calling best."""
         return array
 
 
 class Waiting(Venue):
-    """A device whose work is waited for. Peers stay on the processor, and no goal speaks of it."""
+    """A device whose work the host waits for. Peers run on the processor, and no goal applies."""
 
     goals = False
 
@@ -66,7 +66,7 @@ class Waiting(Venue):
 
 
 class Cuda(Venue):
-    """A CUDA device. Peers run on it too, and its own events time everybody."""
+    """A CUDA device. Peers also run on it, and its events time all contenders."""
 
     peers = "cuda"
 
@@ -80,16 +80,16 @@ class Cuda(Venue):
         return found
 
     def open(self) -> None:
-        """Have everybody use this device."""
+        """Select this device for all libraries."""
         self._device.context.usable()
         peers.use(self._device.info.index)
 
     def close(self) -> None:
-        """Give back the memory that peers keep."""
+        """Free the memory that peers keep."""
         peers.release()
 
     def clock(self, traffic: Traffic) -> Clock:
-        """Batches of small work, and large work from cold caches."""
+        """Small work is timed in batches, large work with cold caches."""
         from tvmdml.targets.cuda.driver import Event
 
         device, event = self._device, partial(Event, self._device)
@@ -102,17 +102,17 @@ class Cuda(Venue):
         return cuda_limits.contenders(self._device, traffic)
 
     def limit_of(self, traffic: Traffic) -> str:
-        """Little work is bound by launches."""
+        """Small work is limited by launches."""
         return "memory" if traffic.total >= cuda_limits.COLD_BYTES else "launch"
 
     def placed(self, array: Any) -> Any:
-        """On the device."""
+        """An array on the device."""
         return self._target.place(array)
 
 
 @functools.lru_cache(maxsize=1)
 def _flush(device: Device) -> Any:
-    """What fills the caches; the memory is the same for all races."""
+    """A function that fills the caches; its memory is shared by all races."""
     return cuda_limits.mover(device, "written", cuda_limits.flush_bytes(device))
 
 
@@ -120,7 +120,7 @@ _VENUES = {"cuda": Cuda}
 
 
 def of(target: Target | None) -> Venue:
-    """The place that a target stands for; ``None`` is the processor."""
+    """The venue of a target; ``None`` is the processor."""
     if not isinstance(target, DeviceTarget):
         return Venue()
     return _VENUES.get(target.kind, Waiting)(target)

@@ -1,4 +1,4 @@
-"""``Work``: one operator on one shape, type and input. What it is as a descriptor, and how many bytes it must move."""
+"""``Work``: one operator with one shape, type and input; its descriptor, and the bytes it must move."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tvmdml.tensors import TensorDesc
 NO_BOUND = (-(2**31), 2**31 - 1)
 
 LARGE = 1 << 24
-"""Elements from which on NumPy's reference takes a quicker way."""
+"""For at least this many elements, the NumPy reference uses a faster algorithm."""
 
 Attribute = int | float | str
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a contender is to do."""
+    """What a contender has to do."""
 
     operator: str
     """DirectML's name."""
@@ -34,7 +34,7 @@ class Work:
     data: str = "normal"
     """One of ``inputs.FILLS``; empty for no input."""
     layout: str = "packed"
-    """One of ``inputs.LAYOUTS``: the input's. Without an input, the output's."""
+    """One of ``inputs.LAYOUTS``: the input's layout, or the output's if there is no input."""
     attributes: tuple[tuple[str, Attribute], ...] = ()
     in_place: bool = False
     door: str = "bound"
@@ -45,7 +45,7 @@ class Work:
         return dict(self.attributes)[name]
 
     def at_most(self, size: int) -> Work:
-        """The same work on dimensions cut down to a size."""
+        """The same work with dimensions limited to a size."""
         sizes = tuple(min(n, size) for n in self.sizes)
         attributes = tuple((name, min(value, size) if name == "k" else value) for name, value in self.attributes)
         return dataclasses.replace(self, sizes=sizes, attributes=attributes)
@@ -55,28 +55,28 @@ class Work:
         return KINDS[self.operator].describe(self)
 
     def as_json(self) -> dict[str, Any]:
-        """For people and programs that read results."""
+        """As JSON, for people and for programs that read results."""
         return {**dataclasses.asdict(self), "sizes": list(self.sizes), "attributes": dict(self.attributes)}
 
 
 def of(desc: Operator, in_place: bool = False, data: str = "") -> Work | None:
-    """The work that a descriptor describes, on an input of this fill (or of the operator's usual one).
+    """The work that a descriptor describes, with an input of this fill (by default the operator's usual one).
 
     Returns:
-        The work; ``None`` where the bench has no words for it.
+        The work; ``None`` if ``Work`` cannot express it.
     """
     desc = desc.canonical()
     if desc.NAME not in KINDS:
         return None
     first = next(tensor for _, tensor in desc.tensors() if tensor is not None)
-    usual = desc.samples()[:1]  # none without an input
+    usual = desc.samples()[:1]  # none for an operator without input
     fields: dict[str, Any] = {
         "dtype": first.data_type.tvm,
         "data": (data or usual[0]) if usual else "",
         "attributes": tuple(KINDS[desc.NAME].attributes(desc).items()),
         "in_place": in_place,
     }
-    for layout in ("packed",) if in_place else inputs.LAYOUTS:  # in place there is a packed copy of the input
+    for layout in ("packed",) if in_place else inputs.LAYOUTS:  # in place, the input is a packed copy
         work = Work(desc.NAME, first.sizes, layout=layout, **fields)
         if _written_out(work.describe()) == _written_out(desc):
             return work
@@ -84,16 +84,16 @@ def of(desc: Operator, in_place: bool = False, data: str = "") -> Work | None:
 
 
 def _written_out(desc: Operator) -> str:
-    """A descriptor in words, the same for tensors that lie in the same way."""
+    """A descriptor as text, equal for tensors with equal layouts."""
     tensors = {name: tensor and TensorDesc(tensor.data_type, tensor.sizes, tensor.layout) for name, tensor in desc.tensors()}
     return dataclasses.replace(desc, **tensors).exactly()  # type: ignore[type-var] # a dataclass, as all descriptors are
 
 
 class Traffic(NamedTuple):
-    """The bytes that work cannot do without, by what becomes of them."""
+    """The bytes that work must move, by what happens to them."""
 
     copied: int = 0
-    """Read and written elsewhere."""
+    """Read, and written elsewhere."""
     rewritten: int = 0
     """Read and written in place."""
     read: int = 0
@@ -101,16 +101,16 @@ class Traffic(NamedTuple):
     written: int = 0
     """Only written."""
     zeroed: int = 0
-    """Only written, with zeros, which memory may take faster."""
+    """Only written, with zeros, which may be faster."""
 
     @property
     def total(self) -> int:
-        """Bytes across the bus: what is copied crosses it twice."""
+        """Bytes over the memory bus: copied bytes count twice."""
         return 2 * (self.copied + self.rewritten) + self.read + self.written + self.zeroed
 
 
 class Task:
-    """Work with its input and the outputs that are right."""
+    """Work with its input and its expected outputs."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -122,7 +122,7 @@ class Task:
 
     @property
     def x(self) -> Array:
-        """The input, where there is one."""
+        """The input, if there is one."""
         assert self.input is not None
         return self.input
 
@@ -143,18 +143,18 @@ def _tensor(sizes: Sizes, dtype: str, layout: str = "packed") -> TensorDesc:
 
 
 class Kind(NamedTuple):
-    """What the bench knows about an operator."""
+    """How an operator is benchmarked."""
 
     describe: Callable[[Work], Operator]
     attributes: Callable[[Any], dict[str, Attribute]]
-    """Those of the work that a descriptor describes."""
+    """The fields of the work that a descriptor describes."""
     traffic: Callable[[Task], Traffic]
     function: Callable[[Task, Any], Callable[[], Any]]
-    """A call of the function door, on the input, wherever that lies."""
+    """A call of tvmdml's function on the input, wherever its memory is."""
     reference: Callable[[Task], tuple[Any, ...]] = lambda task: task.desc.reference(task.input)
-    """The outputs that are right."""
+    """The expected outputs."""
     counted: bool = False
-    """Whether only as many rows of the second output are meant as the first one says."""
+    """Whether only the first rows of the second output are defined, as many as the first output says."""
 
 
 def _round(work: Work) -> Operator:
@@ -195,7 +195,7 @@ def _top_k_traffic(task: Task) -> Traffic:
 
 
 def _top_k_reference(task: Task) -> tuple[Any, ...]:
-    """The operator's own, which sorts whole rows; of many elements only those are sorted that may come out."""
+    """The operator's reference, which sorts whole rows; for many elements, one that sorts only those that may be in the result."""
     x, axis, k = task.x, task.work["axis"], task.work["k"]
     rows = x.reshape(-1, x.shape[axis])
     selects = axis == x.ndim - 1 and task.work["axis_direction"] == "decreasing" and x.dtype.kind == "f" and 2 * k <= x.shape[axis]
@@ -205,7 +205,7 @@ def _top_k_reference(task: Task) -> tuple[Any, ...]:
     indices = np.empty((len(rows), k), np.uint32)
     for row, into, places in zip(rows, values, indices, strict=True):
         least = np.partition(row, len(row) - k)[len(row) - k]
-        (found,) = np.nonzero(row >= least)  # with all that are equal to the last, in their order
+        (found,) = np.nonzero(row >= least)  # including all elements equal to the K-th, in order of position
         places[:] = found[np.argsort(-row[found], kind="stable")[:k]]
         into[:] = row[places]
     shape = task.desc.outputs()[0].sizes
@@ -246,7 +246,7 @@ def _diagonal_attributes(desc: tvmdml.DiagonalMatrix1) -> dict[str, Attribute]:
 
 
 def _diagonal_traffic(task: Task) -> Traffic:
-    """What stands outside of the band is copied, or zero; what stands in it is the value."""
+    """Outside the band is copied, or zero; inside is the value."""
     *batch, height, width = task.work.sizes
     rows = np.arange(height)
     begin, end = (np.clip(rows + task.work[bound], 0, width) for bound in ("begin", "end"))
@@ -261,7 +261,7 @@ def _diagonal_traffic(task: Task) -> Traffic:
 
 def _round_function(task: Task, x: Any) -> Callable[[], Any]:
     mode = task.work["rounding_mode"]
-    # The default is left out, as everybody leaves it out.
+    # The default is omitted, as in most programs.
     return partial(tvmdml.round, x, **({} if mode == "halves_to_nearest_even" else {"rounding_mode": mode}))
 
 

@@ -1,4 +1,4 @@
-"""What a peer is, and what its makers share."""
+"""What a peer is, and what the files of peers share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvmdml.bench.work import Task, Work
 
 
 class Attempt(NamedTuple):
-    """A peer made ready for a task."""
+    """A peer prepared for a task."""
 
     call: Callable[[], object]
     results: Callable[[], tuple[Array, ...]]
@@ -20,38 +20,38 @@ class Attempt(NamedTuple):
     prepare: Callable[[], object] = lambda: None
     """Runs before each sample, untimed."""
     repeat: Callable[[int], object] | None = None
-    """Does what so many calls do, where that is not just to call so many times."""
+    """Runs this many calls, if the peer has its own way to repeat them."""
     stream: int = 0
-    """The stream of a device that it works on; 0 is the one that everybody uses unless told otherwise."""
+    """The device stream that it works on; 0 is the default stream."""
 
 
 class Peer(NamedTuple):
     """One way to do an operator's work."""
 
     library: str
-    """One of ``LIBRARIES``, of those where it runs."""
+    """One of the ``LIBRARIES`` of the place where it runs."""
     name: str
     make: Callable[[Task, int], Attempt]
     """``make(task, threads)``."""
     when: Callable[[Work], bool] = lambda work: True
-    """Whether it does this work."""
+    """Whether it can do this work."""
     note: str = ""
-    """How what it does differs."""
+    """How it differs from the operator."""
     where: str = "cpu"
-    """Where it runs: ``cpu``, or ``cuda`` for the device that libraries were told to ``use``."""
+    """Where it runs: ``cpu``, or ``cuda`` for the device that was selected with ``use``."""
 
 
 class Library(NamedTuple):
-    """Where peers come from."""
+    """A library of peers."""
 
     modules: tuple[str, ...]
-    """What has to be installed."""
+    """The modules that must be installed."""
     threaded: bool = False
-    """Whether it is asked to use one thread and all threads."""
+    """Whether it is measured with one thread and with all threads."""
     aside: bool = False
-    """Whether it stands beside the goals: they do not speak of it, and only the full set compares with it."""
+    """Whether it is not part of the goals: only the full set compares with it."""
     lacks: Callable[[], str] = lambda: ""
-    """What keeps an installed one from taking part; empty if nothing does."""
+    """Why the installed library cannot take part; empty if it can."""
 
 
 def torch() -> Any:
@@ -65,12 +65,12 @@ def tensor(array: Array) -> Any:
 
 
 def on_torch(call: Callable[[], object], results: Callable[[], tuple[Array, ...]], threads: int) -> Attempt:
-    """An attempt of PyTorch's, with so many threads."""
+    """An attempt of PyTorch with this many threads."""
     return Attempt(call, results, partial(torch().set_num_threads, threads))
 
 
 def writes(call: Callable[[], object], *outputs: Array) -> Callable[[], tuple[Array, ...]]:
-    """Results that a call leaves in arrays."""
+    """The results that a call writes to arrays."""
 
     def results() -> tuple[Array, ...]:
         call()

@@ -1,4 +1,4 @@
-"""What peers on a CUDA device share: their arrays, and the device and stream that they work on."""
+"""What peers on a CUDA device share: their arrays, and the selection of the device and stream."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def cupy() -> Any:
 
 
 def torch_lacks() -> str:
-    """What keeps an installed PyTorch from the device."""
+    """What an installed PyTorch lacks to use the device."""
     return "" if torch().cuda.is_available() else "a build with CUDA, and a device for it"
 
 
 def cupy_lacks() -> str:
-    """What keeps an installed CuPy from the device."""
+    """What an installed CuPy lacks to use the device."""
     try:
         return "" if cupy().is_available() else "a device"
-    except Exception as error:  # it does not load without its part of CUDA's toolkit
+    except Exception as error:  # it does not load without its part of the CUDA toolkit
         return " ".join(str(error).split())[:100] or type(error).__name__
 
 
-# What each library is told: which device is current, and to give back the memory that it keeps for arrays to come.
+# For each library: how to select the device, and how to free the memory that it caches.
 _USE: dict[str, Callable[[Any, int], object]] = {
     "torch": lambda torch, index: torch.cuda.is_available() and torch.cuda.set_device(index),
     "cupy": lambda cupy, index: cupy.is_available() and cupy.cuda.Device(index).use(),
@@ -55,15 +55,15 @@ _RELEASE: dict[str, Callable[[Any], object]] = {
 
 
 def use(index: int) -> None:
-    """Have the libraries that are installed work on a device."""
+    """Select a device for the installed libraries."""
     for name, use_device in _USE.items():
         if importlib.util.find_spec(name) is not None:
-            with suppress(Exception):  # what does not load takes no part; ``missing`` says why
+            with suppress(Exception):  # a library that does not load takes no part; ``missing`` says why
                 use_device(importlib.import_module(name), index)
 
 
 def release() -> None:
-    """Have them give back memory that no array uses."""
+    """Free the memory that the libraries keep but no array uses."""
     for name, release_memory in _RELEASE.items():
         if name in sys.modules:
             release_memory(sys.modules[name])
@@ -78,17 +78,17 @@ def tensor(array: Array) -> Any:
 
 
 def input_tensor(task: Task) -> Any:
-    """The task's input, on the device: one for all of PyTorch's attempts."""
+    """The task's input on the device, shared by all attempts of PyTorch."""
     return _once(task, "torch", tensor)
 
 
 def on_torch(call: Callable[[], object], results: Callable[[], Outputs]) -> Attempt:
-    """An attempt of PyTorch's."""
+    """An attempt of PyTorch."""
     return Attempt(call, results, stream=torch().cuda.current_stream().cuda_stream)
 
 
 def writes_tensors(call: Callable[[], object], *outputs: Any) -> Callable[[], Outputs]:
-    """Results that a call leaves in tensors."""
+    """The results that a call writes to tensors."""
 
     def results() -> Outputs:
         call()
@@ -101,17 +101,17 @@ def writes_tensors(call: Callable[[], object], *outputs: Any) -> Callable[[], Ou
 
 
 def input_array(task: Task) -> Any:
-    """The task's input, on the device: one for all of CuPy's attempts."""
+    """The task's input on the device, shared by all attempts of CuPy."""
     return _once(task, "cupy", lambda x: cupy().asarray(x))
 
 
 def on_cupy(call: Callable[[], object], results: Callable[[], Outputs]) -> Attempt:
-    """An attempt of CuPy's."""
+    """An attempt of CuPy."""
     return Attempt(call, results, stream=cupy().cuda.get_current_stream().ptr)
 
 
 def writes_arrays(call: Callable[[], object], *outputs: Any) -> Callable[[], Outputs]:
-    """Results that a call leaves in CuPy's arrays."""
+    """The results that a call writes to CuPy arrays."""
 
     def results() -> Outputs:
         call()
@@ -121,7 +121,7 @@ def writes_arrays(call: Callable[[], object], *outputs: Any) -> Callable[[], Out
 
 
 def returns_array(call: Callable[[], Any]) -> Callable[[], Outputs]:
-    """A result that a call of CuPy's returns."""
+    """The result that a call of CuPy returns."""
     return lambda: (np.asarray(cupy().asnumpy(call())),)
 
 

@@ -1,4 +1,4 @@
-"""Diagonals, triangles and bands on a CUDA device; a band has no function of its own there either."""
+"""Diagonals, triangles and bands on a CUDA device. As on the CPU, no library has a function for bands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _ones(work: Work) -> bool:
 
 
 def _output_tensor(task: Task) -> Any:
-    """Room for the output, in the descriptor's layout."""
+    """Allocate the output, in the descriptor's layout."""
     (out,) = task.outputs()
     return tensor(out)
 

@@ -1,4 +1,4 @@
-"""Rounding on a CUDA device: PyTorch's and CuPy's own functions, and for halves away from zero what they can be made to do."""
+"""Rounding on a CUDA device: PyTorch's and CuPy's own functions, and combinations of functions for halves away from zero."""
 
 from __future__ import annotations
 

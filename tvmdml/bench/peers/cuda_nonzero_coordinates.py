@@ -1,4 +1,4 @@
-"""Coordinates of what is not zero, on a CUDA device. All wait for the count, which their results' size depends on."""
+"""Coordinates of nonzero elements, on a CUDA device. All wait for the count, since the size of their results depends on it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The largest elements, the single largest, and full sorts, on a CUDA device.
 
-CuPy has no selection: its argpartition sorts everything, as argsort does. A single row of float32 is sorted by CUB's radix sort,
-which Thrust takes for it; several rows, and float16, by a merge sort.
+CuPy has no selection: its argpartition sorts everything, as argsort does. Thrust sorts a single row of float32 by CUB's radix sort,
+and several rows, or float16, by a merge sort.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tvmdml.bench.peers.top_k import is_full, is_one, is_part, is_rising, is_sor
 from tvmdml.bench.work import Task, Work
 
 _MOST_SORTED = 1 << 25
-"""Elements. To sort more of them for a few takes seconds, and more memory than many a device has."""
+"""Elements. Sorting more of them to find a few takes seconds, and more memory than many devices have."""
 _LEGACY_STREAM = 1
-"""What CUDA calls stream 0 where another default could be meant."""
+"""The CUDA handle of the legacy default stream, which is unambiguous; 0 may mean another default stream."""
 
 
 def _few(work: Work) -> bool:
@@ -30,12 +30,12 @@ def _few(work: Work) -> bool:
 
 
 def _selects(work: Work) -> bool:
-    """What RAFT does: rows of float32, in no order."""
+    """The work that RAFT can do: rows of float32, in no order."""
     return not is_full(work) and work.dtype == "float32" and len(work.sizes) == 2 and work["axis"] == 1
 
 
 def _values_and_indices(task: Task) -> tuple[Any, Any]:
-    """Room for the outputs, as tensors."""
+    """Allocate the outputs, as tensors."""
     shape, x = task.expected[0].shape, input_tensor(task)
     return torch().empty(shape, dtype=x.dtype, device=x.device), torch().empty(shape, dtype=torch().int64, device=x.device)
 
@@ -59,13 +59,13 @@ def _sort_torch(stable: bool, task: Task, threads: int) -> Attempt:
 
 
 def _row(task: Task) -> tuple[Any, int]:
-    """CuPy's input and its axis; a single row has one dimension, which is sorted quicker."""
+    """CuPy's input and its axis; a single row is given as one dimension, which is sorted faster."""
     x, axis = input_array(task), task.work["axis"]
     return (x.ravel(), 0) if x.size == x.shape[axis] else (x, axis)
 
 
 def _positions(task: Task, call: Callable[[], Any]) -> Callable[[], tuple[Array, ...]]:
-    """Results of a call of CuPy's that finds positions alone."""
+    """The results of a CuPy call that returns positions only."""
 
     def results() -> tuple[Array, ...]:
         found = cupy().asnumpy(call()).reshape(task.expected[0].shape)

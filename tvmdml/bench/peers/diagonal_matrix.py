@@ -1,4 +1,4 @@
-"""Diagonals, triangles and bands; a band has no function of its own anywhere."""
+"""Diagonals, triangles and bands; no library has a function for bands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tvmdml.bench.work import Task, Work
 
 
 def is_eye(work: Work) -> bool:
-    """The main diagonal, and no input."""
+    """The main diagonal, without input."""
     return not work.data and (work["begin"], work["end"]) == (0, 1)
 
 
@@ -98,7 +98,7 @@ def _upper_topi(task: Task, threads: int) -> Attempt:
 
 
 def inside(task: Task) -> Array:
-    """Which elements the band has."""
+    """The mask of the elements in the band."""
     height, width = task.work.sizes
     diagonal = np.arange(width)[None, :] - np.arange(height)[:, None]
     return inputs.like((task.work["begin"] <= diagonal) & (diagonal < task.work["end"]))

@@ -1,4 +1,4 @@
-"""Rounding: NumPy's and PyTorch's own functions for halves to even and toward zero, a recipe for halves away from zero."""
+"""Rounding: NumPy's and PyTorch's own functions for halves to even and toward zero, and a formula for halves away from zero."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tvmdml.bench.work import Task, Work
 EVEN, ZERO, AWAY = "halves_to_nearest_even", "toward_zero", "toward_infinity"
 NEAREST = {EVEN: "rint", ZERO: "trunc"}
 IN_TORCH = {EVEN: "round", ZERO: "trunc"}
-# The largest number below one half: adding one half itself would take 0.49999997 to 1.
+# The largest number below one half: adding one half itself would round 0.49999997 to 1.
 BELOW_HALF = {"float32": 0.49999997, "float16": 0.49975586}
 
 
 def rounds(*modes: str, new: bool = False, in_place: bool = False) -> Callable[[Work], bool]:
-    """For work of these modes; ``new`` where results are allocated, ``in_place`` where the input takes them."""
+    """For work with these modes; ``new`` if results are allocated, ``in_place`` if they are written to the input."""
 
     def when(work: Work) -> bool:
         return (

@@ -1,4 +1,4 @@
-"""Coordinates of what is not zero."""
+"""Coordinates of nonzero elements."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tvmdml.bench.work import Task
 
 
 def _as_bool(x: Array) -> Array:
-    """Bytes stand for truth values, which peers have a type for, and quicker code."""
+    """Bytes that represent booleans, as the peers' boolean type, which has faster code."""
     return x.view(bool) if x.dtype == np.uint8 else x
 
 
 def coordinates(found: Any) -> tuple[Array, ...]:
-    """The reference's form of coordinates that come as (count, rank)."""
+    """Convert coordinates of shape (count, rank) to the reference's form."""
     return np.array([len(found)], np.uint32), np.asarray(found)
 
 

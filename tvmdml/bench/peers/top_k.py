@@ -1,4 +1,4 @@
-"""The largest elements, the single largest, and full sorts, stable and not."""
+"""The largest elements, the single largest, and full sorts, stable and not stable."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from tvmdml.bench.work import Task, Work
 
 
 def is_full(work: Work) -> bool:
-    """Everything is wanted."""
+    """Whether all elements are selected."""
     return bool(work["k"] == work.sizes[work["axis"]])
 
 
 def is_rising(work: Work) -> bool:
-    """The smallest are wanted."""
+    """Whether the smallest come first."""
     return bool(work["axis_direction"] == "increasing")
 
 
 def is_sort(work: Work) -> bool:
-    """It is what everybody calls a sort."""
+    """Whether the work is what is commonly called a sort."""
     return is_full(work) and is_rising(work)
 
 
 def is_part(work: Work) -> bool:
-    """Some of the largest are wanted."""
+    """Whether some of the largest are selected."""
     return not is_full(work) and not is_rising(work)
 
 
 def is_one(work: Work) -> bool:
-    """The largest alone is wanted."""
+    """Whether only the largest is selected."""
     return is_part(work) and bool(work["k"] == 1)
 
 
 def _with_values(task: Task, call: Callable[[], Any]) -> Callable[[], tuple[Array, ...]]:
-    """Results of a peer that finds positions alone."""
+    """The results of a peer that returns positions only."""
 
     def results() -> tuple[Array, ...]:
         found = np.asarray(call()).reshape(task.expected[0].shape)
@@ -103,7 +103,7 @@ def _topk_onnx(task: Task, threads: int) -> Attempt:
     values, indices = _values_and_indices(task)
     k = np.array([task.work["k"]], np.int64)
     attributes = {"axis": task.work["axis"], "largest": int(not is_rising(task.work)), "sorted": 1}
-    # Bytes came with version 24 of the operator set; the other types are as quick in the older one.
+    # Version 24 of the operator set added bytes; the other types are as fast in the older version.
     opset = 24 if task.x.dtype == np.uint8 else 11
     outputs = {"values": values, "indices": indices}
     call = onnx_session("TopK", {"x": task.x}, outputs, threads, opset=opset, constants={"k": k}, **attributes)
