@@ -253,7 +253,7 @@ def test_a_folder_or_library_that_is_not_there(check: Path, folder: Path, tmp_pa
 def test_another_packs_library_is_refused(check: Path, folder: Path, tmp_path: Path) -> None:
     for file in folder.glob("*.so"):
         shutil.copy(folder / file.name.replace("top_k", "nonzero_coordinates"), tmp_path / file.name)
-    assert "a library was not written with this header" in said(check, "open", tmp_path, ok=False)
+    assert "a library does not belong to this header" in said(check, "open", tmp_path, ok=False)
 
 
 X86_64_V3 = "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
@@ -299,7 +299,7 @@ def test_a_level_that_is_not_there(pack: Pack, tmp_path: Path) -> None:
     ]
     header.write(rewritten(pack, tmp_path / "ops.tvmdml", kernels=kernels, operations=operations), tmp_path)
     program = compiled("gcc", SOURCES / "check.c", tmp_path, "-std=c99", "-pthread", "-ldl")
-    message = f"open: this processor ({platform.machine()}) is none of those that the pack is for: {other[4:]}\n"
+    message = f"open: this processor ({platform.machine()}) is not one of those that the pack was built for: {other[4:]}\n"
     assert message in said(program, "open", tmp_path, ok=False)
 
 

@@ -109,9 +109,9 @@ def lying_tensor(*sizes: int) -> Graph:
         (lambda: doubling_in_branches(60), f"more than {1 << 18} nodes"),
         (lambda: many_nodes(300_000), f"more than {1 << 18} nodes"),
         (fat_function, "more than 256 MiB of nodes when its functions are inlined; allowed: at most 256 MiB"),
-        (lambda: chain(150), "functions that call each other without end, or more than 100 in a row ('F149' -> 'F148' -> 'F147'"),
+        (lambda: chain(150), "functions with endless recursion, or more than 100 nested calls ('F149' -> 'F148' -> 'F147'"),
         (lambda: chain(5000), "more than 100 in a row"),
-        (lambda: calling(function("F", *twice("F")), last="F"), "call each other without end"),
+        (lambda: calling(function("F", *twice("F")), last="F"), "endless recursion"),
         (
             lambda: calling(function("F", call("G", "a", "b")), function("G", call("F", "a", "b")), last="F"),
             "or more than 100 in a row ('F' -> 'G' -> …); allowed: at most 100, none of which calls itself",
@@ -130,7 +130,7 @@ def test_what_is_too_large_is_counted_and_refused(make: Callable[[], Graph], mes
 
 def test_functions_within_the_bounds_are_read(tmp_path: Path) -> None:
     (note, *_) = sources.read([doubling(8).save(tmp_path)]).notes
-    assert "129 of 129 nodes were taken" in note
+    assert "129 of 129 nodes are in the spec" in note
 
 
 # -- What only shape inference finds out ----------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_what_exhausts_memory_is_refused(make: Callable[[], Graph], tmp_path: Pa
     assert path.stat().st_size < 4096
     with pytest.raises(errors.InvalidArgument, match=f"{path}: given ") as caught:
         sources.read([path])
-    bounds = "shape inference takes more than 256 MiB of memory and 4 times the file's size, or 120 s of a processor"
+    bounds = "shape inference takes more than 256 MiB of memory and 4 times the file's size, or 120 s of processor time"
     assert bounds in str(caught.value) or "sizes are open" in str(caught.value) or "is not known" in str(caught.value)
     if make is concatenated:
         assert bounds in str(caught.value)
@@ -195,14 +195,14 @@ def test_what_exhausts_memory_is_refused(make: Callable[[], Graph], tmp_path: Pa
 def test_what_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_apart, "SECONDS", 1)
     monkeypatch.setattr(onnx_apart, "MEMORY", 1 << 34)
-    with pytest.raises(errors.InvalidArgument, match=r"or 1 s of a processor, or fails .*SIGXCPU.*while shape inference"):
+    with pytest.raises(errors.InvalidArgument, match=r"or 1 s of processor time, or fails .*SIGXCPU.*while shape inference"):
         sources.read([concatenated().save(tmp_path)])
 
 
 @pytest.mark.parametrize("kind", ["If", "Loop"])
 def test_graphs_in_graphs_are_read(kind: str, tmp_path: Path) -> None:
     (note, *_) = sources.read([nested(28, kind).save(tmp_path)]).notes
-    assert " nodes were taken" in note
+    assert " nodes are in the spec" in note
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -221,7 +221,7 @@ def test_graphs_too_deep_in_graphs_are_refused(kind: bytes, tmp_path: Path) -> N
         attribute = field(1, b"body") + field(6, graph) + _varint(20 << 3) + _varint(5)
         graph = field(1, field(4, kind) + field(5, attribute))
     (tmp_path / "model.onnx").write_bytes(field(7, graph))
-    with pytest.raises(errors.InvalidArgument, match="given a file that is no ONNX model"):
+    with pytest.raises(errors.InvalidArgument, match="given a file that is not an ONNX model"):
         sources.read([tmp_path / "model.onnx"])
 
 
@@ -288,7 +288,7 @@ def test_weights_in_other_files_need_not_be_there(tmp_path: Path) -> None:
     elsewhere(graph, "weights.bin")
     graph.constants[-1].dims[0] = 1 << 20
     graph.node("Round", graph.node("Add", graph.input("x", [1 << 20]), "k"))
-    assert "1 of 2 nodes were taken" in sources.read([graph.save(tmp_path)]).notes[0]
+    assert "1 of 2 nodes are in the spec" in sources.read([graph.save(tmp_path)]).notes[0]
     with pytest.raises(errors.InvalidArgument, match="its k is no constant"):
         sources.read([top_k_of(tmp_path, "weights.bin")])
 
@@ -304,8 +304,8 @@ def test_weights_in_other_files_need_not_be_there(tmp_path: Path) -> None:
         ("zero", {}, "which is a symbolic link out of the folder"),
         ("", {}, "which names no file"),
         ("own.bin", {"offset": 4}, "which has 4 bytes from offset 4, and not 8"),
-        ("own.bin", {"offset": -4}, "from offset '-4', which is none"),
-        ("own.bin", {"offset": 10**30}, "which is none"),
+        ("own.bin", {"offset": -4}, "from offset '-4', which is not an offset in a file"),
+        ("own.bin", {"offset": 10**30}, "which is not an offset in a file"),
     ],
 )
 def test_no_data_are_read_outside_the_models_folder(tmp_path: Path, location: str, where: dict[str, int], reason: str) -> None:

@@ -204,7 +204,7 @@ def test_open_sizes_are_given_by_name(onnx: Any, tmp_path: Path) -> None:
     path = graph.save(tmp_path)
     found = sources.read([path], sizes={"batch": 8, "n": 5})
     assert found.spec.wanted == (Wanted(round_desc(TensorDesc("float32", (8, 5, 3)), "halves_to_nearest_even")),)
-    assert found.notes == (f"{path}: 1 of 2 nodes were taken; others are Relu 1",)
+    assert found.notes == (f"{path}: 1 of 2 nodes are in the spec; the others are Relu 1",)
     with pytest.raises(errors.InvalidArgument, match=r"Round 'last': its input is float32\[8, n, 3\]: sizes are open"):
         sources.read([path], sizes={"batch": 8})
     with pytest.raises(errors.InvalidArgument, match=r"size: given 'bach'; allowed: batch, n. Did you mean batch\?"):
@@ -265,7 +265,7 @@ def test_what_lies_in_subgraphs_and_functions_is_found(onnx: Any, tmp_path: Path
     graph.node("F", x, domain="own")
     found = sources.read([graph.save(tmp_path)])
     assert {one.desc.NAME for one in found.spec.wanted} == {"TOP_K1", "ELEMENT_WISE_ROUND", "NONZERO_COORDINATES"}
-    assert "4 of 5 nodes were taken; others are If 1" in found.notes[0]
+    assert "4 of 5 nodes are in the spec; the others are If 1" in found.notes[0]
 
 
 def test_what_is_not_taken_is_said(onnx: Any, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_what_is_not_taken_is_said(onnx: Any, tmp_path: Path) -> None:
     graph.node("Round", graph.input("h", [2], "BFLOAT16"), name="g")
     path = graph.save(tmp_path)
     notes = sources.read([path]).notes
-    assert notes[0] == f"{path}: 1 of 9 nodes were taken; others are own.Foo 1"
+    assert notes[0] == f"{path}: 1 of 9 nodes are in the spec; the others are own.Foo 1"
     said = {note.removeprefix(f"{path}: ").partition(": ")[0]: note for note in notes[1:]}
     expected = {
         "TopK 'a'": "its k is no constant",

@@ -685,11 +685,17 @@ def _fail(units: list[work.Unit]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda units: units[1:], "did not come back"),
-        (lambda units: [unit._replace(content=b"junk") for unit in units], "what came back is no such kernel"),
-        (lambda units: [unit._replace(key=units[0].key) for unit in units], "what came back is no such kernel"),
-        (lambda units: [unit._replace(key=bytes(16)) for unit in units], "it gave something else than the kernels"),
-        (lambda units: [None], "it gave something else than the kernels"),
+        (lambda units: units[1:], "were not returned"),
+        (
+            lambda units: [unit._replace(content=b"junk") for unit in units],
+            "the executor returned something that is not this kernel",
+        ),
+        (
+            lambda units: [unit._replace(key=units[0].key) for unit in units],
+            "the executor returned something that is not this kernel",
+        ),
+        (lambda units: [unit._replace(key=bytes(16)) for unit in units], "it returned something other than the requested kernels"),
+        (lambda units: [None], "it returned something other than the requested kernels"),
         (_fail, "RuntimeError: out of paper"),
     ],
     ids=["less", "junk", "others", "unknown", "none", "failure"],
@@ -712,7 +718,7 @@ def test_no_file_is_written_over_for_nothing(vulkan: Target, tmp_path: Path) -> 
     kept.write_text("precious")
     spec.write(source, [spec.Wanted(round_desc(tensor("float64", (4,)), "toward_zero"))], ["vulkan:desktop"])
     text = source.read_text()
-    for output, said in ((kept, "no target has any operation"), (source, "another file than the spec")):
+    for output, said in ((kept, "no target supports any operation"), (source, "another file than the spec")):
         done = CliRunner().invoke(main, ["pack", "build", str(source), "-o", str(output)])
         assert (done.exit_code, said in done.output) == (1, True), done.output
     assert (kept.read_text(), source.read_text()) == ("precious", text)

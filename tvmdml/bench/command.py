@@ -107,7 +107,7 @@ def _check_plot(path: Path | None) -> None:
         raise InvalidArgument(message("--plot", repr(str(path)), "a file in a folder that exists"))
     if not _installed("matplotlib"):
         raise InvalidArgument(
-            message("--plot", "Matplotlib is not installed", "an installed Matplotlib", f"{installing.command('bench')} has it.")
+            message("--plot", "a Python without Matplotlib", "a Python with Matplotlib", f"{installing.command('bench')} installs it.")
         )
 
 

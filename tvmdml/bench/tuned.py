@@ -209,8 +209,10 @@ def summary(rows: Sequence[Row], target: Target) -> Iterator[str]:
         yield f"least: {ratios[least]:.3f}, {least}"
     changed = sum(not row.same for row in rows)
     exact, nearest = (sum(row.log == log for row in rows) for log in ("exact", "nearest"))
-    found = f"the logs have {exact} exact and {nearest} nearest records"
-    yield f"rows tuned: {changed} of {len(rows)} have another kernel than by default; {found}"
+    yield (
+        f"rows tuned: {changed} of {len(rows)} have another kernel than by default; "
+        f"the logs have {exact} exact and {nearest} nearest records"
+    )
     if rows and not exact + nearest:
         yield f"there is no log for this machine: {target}, {target.machine().processor}. `tvmdml tune` makes one."
     for row in rows:

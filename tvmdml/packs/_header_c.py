@@ -1,16 +1,17 @@
-"""The C of the headers that ``tvmdml.packs.header`` writes.
+"""The C code of the headers that ``tvmdml.packs.header`` writes.
 
-``pack_`` and ``PACK_`` become the header's name, and a word between ``@`` the rows of a table.
+``pack_`` and ``PACK_`` are replaced by the header's name, and a word between ``@`` by the rows of a table.
 """
 
 TEXT = r"""/* Operators of DirectML, compiled for CPUs. Written by tvmdml @VERSION@; do not edit.
 
-   One file of a program, C99 or C++11, defines PACK_IMPLEMENTATION before it includes this. It takes the headers of apache-tvm-ffi
-   (`tvm-ffi-config --includedir`), which are a compiler's to search with -isystem, and with glibc before 2.34 -ldl and -lpthread.
+   One file of a program, in C99 or C++11, defines PACK_IMPLEMENTATION before it includes this header. It needs the headers of
+   apache-tvm-ffi (`tvm-ffi-config --includedir`), found through -isystem, and with glibc before 2.34 -ldl and -lpthread.
 
-   A function of an operation returns 0, or -1 where pack_error says why. Its tensors lie in memory as the descriptor above it
-   says, in elements of the platform's byte order (uint16_t has the bits of a float16), aligned as such elements are. An output
-   shares no memory with another tensor. Any number of threads may call at once, once pack_open has returned. */
+   A function of an operation returns 0, or -1 on failure; pack_error then returns the message. Its tensors must have the layout
+   in the descriptor above the function, elements in the platform's byte order (uint16_t has the bits of a float16), and the
+   alignment of their elements. An output must not share memory with another tensor. When pack_open has returned, any number
+   of threads may call functions at the same time. */
 #ifndef PACK_H_
 #define PACK_H_
 
@@ -29,37 +30,37 @@ typedef struct {
     int32_t written; /* an output */
     const int64_t *sizes;
     const int64_t *strides; /* in elements */
-    int64_t bytes;          /* from the first element's to the last one's */
+    int64_t bytes;          /* from the start of the first element to the end of the last */
 } pack_tensor;
 
 typedef struct {
-    const char *descriptor; /* as a spec has it */
+    const char *descriptor; /* in the form of a spec */
     const char *function;   /* the name of its function below */
-    int32_t count;          /* of its tensors, which are in the order of the function's */
+    int32_t count;          /* the number of its tensors, which are in the order of the function's parameters */
     const pack_tensor *tensors;
 } pack_operation;
 
-/* In the order of the descriptors. */
+/* Sorted by descriptor. */
 extern const pack_operation pack_operations[PACK_OPERATIONS];
 
-/* Open the libraries beside which this header was written, for the best processor level that is in the pack and runs here; NULL is
-   the working directory. Before anything else, in one thread, and again only while nothing runs. */
+/* Open the libraries that were written with this header, for the best processor level that the pack has and that runs here. The
+   folder NULL is the working directory. Call this before anything else, in one thread, and again only while no operation runs. */
 int pack_open(const char *folder);
 
-/* Let go of the libraries. While nothing runs. */
+/* Close the libraries. No operation may run. */
 void pack_close(void);
 
-/* What went wrong in this thread last. */
+/* The last error of this thread. */
 const char *pack_error(void);
 
-/* The processor level that was chosen, such as "x86-64-v3"; "" where nothing is open. */
+/* The name of the chosen processor level, such as "x86-64-v3"; "" if nothing is open. */
 const char *pack_level(void);
 
-/* How many threads work on an operation, from now on; 0 leaves it as it is. Returns how many these are: from the start as
-   TVMDML_NUM_THREADS says, or as many as there are processors; 1 where no operation has work for more. */
+/* Set how many threads work on an operation from now on; 0 does not change it. Returns the number of threads. At first, that is
+   TVMDML_NUM_THREADS, or the number of processors; it is 1 if no operation of the pack runs in parallel. */
 int pack_threads(int limit);
 
-/* The operation of a descriptor, or NULL. */
+/* The operation with a descriptor, or NULL. */
 const pack_operation *pack_find(const char *descriptor);
 
 /* Run an operation on its tensors. */
@@ -72,7 +73,7 @@ int pack_run(const pack_operation *operation, void *const *tensors);
 #endif
 #endif
 
-/* -- What follows is for one file ------------------------------------------------------------------------------------ */
+/* -- The implementation ---------------------------------------------------------------------------------------------- */
 
 #if defined(PACK_IMPLEMENTATION) && !defined(PACK_IMPLEMENTED_)
 #define PACK_IMPLEMENTED_
@@ -87,7 +88,7 @@ int pack_run(const pack_operation *operation, void *const *tensors);
 extern "C" {
 #endif
 
-/* Where the system says what the processor has. */
+/* The file with the processor's features. */
 #ifndef PACK_CPUINFO
 #define PACK_CPUINFO "/proc/cpuinfo"
 #endif
@@ -100,7 +101,7 @@ extern "C" {
 #define PACK_MACHINE_ "another machine"
 #endif
 
-enum { PACK_LINE_ = 64 }; /* bytes: temporaries share no cache line */
+enum { PACK_LINE_ = 64 }; /* bytes of a cache line, to which temporaries are aligned */
 
 typedef struct {
     DLDataType type;
@@ -108,7 +109,7 @@ typedef struct {
 } pack_temporary_;
 
 typedef struct {
-    uint32_t threads; /* for so many, or more, up to the next launch's */
+    uint32_t threads; /* the least number of threads for this launch */
     uint32_t kernel;
     uint32_t scalars;
     uint32_t temporaries;
@@ -124,7 +125,7 @@ typedef struct {
 typedef struct {
     const char *name;
     const char *machine;
-    const char *features; /* in the words of /proc/cpuinfo */
+    const char *features; /* as named in /proc/cpuinfo */
     const uint32_t *launches;
     const uint16_t *libraries;
     uint32_t library_count;
@@ -158,7 +159,7 @@ static const pack_level_ pack_levels_[] = {
 
 static struct {
     const pack_level_ *level; /* NULL: nothing is open */
-    int (*set_limit)(int);    /* of the pool; NULL where nothing is parallel */
+    int (*set_limit)(int);    /* of the thread pool; NULL if no operation is parallel */
     void *libraries[@LIBRARY_COUNT@];
     TVMFFISafeCallType kernels[@KERNEL_COUNT@];
 } pack_state_;
@@ -177,7 +178,7 @@ __attribute__((format(printf, 1, 2))) static int pack_fail_(const char *format, 
     return -1;
 }
 
-/* Whether each of some words is in a line. */
+/* Whether a line contains all of some words. */
 static int pack_has_(const char *line, const char *words) {
     while (*words != '\0') {
         size_t length = strcspn(words, " ");
@@ -194,7 +195,7 @@ static int pack_has_(const char *line, const char *words) {
     return 1;
 }
 
-/* The line that lists what the processor has; empty where the system does not say. */
+/* Read the line with the processor's features; it is empty if the system does not report them. */
 static void pack_read_features_(char *line, int size) {
     FILE *file = fopen(PACK_CPUINFO, "r");
     line[0] = '\0';
@@ -214,11 +215,11 @@ static const pack_level_ *pack_best_level_(void) {
         const pack_level_ *level = &pack_levels_[i];
         if (strcmp(level->machine, PACK_MACHINE_) == 0 && pack_has_(features, level->features)) return level;
     }
-    pack_fail_("this processor (%s) is none of those that the pack is for: @LEVEL_NAMES@", PACK_MACHINE_);
+    pack_fail_("this processor (%s) is not one of those that the pack was built for: @LEVEL_NAMES@", PACK_MACHINE_);
     return NULL;
 }
 
-/* Open a library, and have it use the pool of the first one that has any. */
+/* Open a library, and make it use the thread pool of the first library that has one. */
 static int pack_open_library_(const char *folder, uint16_t number, void **pool) {
     static char path[4096];
     void *library, *launch;
@@ -231,12 +232,12 @@ static int pack_open_library_(const char *folder, uint16_t number, void **pool) 
     if (launch == NULL) return 0;
     if (*pool == NULL) {
         void *set_limit = dlsym(library, "tvmdml_pool_set_limit");
-        if (set_limit == NULL) return pack_fail_("%s: it is no library of a pack", path);
+        if (set_limit == NULL) return pack_fail_("%s: it is not a library of a pack", path);
         memcpy(&pack_state_.set_limit, &set_limit, sizeof set_limit);
         *pool = launch;
     }
     library = dlsym(library, "__TVMBackendParallelLaunch");
-    if (library == NULL) return pack_fail_("%s: it is no library of a pack", path);
+    if (library == NULL) return pack_fail_("%s: it is not a library of a pack", path);
     memcpy(library, pool, sizeof *pool);
     return 0;
 }
@@ -250,9 +251,9 @@ static int pack_open_level_(const char *folder, const pack_level_ *level) {
     for (i = 0; i < @KERNEL_COUNT@; i++) {
         const pack_kernel_ *kernel = &pack_kernels_[i];
         void *library = pack_state_.libraries[kernel->library], *symbol;
-        if (library == NULL) continue; /* another level's */
+        if (library == NULL) continue; /* only other levels use it */
         symbol = dlsym(library, kernel->symbol);
-        if (symbol == NULL) return pack_fail_("a library was not written with this header: %s", dlerror());
+        if (symbol == NULL) return pack_fail_("a library does not belong to this header: %s", dlerror());
         memcpy(&pack_state_.kernels[i], &symbol, sizeof symbol);
     }
     pack_state_.level = level;
@@ -298,7 +299,7 @@ const pack_operation *pack_find(const char *descriptor) {
     return NULL;
 }
 
-/* Put the tensors of temporaries into some memory, or none; returns how much it takes. */
+/* Place the temporaries in memory, or only compute their size if it is NULL. Returns the size in bytes. */
 static size_t pack_place_(const pack_launch_ *launch, DLTensor *views, char *memory) {
     static const int64_t one = 1;
     size_t at = 0;
@@ -356,11 +357,11 @@ static int pack_launch_on_(const pack_operation *operation, const pack_launch_ *
 int pack_run(const pack_operation *operation, void *const *tensors) {
     const pack_launch_ *launch, *end;
     uint32_t limit;
-    if (pack_state_.level == NULL) return pack_fail_("nothing is open: call pack_open first");
+    if (pack_state_.level == NULL) return pack_fail_("no pack is open: call pack_open first");
     if (operation == NULL) return pack_fail_("no operation was given");
     launch = &pack_launches_[pack_state_.level->launches[operation - pack_operations]];
     end = &pack_launches_[pack_state_.level->launches[operation - pack_operations + 1]];
-    if (launch == end) return pack_fail_("%s: the pack does not have it for %s", operation->function, pack_state_.level->name);
+    if (launch == end) return pack_fail_("%s: the pack has no kernel of it for %s", operation->function, pack_state_.level->name);
     limit = (uint32_t)pack_threads(0);
     while (launch + 1 < end && launch[1].threads <= limit) launch++;
     return pack_launch_on_(operation, launch, tensors);

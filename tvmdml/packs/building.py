@@ -1,4 +1,4 @@
-"""Building a pack: what schedules decide for each line of a spec, compiled, joined and written."""
+"""Building a pack: the schedules choose kernels for each line of a spec; these are compiled, joined into libraries and written."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
 
 _TOGETHER = 4
-"""Kernels that a process is handed at once: what is lost, at most, when it is interrupted."""
+"""The number of kernels in one task for a process: at most this many are lost when the build is interrupted."""
 _ALONE = 4
-"""Up to so many are compiled here: to start processes takes longer."""
+"""Up to this many kernels are compiled without starting processes, which would take longer."""
 
 Progress = Callable[[int, int], None]
-"""Called with how many kernels are there, and how many there will be."""
+"""Called with the number of finished kernels, and the number of all kernels."""
 
 
 class Built(NamedTuple):
-    """What came of it."""
+    """The result of a build."""
 
     operations: int
     """Lines of the spec, times targets."""
     kernels: int
-    """Different kernels that they come to."""
+    """The number of different kernels."""
     compiled: int
-    """Of those, how many were not there from before."""
+    """How many of them were not compiled before."""
     size: int
-    """Bytes of the pack."""
+    """The size of the pack in bytes."""
     skipped: tuple[str, ...]
-    """What a target does not have, and why."""
+    """Operations that a target does not support, and why."""
 
 
 def build(
@@ -63,19 +63,19 @@ def build(
 ) -> Built:
     """Build a pack. The same spec gives the same bytes.
 
-    What was compiled is kept in the cache on disk: when the work is interrupted and asked for again, it goes on where it was.
+    Compiled kernels are kept in the cache on disk: after an interruption, the same build continues where it stopped.
 
     Args:
-        spec: what it is to hold: a ``Spec``, or the path of one, of a DxDispatch model (``.json``) or of an ONNX model.
-        path: the file to write; it is replaced at once, when all is done.
-        targets: what to compile for, in place of what the spec says: ``cpu:x86-64-v3``, ``cuda:sm_90``, ``vulkan:desktop``.
-        executor: where to compile: any of ``concurrent.futures``'s kind, such as Dask's or Ray's; processes of its own by default.
-        jobs: how many processes to start; as many as this process has processors by default.
-        progress: called as kernels get done.
+        spec: the contents: a ``Spec``, or the path of a spec, of a DxDispatch model (``.json``) or of an ONNX model.
+        path: the file to write; it is replaced atomically when the build is complete.
+        targets: what to compile for, instead of the spec's targets: ``cpu:x86-64-v3``, ``cuda:sm_90``, ``vulkan:desktop``.
+        executor: where to compile: any ``concurrent.futures`` executor, such as Dask's or Ray's; by default processes of its own.
+        jobs: how many processes to start; by default, as many as this process may use processors.
+        progress: called whenever kernels are finished.
 
     Raises:
-        InvalidArgument: the spec is wrong, or names no targets; a target is unknown.
-        CompileError: kernels do not compile, or the tools for a target are not here. What did compile is kept.
+        InvalidArgument: the spec is invalid, or names no targets; a target is unknown.
+        CompileError: kernels do not compile, or the tools for a target are not installed. The compiled kernels are kept.
         OSError: the file cannot be written.
     """
     place = files.require_place(path)
@@ -85,10 +85,10 @@ def build(
         raise InvalidArgument(message("jobs", safe_repr(jobs), "1 or more"))
     wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)]).spec
     if not wanted.wanted:
-        raise InvalidArgument(message("pack spec", "no operations", "one or more, as kernels or [[operators]]"))
+        raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
     plan = _Plan(wanted, tuple(targets) or wanted.targets)
     if not plan.operations:
-        raise Unsupported(f"no target has any operation of the spec: {'; '.join(plan.skipped[:4])}")
+        raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
     contents = _assemble(plan, units)
     container.write(path, contents)
@@ -97,15 +97,15 @@ def build(
 
 
 def plan(spec: Spec) -> tuple[bytes, ...]:
-    """The keys of the kernels that a spec comes to: nothing is compiled."""
+    """The keys of the kernels that a spec needs: nothing is compiled."""
     return tuple(_Plan(spec, spec.targets).wanted)
 
 
-# -- What there is to do ------------------------------------------------------------------------------------------
+# -- Planning -----------------------------------------------------------------------------------------------------
 
 
 def _both_ways(spec: Spec) -> Iterator[Wanted]:
-    """What runs in place is made ready for arrays that are apart, too."""
+    """For each operation in place, also add it with separate arrays."""
     wanted = set(spec.wanted)
     for one in spec.wanted:
         if one.in_place and one._replace(in_place=False) not in wanted:
@@ -114,7 +114,7 @@ def _both_ways(spec: Spec) -> Iterator[Wanted]:
 
 
 class _Wanted(NamedTuple):
-    """A kernel that some operation needs."""
+    """A kernel that at least one operation needs."""
 
     kernel: Kernel
     machine: Target
@@ -122,13 +122,16 @@ class _Wanted(NamedTuple):
 
 
 class _Plan:
-    """Every operation, with its launches; every kernel, once."""
+    """Every operation with its launches, and every kernel once."""
 
     def __init__(self, spec: Spec, names: tuple[str, ...]) -> None:
         if not names:
-            advice = "Name them in the spec, or give them (--target)."
+            advice = "Name them in the spec, or with --target."
             raise InvalidArgument(message("pack targets", "none", "one or more, such as cpu:x86-64-v3", advice))
-        given = (*spec.knobs.items(), *knobs.in_force().items())  # what is in force here is not where the pack will run
+        given = (
+            *spec.knobs.items(),
+            *knobs.in_force().items(),
+        )  # the pack will run in other processes, without this process's knobs
         self.knobs: dict[str, dict[str, knobs.Value]] = {}
         for operator, values in given:
             self.knobs.setdefault(operator, {}).update(values)
@@ -162,14 +165,14 @@ class _Plan:
                 source = kernel.source(machine)
                 turned = self._turned(kernel.module, variant, desc, in_place)
                 job = work.Job(line, in_place, name, machine.code, threads, turned, source, key)
-                self.wanted[key] = _Wanted(kernel._replace(tuning=""), machine, job)  # in a pack its code alone counts
+                self.wanted[key] = _Wanted(kernel._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
             launch = Launch(threads, key, tuple(kernel.scalars), tuple(kernel.temporaries))
             if before is None or launch[1:] != before[1:]:
                 yield launch
             before = launch
 
     def _turned(self, module: str, machine: Target, desc: Any, in_place: bool) -> dict[str, dict[str, knobs.Value]]:
-        """The knobs that hold for an operation, a log's among them: whoever compiles it needs no logs."""
+        """The knobs for an operation, including those from tuning logs: the process that compiles it needs no logs."""
         declared = knobs.of(module, machine)
         values = {} if declared is None else declared.tuned(machine, desc, in_place).values
         return {**self.knobs, module: {**values, **self.knobs.get(module, {})}} if values else self.knobs
@@ -179,7 +182,7 @@ class _Plan:
 
 
 def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
-    """Every kernel's unit, and how many of them had to be compiled."""
+    """The compiled unit of every kernel, and how many of them had to be compiled."""
     store = stores.DiskStore()
     units: dict[bytes, bytes] = {}
     digests = {key: digest(_manifest(wanted, key)) for key, wanted in plan.wanted.items()}
@@ -194,10 +197,10 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
     def keep(unit: work.Unit) -> None:
         if not isinstance(unit, work.Unit) or unit.key not in plan.wanted:
             raise CompileError(
-                "packs.build executor: it gave something else than the kernels that it was to compile. Has it run to the end?"
+                "packs.build executor: it returned something other than the requested kernels. Did its workers finish?"
             )
         if not unit.problem and not plan.wanted[unit.key].machine.is_unit(unit.content, symbol_of(unit.key)):
-            unit = unit._replace(problem="what came back is no such kernel")
+            unit = unit._replace(problem="the executor returned something that is not this kernel")
         if unit.problem:
             problems.append(f"{plan.wanted[unit.key].job.line['operator']} for {plan.wanted[unit.key].machine}: {unit.problem}")
             return
@@ -207,16 +210,16 @@ def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress:
 
     _run(left, executor, jobs, keep)
     if absent := total - len(units) - len(problems):
-        raise CompileError(f"packs.build executor: {absent} of {total} kernels did not come back from it. Have its workers ended?")
+        raise CompileError(f"packs.build executor: {absent} of {total} kernels were not returned. Did its workers exit?")
     if problems:
         raise CompileError(f"{len(problems)} of {total} kernels do not compile; the first: {problems[0]}")
     return units, len(left)
 
 
 def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep: Callable[[work.Unit], None]) -> None:
-    """Compile kernels, and hand over each as it gets done."""
+    """Compile kernels, and pass on each when it is finished."""
     if executor is None and left and importlib.util.find_spec("tvm") is None:
-        raise CompileError(f"the compiler is not installed, and it is needed to build a pack: {installing.command('compiler')}.")
+        raise CompileError(f"building a pack requires the compiler, which is not installed: {installing.command('compiler')}.")
     if executor is None and (jobs == 1 or len(left) <= _ALONE):
         for job in left:
             for unit in apart(functools.partial(work.compile_units, [job])):
@@ -256,18 +259,20 @@ def _result(future: Future[list[work.Unit]]) -> list[work.Unit]:
 
 
 def _failed(error: Exception) -> CompileError:
-    if isinstance(error, CompileError):  # of this package's own processes
-        return CompileError(f"{error}. It may have been killed for its memory. What was compiled is kept: run it again.")
+    if isinstance(error, CompileError):  # from this package's own processes
+        return CompileError(
+            f"{error}. The system may have killed it for lack of memory. The compiled kernels are kept: build again."
+        )
     if isinstance(error, BrokenProcessPool):
         return CompileError(
-            "a process that compiled kernels has ended. It may have been killed for its memory; or the program's own part is not "
-            'under `if __name__ == "__main__":`, which starting processes takes. What was compiled is kept: run it again.'
+            "a process that compiled kernels has exited. The system may have killed it for lack of memory, or your main program "
+            'is not under `if __name__ == "__main__":`, as new processes require. The compiled kernels are kept: build again.'
         )
-    return CompileError(f"whoever was to compile kernels has failed: {type(error).__name__}: {error}. What was compiled is kept.")
+    return CompileError(f"packs.build executor failed: {type(error).__name__}: {error}. The compiled kernels are kept.")
 
 
 def _drain(waiting: set[Future[list[work.Unit]]], keep: Callable[[work.Unit], None]) -> None:
-    """Keep what is being compiled just now, and begin no more. Whoever interrupts this, too, has had enough."""
+    """Keep the kernels that are being compiled now, and start no more. A second interrupt stops this, too."""
     running = [future for future in waiting if not future.cancel()]
     for future in running:
         with contextlib.suppress(Exception):
@@ -277,9 +282,9 @@ def _drain(waiting: set[Future[list[work.Unit]]], keep: Callable[[work.Unit], No
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Processes that are started meanwhile leave Ctrl-C to this one."""
+    """Processes that are started inside ignore Ctrl-C, which this process handles."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
-        yield  # only the main thread may change it, and nobody could put back what a program in C has set
+        yield  # only the main thread may change the handler, and a handler that a C program set could not be restored
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -299,10 +304,11 @@ def _keep(store: stores.DiskStore, name: str, wanted: _Wanted, unit: work.Unit) 
             built.write_bytes(unit.content)
             store.add(name, _manifest(wanted, unit.key), built)
     except stores.Untrusted:
-        pass  # which was said
+        pass  # a warning was already issued
     except OSError as error:
         stores.warn_once(
-            str(store.root), f"tvmdml: kernels cannot be kept in {store.root} ({error}); an interrupted build starts anew."
+            str(store.root),
+            f"tvmdml: kernels cannot be kept in {store.root} ({error}); an interrupted build starts from the beginning.",
         )
 
 
@@ -314,7 +320,7 @@ def _suffix(machine: Target) -> str:
     return ".o" if machine.joins else machine.suffixes[0]
 
 
-# -- Putting it together ------------------------------------------------------------------------------------------
+# -- Writing ------------------------------------------------------------------------------------------------------
 
 
 def _assemble(plan: _Plan, units: dict[bytes, bytes]) -> Contents:
@@ -333,7 +339,7 @@ def _assemble(plan: _Plan, units: dict[bytes, bytes]) -> Contents:
 
 
 class _Parts(Sequence[Part]):
-    """The parts of a pack, each joined from its units when it is asked for: no two libraries are held in memory."""
+    """The parts of a pack, each joined from its units on demand: at most one library is in memory at a time."""
 
     def __init__(self, members: list[tuple[Target, dict[bytes, bytes]]]) -> None:
         self._members = members

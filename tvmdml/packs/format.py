@@ -443,7 +443,7 @@ class Pack:
             PackError: a checksum does not match, or the part does not have the size that the index declares.
         """
         part = self.part(number)
-        wrong = self.damaged(f"part {number} unpacks to something else than its index says")
+        wrong = self.damaged(f"part {number} does not unpack to what its index says")
         for _ in self._stored(number, part):
             pass
         unpack, digest, size = zlib.decompressobj(), hashlib.sha256(), 0

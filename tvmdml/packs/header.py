@@ -116,7 +116,7 @@ class _Content:
         if not _OPERATOR.fullmatch(kernel.operator) or host.known(kernel.target.removeprefix(_TARGET)) is None:
             raise self._pack.damaged(f"it has a kernel of {kernel.operator!r} for {kernel.target!r}")
         if self._pack.part(kernel.part).suffix != ".so":
-            raise self._pack.damaged(f"part {kernel.part} is no library")
+            raise self._pack.damaged(f"part {kernel.part} is not a library")
         if kernel.part not in self.libraries:
             file = f"{self._name}-{kernel.target.removeprefix(_TARGET)}-{kernel.operator}"
             again = sum(known.partition(".")[0] == file for known in self.libraries.values())

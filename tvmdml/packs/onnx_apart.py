@@ -1,7 +1,7 @@
-"""ONNX models read in a process of their own, with bounds on memory and time: what exhausts them ends that process alone.
+"""ONNX models are read in a separate process with limits on memory and time. If a model exceeds them, only that process ends.
 
-ONNX's shape inference follows what the model says. A few nodes can ask for tensors of thousands of millions of dimensions, and
-its code in C++ hears no Ctrl-C.
+ONNX's shape inference does what the model says. A few nodes can request tensors with billions of dimensions, and its C++ code
+does not react to Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tvmdml.packs.onnx_models import Nodes
 from tvmdml.tuning.workers import Failure, Workers
 
 MEMORY = 1 << 30
-"""Bytes that reading a model may take, beside ``TIMES`` the file's own."""
+"""The limit of memory for reading a model, in bytes, in addition to ``TIMES`` the file's size."""
 TIMES = 4
 SECONDS = 120
-"""Processor time that it may take."""
+"""The limit of processor time, in seconds."""
 _PATIENCE = 10.0 * SECONDS
-"""The same by the clock, for a machine that has other things to do."""
+"""The limit of elapsed time, in seconds, for a machine that is busy with other work."""
 
 
 def read(path: Path, sizes: Mapping[str, int]) -> Nodes:
-    """As ``onnx_models.read``, in a process of its own.
+    """Like ``onnx_models.read``, in a separate process.
 
     Raises:
-        InvalidArgument: the model cannot be read, or takes too much.
+        InvalidArgument: the model cannot be read, or exceeds a limit.
         Unsupported: ONNX is not installed.
     """
     if importlib.util.find_spec("onnx") is None:
-        raise Unsupported(message(str(path), "an ONNX model", "other files, as ONNX is missing", "`pip install onnx`."))
+        raise Unsupported(message(str(path), "an ONNX model", "other files, since ONNX is not installed", "`pip install onnx`."))
     with Workers(1, {}, _PATIENCE) as workers:
         ((_, answer),) = workers.map(_read, [(str(path), dict(sizes), MEMORY, SECONDS)])
     if isinstance(answer, TvmdmlError):
@@ -47,23 +47,23 @@ def read(path: Path, sizes: Mapping[str, int]) -> Nodes:
 
 
 def _exhausted(path: Path, memory: int, seconds: int, step: str, more: str = "") -> InvalidArgument:
-    bounds = f"{memory >> 20} MiB of memory and {TIMES} times the file's size, or {seconds} s of a processor"
+    bounds = f"{memory >> 20} MiB of memory and {TIMES} times the file's size, or {seconds} s of processor time"
     given = f"a model for which {step} takes more than {bounds}{more}"
-    advice = "Either somebody made it to do so, or it needs simplifying first (onnxsim, onnxruntime's optimizer)."
-    return InvalidArgument(message(str(path), given, "a model that is read within these bounds", advice))
+    advice = "It may be malicious; otherwise, simplify it first (with onnxsim or ONNX Runtime's optimizer)."
+    return InvalidArgument(message(str(path), given, "a model that can be read within these limits", advice))
 
 
 # -- In the process -------------------------------------------------------------------------------------------------
 
 
 def _read(name: str, sizes: dict[str, int], memory: int, seconds: int) -> Nodes | TvmdmlError:
-    """Read a model within bounds. Errors are answers: whatever is raised here counts as a process that failed."""
+    """Read a model within limits. Errors are returned: an exception raised here would count as a failure of the process."""
     path, doing = Path(name), "reading it"
 
     def progress(step: str) -> None:
         nonlocal doing
         doing = step
-        os.ftruncate(2, 0)  # if this ends the process, it is the first line that it leaves
+        os.ftruncate(2, 0)  # if this step ends the process, its name is the first line of the process's output
         os.write(2, f"while {step}\n".encode())
 
     try:
@@ -77,10 +77,10 @@ def _read(name: str, sizes: dict[str, int], memory: int, seconds: int) -> Nodes 
 
 
 def _limit(path: Path, memory: int, seconds: int) -> None:
-    """Have the system refuse memory, and end the process, past the bounds."""
+    """Make the system refuse memory above the limit, and end the process after the time limit."""
     try:
         size = path.stat().st_size
-    except OSError:  # which is said when it is read
+    except OSError:  # reported when the file is read
         size = 0
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     for kind, most in (

@@ -1,7 +1,7 @@
-"""How large an ONNX model may be, and what of its data is read.
+"""Limits on the size of an ONNX model and of its tensors, and which of its data is read.
 
-A small file can mean a large model: functions that call others twice each double what is inlined. So nodes are counted before any
-step of ONNX's makes copies of them, and what a tensor says of its size is held against the file's.
+A small file can represent a huge model: if each function calls another twice, the inlined size doubles with each function. So
+nodes are counted before any step of ONNX copies them, and the sizes of tensors are checked against the size of the file.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from tvmdml import _inside
 from tvmdml.errors import InvalidArgument, message
 
 MAX_NODES = 1 << 18
-"""Nodes of a model, its functions inlined."""
+"""The limit of nodes in a model, with its functions inlined."""
 MAX_NODE_BYTES = 1 << 28
-"""Bytes of those nodes, without weights."""
+"""The limit of the bytes of those nodes, without weights."""
 MAX_DEPTH = 100
-"""Functions that call each other in a row."""
+"""The limit of nested function calls."""
 SMALL = 64
-"""Elements of a tensor that may say a size, or a ``k``."""
+"""The limit of elements in a tensor that may hold sizes or a ``k``."""
 _LARGE = 1024
-"""Elements of tensors whose data nobody looks at."""
+"""Tensors with more elements than this have their data removed."""
 _PER_BYTE = 4
-"""Elements that a byte has, of the smallest type."""
+"""The most elements in a byte, with the smallest type."""
 
 _Key = tuple[str, str, str]
 """A function's domain, name and overload."""
 
 
-# -- Walking through a model ----------------------------------------------------------------------------------------
+# -- Traversing a model ---------------------------------------------------------------------------------------------
 
 
 def subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
-    """The graphs that nodes have as attributes."""
+    """The graphs in the attributes of nodes."""
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("g"):
@@ -55,7 +55,7 @@ def graphs(model: Any) -> Iterator[Any]:
 
 
 def _all_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Nodes, and those of the graphs in them."""
+    """The nodes, and those of the graphs in their attributes."""
     waiting = [iter(nodes)]
     while waiting:
         for node in waiting.pop():
@@ -64,7 +64,7 @@ def _all_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def _tensors(model: Any) -> Iterator[Any]:
-    """Every tensor that has data."""
+    """Every tensor with data."""
     for graph in graphs(model):
         yield from graph.initializer
     functions = (function.node for function in model.functions)
@@ -79,16 +79,16 @@ def _tensors(model: Any) -> Iterator[Any]:
 
 
 def check_tensors(onnx: Any, path: Path, model: Any, size: int) -> None:
-    """Forget the data of large tensors, which every step would copy, and read those of small ones that lie in other files.
+    """Remove the data of large tensors, which every step would copy, and load small tensors from external files.
 
     Args:
         onnx: the package.
         path: the model's file.
         model: the model, which is changed.
-        size: bytes of the file.
+        size: the size of the file in bytes.
 
     Raises:
-        InvalidArgument: a tensor has more elements than the file can hold, or its data are outside the model's folder.
+        InvalidArgument: a tensor has more elements than the file can hold, or its data is outside the model's folder.
     """
     for tensor in _tensors(model):
         count = math.prod(tensor.dims)
@@ -106,11 +106,11 @@ def check_tensors(onnx: Any, path: Path, model: Any, size: int) -> None:
 
 
 _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
-_NOT_TRUSTED = "The file is damaged, or somebody made it to exhaust the memory of who reads it."
+_NOT_TRUSTED = "The file is damaged, or was made to exhaust the memory of its readers."
 
 
 def _read_outside(onnx: Any, path: Path, tensor: Any, count: int) -> None:
-    """Put the data of a small tensor of integers into it; those of others are left where they are."""
+    """Load the external data of a small integer tensor; other tensors are not changed."""
     where = {entry.key: entry.value for entry in tensor.external_data}
     location = where.get("location", "")
     itemsize = {onnx.TensorProto.INT32: 4, onnx.TensorProto.INT64: 8}.get(tensor.data_type)
@@ -123,18 +123,18 @@ def _read_outside(onnx: Any, path: Path, tensor: Any, count: int) -> None:
             file.seek(offset)
             content = file.read(count * itemsize)
     except _inside.Missing:
-        return  # a model is often built for without its weights
+        return  # packs are often built from a model without its weights
     except _inside.Refused as error:
         problem = str(error)
     except (ValueError, OverflowError, OSError):
-        problem = f"from offset {where.get('offset', '')!r}, which is none"
+        problem = f"from offset {where.get('offset', '')!r}, which is not an offset in a file"
     else:
         if len(content) == count * itemsize:
             tensor.raw_data = content
             tensor.data_location = onnx.TensorProto.DEFAULT
             tensor.ClearField("external_data")
             return
-        problem = f"which has {len(content)} bytes from offset {offset}, and not {count * itemsize}"
+        problem = f"which has {len(content)} bytes from offset {offset}, not {count * itemsize}"
     given = f"a tensor {tensor.name!r} with data in {location!r}, {problem}"
     raise InvalidArgument(message(str(path), given, f"files in {str(path.parent.absolute())!r}", "Put them beside the model."))
 
@@ -143,14 +143,14 @@ def _read_outside(onnx: Any, path: Path, tensor: Any, count: int) -> None:
 
 
 class _Sum(NamedTuple):
-    """What a function, or the graph, comes to when all is inlined."""
+    """The size of a function, or of the graph, after inlining."""
 
     nodes: int
     size: int
 
 
 def check_nodes(path: Path, model: Any) -> None:
-    """Count what a model comes to when its functions are inlined, without doing it.
+    """Count the nodes of a model after inlining, without inlining it.
 
     Raises:
         InvalidArgument: it has too many nodes, or a function that calls itself.
@@ -170,8 +170,10 @@ def check_nodes(path: Path, model: Any) -> None:
                 active.pop()
             elif any(inner == above for above, _ in active) or len(active) >= MAX_DEPTH:
                 names = " -> ".join(f"{name!r}" for (_, name, _), _ in active[:3])
-                given = f"functions that call each other without end, or more than {MAX_DEPTH} in a row ({names} -> …)"
-                raise InvalidArgument(message(str(path), given, f"at most {MAX_DEPTH}, none of which calls itself", _NOT_TRUSTED))
+                given = f"functions with endless recursion, or more than {MAX_DEPTH} nested calls ({names} -> …)"
+                raise InvalidArgument(
+                    message(str(path), given, f"at most {MAX_DEPTH} nested calls, without recursion", _NOT_TRUSTED)
+                )
             else:
                 active.append((inner, iter(parts[inner][1])))
     total = _together(*main, sums)
@@ -194,7 +196,7 @@ def _domain(name: str) -> str:
 
 
 def _own(nodes: Any, bodies: dict[_Key, Any]) -> tuple[_Sum, Counter[_Key]]:
-    """Nodes and their bytes, and how often they call each function."""
+    """The size of some nodes, and how often they call each function."""
     calls: Counter[_Key] = Counter()
     count = 0
     for node in _all_nodes(nodes):
@@ -206,7 +208,7 @@ def _own(nodes: Any, bodies: dict[_Key, Any]) -> tuple[_Sum, Counter[_Key]]:
 
 
 def _together(own: _Sum, calls: Counter[_Key], sums: dict[_Key, _Sum]) -> _Sum:
-    """What it comes to; past the bounds, just that: the numbers would have as many digits as there are functions."""
+    """The size after inlining, limited to just above the limits: otherwise the numbers could have a digit for each function."""
     nodes = own.nodes + sum(sums[key].nodes * times for key, times in calls.items())
     size = own.size + sum(sums[key].size * times for key, times in calls.items())
     return _Sum(min(nodes, MAX_NODES + 1), min(size, MAX_NODE_BYTES + 1))

@@ -1,6 +1,6 @@
-"""Nodes of ONNX models that are DirectML's operators, with the descriptors that do their work.
+"""Nodes of ONNX models that correspond to DirectML's operators, with their descriptors.
 
-A model may be a stranger's. It is read in a process of its own, within bounds: see ``onnx_apart``.
+A model may come from an untrusted source. It is read in a separate process, with limits: see ``onnx_apart``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tvmdml.operators import Operator
 from tvmdml.packs import onnx_bounds, spec
 
 MAX_MODEL_BYTES = 1 << 31
-"""What a message of Protocol Buffers may have; larger models keep their weights in files of their own."""
+"""The limit of a Protocol Buffers message; larger models keep their weights in separate files."""
 Progress = Callable[[str], None]
-"""Told what is done next."""
+"""Called with the name of the next step."""
 
-# What becomes of small integers on their way from a shape or a constant to a ``k``: lists in, a list out. A list is a vector or a
+# How operators compute small integers between a shape or a constant and a ``k``: lists in, a list out. A list is a vector or a
 # scalar.
 _FOLDED: Mapping[str, Callable[..., list[int]]] = {
     "Identity": lambda x: x,
@@ -55,7 +55,7 @@ def _paired(x: list[int], y: list[int]) -> Iterator[tuple[int, int]]:
 
 
 class Node(NamedTuple):
-    """A node of a model, and what became of it."""
+    """A node of a model, and how it was translated."""
 
     kind: str
     name: str
@@ -65,23 +65,23 @@ class Node(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """What a model has."""
+    """The nodes of a model."""
 
     nodes: tuple[Node, ...]
     open_sizes: frozenset[str]
-    """Names of sizes that it leaves open."""
+    """Names of the sizes that the model leaves open."""
 
 
 def read(path: Path, sizes: Mapping[str, int], progress: Progress = lambda step: None) -> Nodes:
-    """The nodes of a model, its functions inlined.
+    """The nodes of a model, with its functions inlined.
 
     Args:
         path: the file.
-        sizes: what the sizes that it leaves open are, by name.
+        sizes: the values of sizes that the model leaves open, by name.
         progress: called before each step.
 
     Raises:
-        InvalidArgument: it cannot be read, or is too large.
+        InvalidArgument: the model cannot be read, or is too large.
     """
     progress("parsing")
     model = _Model(path)
@@ -106,17 +106,17 @@ class _Model:
             self._model.ParseFromString(content)
         except MemoryError:
             raise
-        except Exception as error:  # of Protocol Buffers, whose errors are not ours to import
+        except Exception as error:  # from Protocol Buffers, whose exceptions are not imported here
             raise self._broken(error) from None
         onnx_bounds.check_tensors(onnx, path, self._model, len(content))
         onnx_bounds.check_nodes(path, self._model)
 
     def inline(self) -> None:
-        """Put the nodes of functions where the functions are used."""
+        """Inline functions where they are called."""
         self._model = self._through(self._onnx.inliner.inline_local_functions)
 
     def bind(self, sizes: Mapping[str, int]) -> set[str]:
-        """Give open sizes their values; the names of all of them."""
+        """Set the open sizes; returns the names of all of them."""
         found = set()
         for graph in onnx_bounds.graphs(self._model):
             for value in (*graph.input, *graph.output, *graph.value_info):
@@ -129,7 +129,7 @@ class _Model:
         return found
 
     def nodes(self) -> list[Node]:
-        """Every node. A ``k`` that comes out constant tells more shapes, which may tell another ``k``."""
+        """Every node. When a ``k`` turns out to be constant, more shapes become known, which may determine another ``k``."""
         for turn in range(_MOST_ROUNDS):
             self._model = self._through(functools.partial(self._onnx.shape_inference.infer_shapes, data_prop=True))
             settled: list[tuple[Any, int]] = []
@@ -146,17 +146,17 @@ class _Model:
         return list(_Graph(self._onnx, model.graph, settled).nodes())
 
     def _through(self, step: Callable[[Any], Any]) -> Any:
-        """The model that one of ONNX's own steps makes of this one."""
+        """The result of one of ONNX's own transformations of this model."""
         try:
             return step(self._model)
         except (MemoryError, TvmdmlError):
             raise
-        except Exception as error:  # ONNX does not say what it raises
+        except Exception as error:  # ONNX does not document its exceptions
             raise self._broken(error) from None
 
     def _broken(self, error: Exception) -> InvalidArgument:
         said = " ".join(str(error).split())
-        return InvalidArgument(message(str(self._path), f"a file that is no ONNX model ({said[:300]})", "an ONNX model"))
+        return InvalidArgument(message(str(self._path), f"a file that is not an ONNX model ({said[:300]})", "an ONNX model"))
 
 
 def _content(path: Path) -> bytes:
@@ -171,16 +171,16 @@ def _content(path: Path) -> bytes:
 
 
 class _Graph:
-    """A graph with what is known in it: its own tensors, and those of the graph around it."""
+    """A graph and the values known in it, its own and those of the graph around it."""
 
     def __init__(self, onnx: Any, graph: Any, settled: list[tuple[Any, int]], around: _Graph | None = None) -> None:
         self._onnx, self._graph = onnx, graph
         self._tensors: ChainMap[str, onnx_nodes.Tensor] = around._tensors.new_child() if around else ChainMap()
         self._constants: ChainMap[str, list[int]] = around._constants.new_child() if around else ChainMap()
         self._plain: set[str] = set(around._plain) if around else set()
-        """Constants that shape inference knows, too."""
+        """Constants that shape inference also knows."""
         self._settled = settled
-        """Nodes whose ``k`` is a constant that shape inference does not know, and that constant."""
+        """Nodes whose ``k`` is a constant that shape inference does not know, with that constant."""
         for value in (*graph.input, *graph.value_info, *graph.output):
             self._tensors[value.name] = self._tensor(value.type.tensor_type)
         for tensor in graph.initializer:
@@ -189,7 +189,7 @@ class _Graph:
             self._learn(tensor.name, self._integers(tensor))
 
     def nodes(self) -> Iterator[Node]:
-        """Its nodes, and those of the graphs in it."""
+        """Its nodes, and those of the graphs in their attributes."""
         for node in self._graph.node:
             kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
             name = f"{kind} {node.name!r}" if node.name else f"{kind} of {', '.join(node.output)}"
@@ -208,7 +208,7 @@ class _Graph:
             self._settled.append((node, k[0]))
         try:
             desc = onnx_nodes.OPERATORS[kind](onnx_nodes.Arguments(node, self._tensors, self._constants))
-        except (onnx_nodes.Refused, TvmdmlError, ValueError) as error:  # ONNX's own for an attribute of no type
+        except (onnx_nodes.Refused, TvmdmlError, ValueError) as error:  # ONNX raises ValueError for an attribute without a type
             return Node(kind, name, True, reason=str(error))
         if any(tensor.element_count == 0 for _, tensor in desc.tensors() if tensor is not None):
             return Node(kind, name, True, reason="it has no elements, and so needs no kernel")
@@ -224,11 +224,11 @@ class _Graph:
         small = len(tensor.dims) <= 1 and math.prod(tensor.dims) <= _MOST_FOLDED
         if not small or tensor.data_type not in (self._onnx.TensorProto.INT64, self._onnx.TensorProto.INT32):
             return None
-        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:  # in a file that is not there
+        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:  # in a file that does not exist
             return None
         try:
             found: list[int] = self._onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
-        except Exception:  # the data are not of these sizes
+        except Exception:  # the data does not have the declared size
             return None
         return found
 
@@ -242,7 +242,7 @@ class _Graph:
             self._constants[name] = values
 
     def _fold(self, node: Any, kind: str) -> None:
-        """Learn what a node makes of constants and shapes."""
+        """Compute a node's result from known constants and shapes."""
         if len(node.output) != 1:
             return
         if kind == "Constant":
@@ -258,5 +258,5 @@ class _Graph:
         elif kind in _FOLDED and all(name in self._constants for name in node.input):
             try:
                 self._learn(node.output[0], _FOLDED[kind](*(self._constants[name] for name in node.input)))
-            except (TypeError, ValueError, IndexError):  # such inputs are not for this
+            except (TypeError, ValueError, IndexError):  # this computation does not apply to such inputs
                 return

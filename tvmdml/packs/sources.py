@@ -1,4 +1,4 @@
-"""Specs from what people have: specs themselves, DxDispatch's models, ONNX models."""
+"""Specs from several kinds of files: specs themselves, DxDispatch models, ONNX models."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _OPEN = "Open sizes are given by name (--size NAME=N)."
 
 
 class Found(NamedTuple):
-    """A spec, and what there is to say about how it came to be."""
+    """A spec, and notes about how it was made."""
 
     spec: Spec
     notes: tuple[str, ...] = ()
-    """What was taken of a model, and what was not, and why."""
+    """Which parts of a model were used, which were not, and why."""
 
 
 def read(paths: Sequence[str | os.PathLike[str]], targets: Sequence[str] = (), sizes: Sizes = _NO_SIZES) -> Found:
-    """One spec of several files: ``.toml`` (specs), ``.json`` (DxDispatch's models), ``.onnx`` (ONNX models).
+    """Read one spec from several files: ``.toml`` (specs), ``.json`` (DxDispatch models), ``.onnx`` (ONNX models).
 
     Args:
         paths: the files.
-        targets: what to compile for, in place of what the files say, which is taken together.
-        sizes: what the sizes that ONNX models leave open are, by name.
+        targets: the targets to compile for; by default, all targets that the files name.
+        sizes: the values of sizes that ONNX models leave open, by name.
 
     Raises:
-        InvalidArgument, ModelError: a file cannot be read, is wrong, or has nothing of tvmdml's operators.
+        InvalidArgument, ModelError: a file cannot be read, is invalid, or has no operators of tvmdml.
         Unsupported: ONNX is not installed.
     """
     for name, size in sizes.items():
@@ -106,10 +106,10 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Found:
     notes = [f"{node.name}: {node.reason}" for node in mine if node.desc is None]
     if not wanted:
         given = f"nothing that can be compiled ahead of time ({'; '.join(note.rstrip('.') for note in notes[:8])})"
-        raise InvalidArgument(message(str(path), given, "sizes that are known, types of DirectML's, constant k", _OPEN))
+        raise InvalidArgument(message(str(path), given, "known sizes, DirectML's types, a constant k", _OPEN))
     notes = [f"{path}: {note}" for note in notes]
     count = sum(node.desc is not None for node in mine)
-    notes.insert(0, f"{path}: {count} of {len(taken)} nodes were taken" + (f"; others are {listed}" if listed else ""))
+    notes.insert(0, f"{path}: {count} of {len(taken)} nodes are in the spec" + (f"; the others are {listed}" if listed else ""))
     return Found(Spec(wanted=wanted), tuple(notes))
 
 

@@ -205,9 +205,9 @@ def _decode(content: str, where: str) -> Any:
     try:
         return toml.loads(content)
     except RecursionError:
-        raise InvalidArgument(message(where, "TOML of great depth", f"up to {_MAX_DEPTH} levels")) from None
+        raise InvalidArgument(message(where, "TOML that is nested too deeply", f"up to {_MAX_DEPTH} levels")) from None
     except ValueError as error:
-        raise InvalidArgument(message(where, f"text that is no TOML ({error})", "TOML")) from None
+        raise InvalidArgument(message(where, f"text that is not valid TOML ({error})", "TOML")) from None
 
 
 def _sane(value: Any, where: str, depth: int = 0) -> Any:
@@ -234,7 +234,7 @@ def _blame(where: str, error: Exception) -> InvalidArgument:
 
 def _wanted(node: Node, desc: Operator, in_place: bool) -> Wanted:
     if in_place and not can_be_in_place(desc):
-        allowed = "false: only some operators can, where input and output have one layout"
+        allowed = "false: only some operators can be in place, and only if input and output have the same layout"
         raise node.error(f"in_place = true for {desc.NAME}", allowed)
     return Wanted(desc, in_place)
 
@@ -319,7 +319,7 @@ class _Product:
             field = fields.get(name.replace("_", "").lower())
             if name not in _OWN and field is not None:
                 if field.dml_name in others:
-                    raise member.error("a field that is there twice", f"{field.dml_name} once")
+                    raise member.error("a field that is given twice", f"{field.dml_name} once")
                 others[field.dml_name] = member
         known = {name for name in node.value if name in _OWN or name.replace("_", "").lower() in fields}
         node.only([*_OWN, *(field.dml_name for field in fields.values())], ignored=known)
@@ -477,7 +477,7 @@ def _tensor(node: Node, is_first: bool) -> _Choice:
         if isinstance(item.value, bool):
             found.append(_NOTHING_SAID if item.value else _ABSENT)
         elif is_first:
-            raise item.wrong("true or false: of the first tensor it is types, sizes and strides that say what it is")
+            raise item.wrong("true or false: the first tensor is described by types, sizes and strides")
         elif "[" in item.text():
             found.append(_exactly(item))
         else:
