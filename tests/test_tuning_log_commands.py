@@ -184,7 +184,7 @@ def test_validate_lists_bad_lines(tmp_path: Path) -> None:
     said = done.stdout.splitlines()
     assert said[0].startswith(f"{path}:2: line: given []; allowed: an object with operator")
     assert said[1].startswith(f"{path}:3: top_k knob digit_bits: given 7")
-    assert said[2] == f"{path}:1: note: {path}:4 has a newer one of this key, which counts instead"
+    assert said[2] == f"{path}:1: note: {path}:4 has a newer record of this key, which is used instead"
     assert said[3].startswith(f"{path}: note: 1 were made with other schedules")
     assert said[4] == "3 good, 2 bad, in 1 files"
 
@@ -225,7 +225,7 @@ def test_prune_removes_what_is_of_no_use(own_place: Path) -> None:
     lonely = write(own_place / "n" / "top_k.jsonl", "{}")
     before = contents(own_place)
     done = call("tuning", "prune", "--dry-run")
-    assert done.stdout.endswith(f"{own_place}: 6 would go, 2 left\n")
+    assert done.stdout.endswith(f"{own_place}: 6 would be removed, 2 left\n")
     assert contents(own_place) == before
     done = call("tuning", "prune")
     assert f"{path}:1: " in done.stdout

@@ -107,7 +107,7 @@ def _check_plot(path: Path | None) -> None:
         raise InvalidArgument(message("--plot", repr(str(path)), "a file in a folder that exists"))
     if not _installed("matplotlib"):
         raise InvalidArgument(
-            message("--plot", "a Python without Matplotlib", "a Python with Matplotlib", f"{installing.command('bench')} installs it.")
+            message("--plot", "a Python without Matplotlib", "a Python that has it", f"{installing.command('bench')} installs it.")
         )
 
 

@@ -1,4 +1,4 @@
-"""``tvmdml tuning``: look at the logs of winners, check them, merge them, tidy them."""
+"""``tvmdml tuning``: show, check, merge and clean tuning logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @click.group()
 def tuning() -> None:
-    """Show and tidy the logs of tuning: which knobs won on which machine."""
+    """Show, check and clean tuning logs: the fastest knobs for each machine."""
 
 
 # -- Looking ------------------------------------------------------------------------------------------------------
@@ -32,15 +32,15 @@ def tuning() -> None:
 
 @tuning.command()
 @click.argument("folders", metavar="[FOLDER…]", nargs=-1, type=_PATH)
-@click.option("--operator", metavar="NAME", callback=parsed(operator_name), help="Only this one's.")
-@click.option("--target", "--device", "target", metavar="TARGET", help="Only this one's: cpu, cpu:x86-64-v3, cuda:sm_90, vulkan …")
+@click.option("--operator", metavar="NAME", callback=parsed(operator_name), help="Only this operator.")
+@click.option("--target", "--device", "target", metavar="TARGET", help="Only this target: cpu, cpu:x86-64-v3, cuda:sm_90, vulkan …")
 @operation_options
 @click.option("--in-place", "in_place", is_flag=True, help="The operation writes to its input's memory.")
 @as_json_option
 def show(
     folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool, as_json: bool
 ) -> None:
-    """Show the records in each FOLDER, or in all that are in use; or the one that holds for an operation here.
+    """Show the records in each FOLDER, by default in all folders in use; or the record in force for one operation.
 
     \b
     tvmdml tuning show --operator TOP_K1
@@ -100,7 +100,7 @@ def _show_one(
 @tuning.command()
 @click.argument("paths", metavar="[PATH…]", nargs=-1, type=_PATH)
 def validate(paths: tuple[Path, ...]) -> None:
-    """Check the logs that each PATH is, or has in it, or all that are in use: exit code 1 if a line is bad."""
+    """Check logs: each PATH is a log or a folder of logs, by default all in use. The exit code is 1 if a line is invalid."""
     from tvmdml.tuning import log_checks, logs
 
     good, bad, count = 0, 0, 0
@@ -116,16 +116,16 @@ def validate(paths: tuple[Path, ...]) -> None:
                 sound.append(line)
         good += len(sound)
         for line, better in _repeated(sound):
-            say(f"{line.where}: note: {better.where} has a newer one of this key, which counts instead")
+            say(f"{line.where}: note: {better.where} has a newer record of this key, which is used instead")
         changed = Counter(line.path for line in sound if line.record and log_checks.has_other_schedules(line.record))
         for file, number in changed.items():
-            say(f"{file}: note: {number} were made with other schedules; they count, but others might win now")
+            say(f"{file}: note: {number} were made with other schedules: they are used, but other knobs may be faster now")
     click.echo(f"{good} good, {bad} bad, in {count} files")
     sys.exit(1 if bad else 0)
 
 
 def _judged(files: Iterable[Path]) -> Iterator[tuple[Line, str]]:
-    """Lines, and what is wrong with each."""
+    """Lines, with the problem of each."""
     from tvmdml.tuning import log_checks, log_files
 
     for line in log_files.read_all(files):
@@ -133,7 +133,7 @@ def _judged(files: Iterable[Path]) -> Iterator[tuple[Line, str]]:
 
 
 def _repeated(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
-    """Lines that a newer one stands beside, and that one."""
+    """Older lines with the same key as a newer one, and that newer one."""
     from tvmdml.tuning import log_lines
 
     groups: dict[log_lines.Key, list[Line]] = defaultdict(list)
@@ -150,9 +150,9 @@ def _repeated(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
 
 @tuning.command()
 @click.argument("sources", metavar="SRC…", nargs=-1, required=True, type=_PATH)
-@click.option("-o", "--output", metavar="FOLDER", type=_FOLDER, required=True, help="The folder to put them into.")
+@click.option("-o", "--output", metavar="FOLDER", type=_FOLDER, required=True, help="The folder to write to.")
 def merge(sources: tuple[Path, ...], output: Path) -> None:
-    """Put the records of each SRC, a folder of logs or a log, into a FOLDER. Of one key the newest stays; no bad line comes."""
+    """Merge the records of each SRC, a log or a folder of logs, into a FOLDER. Keep the newest of each key, and no invalid line."""
     from tvmdml.tuning import log_files
 
     records = []
@@ -167,10 +167,12 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 
 @tuning.command()
 @click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--older-than", "older_than", metavar="DAYS", type=click.IntRange(0, 36500), help="Remove also what is older.")
-@click.option("--dry-run", "dry_run", is_flag=True, help="Say what would go, and leave it.")
+@click.option(
+    "--older-than", "older_than", metavar="DAYS", type=click.IntRange(0, 36500), help="Also remove records older than this."
+)
+@click.option("--dry-run", "dry_run", is_flag=True, help="Show what would be removed, without removing it.")
 def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
-    """Remove from a FOLDER, by default the user's own, bad lines, what a newer one replaces, and what no schedule takes now."""
+    """Remove invalid, replaced and outdated lines from a FOLDER, by default the user's own."""
     from tvmdml.tuning import log_files, logs
 
     folder = folder or logs.user_folder()
@@ -185,7 +187,7 @@ def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
 
     for line, problem in _judged(files):
         if not line.number:
-            _complain(line)  # whatever it is, it is not ours to remove
+            _complain(line)  # the file could not be read: nothing in it is removed
         elif problem:
             drop(line, problem)
         elif line.record is not None and line.record.date < oldest:
@@ -193,14 +195,14 @@ def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
         else:
             left.append(line)
     for line, better in _repeated(left):
-        drop(line, f"{better.where} stays in its place")
+        drop(line, f"{better.where} is newer and stays")
         left.remove(line)
     if not dry_run:
         for path, lines in gone.items():
             log_files.remove(path, lines)
         logs.forget()
     count = sum(map(len, gone.values()))
-    click.echo(f"{folder}: {count} {'would go' if dry_run else 'removed'}, {len(left)} left")
+    click.echo(f"{folder}: {count} {'would be removed' if dry_run else 'removed'}, {len(left)} left")
 
 
 # -- Helpers ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""``Workers``: processes that candidates run in, and that outlive whatever a candidate does.
+"""``Workers``: processes that run candidates. A candidate that crashes or hangs ends only its own process.
 
-Each process has a pipe of its own, so that one which dies in the middle of a word spoils nobody else's, and one call at a time, so
-that its death is that call's affair. Who asked looks at the clock: code that hangs may never let the process look at its own.
-(``concurrent.futures`` breaks as a whole when one process dies; TVM's pool has the process watch the time.)
+Each process has its own pipe, so a process that dies in the middle of a message cannot disturb the others. It runs one call at a
+time, so its death concerns only that call. The calling process watches the time, since code that hangs may not return to the
+worker's own Python. (In ``concurrent.futures`` the whole pool breaks when one process dies; TVM's pool watches time in the worker.)
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from tvmdml import _children
 from tvmdml.errors import InvalidArgument, TvmdmlError, message
 
 START = 60.0
-"""Seconds that a process may take until it can be called: on a busy machine with a slow disk, imports take a while."""
+"""Seconds that a process may need before it can be called: on a busy machine with a slow disk, imports are slow."""
 MOST_FAILED_STARTS = 3
-"""Processes in a row that do not come up, before nobody believes that the next one will."""
+"""After this many consecutive processes have failed to start, no more are started."""
 _SHOWN = 500
-"""Characters of a problem that are kept: an exception may quote a whole kernel."""
+"""The most characters of a problem that are kept: an exception may quote a whole kernel."""
 _FIRST = -1
 
 T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    """What came of a call that gave no answer."""
+    """The result of a call that did not return."""
 
     problem: str
     """``crashed: signal 11 (SIGSEGV)``, ``hung: no answer in 20 s``, ``raised ValueError: …``."""
@@ -51,18 +51,18 @@ class _Call(NamedTuple):
 
 
 class Workers:
-    """A number of processes, started at once. Close it, or use it as a context manager: what still runs is killed then.
+    """Some processes, started immediately. Close it, or use it as a context manager; then running processes are killed.
 
-    A process stays until it dies or hangs, with all that its modules remember. ``Ctrl-C`` does not reach it, what it prints goes
-    nowhere, and when this process is gone, however that came, so is it.
+    A process keeps running, with the state of its modules, until it dies or hangs. It ignores ``Ctrl-C``, its output is
+    discarded, and it ends when this process ends, in whichever way.
 
     Args:
-        count: how many.
-        environment: variables that they have beside this process's own.
-        timeout: seconds that a call may take, where nobody says otherwise.
+        count: the number of processes.
+        environment: variables to add to this process's environment.
+        timeout: the default limit of a call, in seconds.
 
     Raises:
-        InvalidArgument: there would be none.
+        InvalidArgument: the count is below 1.
     """
 
     def __init__(self, count: int, environment: Mapping[str, str], timeout: float) -> None:
@@ -74,7 +74,7 @@ class Workers:
         self._failed_starts = 0
         self._interrupted = False
         self._changing = threading.Lock()
-        """Held by whoever starts processes, or kills them from another thread."""
+        """Held while processes are started, or killed from another thread."""
         self._workers: list[_Worker] = []
         try:
             for _ in range(count):
@@ -97,17 +97,17 @@ class Workers:
             worker.kill()
 
     def interrupt(self) -> None:
-        """Kill the processes, for good: calls fail, those too that another thread is waiting for."""
+        """Kill the processes permanently: all calls fail, including those that another thread is waiting for."""
         with self._changing:
             self._interrupted = True
             for worker in self._workers:
                 worker.interrupt()
 
     def everywhere(self, function: Callable[..., T], *arguments: Any, timeout: float | None = None) -> list[T | Failure]:
-        """Have every process make a call, those that come in place of dead ones too, before they are given anything else.
+        """Run a call in every process, and in every later replacement of a dead process before its other calls.
 
         Returns:
-            What came of it in each. Where any failed, those that come later are not bothered with it.
+            The results of the processes. If any failed, replacements do not run the call.
 
         Raises:
             TvmdmlError: processes do not start.
@@ -130,16 +130,16 @@ class Workers:
         timeout: float | None = None,
         spoils: Callable[[T], bool] = lambda answer: False,
     ) -> Iterator[tuple[int, T | Failure]]:
-        """Make calls, each in one of the processes.
+        """Run calls, each in one of the processes.
 
         Args:
-            function: what to call; it lies in a module.
+            function: a function of a module.
             calls: the arguments of each call.
-            timeout: seconds that a call may take.
-            spoils: whether a process that gave an answer is not to be trusted with another call.
+            timeout: the limit of each call, in seconds.
+            spoils: decides from a result whether its process must not run another call.
 
         Yields:
-            The number of a call and what came of it, as they come. Whoever stops asking has the calls that run killed.
+            The number of a call and its result, as calls finish. If the caller stops iterating, the running calls are killed.
 
         Raises:
             TvmdmlError: processes do not start.
@@ -172,7 +172,7 @@ class Workers:
         return [worker for worker in self._workers if worker.index is not None]
 
     def _settle(self) -> None:
-        """Have every process alive, and at rest."""
+        """Wait until every process is alive and idle."""
         self._replace_dead()
         while busy := self._busy():
             for worker in _answering(busy):
@@ -190,17 +190,17 @@ class Workers:
     def _started(self, answer: object) -> None:
         self._failed_starts = self._failed_starts + 1 if isinstance(answer, Failure) else 0
         if isinstance(answer, Failure) and self._failed_starts >= MOST_FAILED_STARTS:
-            raise TvmdmlError(f"{self._failed_starts} processes in a row did not start; the last one {answer.problem}")
+            raise TvmdmlError(f"{self._failed_starts} consecutive processes did not start; the last one {answer.problem}")
 
 
 def _answering(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Those that have answered, died, or had their time, when there are any."""
+    """Wait until some of the workers have answered, died, or reached their time limit; returns those."""
     ready = wait([worker.connection for worker in workers], max(0.0, min(worker.end for worker in workers) - time.monotonic()))
     return [worker for worker in workers if worker.connection in ready or time.monotonic() >= worker.end]
 
 
 class _Worker:
-    """A process, and the call that it is at."""
+    """A process, and the call that it runs."""
 
     def __init__(self, environment: Mapping[str, str], first: _Call) -> None:
         self.connection, theirs = Pipe()
@@ -210,28 +210,28 @@ class _Worker:
                 _children.command(f"from tvmdml.tuning.workers import serve; serve({theirs.fileno()})"),
                 env=environment,
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.PIPE,  # nothing is ever written there: see _end_with_parent
+                stdin=subprocess.PIPE,  # nothing is ever written to it: see _end_with_parent
                 stdout=self._log,
                 stderr=self._log,
-                start_new_session=True,  # out of reach of Ctrl-C; and what it starts can be killed with it
+                start_new_session=True,  # it gets no Ctrl-C, and its own child processes can be killed with it
             )
         self.dead = False
         self.index: int | None = None
-        """The number of its call; ``None`` when it is at rest."""
+        """The number of its call; ``None`` when it is idle."""
         self.end = 0.0
-        """By when it has to answer."""
+        """The time limit of its call."""
         self._seconds = 0.0
         self.begin(_FIRST, first._replace(seconds=START + first.seconds))
 
     def begin(self, index: int, call: _Call) -> None:
-        """Have it make a call."""
+        """Start a call."""
         self.index, self._seconds, self.end = index, call.seconds, time.monotonic() + call.seconds
         os.ftruncate(self._log.fileno(), 0)
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead, as its answer will say
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the process is dead, which its answer will report
             self.connection.send((call.function, call.arguments))
 
     def answer(self) -> Any:
-        """What came of its call; afterwards it is at rest, or dead."""
+        """The result of its call; afterwards the process is idle, or dead."""
         self.index = None
         if not self.connection.poll():
             self.kill()
@@ -242,7 +242,7 @@ class _Worker:
             return Failure(self._crash())
 
     def _crash(self) -> str:
-        """How it died, with the first that it said about it."""
+        """How it died, with the first line of its error output."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         status = self._process.returncode
@@ -251,7 +251,7 @@ class _Worker:
         first = next((text for line in said if (text := line.strip(" !-"))), "")
         self.kill()
         if status is None:
-            how = "it answered with what is no answer"
+            how = "it sent an invalid answer"
         elif status < 0:
             how = f"signal {-status} ({_signal_name(-status)})"
         else:
@@ -259,14 +259,14 @@ class _Worker:
         return f"crashed: {how}" + (f": {first[:_SHOWN]}" if first else "")
 
     def interrupt(self) -> None:
-        """Kill the process, and what it started."""
+        """Kill the process and its child processes."""
         if not self.dead:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.kill()
 
     def kill(self) -> None:
-        """Kill it, and take its end into account."""
+        """Kill it, and record that it is dead."""
         self.index = None
         if self.dead:
             return
@@ -289,7 +289,7 @@ def _signal_name(number: int) -> str:
 
 
 def serve(descriptor: int) -> None:
-    """Make the calls that come through a pipe, one after the other, and send back what comes of them."""
+    """Run the calls that come through a pipe, one after the other, and send back their results."""
     _end_with_parent()
     connection: Connection[bytes, bytes] = Connection(descriptor)
     while True:
@@ -300,19 +300,19 @@ def serve(descriptor: int) -> None:
         try:
             function, arguments = pickle.loads(asked)  # noqa: S301 - by whoever started this process
             answer = pickle.dumps(function(*arguments))
-        except BaseException as error:  # a candidate may even ask Python to leave
+        except BaseException as error:  # a candidate may even call sys.exit
             answer = pickle.dumps(Failure(f"raised {type(error).__name__}: {error}"[:_SHOWN]))
         connection.send_bytes(answer)
 
 
 def _end_with_parent() -> None:
-    """Have the system kill this process, whatever it does by then, when the other end of its standard input is gone."""
+    """Make the system kill this process, whatever it is doing, when the other end of its standard input is closed."""
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, cast(Any, fcntl).F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([0], [], [], 0)[0]:  # it was too late for a signal
+    if select.select([0], [], [], 0)[0]:  # it was closed before the signal was set up
         sys.exit(0)
 
 
 def _nothing() -> None:
-    """For a process with nothing to do first."""
+    """The first call of processes that need none."""

@@ -1,4 +1,4 @@
-"""The CPU: kernels through LLVM, loaded as shared libraries, run on the process's own thread pool."""
+"""The CPU: LLVM compiles kernels, which are loaded as shared libraries and run on the process's thread pool."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _SYMBOL = "main"
 PACKED_THREADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Schedules may decide by the number of threads: for a pack they are asked for these, and what there is, is rounded down to one."""
-# Passes that take up to half of the time and find nothing to do in kernels that are written out as ours are.
+"""A schedule may depend on the number of threads: a pack has kernels for these numbers, and the actual number is rounded down."""
+# Passes that take up to half of the compile time, and change nothing in kernels written like ours.
 _NOT_NEEDED = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "s_tir.RenormalizeSplitPattern"]
 _WORKSPACE = b"__TVMBackendAllocWorkspace"
-# What `source` calls a form of the code, and what TVM calls it.
+# The name of each form of code in `source`, and TVM's name of it.
 _SOURCES = {"llvm": "ll", "asm": "asm"}
 
 
@@ -47,23 +47,23 @@ class CpuTarget(Target):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Shared libraries, and objects where something can load them."""
+        """Shared libraries, and objects if there is a loader for them."""
         return (".so", ".o") if link.object_loader() else (".so",)
 
     @classmethod
     def parse(cls, text: str) -> CpuTarget:
-        """``""`` and ``"0"`` are this processor; else a level with features."""
+        """``""`` and ``"0"`` are this processor; other texts are a level with features."""
         return cls(host.parse("" if text == "0" else text))
 
     @classmethod
     def devices(cls) -> list[dict[str, str]]:
-        """One row: the processor, its threads, and how kernels get from the compiler into memory."""
+        """One row: the processor, its threads, and how compiled kernels are loaded."""
         if link.linker():
             how = f"links with {link.linker()}"
         elif link.object_loader():
             how = "loads objects with tvm_ffi_orcjit"
         else:
-            how = "no linker: kernels are compiled anew in every process (install binutils, or tvmdml[orcjit])"
+            how = "no linker: every process compiles its kernels again (install binutils, or tvmdml[orcjit])"
         return [
             {
                 "target": cls.parse("").name,
@@ -73,7 +73,7 @@ class CpuTarget(Target):
         ]
 
     def tasks(self) -> int:
-        """One part a thread."""
+        """One task for each thread."""
         if self._threads:
             return self._threads
         count = threads.thread_count()
@@ -83,31 +83,31 @@ class CpuTarget(Target):
 
     @property
     def caches(self) -> caches.Caches:
-        """This machine's; for a pack those of no machine in particular, so that every build of it decides the same."""
+        """This machine's; for a pack fixed ones, so that every build of it makes the same decisions."""
         return caches.GENERIC if self._threads else caches.here()
 
     def machine(self) -> Machine:
-        """This machine's processor, whichever level is compiled for: it runs here."""
+        """This machine's processor, even if code is compiled for another level."""
         return Machine(self.name, host.processor_name(), self.tasks())
 
     def handover(self) -> int:
-        """The pool in C takes a microsecond, the one in Python a hundred."""
+        """The thread pool in C starts a task in a microsecond, the one in Python in a hundred."""
         return 64 if threads.native() is None and not self._threads else 1
 
     @classmethod
     def elsewhere(cls, text: str) -> tuple[CpuTarget, ...]:
-        """Any level, of this machine's family of processors or another."""
+        """Any level, of this machine's processor family or another."""
         return (cls(host.parse(text, here=False)),)
 
     def variants(self) -> Iterator[tuple[int, Target]]:
-        """On each number of threads that kernels of a pack are chosen for."""
+        """The target with each number of threads for which a pack has kernels."""
         for count in PACKED_THREADS:
             variant = CpuTarget(self.processor, count)
             variant.knobs, variant.logs = self.knobs, self.logs
             yield count, variant
 
     def relatives(self, codes: Iterable[str]) -> Iterator[Target]:
-        """The highest levels first. What schedules decide there is what they decided when the pack was built."""
+        """The highest levels first. For these, schedules decide as they did when the pack was built."""
         count = max(known for known in PACKED_THREADS if known <= self.tasks())
         found = (host.known(code.removeprefix("cpu:")) for code in codes if code.startswith("cpu:"))
         usable = [processor for processor in found if processor is not None and self.processor.runs(processor)]
@@ -144,7 +144,7 @@ class CpuTarget(Target):
 
         try:
             return load_library(artifact.content, load)
-        except Exception as error:  # whatever the system finds wrong with it
+        except Exception as error:  # any error that the system reports
             raise CompileError(f"{self.name}: a library of a pack cannot be loaded: {error}") from None
 
     def entry(self, opened: Any, symbol: str) -> Launcher:
@@ -152,17 +152,17 @@ class CpuTarget(Target):
         try:
             return _entry(opened.module, opened.parallel, symbol)
         except AttributeError:
-            raise CompileError(f"{self.name}: a library of a pack has no {symbol}: it was not built as it says.") from None
+            raise CompileError(f"{self.name}: a library of a pack has no {symbol}, which its index lists.") from None
 
     def build(self, function: PrimFunc) -> Build:
-        """Compile through LLVM."""
+        """Compile with LLVM."""
         return _CpuBuild(self._compile(function))
 
     def load(self, artifact: Artifact) -> Launcher:
-        """Load a shared library, or an object where the extra for that is installed.
+        """Load a shared library, or an object if its loader is installed.
 
         Raises:
-            CompileError: the system does not take it.
+            CompileError: the system cannot load it.
         """
         parallel = threads.is_parallel(artifact.content)
         is_elf = artifact.suffix == ".so" and artifact.content.startswith(b"\x7fELF")
@@ -176,18 +176,18 @@ class CpuTarget(Target):
             else:
                 module = load_library(artifact.content, lambda path: _load(path, parallel))
             return _entry(module, parallel)
-        except (RuntimeError, AttributeError, OSError) as error:  # it is no library, or has no kernel
+        except (RuntimeError, AttributeError, OSError) as error:  # it is not a library, or has no kernel
             raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}.") from error
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
-        """In C where that was built."""
+        """With the C extension if it was built, else in Python."""
         if (extension := threads.connected()) is None:
             return super().launch(launcher, scalars, temporaries)
         sizes = tuple(count * np.dtype(dtype).itemsize for dtype, count in temporaries)
         try:
             handle = launcher.__chandle__()  # launchers of this target are the runtime's functions
             found: Launch = extension.Launch(launcher, handle, tuple(scalars), sizes)
-        except ValueError:  # more of something than it has room for
+        except ValueError:  # larger than the C extension's limits
             return super().launch(launcher, scalars, temporaries)
         return found
 
@@ -201,7 +201,7 @@ class CpuTarget(Target):
     def _compile(self, function: PrimFunc, symbol: str = _SYMBOL) -> Any:
         tvm = _imports.tvm()
         try:
-            # Arguments are checked in Python.
+            # Python checks the arguments.
             with tvm.transform.PassContext(config={"tirx.disable_assert": True}, disabled_pass=_NOT_NEEDED):
                 module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
                 return tvm.compile(module, target=_tvm_target(self.processor))
@@ -232,11 +232,13 @@ class _CpuBuild(Build):
 
     def object(self) -> bytes:
         """The object file."""
-        with in_memory() as path:  # LLVM ends the process when a disk is full
+        with in_memory() as path:  # on a full disk, LLVM would end the process
             self._executable.mod.write_to_file(path, "o")
             content = Path(path).read_bytes()
-        if _WORKSPACE in content:  # only TVM's full runtime has it; without that the kernel would crash
-            raise CompileError("the kernel asks the runtime for a workspace: a schedule states its scratch as temporaries")
+        if _WORKSPACE in content:  # only TVM's full runtime has this function; without it, the kernel would crash
+            raise CompileError(
+                "the kernel requests a workspace from the runtime: a schedule must declare scratch memory as temporaries"
+            )
         return content
 
 

@@ -1,7 +1,7 @@
-"""What a processor says of its cores and caches, for schedules to derive defaults from.
+"""A processor's cores and caches as the system describes them, from which schedules derive defaults.
 
-Linux describes each processor in ``/sys``. What is missing there, or cannot be true (some virtual machines make it up), is replaced
-by the figures of ``GENERIC``.
+Linux describes each processor in ``/sys``. Values that are missing or impossible (some virtual machines invent them) are replaced
+by those of ``GENERIC``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tvmdml.targets.cpu import cgroups
 _ROOT = Path("/")
 _KIB, _MIB = 1 << 10, 1 << 20
 _MOST_L3_PER_CORE = 16 * _MIB
-"""A virtual machine with two cores may be told the size of a whole socket's cache, most of which serves its neighbours."""
+"""A virtual machine with two cores may see the size of a whole socket's cache, most of which other machines use."""
 _CREDIBLE = {1: (8 * _KIB, _MIB), 2: (64 * _KIB, 64 * _MIB), 3: (512 * _KIB, 4096 * _MIB)}
-"""The least and the largest size, in bytes, that is believed of each level."""
+"""The smallest and the largest plausible size of each level, in bytes."""
 _UNITS = {"": 1, "K": _KIB, "M": _MIB, "G": 1024 * _MIB}
 _SAMPLE = 4
-"""Processors to look at: each file takes some ten microseconds to read, and a server has hundreds of processors."""
+"""The most processors to read: each file takes about ten microseconds, and a server has hundreds of processors."""
 _MOST_CACHES = 8
 _Processors = frozenset[int]
 
@@ -34,43 +34,43 @@ class Caches(NamedTuple):
     l1: int
     """A core's first-level data cache."""
     l2: int
-    """A core's second-level cache, or its share of one that several cores use."""
+    """A core's second-level cache, or its share if several cores share one."""
     l3: int
-    """The last-level cache that cores of the process share."""
+    """The last-level cache that the cores of the process share."""
     cores: int
-    """Physical cores of the process: two hardware threads of one core count once."""
+    """The number of physical cores of the process: two hardware threads of one core count once."""
 
 
 GENERIC = Caches(32 * _KIB, _MIB, 32 * _MIB, 2)
-"""What is assumed where nothing is known. Packs are built for this, so their bytes do not depend on where they are built."""
+"""The assumed values if nothing is known. Packs are built for these, so that a pack does not depend on where it is built."""
 
 
 class _Cache(NamedTuple):
     level: int
     size: int
     shared: _Processors
-    """The process's processors that use it."""
+    """The processors of the process that use the cache."""
 
 
 class _Processor(NamedTuple):
     siblings: _Processors
-    """The process's hardware threads of its core."""
+    """The hardware threads of its core that the process may use."""
     caches: tuple[_Cache, ...]
 
     @classmethod
     def read(cls, folder: Path, number: int, own: _Processors) -> _Processor:
-        """What its folder says."""
+        """Read a processor's folder."""
         text = _text(folder / "topology/core_cpus_list") or _text(folder / "topology/thread_siblings_list")
         return cls((_numbers(text) & own) | {number}, tuple(_caches(folder, own)))
 
     def cores_at(self, cache: _Cache) -> int:
-        """How many of the process's cores use a cache."""
+        """How many of the process's cores share a cache."""
         return max(1, len(cache.shared) // len(self.siblings))
 
 
 @functools.cache
 def here() -> Caches:
-    """Of this machine and process."""
+    """The caches of this machine and process."""
     if hasattr(os, "sched_getaffinity"):
         return read(os.sched_getaffinity(0), granted=cgroups.processors())
     return read(range(os.cpu_count() or 1))
@@ -80,9 +80,9 @@ def read(processors: Iterable[int], root: Path = _ROOT, granted: int | None = No
     """Read the description of a machine.
 
     Args:
-        processors: the numbers of those that the process may run on.
-        root: where the file system begins.
-        granted: how many processors' time the process may use; ``None`` for no limit.
+        processors: the numbers of the processors that the process may run on.
+        root: the root of the file system.
+        granted: the CPU quota of the process, in processors; ``None`` for no limit.
     """
     own = frozenset(processors) or frozenset({0})
     seen = [_Processor.read(root / f"sys/devices/system/cpu/cpu{number}", number, own) for number in _some_of(own)]
@@ -90,7 +90,7 @@ def read(processors: Iterable[int], root: Path = _ROOT, granted: int | None = No
     cores = min(cores, granted or cores)
 
     def smallest(level: int, shares: bool) -> int:
-        """The smallest cache of a level that serves any of them: work is divided into equal parts, whatever the cores."""
+        """The smallest cache of a level that any of them uses: work is divided into equal parts, even if cores differ."""
         least, most = _CREDIBLE[level]
         found = [(one, cache) for one in seen for cache in one.caches if cache.level == level]
         sizes = [cache.size // (one.cores_at(cache) if shares else 1) for one, cache in found]
@@ -101,7 +101,7 @@ def read(processors: Iterable[int], root: Path = _ROOT, granted: int | None = No
 
 
 def _some_of(processors: _Processors) -> list[int]:
-    """A few of them, evenly spaced: cores of several kinds are numbered kind by kind."""
+    """A few of the processors, evenly spaced: systems number cores of different kinds one kind after the other."""
     every = sorted(processors)
     return every if len(every) <= _SAMPLE else [every[i * len(every) // _SAMPLE] for i in range(_SAMPLE)]
 
@@ -118,7 +118,7 @@ def _caches(folder: Path, own: _Processors) -> Iterator[_Cache]:
 
 
 def _numbers(text: str) -> _Processors:
-    """The numbers of a list such as ``0-3,8``; none of one that is not well formed."""
+    """The numbers in a list such as ``0-3,8``; none if the list is malformed."""
     found: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", part.strip())
