@@ -1,6 +1,6 @@
-"""What every test shares: one folder of compiled kernels, the targets, and the switches for tests that need much.
+"""Shared by all tests: one folder of compiled kernels, the targets, and the options that enable expensive tests.
 
-CUDA is the emulator's (``cuda_emulator``), unless there is a GPU, or ``TVMDML_CUDA_LIBRARY`` names a driver.
+CUDA is emulated (``cuda_emulator``), unless there is a GPU, or ``TVMDML_CUDA_LIBRARY`` names a driver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 from tvmdml import compiler, errors, functions, knobs, targets
 from tvmdml.targets import _quick
 
-# A shell without job control starts what it puts in the background deaf to Ctrl-C, and so would be whatever a test starts.
+# A shell without job control starts background processes with SIGINT ignored, and their child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -51,7 +51,7 @@ def _is_emulated() -> bool:
     return "cuda-emulator" in os.environ.get("TVMDML_CUDA_LIBRARY", "")
 
 
-# What takes too much for every run: the mark of such tests is also the switch to run them.
+# Tests too expensive for every run: their mark is also the name of the option that runs them.
 _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
 
 
@@ -78,7 +78,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--note-skipped")
-    if path is not None and not hasattr(config, "workerinput"):  # who starts pytest-xdist's processes hears of all tests
+    if path is not None and not hasattr(config, "workerinput"):  # the controller of pytest-xdist receives the reports of all tests
         config.pluginmanager.register(_Skipped(path))
 
 
@@ -151,7 +151,7 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVMDML_CACHE_DIR", str(folder))
-        patch.setenv("TVMDML_TUNING", "0")  # the logs that are installed change with every run of the tuner
+        patch.setenv("TVMDML_TUNING", "0")  # the installed logs change with every run of the tuner
         for name in ("TVMDML_DISABLE_JIT", "TVMDML_CACHE_SIZE"):
             patch.delenv(name, raising=False)
         yield folder
@@ -228,7 +228,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_memory", {})
 
 
-# The integers of a launch: of the width that small arrays never take, and as constants where they fit nowhere else.
+# The integers of a launch: of the width that small arrays never need, and as constants if they fit in no parameter.
 _NUMBERS = {"64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}, "constants of 64 bits": {"_NARROW": 1, "_PUSH_BYTES": 0}}
 
 

@@ -1,4 +1,4 @@
-"""What a cubin says about its kernels, read from the ELF itself, so that no tool of NVIDIA's is needed."""
+"""Reads what a cubin says about its kernels from the ELF file itself, so that no NVIDIA tool is needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 _CUDA = 190  # EM_CUDA
 # Attributes in the sections .nv.info and .nv.info.KERNEL.
 _MAX_THREADS, _FRAME_SIZE, _MIN_STACK_SIZE, _PARAMETER, _REGISTERS = 0x05, 0x11, 0x12, 0x17, 0x2F
-_RESERVED_SHARED = 1024  # the driver's own, which the assembler counts in from sm_90 on
+_RESERVED_SHARED = 1024  # reserved by the driver; the assembler includes it from sm_90 on
 
 
 class Kernel(NamedTuple):
@@ -31,7 +31,7 @@ def read(content: bytes) -> tuple[str, dict[str, Kernel]]:
     (machine,) = struct.unpack_from("<H", content, 18)
     assert machine == _CUDA
     (flags,) = struct.unpack_from("<I", content, 48)
-    # The ABI says where the flags have it: in the lowest byte, or, since CUDA 13, in the next one.
+    # The ABI defines where the flags are: in the lowest byte, or, since CUDA 13, in the next one.
     number = flags >> 8 & 0xFF if content[8] >= 8 else flags & 0xFF
     sections = _sections(content)
     symbols, names = sections[".symtab"], sections[".strtab"]
@@ -41,7 +41,7 @@ def read(content: bytes) -> tuple[str, dict[str, Kernel]]:
         if attribute in (_REGISTERS, _FRAME_SIZE, _MIN_STACK_SIZE):
             symbol, value = struct.unpack("<II", payload)
             needs.setdefault(known[symbol], {})[attribute] = value
-    # What kernels call stands beside them, with a dollar in its name.
+    # Functions called by a kernel have their own sections, with a dollar sign in the name.
     return f"sm_{number}", {name: _kernel(name, own, sections, number) for name, own in needs.items() if "$" not in name}
 
 
@@ -63,7 +63,7 @@ def _sections(content: bytes) -> dict[str, bytes]:
     size, count, names = struct.unpack_from("<HHH", content, 58)
     headers = [struct.unpack_from("<IIQQQQ", content, start + i * size) for i in range(count)]
     table = content[headers[names][4] :]
-    # Memory that is not in the file is as large all the same.
+    # Memory that is not stored in the file has its full size nevertheless.
     return {
         _name(table, name): bytes(length) if kind == 8 else content[offset : offset + length]
         for name, kind, _, _, offset, length in headers

@@ -1,4 +1,4 @@
-"""What kernels are made of, and what must come of it, for the tests of every code generator: values, rules, any expression."""
+"""Expressions for the tests of every code generator: values, rules, random expressions, and their expected results."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ COMPARISONS: dict[str, Rule] = {
     "gt": (lambda a, b: a > b, np.greater),
     "ge": (lambda a, b: a >= b, np.greater_equal),
     "eq": (lambda a, b: a == b, np.equal),
-    # As TVM's CPU code has it: nothing is true of NaN.
+    # As in TVM's CPU code: every comparison with NaN is false.
     "ne": (lambda a, b: T.NE(a, b), lambda a, b: (a < b) | (a > b)),
 }
 
@@ -182,10 +182,10 @@ ATOMIC: dict[str, Callable[[Array], Any]] = {
 
 # -- Any expression -------------------------------------------------------------------------------------------------------------
 
-# What an expression is made of, by its type: the operands' types, with "=" for its own and "?" for any; and how TensorIR says it.
-# Guards keep to what has a meaning: no division by zero, shifts by less than the width, and no overflow, which TVM's LLVM code
-# takes for impossible also where integers have no sign. Nothing here is zero whatever its inputs are: of such a zero TVM and Mesa
-# make a constant, and what they then make of dividing by it, or of dividing it by NaN, is their own.
+# The parts of an expression, by its type: the operands' types, with "=" for the same type and "?" for any; and the TensorIR.
+# Guards avoid undefined results: no division by zero, shifts by less than the width, and no overflow, which TVM's LLVM code assumes
+# cannot happen, even for unsigned integers. No part is zero for all inputs: TVM and Mesa would fold such a zero to a constant, and
+# each treats division by it, or dividing it by NaN, in its own way.
 Maker = Callable[..., Any]
 _GUARDED: dict[str, tuple[str, Maker]] = {
     "add": ("==", lambda t, a, b: _shrunk(t, a, 1) + _shrunk(t, b, 1)),
@@ -206,7 +206,7 @@ _FLOATING: dict[str, tuple[str, Maker]] = {
     "add": ("==", lambda t, a, b: a + b),
     "sub": ("==", lambda t, a, b: a - _te().trunc(b)),
     "mul": ("==", lambda t, a, b: a * b),
-    # Neither TVM nor Mesa divides by what it can tell to be zero.
+    # Neither TVM nor Mesa divides by a value known to be zero.
     "div": ("==", lambda t, a, b: _te().div(a, _te().Select(_te().EQ(b, const(t, 0.0)), const(t, 0.5), b))),
     "fabs": ("=", lambda t, a: _te().abs(a)),
     "floor": ("=", lambda t, a: _te().floor(a)),
@@ -276,7 +276,7 @@ Tree = tuple[Any, ...]
 def trees(draw: Any, dtype: str, depth: int = 4) -> Tree:
     """An expression of a type, as nested tuples."""
     kind = draw(st.sampled_from(["input", *(["operator"] * 6 + ["cast"] * 2 if depth else [])]))
-    if kind == "input":  # no constants: TVM's folding of these is not what is tested
+    if kind == "input":  # no constants: TVM's constant folding is not tested here
         return ("input", dtype)
     if kind == "cast":
         source = draw(st.sampled_from(TYPES))

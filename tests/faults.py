@@ -1,4 +1,4 @@
-"""What tests of faults share: new processes that cost nothing, and children that are killed in the middle of something."""
+"""Shared by the fault tests: cheap new processes, and child processes that are killed in the middle of an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays whose first or last byte touches memory that nobody may look at: what reads or writes past them ends the process."""
+"""Arrays whose first or last byte is next to inaccessible memory: an access outside of them ends the process."""
 
 from __future__ import annotations
 

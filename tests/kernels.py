@@ -1,4 +1,4 @@
-"""Kernels that every code generator must get right, with what they are given and what must come of it."""
+"""Kernels that every code generator must compile correctly, with their inputs and expected results."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def atomics(dtype: str, scope: str) -> Example:
             T.barrier()
         for place, name in enumerate(names):
             T.atomic_do(name, cells, place, source[i])
-        # Each thread finds another number before its own: all together they add up to those of 0 to 255.
+        # Each thread reads another element before its own: their sum is that of 0 to 255.
         before = T.atomic("add", cells, len(names), T.const(1, dtype))
         T.atomic_do("add", result, len(names) + 1, before)
         T.barrier()
@@ -227,7 +227,7 @@ def atomics(dtype: str, scope: str) -> Example:
                 T.store(result, i, cells[i])
 
     source = seeded(dtype).integers(-1000 if dtype.startswith("int") else 0, 1000, 256).astype(dtype)
-    source[:2] = np.iinfo(dtype).min, np.iinfo(dtype).max  # the least number has no opposite
+    source[:2] = np.iinfo(dtype).min, np.iinfo(dtype).max  # the smallest integer has no negative
     with np.errstate(over="ignore"):
         values = [*(compute(source) for compute in ATOMIC.values()), 256, sum(range(256))]
         expected = np.array([np.array(value).astype(dtype) for value in values], dtype)

@@ -1,4 +1,4 @@
-"""What a candidate may do to the process that it runs in. Workers import this, so it needs little."""
+"""Harmful things that a candidate may do to its process. Workers import this module, so it imports little."""
 
 from __future__ import annotations
 

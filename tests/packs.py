@@ -1,4 +1,4 @@
-"""What tests of packs share: a small spec, and a pack of it for each target."""
+"""Shared by the tests of packs: a small spec, and a pack of it for each target."""
 
 from __future__ import annotations
 

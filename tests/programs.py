@@ -1,4 +1,4 @@
-"""Programs, each with a cache of its own, for tests of what a process does as a whole: threads, forks, signals, its end."""
+"""Programs, each with its own cache, for tests of whole processes: threads, forks, signals, exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README files of the repository, taken apart: blocks of code, commands with the output that is shown, links and paths."""
+"""Parses the README files of the repository: code blocks, commands with the shown output, links and paths."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def masked(text: str) -> str:
 
 
 def _masked_line(line: str) -> str:
-    if line.startswith("Resource"):  # what is computed is the same everywhere
+    if line.startswith("Resource"):  # the results are the same on every device
         return line
     line = re.sub(r"'[^']*threads'", "'a processor'", line)
     return re.sub(r"\d[\d.]*( [KM]i?B)?", "#", line)

@@ -1,4 +1,4 @@
-"""For where only what runs packs is installed: ``python tests/runtime.py ops.tvmdml cpu vulkan``, a pack of models/pack.toml."""
+"""Runs a pack of models/pack.toml where only the runtime is installed: ``python tests/runtime.py ops.tvmdml cpu vulkan``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check(scores: np.ndarray, device: str) -> None:
     """Both doors, on large arrays and small ones."""
     grid = scores.ravel()[: 1000 * 1000].reshape(1000, 1000).copy()
     grid[grid < 0.5] = 0
-    for _ in range(20):  # threads, again and again
+    for _ in range(20):  # with threads, repeatedly
         assert np.array_equal(tvmdml.nonzero_coordinates(grid, device=device), np.argwhere(grid))
         assert np.array_equal(tvmdml.round(grid, device=device), np.rint(grid))
     half = scores[:1].astype(np.float16)

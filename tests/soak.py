@@ -1,8 +1,8 @@
-"""A long run of mixed calls with ever new shapes: does anything grow, slow down, or go wrong?
+"""A long run of mixed calls with changing shapes: does anything grow, slow down, or fail?
 
-``python tests/soak.py --minutes 60 --csv soak.csv --plot soak.png``: everything that a process may do to the package, at random,
-spot-checked against references, while memory, files, threads, mappings, caches and speed are sampled. The exit code is 1 where a
-curve still rises at the end, or a bound is broken, and 2 where a result was wrong. ``soak_curves`` is what judges.
+``python tests/soak.py --minutes 60 --csv soak.csv --plot soak.png`` makes random use of the whole package and checks some results
+against references, while it samples memory, files, threads, mappings, caches and speed. The exit code is 1 if a curve still rises
+at the end or a bound is exceeded, and 2 if a result was wrong. ``soak_curves`` judges the samples.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Run:
         if not call.x.size:
             return
         desc = call.descriptor(call.x)
-        with suppress(tvmdml.Unsupported):  # what is open to functions alone
+        with suppress(tvmdml.Unsupported):  # supported only by functions
             operator = tvmdml.compile(desc)
             outputs = [np.zeros(tensor.sizes, tensor.data_type.numpy) for tensor in desc.outputs()]
             operator(call.x, *outputs)
@@ -225,7 +225,7 @@ class Run:
             self.held.append((operator, bound))
             if self.rng.random() < CHECKED:
                 for output, wanted in zip(outputs, reference(desc, call.x), strict=True):
-                    if call.name != "nonzero_coordinates":  # past the count, coordinates are nobody's
+                    if call.name != "nonzero_coordinates":  # past the count, coordinates are undefined
                         assert_same_bits(output, wanted, any_nan=True)
         if self.held and isinstance(self.held[0], tuple):
             self.held[0][1]()
@@ -448,7 +448,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="tvmdml-soak-") as name:
         folder = Path(name)
         os.environ.update(TVMDML_CACHE_DIR=str(folder / "cache"), TVMDML_CACHE_SIZE=str(CACHE_LIMIT))
-        os.environ.setdefault("TVMDML_NUM_THREADS", "3")  # parallel kernels on one processor, too
+        os.environ.setdefault("TVMDML_NUM_THREADS", "3")  # use the parallel kernels even on one processor
         samples, run = soak(options.minutes, options.every, options.seed, tuple(options.device or ["cpu"]), folder, options.csv)
     print(f"{run.done.total()} calls: " + ", ".join(f"{count} {name}" for name, count in run.done.most_common()))  # noqa: T201
     if options.plot and samples:

@@ -1,4 +1,4 @@
-"""What a long run samples, and what it makes of the samples: whether a curve still rises at the end, or breaks its bound."""
+"""The samples of a long run, and the verdicts on them: whether a curve still rises at the end, or exceeds its bound."""
 
 from __future__ import annotations
 
@@ -136,13 +136,13 @@ def judge(samples: Sequence[Sample], cache_limit: int) -> list[Verdict]:
 
 def _judge(curve: Curve, hours: Any, values: Any, cache_limit: int) -> Verdict:
     third, half = len(values) // 3, len(values) // 2
-    mark = 50 if curve.name == "probe" else 95  # of speed what is usual counts: others may use the machine, too
+    mark = 50 if curve.name == "probe" else 95  # the median of speed: other programs may use the machine, too
     middle, last = (float(np.percentile(part, mark)) for part in (values[third : 2 * third], values[-third:]))
     slopes = [float(np.polyfit(hours[part], values[part], 1)[0]) for part in (slice(None, half), slice(half, None))]
     allowed = max(curve.slack, curve.share * middle)
     why = "" if last - middle <= allowed else f"rose by {last - middle:.4g}, allowed: {allowed:.4g}"
     if curve.name == "cache_kib":
-        bound = cache_limit * 33 / 32 / 1024 + 256  # it is pruned when a 32nd has been added, and one kernel is a few KiB
+        bound = cache_limit * 33 / 32 / 1024 + 256  # the cache is pruned when it has grown by a 32nd, and one kernel is a few KiB
         why = why if values.max() <= bound else f"reached {values.max():.4g}, its bound is {bound:.4g}"
     return Verdict(curve.title, middle, last, slopes[0], slopes[1], not why, why)
 

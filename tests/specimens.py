@@ -1,4 +1,4 @@
-"""Operators of the tests' own, each unkind in one way that no operator of the package is (yet)."""
+"""Operators defined by the tests, each difficult in a way that no operator of the package is (yet)."""
 
 from __future__ import annotations
 

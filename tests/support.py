@@ -1,4 +1,4 @@
-"""What the tests are made of: awkward values, layouts in guarded memory, exact comparison, the contract in plain Python."""
+"""Helpers of the tests: difficult values, layouts in guarded memory, exact comparison, the contract in plain Python."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALL = tuple(TensorDataType)
 FLOATING = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64)
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
-# Small, odd sizes: one shape a rank, with dimensions of size 1 in every place.
+# Small, odd sizes: one shape of each rank, with dimensions of size 1 in every position.
 SIZES: dict[int, tuple[int, ...]] = {
     1: (131,),
     2: (7, 19),
@@ -219,7 +219,7 @@ _LAYOUTS: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
 }
 INPUT_LAYOUTS = tuple(_LAYOUTS)
 OUTPUT_LAYOUTS = tuple(name for name in _LAYOUTS if not name.startswith("broadcast"))
-# Pairs that meet each input layout and each output layout more than once, alike and unlike.
+# Pairs that contain each input layout and each output layout more than once, equal and different.
 LAYOUT_PAIRS = (
     ("packed", "packed"),
     ("shifted", "shifted"),
@@ -401,7 +401,7 @@ def _plain_top_k(x: Array, axis: int, k: int, decreasing: bool, index_type: np.d
             number = sequence[i].item()
             return (True, 0) if number != number else (False, number)
 
-        # Python's sort is stable also when it is reversed: equal elements stay in ascending order of position.
+        # Python's sort is stable even when reversed: equal elements stay in ascending order of position.
         order = sorted(range(len(sequence)), key=rank, reverse=decreasing)[:k]
         for place, i in enumerate(order):
             values[(*row[:axis], place, *row[axis:])] = sequence[i]

@@ -1,4 +1,4 @@
-"""The one comparison with a reference: exact bits, so many representable numbers, or a fraction of the sum of magnitudes."""
+"""The single function that compares with a reference: exact bits, a number of ULPs, or a fraction of the sum of magnitudes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outside authorities: ONNX's own test cases for the same operators, PyTorch, and the array API's strict implementation."""
+"""Independent references: ONNX's own test cases for the same operators, PyTorch, and the strict array API implementation."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _trilu(x: Array, k: Array | None = None, upper: int = 1) -> list[Any]:
     return [tvmdml.diagonal_matrix(x, value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)]
 
 
-# How each of ONNX's operators is said with functions, and how many of its cases there are at least. (Descriptors have a table of
-# their own, ``tvmdml.onnx_nodes``, whose cases are `tvmdml conformance --onnx`'s.)
+# How to compute each ONNX operator with functions, and the least number of its cases. (Descriptors have their own table,
+# ``tvmdml.onnx_nodes``, whose cases `tvmdml conformance --onnx` runs.)
 OURS: dict[str, tuple[Callable[..., list[Any]], int]] = {
     "Round": (_round, 1),
     "TopK": (_top_k, 7),
@@ -71,7 +71,7 @@ OURS: dict[str, tuple[Callable[..., list[Any]], int]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # ONNX computes its expected outputs with warnings
+@pytest.mark.filterwarnings("ignore")  # ONNX's computation of the expected outputs issues warnings
 @pytest.mark.parametrize("operator", OURS)
 def test_onnx_cases_give_what_onnx_expects(operator: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnx", reason="ONNX is not installed")
@@ -127,7 +127,7 @@ def test_top_k_is_torchs_topk(torch: Any, data_type: TensorDataType, largest: bo
         shape = (*rng.integers(1, 4, rng.integers(0, 3)).tolist(), int(rng.integers(1, 1500)))
         axis = int(rng.integers(-len(shape), len(shape)))
         k = int(rng.integers(1, shape[axis] + 1))
-        # Numbers without NaN, whose order is nobody's quarrel; every second time in a random order and each but once.
+        # Numbers without NaN, whose order libraries disagree about; half of the time all distinct, in random order.
         x = ordinary(rng, data_type, shape)
         if turn % 2 and data_type.itemsize > 1:
             rows = np.broadcast_to(np.arange(shape[axis]), np.moveaxis(x, axis, -1).shape)
@@ -215,7 +215,7 @@ def test_a_full_top_k_is_the_standards_stable_argsort(data_type: TensorDataType)
         for axis in range(len(shape)):
             rng = seeded("strict", data_type, shape, axis)
             x = ties(rng, data_type, shape)
-            if data_type.is_float:  # where the standard puts NaN is left open
+            if data_type.is_float:  # the standard does not define where NaN goes
                 x = np.where(np.isnan(x), zeros_of_both_signs(rng, data_type, shape), x)
             strict = _strict(x)
             found = tvmdml.top_k(strict, shape[axis], axis=axis, axis_direction="increasing", index_dtype="int64")
@@ -287,7 +287,7 @@ def test_the_values_of_a_full_top_k_are_numpys_sort(data_type: TensorDataType) -
     for length in (1, 2, 31, 64, 700, 5000):
         x = random_bits(rng, data_type, (3, length))
         found = tvmdml.top_k(x, length, axis_direction="increasing", index_dtype="int64")
-        # NumPy puts NaN last too, and sorts zeros of both signs as equal.
+        # NumPy also puts NaN last, and sorts -0 and +0 as equal.
         expected = np.sort(x, axis=1, kind="stable")
         assert np.array_equal(found.values, expected, equal_nan=data_type.is_float)
         assert_same_bits(found.indices, np.argsort(x, axis=1, kind="stable"))

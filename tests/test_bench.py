@@ -1,4 +1,4 @@
-"""``tvmdml bench``: what it measures is well formed and right, and what it measured is kept. No test looks at a clock."""
+"""``tvmdml bench``: its measurements are well formed and correct, and are stored. No test depends on timings."""
 
 from __future__ import annotations
 

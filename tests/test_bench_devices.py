@@ -1,4 +1,4 @@
-"""``tvmdml bench --device cuda``: from the command line to the file, on the emulator where there is no GPU, and its goals."""
+"""``tvmdml bench --device cuda`` from the command line to the file, on the emulator if there is no GPU, and its goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench's device clock: what lies between which events, what is flushed, and what the device is measured against."""
+"""The bench's device clock: which work is between the events, what is flushed, and the limits of the device."""
 
 from __future__ import annotations
 

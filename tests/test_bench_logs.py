@@ -1,4 +1,4 @@
-"""``tvmdml bench`` says which tuning logs were in force: on the screen, in its files, in its picture, between two runs."""
+"""``tvmdml bench`` reports which tuning logs were in force: on the screen, in its files, in its picture, between two runs."""
 
 from __future__ import annotations
 

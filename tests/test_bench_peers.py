@@ -1,4 +1,4 @@
-"""The bench's peers on a CUDA device, without one: each way does the operator's work, on arrays that lie on the device."""
+"""The bench's peers on a CUDA device, tested without one: each does the operator's work, on arrays on the device."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_library_without_cuda_says_what_it_lacks(torch_on_cuda: Any, cupy: Any
         "torch (a build with CUDA, and a device for it)",
         "cupy (libcudart.so.13: cannot open shared object file)",
     ]
-    peers.use(0)  # what cannot be used is left alone
+    peers.use(0)  # unusable libraries are ignored
 
 
 # -- What they do -------------------------------------------------------------------------------------------------

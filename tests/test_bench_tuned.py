@@ -1,4 +1,4 @@
-"""``tvmdml bench --tuned``: what logs have beside the defaults. No test looks at a clock."""
+"""``tvmdml bench --tuned``: tuned knobs against the defaults. No test depends on timings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries of many kernels: the same bytes every time, nothing seen but kernels, and a thread pool that needs nobody."""
+"""Libraries of many kernels: reproducible bytes, only kernels exported, and a thread pool without dependencies."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def exports(content: bytes, folder: Path) -> set[str]:
     return {line.split()[-1] for line in listed.splitlines()}
 
 
-# A launch with the library's own pool, before and after a fork, by nobody but the library; then its threads are listed.
+# Launches with only the library's own pool, before and after a fork; then its threads are listed.
 POOL = """
 import ctypes, os, sys, time
 library = ctypes.CDLL(sys.argv[1])

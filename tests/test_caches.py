@@ -1,4 +1,4 @@
-"""What processors say of their caches, the defaults of knobs that follow from it, and what must not depend on it."""
+"""Descriptions of processors' caches, the knobs' defaults derived from them, and results that must not depend on them."""
 
 from __future__ import annotations
 
@@ -70,11 +70,14 @@ INTEL = Kind(2, "48K", "2048K", "107520K")
     [
         ([ZEN_3], Caches(32 * K, 512 * K, 32 * M, 2)),
         ([ZEN_4], Caches(32 * K, M, 32 * M, 2)),
-        ([INTEL], Caches(48 * K, 2 * M, 32 * M, 2)),  # not a whole socket's 105 MiB for two cores of it
+        ([INTEL], Caches(48 * K, 2 * M, 32 * M, 2)),  # not the 105 MiB of a whole socket for two of its cores
         ([INTEL._replace(count=56, threads=2, share_l2=2)], Caches(48 * K, 2 * M, 105 * M, 28)),
-        ([INTEL._replace(threads=2, share_l2=2)], Caches(48 * K, 2 * M, 16 * M, 1)),  # two threads of one core
-        ([ZEN_4._replace(count=32, threads=2, share_l2=2, share_l3=16)], Caches(32 * K, M, 32 * M, 16)),  # two groups of cores
-        (  # performance cores, and efficient ones of which four share an L2 cache
+        ([INTEL._replace(threads=2, share_l2=2)], Caches(48 * K, 2 * M, 16 * M, 1)),  # two hardware threads of one core
+        (
+            [ZEN_4._replace(count=32, threads=2, share_l2=2, share_l3=16)],
+            Caches(32 * K, M, 32 * M, 16),
+        ),  # two groups of cores, each with its own cache
+        (  # performance cores, and efficient cores of which four share an L2 cache
             [Kind(16, "48K", "2M", "36M", threads=2, share_l2=2), Kind(16, "32K", "4M", "36M", share_l2=4)],
             Caches(32 * K, M, 36 * M, 24),
         ),
@@ -90,9 +93,9 @@ def test_a_machine_is_read(kinds: list[Kind], found: Caches, tmp_path: Path) -> 
     ("processors", "granted", "cores", "l3"),
     [
         (range(56), None, 28, 105 * M),
-        (range(4), None, 2, 32 * M),  # bound to two cores
-        (range(0, 8, 2), None, 4, 64 * M),  # one thread of each of four cores
-        (range(56), 3, 3, 48 * M),  # granted the time of three
+        (range(4), None, 2, 32 * M),  # affinity to two cores
+        (range(0, 8, 2), None, 4, 64 * M),  # one hardware thread of each of four cores
+        (range(56), 3, 3, 48 * M),  # a CPU quota of three processors
         (range(4), 50, 2, 32 * M),
         ([7], None, 1, 16 * M),
     ],
@@ -125,7 +128,10 @@ def _damaged(name: str, text: str | None) -> Callable[[Path], None]:
         (_damaged("cache/index*/type", "Instruction"), GENERIC),
         (_damaged("cache/index3/*", None), Caches(48 * K, 2 * M, 32 * M, 2)),
         (_damaged("cache/index2/size", "16M"), Caches(48 * K, 16 * M, 32 * M, 2)),
-        (_damaged("cache/index3/size", "1M"), Caches(48 * K, 2 * M, 2 * M, 2)),  # no last cache is smaller than the one before it
+        (
+            _damaged("cache/index3/size", "1M"),
+            Caches(48 * K, 2 * M, 2 * M, 2),
+        ),  # no last-level cache is smaller than the level before it
         (_damaged("cache/index*/shared_cpu_list", "0-x,,"), Caches(48 * K, 2 * M, 32 * M, 2)),
         (_damaged("cache/index*/shared_cpu_list", "0-99999"), Caches(48 * K // 2, M, 32 * M, 2)),
         (_damaged("topology/core_cpus_list", None), Caches(48 * K, 2 * M, 32 * M, 2)),
@@ -173,7 +179,7 @@ MACHINES = {
         ("Zen 3", (16 * K, 16 * M), (192 * K, 16 * M, 32 * K)),
         ("Zen 4", (32 * K, 16 * M), (384 * K, 16 * M, 32 * K)),
         ("Intel", (64 * K, 32 * M), (768 * K, 32 * M, 32 * K)),
-        ("least", (2 * K, M), (24 * K, M, 8 * K)),  # no less than there is to choose from
+        ("least", (2 * K, M), (24 * K, M, 8 * K)),  # at least the smallest allowed value
         ("most", (2 * M, 2048 * M), (24 * M, 2048 * M, M)),
     ],
 )
@@ -223,7 +229,7 @@ def test_one_thread_does_what_stays_in_its_second_cache(
 
 
 def test_a_pack_is_the_same_wherever_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Sizes at which the machines below decide differently.
+    # Sizes for which the machines below make different decisions.
     descs = (round_desc(tensor("float32", (100 * K,))), diagonal_desc(tensor("float32", (512, 512)), 1, 0, 1, has_input=False))
     contents, decisions = set(), set()
     for name in ("Zen 3", "Intel", "least"):

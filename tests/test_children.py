@@ -1,4 +1,4 @@
-"""Python processes that the package starts: none of them imports a file of the current folder."""
+"""Python processes that the package starts: none of them imports files from the current folder."""
 
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ def test_a_process_that_is_killed_while_it_compiles_is_an_error() -> None:
 def test_processes_end_with_their_executor_whatever_they_do() -> None:
     with Processes(2) as processes:
         pids = [processes.submit(os.getpid).result()]
-        running = [processes.submit(time.sleep, 600) for _ in range(3)]  # one where it is up, one that starts, one that waits
+        running = [
+            processes.submit(time.sleep, 600) for _ in range(3)
+        ]  # one worker that is ready, one that is starting, one that is waiting
         while not running[1].running():
             time.sleep(0.01)
     assert [isinstance(future.exception(), TvmdmlError) for future in running[:2]] == [True, True]

@@ -1,4 +1,4 @@
-"""The command ``tvmdml``: what it prints, and how it ends."""
+"""The command ``tvmdml``: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_ctrl_c_is_code_130(command: tuple[object, ...], monkeypatch: pytest.Mon
 
 # -- run ----------------------------------------------------------------------------------------------------------
 
-# What each model prints, by the tables of the operators' contracts.
+# The output of each model, according to the tables of the operators' contracts.
 PRINTED = {
     "round.json": [
         "even': -2, -2, -2, -1, 1, 2, 2, 2",

@@ -1,4 +1,4 @@
-"""CompiledOperator: how it takes its arrays, which ones it refuses and what it then says."""
+"""CompiledOperator: which arrays it accepts and refuses, and its error messages."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _read_only(dtype: str, shape: tuple[int, ...]) -> Array:
     return array
 
 
-# What is given in an array's place, and what the message calls it and what it allows.
+# An invalid argument for an array, with what the message calls it and what the message allows.
 WRONG: dict[str, tuple[Callable[[], Any], str, str]] = {
     "type": (lambda: np.zeros((2, 3), "f8"), "data type float64", "float32"),
     "type of the same size": (lambda: np.zeros((2, 3), "i4"), "data type int32", "float32"),
@@ -349,7 +349,7 @@ def test_a_bound_call_keeps_its_arrays_alive(round_: CompiledOperator) -> None:
     memory[0] = VALUES
     bound = round_.bind(memory[0], memory[1])
     for _ in range(3):
-        junk = [np.full((2, 3), 7, np.float32) for _ in range(100)]  # would take the place of what was freed
+        junk = [np.full((2, 3), 7, np.float32) for _ in range(100)]  # might be allocated where the freed object was
         bound()
     assert_same_bits(memory[1], ROUNDED)
     assert len(junk) == 100

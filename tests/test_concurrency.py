@@ -1,4 +1,4 @@
-"""Many threads, many processes, many devices, and forks. With ``--exhaustive`` races are run far more often."""
+"""Many threads, processes and devices, and forks. With ``--exhaustive``, races are run far more often."""
 
 from __future__ import annotations
 
@@ -325,4 +325,4 @@ assert fine()
 """,
         tmp_path,
     )
-    assert "Error" in printed  # NumPy's own, or the runtime's
+    assert "Error" in printed  # from NumPy itself, or from the runtime

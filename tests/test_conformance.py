@@ -1,4 +1,4 @@
-"""`tvmdml conformance`: what it asks, that it finds what is wrong, and that nothing keeps it from telling."""
+"""`tvmdml conformance`: which cases it runs, that it finds errors, and that nothing keeps it from reporting them."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_the_seed_is_what_the_inputs_are_made_of(monkeypatch: pytest.MonkeyPatch
 # -- ONNX ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore")  # ONNX computes its expected outputs with warnings
+@pytest.mark.filterwarnings("ignore")  # ONNX's computation of the expected outputs issues warnings
 def test_onnx_cases_of_all_operators_run_and_those_that_cannot_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx", reason="ONNX is not installed")
     assert {kind: bool(found) for kind, found in onnx_cases.collected().items()} == dict.fromkeys(onnx_nodes.OPERATORS, True)

@@ -1,6 +1,6 @@
-"""The contracts: what each feature level takes, and every rule broken once, with the message that says so.
+"""The contracts: what each feature level supports, and every rule violated once, with the expected message.
 
-The broken rules are those that ``tvmdml conformance`` breaks; what levels take is said here once more, in other words than the
+The violations are those that ``tvmdml conformance`` tests. The support of feature levels is repeated here, in another form than the
 operators' own tables.
 """
 

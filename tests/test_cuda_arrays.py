@@ -1,5 +1,5 @@
-"""Other libraries' arrays on a CUDA device: PyTorch's and CuPy's, by stand-ins on the emulator and by themselves on a GPU, and all
-that speak DLPack or have a ``__cuda_array_interface__``.
+"""Other libraries' arrays on a CUDA device: PyTorch's and CuPy's, with stand-ins on the emulator and the real libraries on a
+GPU, and all arrays that support DLPack or ``__cuda_array_interface__``.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CupyArray:
 
     def view(self) -> DeviceArray:
         """Its elements; those who see them have to work on the library's stream."""
-        self.data.mem.stream = CupyArray.current  # which is what the library goes by
+        self.data.mem.stream = CupyArray.current  # which the library reads
         target = targets.resolve(f"cuda:{self.data.device_id}")
         return DeviceArray(target, self.data.mem, self.data.offset, self.shape, self.dtype, self.strides)
 
@@ -346,7 +346,7 @@ def test_results_are_pytorchs(torch: Any) -> None:
     made = torch.made
     assert_calls(x, VALUES, torch.Tensor, seen)
     assert torch.made >= made + 8
-    for _ in range(2):  # what is remembered of one library's calls is not the other's
+    for _ in range(2):  # what is cached for calls of one library does not apply to the other
         assert tvmdml.top_k(x, 2).indices.dtype == tvmdml.nonzero_coordinates(x).dtype == torch.int64
         assert tvmdml.top_k(VALUES, 2).indices.dtype == tvmdml.nonzero_coordinates(VALUES).dtype == np.uint32
     assert tvmdml.top_k(x, 2, index_dtype=torch.uint32).indices.dtype == torch.uint32
@@ -550,7 +550,7 @@ def test_what_is_read_only_is_not_written_to(device: CudaTarget) -> None:
     with pytest.raises(InvalidArgument, match="a read-only array; allowed: a writable one: it is an output"):
         tvmdml.compile(round_desc(TensorDesc("float32", VALUES.shape)), device)(x, locked)
     with pytest.raises(InvalidArgument, match="read-only"):
-        tvmdml.round(x, out=SpeaksOld(out))  # a capsule of the older kind cannot say
+        tvmdml.round(x, out=SpeaksOld(out))  # the older kind of capsule cannot express that
     there = tvmdml.asarray(locked, device)
     assert not there.flags.writeable
     with pytest.raises(InvalidArgument, match=r"DeviceArray\.write: given a read-only array"):
@@ -697,7 +697,7 @@ def test_asarray_shares_what_lies_there_already(device: CudaTarget, cupy: Any, t
     assert seen(tensor)[1].tolist() == [9] * 4
     assert np.array_equal(tvmdml.asarray(tensor), seen(tensor))
     assert isinstance(tvmdml.asarray(tensor, "cpu"), np.ndarray)
-    assert np.array_equal(tvmdml.round(there[:, 1:]), np.rint(seen(tensor)[:, 1:]))  # the library's own once more
+    assert np.array_equal(tvmdml.round(there[:, 1:]), np.rint(seen(tensor)[:, 1:]))  # the library's own work again
     copied = there[::2].copy()
     assert copied.is_foreign
     assert np.array_equal(copied.numpy(), seen(tensor)[::2])

@@ -1,4 +1,4 @@
-"""nvcc and NVRTC: which is used and how, what goes wrong with them, and what they make of every kernel, for every architecture."""
+"""nvcc and NVRTC: which is used and how, their failures, and their output for every kernel and every architecture."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def test_nvcc_is_told_to_be_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert set(call) >= EXACT
         assert "--std=c++17" in call
         assert not _inexact(call)
-        assert not Path(call[-1]).exists()  # nothing is left behind
+        assert not Path(call[-1]).exists()  # no files remain
 
 
 def _fake_nvrtc(monkeypatch: pytest.MonkeyPatch, code: int = 0) -> list[list[str]]:
@@ -516,7 +516,7 @@ time.sleep(600)
         compilers._by_nvcc(PLAIN, "sm_90")
     assert time.monotonic() - began < 30
     stat_file = Path("/proc", (tmp_path / "pid").read_text(), "stat")
-    for _ in range(100):  # until the system has noticed
+    for _ in range(100):  # until the system has ended the process
         if not stat_file.exists() or stat_file.read_text().rpartition(")")[2].split()[0] == "Z":
             break
         time.sleep(0.05)
@@ -526,7 +526,7 @@ time.sleep(600)
 
 # -- Every kernel -----------------------------------------------------------------------------------------------------------
 
-# The ways that kernels go, by operator: the knobs that lead to them.
+# The algorithms of kernels, by operator: the knobs that select them.
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
     operator: {way: {"algorithm": way} if way else {} for way in algorithms or ("",)}
     for operator, (_, algorithms) in test_gpu_features.OPERATORS.items()
@@ -536,7 +536,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "nonzero_coordinates": test_gpu_nonzero.WAYS,
     "top_k": {way: given for way, (given, _) in test_gpu_top_k.EVERY.items()},
 }
-# A kernel's integers: of 32 bits and passed, or as only large or strange arrays have them.
+# A kernel's integers: 32 bits wide and passed as arguments, or in the forms that only large or unusual arrays need.
 NUMBERS: dict[str, dict[str, int]] = {"": {}, "64 bits": {"_NARROW": 1}, "constants": {"_PUSH_BYTES": 0}}
 EXTREME = ((1, 1), (2, 3, 2, 3, 2, 3, 2, 3), (2, (1 << 30) - 1), ((1 << 30) - 1, 2))
 WIDTHS = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64, TensorDataType.UINT8)
@@ -573,7 +573,7 @@ def _choices(everything: bool) -> Iterator[Choice]:
     variants = [Choice(operator, WIDTHS[0], way, given) for operator, ways in VARIANTS.items() for way, given in ways.items()]
     for (operator, ways), numbers in itertools.product(WAYS.items(), list(NUMBERS)[1:]):
         variants += [Choice(operator, WIDTHS[0], way, given, numbers) for way, given in ways.items()]
-    # What only cuts the same code another way is compiled for one type; which one that is, comes in turn.
+    # Variants that only tile the same code differently are compiled for one type, a different type for each.
     for number, choice in enumerate(variants):
         for data_type in WIDTHS if everything else WIDTHS[number % len(WIDTHS) :][:1]:
             yield choice._replace(data_type=data_type)
@@ -746,7 +746,7 @@ def test_lists_of_architectures_are_sorted_and_stay_so(numbers: list[int]) -> No
 def test_what_is_not_known_is_taken_for_the_newest_before() -> None:
     assert architectures.of(["sm_95"]) == architectures.of(["sm_90"])
     assert architectures.of(["sm_150"]) == architectures.of(["sm_121"])
-    assert architectures.of(["sm_70"]) == architectures.of(["sm_75"])  # what runs it is refused elsewhere
+    assert architectures.of(["sm_70"]) == architectures.of(["sm_75"])  # refused elsewhere, when it is run
 
 
 @pytest.mark.parametrize(
@@ -756,7 +756,7 @@ def test_what_is_not_known_is_taken_for_the_newest_before() -> None:
         ("sm_80 sm_86 compute_86", "sm_89", "sm_86"),
         ("sm_80 sm_86 compute_86", "sm_80", "sm_80"),
         ("sm_80 sm_86 compute_86", "sm_90", "compute_86"),
-        ("sm_80 sm_86 compute_86", "sm_87", "compute_86"),  # embedded
+        ("sm_80 sm_86 compute_86", "sm_87", "compute_86"),  # embedded architectures
         ("sm_87 compute_87", "sm_87", "sm_87"),
         ("sm_87 compute_87", "sm_89", "compute_87"),
         ("sm_90 compute_90", "sm_89", None),

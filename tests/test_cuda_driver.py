@@ -1,4 +1,4 @@
-"""The CUDA driver layer: memory, order, captures, threads, forks, and everything that goes wrong; on a GPU, or on the emulator."""
+"""The CUDA driver layer: memory, order, captures, threads, forks, and every failure; on a GPU, or on the emulator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tvmdml.targets.cuda.driver import Device, Memory, using_stream
 TOP = Path(__file__).parents[1]
 THREADS = 64
 
-# The same two kernels twice: what the emulator compiles, and what every GPU's driver does, without a toolkit.
+# The same two kernels twice: for the emulator's compiler, and for any GPU's driver, without a toolkit.
 SOURCE = """
 extern "C" __global__ void scale(const unsigned *x, unsigned *y, unsigned n, unsigned a, unsigned b) {
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -169,7 +169,7 @@ def counted(n: int) -> np.ndarray:
     return np.arange(n, dtype=np.uint32)
 
 
-# The driver's functions as their users have them, for what others do beside us.
+# The driver's functions as other users call them, to test their effects on this package.
 
 
 @functools.cache
@@ -486,7 +486,7 @@ def test_copies_of_any_size_from_anywhere(device: Device) -> None:
         data = rng.integers(0, 256, length, np.uint8)
         device.upload(here, begin, data)
         expected[0][begin : begin + length] = data
-        data[:] = 0  # its bytes were taken
+        data[:] = 0  # its memory was reused
         device.copy(here, begin, there, to, length)
         expected[1][to : to + length] = expected[0][begin : begin + length]
         got = np.full(length, 9, np.uint8)
@@ -601,7 +601,7 @@ def test_uploads_and_copies_keep_their_place_among_launches(device: Device) -> N
     x, y, z = placed(device, counted(5000)), device.allocate(20_000), device.allocate(20_000)
     results = []
     for step in range(20):
-        device.upload(x, 0, counted(5000) + np.uint32(step))  # while earlier launches may still be reading it
+        device.upload(x, 0, counted(5000) + np.uint32(step))  # while earlier launches may still read it
         run(device, x, y, 2)
         device.copy(y, 0, z, 0, 20_000)
         kept = device.allocate(20_000)
@@ -665,7 +665,7 @@ def test_a_driver_without_pools(present: None, monkeypatch: pytest.MonkeyPatch) 
         x = placed(device, counted(1000))
         y = device.allocate(4000)
         run(device, x, y, 3, step)
-        del x  # while the launch may be reading it
+        del x  # while the launch may still read it
         device.allocate(4000)
         np.testing.assert_array_equal(fetched(device, y), counted(1000) * 3 + np.uint32(step))
     del y
@@ -693,7 +693,7 @@ def test_a_driver_without_pools(present: None, monkeypatch: pytest.MonkeyPatch) 
             x = device.allocate(400)
             del x
             device.allocate(4)
-            assert device.memory_use().in_use >= 400  # the driver would wait for the legacy stream, which stands still
+            assert device.memory_use().in_use >= 400  # the driver would wait for the legacy stream, which is blocked
         graph.close()
     device.trim()
     assert device.memory_use()[:2] == (0, 0)
@@ -805,8 +805,8 @@ def test_a_stream_may_be_gone_after_using_it(device: Device) -> None:
                 launch(device, churn(device, x, 50), x)
             assert x.stream == stream
             kept.append((step, x))
-            kept.append((step, placed(device, counted(1))))  # dropped later, when its stream is no more
-            placed(device, counted(n))  # dropped at once
+            kept.append((step, placed(device, counted(1))))  # dropped later, when its stream no longer exists
+            placed(device, counted(n))  # dropped immediately
     del kept[1::2]
     for step, x in kept:
         assert x.stream == streams.LEFT
@@ -917,7 +917,7 @@ def test_other_libraries_memory_is_worked_on_in_order(device: Device) -> None:
         device.launch(*churn(device, x, 50), stream)
         theirs, y = Foreign(x, stream), device.allocate(4 * n)
         device.copy(theirs, 0, y, 0, 4 * n)
-        device.launch(*churn(device, x, 50), stream)  # they go on, after our copy
+        device.launch(*churn(device, x, 50), stream)  # they continue after our copy
         synchronize(device, stream)
         np.testing.assert_array_equal(fetched(device, y), churned(counted(n), 50))
         np.testing.assert_array_equal(fetched(device, theirs), churned(counted(n), 100))
@@ -1063,7 +1063,7 @@ def test_prepared_launches_can_be_captured(device: Device) -> None:
             device.copy(x, 0, y, 0, 4)
         assert not device.capturing(stream)
         assert x.stream == y.stream == 0
-        np.testing.assert_array_equal(fetched(device, x), churned(counted(n), 30))  # nothing of it has run
+        np.testing.assert_array_equal(fetched(device, x), churned(counted(n), 30))  # none of it has run
         expected = churned(counted(n), 30)
         for _ in range(3):
             graph.replay(0)
@@ -1073,7 +1073,7 @@ def test_prepared_launches_can_be_captured(device: Device) -> None:
         with Captured(device, stream) as late:
             device.order(x, stream)
             device.launch(*scale(device, x, x, 1, 1), stream)
-        late.replay(stream)  # which does not wait for the launch before the capture, and need not
+        late.replay(stream)  # which does not wait for the launch before the capture; that is not needed
         synchronize(device, stream)
         device.follow(0, stream)
         np.testing.assert_array_equal(fetched(device, x), churned(expected, 30) + np.uint32(1))
@@ -1367,7 +1367,7 @@ def test_interrupts_leave_everything_in_order(device: Device) -> None:
     def used() -> tuple[int, int]:
         """What arrays use, and what the driver takes for used."""
         found, pool = device.memory_use().in_use, device._pool
-        device.wait()  # for what was given back just now
+        device.wait()  # for what was just freed
         with device.context.entered():
             return found, pool._attribute(header.CU_MEMPOOL_ATTR_USED_MEM_CURRENT) if pool._handle else 0
 
@@ -1399,7 +1399,7 @@ def test_interrupts_leave_everything_in_order(device: Device) -> None:
     assert interrupts
     assert (values - values[0] == counted(10)).all()
     assert finished <= values[0] <= finished + interrupts
-    # An interrupt may come just where Python is about to restore these. That harms nobody, and happens once in some hundred.
+    # An interrupt may arrive while Python is about to restore these. That is harmless, and happens about once in some hundred runs.
     if current_context() is not None:
         assert current_context() == device.context.handle
         ok(raw().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())))
@@ -1502,7 +1502,7 @@ print("fine")
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr  # what the emulator has to say goes to stderr
+    assert done.returncode == 0, done.stdout + done.stderr  # the emulator's messages go to stderr
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert done.stdout == "fine\n"

@@ -1,4 +1,4 @@
-"""The emulated GPU of the CUDA target's tests: it computes what a GPU does, and finds what a GPU would not forgive."""
+"""The emulated GPU of the CUDA tests: it computes what a GPU computes, and detects misuse that a GPU would not tolerate."""
 
 from __future__ import annotations
 
@@ -500,7 +500,7 @@ def test_mistakes(cuda: Driver, capfd: pytest.CaptureFixture[str], body: str, th
     with fails(code):
         cuda.wait()
     assert said in capfd.readouterr().err
-    with fails(code):  # nothing works any more
+    with fails(code):  # all later calls fail
         cuda.allocate(4)
 
 
@@ -570,7 +570,7 @@ def test_pointers_given_to_a_kernel_are_looked_at(cuda: Driver, address: str, ca
 def test_the_compiler_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"kernel\.cu.*error: 'b' was not declared"):
         compiled(kernel("int* a", "a[0] = b;"))
-    with pytest.raises(ValueError, match="atomicAdd"):  # CUDA has none of this type
+    with pytest.raises(ValueError, match="atomicAdd"):  # CUDA has no such function for this type
         compiled(kernel("long long* a", "atomicAdd(a, 1ll);"))
     environment = cuda_emulator.environment()
     said = subprocess.run([environment["TVMDML_NVCC"], "--version"], capture_output=True, text=True, check=True).stdout
@@ -853,7 +853,7 @@ def test_a_captured_stream_is_replayed(cuda: Driver) -> None:
     with fails(CAPTURED_EVENT):
         cuda("cuEventQuery", joined)
     cuda("cuStreamWaitEvent", stream, joined, 0)
-    n.value = 0  # the launch has its parameters
+    n.value = 0  # the launch keeps its parameters alive
     replay = _captured(cuda, stream)
     assert (cuda.download(a, np.zeros(8, np.float32)) == 0).all()
     for _ in range(3):

@@ -1,6 +1,6 @@
-"""The CUDA C++ generator: what each operator of TensorIR computes, to the bit, on a GPU or on the emulator.
+"""The CUDA C++ generator: what each TensorIR operator computes, bit for bit, on a GPU or on the emulator.
 
-Many kernels go into one text, for it is the compiler that takes the time.
+Many kernels are compiled together, since the compiler is the slow part.
 """
 
 from __future__ import annotations
@@ -262,11 +262,11 @@ def test_one_of_two_is_chosen(machine: Machine) -> None:
         }
         cases[dtype] = Case({"c": c, "a": a, "b": b}, ways, dict.fromkeys(ways, np.where(c, a, b)))
     for name, outputs in computed(machine, cases).items():
-        for actual in outputs.values():  # whatever NaN it is
+        for actual in outputs.values():  # any NaN is accepted
             assert_same_bits(actual, cases[name].expected["select"])
 
 
-# What is easily lost: the sign of zero, the last bit, numbers that C++ has no literal for.
+# Values that are easily lost: the sign of zero, the last bit, numbers without a literal in C++.
 def extremes(dtype: str) -> list[Any]:
     if dtype == "bool":
         return [True, False]
@@ -313,7 +313,7 @@ def test_constants_take_part_in_arithmetic(machine: Machine) -> None:
         rules: dict[str, Rule] = {}
         for number in extremes(dtype):
             if dtype in FLOATS and number == 0:
-                continue  # TVM says that nothing becomes another by adding a zero, and -0.0 does
+                continue  # TVM assumes that adding zero changes nothing, but it changes -0.0
             value = np.array(number, dtype)
             of: Callable[..., Any] = partial(number_of, dtype, number)
             rules |= {
@@ -382,7 +382,7 @@ def test_integers_become_the_nearest_float16(machine: Machine) -> None:
 
 
 def test_floats_are_rounded_to_float16_once_and_evenly(machine: Machine) -> None:
-    halves = np.arange(0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float64)  # denormal ones too
+    halves = np.arange(0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float64)  # including denormal numbers
     middles = (halves[:-1] + halves[1:]) / 2
     cases = {}
     for dtype in ("float32", "float64"):
@@ -550,7 +550,7 @@ def test_what_is_not_asked_for_may_take_statements(machine: Machine) -> None:
     def body(i: Any, source: Any, result: Any, whole: Any, limit: Any) -> None:
         tirx = _imports.tvm().tirx
         x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
-        # A name for what only exists below the limit; in it a vector that is summed up by pieces.
+        # A binding whose value only exists below the limit; in it, a vector whose parts are summed.
         four = source[T.run(i * 4, 4)]
         picked = T.Shuffle([four], [1]) + T.Shuffle([four], [3])
         inner = tirx.Let(y, picked, T.if_then_else(y % 2 == 0, y * y, tirx.Let(x, y + 1, x * x)))
@@ -573,7 +573,7 @@ def test_conditions_take_statements_too(machine: Machine) -> None:
         tirx = _imports.tvm().tirx
         at, total = T.Variable("int32", i), T.Variable("int32", T.const(0, "int32"))
         x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
-        # Beyond the limit there is nothing to read; each turn reads what the last one wrote.
+        # Past the limit there is nothing to read; each iteration reads what the one before wrote.
         with T.loop_while(T.And(at.value < limit, tirx.Let(x, source[at.value] + 1, x * x < 100))):
             total.set(total.value + source[at.value])
             with T.when(source[at.value] == 3):
@@ -604,7 +604,7 @@ def test_a_loop_counts_in_its_own_type(machine: Machine) -> None:
 def test_a_loop_ends_where_it_would_have_when_it_began(machine: Machine) -> None:
     def body(i: Any, limits: Any, result: Any) -> None:
         with T.serial(T.const(0, "int32"), limits[i]) as j:
-            T.store(limits, i, j)  # each turn moves the end to where it is
+            T.store(limits, i, j)  # each iteration moves the end to its own position
             T.store(result, i, result[i] + 1)
         end = T.Variable("int32", i % 5)
         with T.serial(end.value, end.value + 3):
@@ -648,7 +648,7 @@ def test_sums_of_data_wrap_wherever_they_are_kept(machine: Machine) -> None:
         total, last, cells = T.Variable("int32", i), T.Variable("int32", i), T.local("int32", 2)
         T.store(cells, 0, i)
         with T.serial(T.const(0, "int32"), T.const(6, "int32")) as j:
-            total.set(total.value + last.value)  # too large from the third turn on
+            total.set(total.value + last.value)  # too large from the third iteration on
             last.set(cells[0] * 2)
             T.store(cells, 0, source[i + j])
         T.store(result, i, total.value * 3 - 7)
@@ -1065,7 +1065,7 @@ def test_a_scheduled_computation_runs(name: str, target: CudaTarget) -> None:
     program = compile_function(function, target.architectures, blocks=True)
     CudaLaunch(target, Loaded(program), (), ())(*arrays, output)
     if expected.dtype.kind == "f":
-        near = {2: 1e-2, 4: 1e-4, 8: 1e-12}[expected.dtype.itemsize]  # sums are taken in another order
+        near = {2: 1e-2, 4: 1e-4, 8: 1e-12}[expected.dtype.itemsize]  # sums are computed in another order
         np.testing.assert_allclose(output, expected, rtol=near, atol=near)
     else:
         np.testing.assert_array_equal(output, expected)

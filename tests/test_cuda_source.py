@@ -1,4 +1,4 @@
-"""The CUDA C++ generator's text: how it reads, what it begins with, the names in it, and what is refused."""
+"""The text that the CUDA C++ generator writes: its layout, its beginning, its names, and what is refused."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_what_nobody_needs_is_not_there() -> None:
         T.alloc_buffer((8,), "int32", scope="shared")
         T.decl_buffer((64,), "uint32", data=x.data)
         T.let(unused + 1)
-        T.let(T.call_extern("int32", "atomic_add", T.address_of(y[i]), T.int32(1)))  # is done all the same
+        T.let(T.call_extern("int32", "atomic_add", T.address_of(y[i]), T.int32(1)))  # executed nevertheless
         dead.set(T.const(5, "int32"))
 
     text = text_of({"x*": "int32", "y*": "int32"}, body)
@@ -347,7 +347,7 @@ def test_so_many_bytes_are_moved_at_once(dtype: str, lanes: int, align: int) -> 
         return
     assert f"*(const Lanes<{held}, {lanes}, {align}> *)&x[" in text
     assert f"*(Lanes<{held}, {lanes}, {align}> *)&y[" in text
-    if dtype != "bool":  # what is only moved goes through no other variable
+    if dtype != "bool":  # values that are only moved need no other variable
         assert "for (" not in text
 
 

@@ -1,4 +1,4 @@
-"""The kernel that an operator gets without a schedule of its own: its computation, against the reference."""
+"""The kernel of an operator without its own schedule: its computation, against the reference."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ assert (x == 1).all(), x
 
 
 def test_an_operator_in_place_agrees() -> None:
-    # In a process of its own: what is passed in place is one array, and a kernel that expects two reads what is not there.
+    # In a separate process: in place there is only one array, and a kernel that expects two would read invalid memory.
     done = subprocess.run([sys.executable, "-c", IN_PLACE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

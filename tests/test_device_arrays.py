@@ -1,4 +1,4 @@
-"""Arrays that lie on a device: what they are by themselves, and what functions and compiled operators do with them."""
+"""Arrays on a device: the arrays themselves, and their use by functions and compiled operators."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_room_can_be_had_anywhere(device: DeviceTarget) -> None:
 
 
 def test_a_sparse_view_is_packed_before_it_is_moved(device: DeviceTarget) -> None:
-    x = np.zeros((1 << 10, 1 << 16), np.float32)[:, :: 1 << 10]  # of more bytes than a kernel may see
+    x = np.zeros((1 << 10, 1 << 16), np.float32)[:, :: 1 << 10]  # more bytes than a kernel can address
     x[...] = seeded("sparse").standard_normal(x.shape) * 9
     assert_same_bits(tvmdml.round(x, device=device.name), np.rint(x))
 

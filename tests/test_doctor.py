@@ -1,4 +1,4 @@
-"""``tvmdml doctor``: what it says of an installation that works, and of each kind of fault."""
+"""``tvmdml doctor``: its report on an installation that works, and on each kind of fault."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_it_finds_this_installation_well(monkeypatch: pytest.MonkeyPatch) -> Non
     assert lines[0] == "Installation"
     assert lines[-1].startswith("tvmdml works here")
     assert lines[-1].endswith(".")
-    assert "\x1b" not in shown.output  # it goes to a pipe
+    assert "\x1b" not in shown.output  # the output is a pipe
     assert len(lines) > len(said["checks"])
 
 
@@ -346,7 +346,7 @@ def test_a_cache_that_others_can_write_to(diagnose: Diagnose, monkeypatch: pytes
     assert code == 0
     assert f"limited cache: everybody can write to {tmp_path}/kernels (mode 0777), so the cache is not used" in said
     assert f"`chmod go-w {tmp_path}/kernels`" in said
-    assert list((tmp_path / "kernels").iterdir()) == []  # it leaves nothing behind
+    assert list((tmp_path / "kernels").iterdir()) == []  # no files remain
 
 
 def test_damaged_entries(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

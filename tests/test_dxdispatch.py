@@ -1,4 +1,4 @@
-"""DirectML's JSON models: what they mean, what they print, and what is said of those that are wrong."""
+"""DirectML's JSON models: their meaning, their output, and the error messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def refusal(run: Run, model: Any, **options: Any) -> str:
         (resource({"valueCount": 4, "valueStart": 5, "valueDelta": -3}, "INT32"), "5, 2, -1, -4"),
         (resource({"valueCount": 3, "valueStart": 250, "valueDelta": 4}, "UINT8"), "250, 254, 2"),
         (resource({"valueCount": 1, "valueStart": 3, "valueDelta": 9}), "3"),
-        # The delta is added up in the type itself: past 2048 a half steps by 2, and adding 1 goes nowhere.
+        # The delta is added in the type itself: beyond 2048, float16 has a spacing of 2, and adding 1 changes nothing.
         (resource({"valueCount": 3, "valueStart": 2047, "valueDelta": 1}, "FLOAT16"), "2047, 2048, 2048"),
         (resource([1, 2], sizeInBytes=64), "1, 2"),
         (resource([1, 2], initialValuesOffsetInBytes=8), "0, 0, 1, 2"),
@@ -379,7 +379,7 @@ def test_a_wrong_resource_is_refused(run: Run, tmp_path: Path, declared: Any, me
 
 
 # -- Descriptors --------------------------------------------------------------------------------------------------
-# The reader goes by a descriptor's fields alone. These are like the operators still to come, in every kind of field.
+# The reader depends only on a descriptor's fields. These stand for future operators, with every kind of field.
 
 
 class ConvolutionMode(DmlEnum):

@@ -1,4 +1,4 @@
-"""Values that are equal and not the same: each has a plan and a kernel of its own."""
+"""Values that are equal but not identical: each has its own plan and kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that are full, folders that nobody may write to or that everybody may, clocks that go back, caches that vanish."""
+"""Full disks, folders that are not writable or writable by everybody, clocks that go backwards, caches that disappear."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_model_whose_file_has_no_room_says_which(disk: Disk, tmp_path: Path) -
 def test_a_full_folder_for_temporary_files_is_named(
     disk: Disk, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    bundle._tools(bundle._here())  # which it does once in a process
+    bundle._tools(bundle._here())  # only once in a process
     monkeypatch.setattr(tempfile, "tempdir", str(disk.path))
     disk.fill()
     with pytest.raises(OSError, match=rf"No space left on device: '{disk.path}"):
@@ -247,7 +247,7 @@ def test_a_cache_that_may_only_be_read_is_read(disk: Disk, monkeypatch: pytest.M
 def test_a_home_that_is_none_costs_a_warning_at_most(monkeypatch: pytest.MonkeyPatch, anew: None, home: str | None) -> None:
     for name in ("TVMDML_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "mkdir", _refuse)  # but no folder is made in anybody's home by a test
+    monkeypatch.setattr(os, "mkdir", _refuse)  # but a test must not make a folder in a home directory
     if home is None:
         monkeypatch.delenv("HOME")
     else:

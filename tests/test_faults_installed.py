@@ -1,4 +1,4 @@
-"""Installations that are damaged: TVM, its runtime, the linker. An error says what is wrong and what to do; what can run, runs."""
+"""Damaged installations: TVM, its runtime, the linker. An error says what is wrong and what to do; unaffected parts still work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Killed at every step of writing something down: what was there is there, or what was to be, and the next process goes on."""
+"""A process killed at every step of a write: the old or the new content remains, and the next process continues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> stor
     faults.prepare(monkeypatch)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "elsewhere"))
-        faults.call("round")  # so that children have nothing to do that is not about files
+        faults.call("round")  # so that children only do work with files
     return stores.DiskStore()
 
 

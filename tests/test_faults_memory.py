@@ -1,4 +1,4 @@
-"""Memory that runs out, and threads that the system does not give: an error, or the right answer, and the next call works."""
+"""Lack of memory, and threads that cannot be started: an error or the right result, and the next call works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trackers and servers of TVM's RPC that say what cannot be: words for it, and another try; no hang, and no memory without end."""
+"""TVM RPC trackers and servers that send invalid data: an error message and a retry, no hang, and no unlimited memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A processor that can do less than what code was built for: the code is not run, and an error says what is missing."""
+"""A processor with fewer features than code was built for: the code is not run, and an error names the missing features."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_code_for_a_better_processor_is_not_run(tmp_path: Path, monkeypatch: pyt
     new, both = tmp_path / "new.tvmdml", tmp_path / "both.tvmdml"
     packs.build(Spec(("cpu:x86-64-v4",), wanted, {}), new, jobs=1)
     packs.build(Spec(("cpu:x86-64-v4", "cpu:x86-64-v2"), wanted, {}), both, jobs=1)
-    if host.host().level != "x86-64-v2":  # else there is no better one here
+    if host.host().level != "x86-64-v2":  # otherwise no better target exists here
         assert tvmdml.round(np.full((4, 5), -1.5, "float32"), rounding_mode="toward_zero").tolist() == [[-1.0] * 5] * 4
     command = [sys.executable, "-c", PROGRAM, str(new), str(both)]
     environment = {**os.environ, "TVMDML_DISABLE_JIT": "1"}

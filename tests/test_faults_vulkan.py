@@ -1,4 +1,4 @@
-"""A Vulkan driver in which any call may fail: an error in words, nothing left behind, and the next array works."""
+"""A Vulkan driver in which any call may fail: an error message, no leak, and the next array works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The function door: arrays of any kind and form in, the same kind out."""
+"""Functions: they accept arrays of any kind and layout, and return the same kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 types = pytest.mark.parametrize("data_type", ALL, ids=str)
 INDEX_TYPES = ("uint32", "uint64", "int32", "int64")
 
-# Each function with attributes that change most elements, and what it must give: the same on a plain packed copy.
+# Each function with attributes that change most elements, and its expected result: the same as on a packed copy.
 CALLS: dict[str, Callable[..., Any]] = {
     "round": lambda x, **more: tvmdml.round(x, rounding_mode="toward_infinity", **more),
     "top_k": lambda x, **more: tvmdml.top_k(x, 2, axis=0, **more),
@@ -260,13 +260,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("fault", REFUSED)
 def test_a_wrong_attribute_is_refused_with_what_was_given_and_what_is_allowed(fault: str) -> None:
     call, text = REFUSED[fault]
-    for _ in range(2):  # the second call must not find something that the first left behind
+    for _ in range(2):  # the second call must not see the first call's results
         with pytest.raises(TvmdmlError) as caught:
             call()
         assert str(caught.value).startswith(text)
 
 
-# Attributes that equal a right one without being it: Python's 1 == 1.0 == True.
+# Values that compare equal to a valid attribute but have another type: in Python, 1 == 1.0 == True.
 EQUALS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "k": (lambda: tvmdml.top_k(X, 1), lambda: tvmdml.top_k(X, 1.0)),  # type: ignore[arg-type]
     "k that is true": (lambda: tvmdml.top_k(X, 1), lambda: tvmdml.top_k(X, True)),
@@ -396,7 +396,7 @@ def test_an_array_of_any_form_gives_what_a_packed_copy_gives(name: str, dtype: s
         dtype = "float32"
     x = FORMS[form](mixture(seeded(form, dtype), TensorDataType.parse(dtype, "dtype"), (5, 7)), tmp_path)
     assert_like_packed(name, x)
-    assert_like_packed(name, x)  # once more, as a call that is known
+    assert_like_packed(name, x)  # again, with a plan that exists
 
 
 @functions

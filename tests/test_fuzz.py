@@ -1,4 +1,4 @@
-"""Some examples of everything that ``fuzz`` aims at, the same ones in every run; and inputs that once failed, each on its own."""
+"""Some examples of each of ``fuzz``'s aims, the same in every run; and inputs that once failed, one by one."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_what_is_no_library_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) ->
     for number, wrong in enumerate((b"no library", content[: len(content) // 2], b"\x7fELF" + bytes(60))):
         with stores.DiskStore().staging(manifest.stem) as folder:
             (folder / "kernel.so").write_bytes(wrong)
-            stores.DiskStore().add(manifest.stem, kernel.manifest(target), folder / "kernel.so")  # with a checksum that is right
+            stores.DiskStore().add(manifest.stem, kernel.manifest(target), folder / "kernel.so")  # with a valid checksum
         before = compiler.compiled_count
         monkeypatch.setattr(stores, "_warned", set())
         with pytest.warns(RuntimeWarning, match=r"a stored kernel cannot be loaded.*\. It is compiled anew\."):
@@ -345,7 +345,7 @@ def test_a_file_of_bad_lines_is_left_alone_soon(tmp_path: Path, monkeypatch: pyt
         "top_k.jsonl:1002: left out of the tuning logs: the rest is not read: 1000 lines before it are bad" in text for text in said
     )
     assert len(said) == 5, said
-    assert len(log_files.read(path)) == 5002  # to check it, and when it is written again, all of it counts
+    assert len(log_files.read(path)) == 5002  # once when it is checked and once when it is written, the whole file counts
 
 
 def test_a_cache_that_no_file_can_be_in_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:

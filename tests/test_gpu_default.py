@@ -1,4 +1,4 @@
-"""The kernel that an operator gets on a device without a schedule of its own: right for every size, and for long loops."""
+"""The kernel of an operator without its own schedule, on a device: correct for every size, and for long loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DIAGONAL_MATRIX and DIAGONAL_MATRIX1 on a device: every way gives the reference's matrix, and writes nowhere else."""
+"""DIAGONAL_MATRIX and DIAGONAL_MATRIX1 on a device: every algorithm gives the reference's matrix, and writes nowhere else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tvmdml import DiagonalMatrix, TensorDataType, TensorDesc, knobs
 from tvmdml.targets import Target
 from tvmdml.tensors import packed_strides
 
-# Elements are moved as bits: one type of each size.
+# Elements are moved as bits, so one type of each size is enough.
 TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
 BANDS = (
     *((0, 1), (-2, 3), (7, 8), (-60, 70)),
@@ -61,7 +61,7 @@ def agrees(
 @inputs
 @types
 def test_rows_of_any_length_agree(device: Target, data_type: TensorDataType, has_input: bool) -> None:
-    # Rows that are whole vectors; that share vectors; that are hardly longer than one; that are shorter.
+    # Rows that are whole vectors; that share vectors; that are slightly longer than a vector; that are shorter.
     for sizes in ((23, 160), (3, 9, 64), (2, 23, 151), (2, 2, 517), (31, 17), (40, 3)):
         agrees(device, data_type, sizes, has_input)
 
@@ -106,7 +106,7 @@ def test_columns_that_become_rows_take_tiles(device: Target, data_type: TensorDa
         x = Placed.holding(random_bits(seeded(sizes), data_type, sizes), "transposed")
         desc = diagonal_desc(x.desc, 7, -3, 2)
         tiled = device.kernel(desc).name == "tiles"
-        assert tiled == (len(sizes) == 2)  # of a batch, it is the matrices that lie side by side
+        assert tiled == (len(sizes) == 2)  # in a batch, the matrices are contiguous
         agrees(device, data_type, sizes, True, ("transposed", "packed"))
 
 

@@ -1,4 +1,4 @@
-"""Devices that lack a feature: a kernel compiles for them, or is refused with the name of what is missing, and only then."""
+"""Devices without a feature: a kernel compiles for them, or is refused with the name of the missing feature, and only then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tvmdml.schedules.gpu import _default
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
 
-# What elements take where they lie; arithmetic on narrow numbers no kernel needs.
+# The features to load and store elements; no kernel needs arithmetic on narrow numbers.
 LACKING: dict[str, dict[str, Any]] = {
     "narrow arithmetic": {"int8": False, "int16": False, "float16": False, "nearest_even": ()},
     **{feature: {feature: False} for feature in ("storage8", "storage16", "int64", "float64")},
@@ -91,7 +91,7 @@ def test_a_kernel_is_refused_by_name_if_it_would_not_compile(
     descs, algorithms = OPERATORS[operator]
     for place, (data_type, algorithm) in enumerate(itertools.product(ALL, algorithms or ("",))):
         if algorithms and (place + place // len(algorithms) + list(LACKING).index(lacking)) % 2:
-            continue  # it takes its time: every second one, each on some of the devices
+            continue  # this is slow: every second kernel, each on some of the devices
         with knobs.using(**{operator: {"algorithm": algorithm} if algorithm else {}}):
             for desc in descs(data_type):
                 if not (feature := refused(desc, target)):

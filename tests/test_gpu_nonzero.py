@@ -1,4 +1,4 @@
-"""NONZERO_COORDINATES on a device: every way its kernels take gives the reference's rows, and writes nowhere else."""
+"""NONZERO_COORDINATES on a device: every algorithm gives the reference's rows, and writes nowhere else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tvmdml.targets._device import DeviceTarget
 
 DENSITIES = (0, 0.01, 0.1, 0.5, 1)
 SMALL: dict[str, Any] = {"threads": 32, "least_threads": 32, "alone_elements": 1}
-# A way, and its knobs: as it is by itself; a small tile, and several for each group; counts added up in a launch of their own.
+# An algorithm, and its knobs: the default; a small tile, and several for each group; counts summed in a separate launch.
 WAYS: dict[str, dict[str, Any]] = {
     "alone": {"algorithm": "alone"},
     "alone, many tiles": {"algorithm": "alone", **SMALL},
@@ -227,7 +227,7 @@ def kernel(elements: int, target: DeviceTarget) -> Kernel:
 
 
 def test_the_way_goes_by_the_size_and_the_device(waiting: DeviceTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = (1, 1 << 12, (1 << 12) + 1, 1 << 28, 1 << 30)  # the last one's counts need all bits of a word
+    lengths = (1, 1 << 12, (1 << 12) + 1, 1 << 28, 1 << 30)  # for the last length, the counts need all bits of a word
     assert [kernel(n, waiting).name for n in lengths] == ["alone", "alone", "lookback", "lookback", "scan"]
     with knobs.using(nonzero_coordinates={"algorithm": "lookback"}):
         assert kernel(1 << 30, waiting).name == "scan"

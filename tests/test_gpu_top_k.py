@@ -1,4 +1,4 @@
-"""Each way that the GPU's schedule of TOP_K has, forced by knobs: ties, NaN, both zeros, edges of tiles, groups and parts."""
+"""Each algorithm of the GPU schedule of TOP_K, selected by knobs: ties, NaN, both zeros, boundaries of tiles, groups and parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tvmdml.targets._lower import lower
 from tvmdml.targets.vulkan import VulkanTarget
 from tvmdml.tensors import packed_strides
 
-# Small rooms and short loops: edges come up in short rows, and a driver compiles less.
+# Small buffers and short loops: short rows reach the boundaries, and a driver compiles less code.
 SMALL: dict[str, Any] = {
     "threads": 64,
     "per_thread": 1,
@@ -42,7 +42,7 @@ SMALL: dict[str, Any] = {
     "part_elements": 1 << 16,
 }
 PARTS: dict[str, Any] = {**SMALL, "part_elements": 64, "part_per_k": 1}
-# A way: its knobs, and the name of the kernel that they lead to.
+# An algorithm: its knobs, and the name of the resulting kernel.
 WAYS: dict[str, tuple[dict[str, Any], str]] = {
     "short": (SMALL | {"algorithm": "short"}, "short"),
     "queue": (SMALL | {"algorithm": "queue"}, "queue"),
@@ -69,7 +69,7 @@ FEW_GROUPS: dict[str, tuple[dict[str, Any], str]] = {
     "sort": (SMALL | {"algorithm": "sort", "most_groups": 8}, "sort"),
 }
 EVERY = {**WAYS, **VARIANTS}
-# One of each width and form: what only cuts or compiles the same code another way is tried with these.
+# One type of each width and form: variants that only tile or compile the same code differently are tested with these.
 SOME = tuple(TensorDataType[name] for name in ("FLOAT16", "FLOAT32", "INT64", "UINT8"))
 directions = pytest.mark.parametrize("direction", tuple(AxisDirection), ids=lambda d: d.name.lower())
 types = pytest.mark.parametrize("data_type", ALL, ids=str)
@@ -173,7 +173,7 @@ def test_a_row_split_among_groups_agrees(gpu: DeviceTarget, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["queue, as it is", "queue, 32 threads", "select, 4 bits"], indirect=True)
 def test_rows_that_get_better_and_better_agree(gpu: DeviceTarget, way: str) -> None:
-    # Each look finds elements that are better than all before: the bound is wrong again and again, and the room full.
+    # Each read finds elements that are better than all before: the bound is always too low, and the buffer fills up.
     x = np.stack([np.arange(20000), np.arange(20000)[::-1], np.arange(20000) // 700, np.arange(20000) % 3]).astype(np.int32)
     for direction in AxisDirection:
         _agree(gpu, way, x, 1, 3, 32, direction=direction)

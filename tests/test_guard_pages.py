@@ -1,6 +1,6 @@
-"""No kernel reads or writes a byte that is not its own: every way of each of the CPU's schedules, on arrays between fences.
+"""No kernel reads or writes outside its arrays: every algorithm of each CPU schedule, on arrays between guard pages.
 
-One that does ends the process, so the cases run in a process of their own, which keeps a note of what it is about to do.
+An access outside ends the process, so the cases run in a separate process, which records each case before it starts.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ ROUND = {
     "tasks": (3, {"task_elements": 1}),
     "tasks, streamed": (3, {"task_elements": 1, **STREAMED}),
 }
-# Sizes, and the layouts of input and output that they are tried in; the output may be the input.
+# Sizes, and the layouts of input and output to test; the output may be the input.
 ROWS = ((1, 1), (3, 7), (2, 16), (5, 17), (3, 33), (2, 65), (4, 129))
 ROUND_FORMS: tuple[tuple[Sequence[tuple[int, ...]], str, str | None], ...] = (
     (tuple((n,) for n in LENGTHS), "packed", "packed"),
@@ -149,9 +149,9 @@ DIAGONAL = {
 }
 BANDS = ((0, 1), (-2, 3), (7, 8), (-60, 70), (INT_MIN, 1), (1, INT_MAX), (1, 0), (50, -40), (INT_MAX, INT_MIN), (1000, 2000))
 MATRICES = ((1, 1), (5, 1), (1, 5), (3, 7), (2, 16), (7, 33), (5, 63), (3, 64), (2, 9, 65), (3, 40, 130), (2, 2, 517))
-# Elements are moved as bits: one type of each size.
+# Elements are moved as bits, so one type of each size is enough.
 SIZED = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
-# With an input of some layout or without, and the layout of the output.
+# With an input of some layout or without input, and the layout of the output.
 DIAGONAL_FORMS = (
     ("", "packed"),
     ("packed", "packed"),
@@ -195,7 +195,7 @@ NONZERO_FORMS = (
     (((131,), (9, 50)), "spread", "padded"),
     (((9, 50), (5, 129)), "broadcast inner", "transposed"),
 )
-# By their bits: signed and unsigned integers are alike.
+# As bits, signed and unsigned integers are equal.
 NONZERO_TYPES = tuple(t for t in ALL if not t.tvm.startswith("uint"))
 
 
@@ -233,7 +233,7 @@ TOP_K: dict[str, tuple[int, Knobs]] = {
     **{f"columns, {n} lines": (3, {"algorithm": "columns", "column_lines": n, "task_elements": 1}) for n in (1, 4, 32)},
     "by itself": (1, {}),
 }
-# Sizes, axis, numbers K, and layouts; neighbours of rows are the reason for the shapes with an axis that is not the last.
+# Sizes, axis, numbers K, and layouts; the shapes whose axis is not the last test adjacent rows.
 TOP_K_FORMS = (
     *(((n,), 0, (1, 5, 70), "packed", "packed") for n in (300, 1301, 2601)),
     ((3, 1301), 1, (3, 150, 1301), "padded", "padded"),
@@ -379,7 +379,7 @@ def test_a_trespass_is_seen(tmp_path: Path) -> None:
     assert status == 0, said
     for how in ("reads before the beginning", "reads past the end", "writes past the end", "writes to an input"):
         assert f"{how} {-signal.SIGSEGV} True" in said
-    assert said.count("in trespass") == 4  # where it was, each time
+    assert said.count("in trespass") == 4  # at the same place each time
 
 
 def test_a_write_into_a_gap_is_seen() -> None:
@@ -392,7 +392,7 @@ def test_a_write_into_a_gap_is_seen() -> None:
         fenced.assert_nothing_else_was_written()
 
 
-# What is no kernel's to work on is copied: backwards, not aligned, of other steps than whole elements.
+# Arrays that no kernel can process are copied: reversed, unaligned, or with strides that are not whole elements.
 VIEWS: dict[str, Callable[[Array], Array]] = {
     "backwards": lambda memory: memory[: 33 * 4].view(np.float32)[::-1],
     "backwards, at the end": lambda memory: memory[-33 * 4 :].view(np.float32)[::-1],

@@ -1,4 +1,4 @@
-"""What an unlucky or hostile caller, system or array may do: an error or the right answer, never a crash, a hang or a lie."""
+"""Unfortunate or hostile callers, systems and arrays: an error or the right result, never a crash, a hang or a wrong result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The house keeps its rules, and has room for operators unlike those that live in it."""
+"""The conventions of the code base hold, and it has room for operators unlike the existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The advice how to install an extra, in a clone and where a wheel is installed."""
+"""The advice on installing an extra, in a clone and with an installed wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes in the way of a process, at any moment: signals, interrupts, cancelled tasks, its end. ``--exhaustive``: at many."""
+"""Interruptions of a process at any moment: signals, interrupts, cancelled tasks, exit. ``--exhaustive`` tests many moments."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_interrupt_at_any_moment_leaves_all_in_order(tmp_path: Path, often: b
     printed = program(_INTERRUPTED, tmp_path, what, *moments(50 if often else few, last)).split()
     assert "interrupted" in printed
     for folder in tmp_path.iterdir():
-        if folder.name not in ("kernels", "CACHEDIR.TAG"):  # of what was compiled before
+        if folder.name not in ("kernels", "CACHEDIR.TAG"):  # that were compiled before
             assert assert_consistent(folder) >= 2
 
 

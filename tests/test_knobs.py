@@ -1,4 +1,4 @@
-"""Knobs: defaults, other values for a while, and what is refused; and those that the schedules declare."""
+"""Knobs: defaults, temporary values, invalid values; and the knobs that schedules declare."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_values_that_shape_code_make_kernels_of_their_own() -> None:
 def test_a_knob_is_turned_where_there_is_one(target: targets.Target) -> None:
     desc = diagonal_desc(tensor("float32", (64, 64)), 1, 0, 1, has_input=False)
     before = target.kernel(desc)
-    with knobs.using(diagonal_matrix={"fill_bytes": 1, "threads": 64}):  # the one is the CPU's, the other the devices'
+    with knobs.using(diagonal_matrix={"fill_bytes": 1, "threads": 64}):  # the first is the CPU's, the second the devices'
         after = target.kernel(desc)
     assert (before.parameters, before.scalars) != (after.parameters, after.scalars)
     with knobs.using(diagonal_matrix={"speed": 1}), pytest.raises(errors.InvalidArgument, match="knob: given 'speed'"):

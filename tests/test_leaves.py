@@ -1,4 +1,4 @@
-"""Leaf functions: each does what its twin in plain TensorIR does, and what NumPy says."""
+"""Leaf functions: each gives the same result as its equivalent in plain TensorIR, and as NumPy."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_stream_stores_whole_lines(leaves: tuple[targets.Target, Leaves], dtype:
 
     def body(functions: Leaves, length: Any, source: Any, result: Any) -> None:
         with T.loop(length) as i:
-            # Every second line, from the second on.
+            # Every second line, beginning with the second.
             functions.stream(result, (i * 2 + 1) * lanes, source[T.run(i * lanes, lanes)])
         functions.fence()
 

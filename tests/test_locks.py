@@ -1,4 +1,4 @@
-"""Locks on files: who is kept out, who is not, and what is left of a holder that ends or forks."""
+"""File locks: whom they exclude, and what happens when a holder exits or forks."""
 
 from __future__ import annotations
 

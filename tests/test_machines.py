@@ -1,4 +1,4 @@
-"""Machines that need not be here: what a name means elsewhere, and which kernels run on which machine."""
+"""Machines that are not present: the meaning of a target's name on other machines, and which kernels run on which machine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_threads_are_rounded_down(threads: int, tasks: int, monkeypatch: pytest.
         ("sm_90", ["sm_80", "sm_90", "sm_100"], ["sm_90", "sm_80"]),
         ("sm_89", ["sm_80", "sm_86", "sm_90"], ["sm_86", "sm_80"]),
         ("sm_75", ["sm_80"], []),
-        ("sm_120", ["sm_90"], ["sm_90"]),  # by its PTX
+        ("sm_120", ["sm_90"], ["sm_90"]),  # from its PTX
     ],
 )
 def test_a_gpus_relatives(here: str, packed: list[str], best: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_features_are_read_as_they_are_written(name: str) -> None:
         ({"int64": False}, True),
         ({"nearest_even": (16, 32, 64)}, False),
         ({"keep_special": ()}, True),
-        ({"subgroup_size": 64}, True),  # no subgroup is used
+        ({"subgroup_size": 64}, True),  # no subgroup operations are used
     ],
 )
 def test_what_runs_on_which_device(more: dict[str, object], runs: bool) -> None:
@@ -133,7 +133,7 @@ def test_libraries_are_looked_at_before_they_are_loaded() -> None:
     header[5], header[16], header[18] = 1, 3, 62
     assert elf.problem(bytes(header), "x86_64") == ""
     assert elf.problem(bytes(header), "aarch64") == "it is not for aarch64"
-    header[32] = 65  # the segments begin past the end
+    header[32] = 65  # the segments begin past the end of the file
     assert elf.problem(bytes(header), "x86_64") == "it is truncated"
     header[16] = 2
     assert elf.problem(bytes(header), "x86_64") == "it is not a 64-bit shared library"

@@ -1,4 +1,4 @@
-"""The C extension: it launches what Python would, on arrays that Python would take, and leaves everything else to Python."""
+"""The C extension: it launches as Python would, for arrays that Python would accept, and leaves everything else to Python."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_launch_takes_only_arrays() -> None:
 @only_native
 def test_temporaries_of_any_size_are_there() -> None:
     rng = np.random.default_rng(1)
-    for length in (3000, 200_000, 3000, 1_500_000, 64):  # the largest is past what a thread keeps
+    for length in (3000, 200_000, 3000, 1_500_000, 64):  # the largest exceeds what a thread keeps
         x = rng.integers(0, 2**31, length, dtype=np.int32)
         values, indices = np.empty_like(x), np.empty(length, np.uint32)
         operator = tvmdml.compile(top_k_desc(TensorDesc("int32", (length,)), 0, length, "increasing"), "cpu")
@@ -177,7 +177,7 @@ def test_temporaries_of_any_size_are_there() -> None:
 
 
 def test_bound_calls_run_at_the_same_time() -> None:
-    # One operator's calls share nothing: each has temporaries of its own. An output belongs to one call at a time.
+    # Calls of one operator share nothing: each has its own temporaries. An output is used by one call at a time.
     operator = tvmdml.compile(top_k_desc(TensorDesc("float32", (4096,)), 0, 4096, "increasing"), "cpu")
 
     def work(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What every operator answers: DirectML's examples through both doors, and kernels against the reference bit for bit."""
+"""The results of every operator: DirectML's examples, called in both ways, and kernels against the reference, bit for bit."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_round_agrees_for_every_float16_there_is(mode: RoundingMode, target: Tar
 
 @modes
 def test_round_agrees_for_float32_of_every_exponent(mode: RoundingMode, target: Target) -> None:
-    # Each upper half of a pattern, with lower halves that differ from one to the next.
+    # Each upper half of a bit pattern, with changing lower halves.
     upper = np.arange(1 << 16, dtype=np.uint32)
     x = ((upper << 16) | (upper * 40503 & 0xFFFF)).view(np.float32)
     assert_agrees(round_desc(TensorDesc("float32", x.shape), mode), target, x)
@@ -386,7 +386,7 @@ def test_the_long_ways_of_top_k_agree_for_every_layout(layouts: tuple[str, str],
     assert_agrees(desc, target, x.array, shifted=layouts[1] == "shifted")
 
 
-# The way, the length, and several k for it. Lengths are around whole registers and whole chunks of several.
+# The algorithm, the length, and several k for it. The lengths are near whole registers and whole chunks.
 WAYS = [
     ("rank", 1, (1,)),
     ("rank", 2, (1, 2)),
@@ -433,7 +433,7 @@ def test_every_way_of_top_k_in_parallel_is_the_same(
 @pytest.mark.usefixtures("in_parallel")
 @pytest.mark.parametrize(("way", "k"), [("sort", 20_000), ("select", 32), ("select", 400)])
 def test_tasks_that_run_at_once_do_not_share_scratch(way: str, k: int) -> None:
-    # Long enough that tasks meet: a short one is over before the next begins.
+    # Long enough to make tasks overlap: a short task ends before the next begins.
     x = random_bits(seeded(way), TensorDataType.UINT32, (12, 60_000))
     desc = top_k_desc(TensorDesc("uint32", x.shape), 1, k, "increasing")
     _assert_way(desc, way)
@@ -562,7 +562,7 @@ def test_nonzero_in_parallel_agrees_for_every_layout(rank: int, layout: str) -> 
 
 @pytest.mark.usefixtures("in_parallel")
 def test_tasks_of_nonzero_may_begin_and_end_anywhere(target: Target) -> None:
-    # One element, from the first to the last place: it lies on either side of every border between tasks.
+    # One nonzero element, at each position in turn: it is on either side of every boundary between tasks.
     desc = nonzero_desc(TensorDesc("uint8", (7, 29)))
     for at in range(7 * 29):
         x = np.zeros(7 * 29, np.uint8)

@@ -1,4 +1,4 @@
-"""A pack's file: what is written is what is read, and whatever else a file holds is a ``PackError``, never anything else."""
+"""The file format of packs: a written file reads back equal, and any other content raises ``PackError`` and nothing else."""
 
 from __future__ import annotations
 
@@ -734,7 +734,7 @@ for path in sys.argv[1:]:
 def test_small_files_do_not_take_much_memory(tmp_path: Path, file: bytes) -> None:
     def large(path: Path, content: bytes, size: int) -> None:
         path.write_bytes(content)
-        os.truncate(path, size)  # the rest is a hole: the file is small on disk
+        os.truncate(path, size)  # the rest is a hole in a sparse file
 
     claims = Raw.of(file)
     (tmp_path / "claims").write_bytes(claims.file(index_bytes=1 << 60))

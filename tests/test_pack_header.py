@@ -1,4 +1,4 @@
-"""Packs in C and C++: the header compiles without a warning, and its functions give what the reference gives, bit for bit."""
+"""Packs in C and C++: the header compiles without a warning, and its functions give the reference's results, bit for bit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")
 SOURCES = Path(__file__).parent / "c"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-# What the sanitizer makes of thread-local variables of libraries that were opened late is a guess, and a crash of its own.
+# The sanitizer guesses where thread-local variables of libraries opened later are, and may crash itself.
 ASAN = "detect_leaks=1:intercept_tls_get_addr=0"
 LEVELS = ("aarch64",) if host.host().level == "aarch64" else ("x86-64", "x86-64-v3")
 ROUND_IN_PLACE = Wanted(round_desc(TensorDesc("float32", (4, 3)), "halves_to_nearest_even"), True)
@@ -161,7 +161,7 @@ def write_jobs(folder: Path, wanted: Sequence[Wanted] = WANTED) -> Path:
 def said_bytes(wanted: Wanted, tensors: Sequence[Tensor], number: int) -> int:
     """How many of a tensor's bytes the operator says something about."""
     desc = tensors[number].desc
-    if wanted.desc.NAME == "NONZERO_COORDINATES" and number == 2:  # but for the rows past the count
+    if wanted.desc.NAME == "NONZERO_COORDINATES" and number == 2:  # except for the rows past the count
         return int(tensors[1].values.item()) * desc.sizes[-1] * desc.data_type.itemsize
     return desc.span * desc.data_type.itemsize
 
@@ -387,7 +387,7 @@ def test_nothing_leads_out_of_the_folder(
     pack: Pack, tmp_path: Path, change: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [kernel._replace(**change) for kernel in pack.kernels()]  # type: ignore[arg-type]
-    monkeypatch.setattr(pack, "kernels", lambda: kernels)  # whatever a pack lets through
+    monkeypatch.setattr(pack, "kernels", lambda: kernels)  # whatever invalid content a pack allows
     with pytest.raises(PackError, match="this pack is damaged"):
         header.write(pack, tmp_path / "in" / "here")
     assert not list(tmp_path.rglob("*"))

@@ -1,4 +1,4 @@
-"""The memory that packs take: of a stranger's file no multiple, and of parts one piece at a time."""
+"""The memory use of packs: an untrusted file is not read as a multiple of its size, and parts are read in pieces."""
 
 from __future__ import annotations
 

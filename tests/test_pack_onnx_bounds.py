@@ -1,4 +1,4 @@
-"""ONNX models made to exhaust whoever reads them, and models whose data lie elsewhere: each ends in an error that says why."""
+"""ONNX models made to exhaust their reader, and models with data in other files: each ends in an error that says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of packs: made, checked, and asked for by those who trust some keys only."""
+"""Signatures of packs: signing, verification, and processes that trust only some keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs from files: what is taken of each kind, that it is what functions and models compile, and what is said of the rest."""
+"""Specs from files: what each kind of file contributes, that functions and models compile the same, and the notes on the rest."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Graph:
         return folder / name
 
 
-@pytest.mark.filterwarnings("ignore")  # ONNX computes its expected outputs with warnings
+@pytest.mark.filterwarnings("ignore")  # ONNX's computation of the expected outputs issues warnings
 @pytest.mark.usefixtures("near")
 @pytest.mark.parametrize("operator", OURS)
 def test_onnx_cases_give_what_functions_compile(operator: str, onnx: Any, compiled: list[Wanted], tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_onnx_cases_give_what_functions_compile(operator: str, onnx: Any, compil
         if compiled:
             assert sources.read([tmp_path / "case.onnx"]).spec.wanted == tuple(compiled), case.name
             ran += 1
-        else:  # such a type, or no elements
+        else:  # an unsupported type, or no elements
             with pytest.raises(errors.InvalidArgument, match=operator) as caught:
                 sources.read([tmp_path / "case.onnx"])
             ran += "has no elements" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Specs of packs: what they may say, what is made of it, what is refused, and that what is written is what is read."""
+"""Specs of packs: what they may contain, what it means, what is refused, and that a written spec reads back equal."""
 
 from __future__ import annotations
 

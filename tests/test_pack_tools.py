@@ -1,4 +1,4 @@
-"""Packs looked at, changed and verified; what is wrong with one is found."""
+"""Packs inspected, changed and verified; their errors are found."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def test_exchanged_code_is_found(build: Callable[..., Path], target: Target, tmp
     assert all("output_tensor: " in finding.said and "elements differ" in finding.said for finding in report.failed)
     assert report.text().count("WRONG: ") == 2
     assert report == verify.verify(path, seed=3)
-    assert report.failed != verify.verify(path).failed  # other input differs elsewhere
+    assert report.failed != verify.verify(path).failed  # other inputs give other differences
 
 
 LIES: dict[str, tuple[dict[str, Any], str]] = {

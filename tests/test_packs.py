@@ -1,4 +1,4 @@
-"""Packs: built, loaded, and the only kernels that run."""
+"""Packs: built, loaded, and used as the only source of kernels."""
 
 from __future__ import annotations
 
@@ -397,7 +397,7 @@ def test_no_process_is_left_of_a_build_that_is_ended(tmp_path: Path, number: sig
         running.send_signal(signal.SIGINT)
         more(than=before)
         running.send_signal(number)
-        running.communicate(timeout=300)  # until all that hold these pipes have ended
+        running.communicate(timeout=300)  # until all processes that hold these pipes have ended
     assert running.returncode == -number
 
 
@@ -530,7 +530,7 @@ def test_a_spec_without_targets_is_refused(tmp_path: Path) -> None:
 
 def test_what_runs_is_recorded(tmp_path: Path) -> None:
     x = small.inputs()
-    tvmdml.round(x)  # planned already: recorded all the same
+    tvmdml.round(x)  # planned before, but recorded nevertheless
     with packs.record() as recorded:
         tvmdml.round(x)
         tvmdml.round(x)
@@ -560,7 +560,7 @@ def test_a_program_and_its_children_are_recorded(tmp_path: Path) -> None:
         "    process = multiprocessing.get_context('spawn').Process(target=child)\n"
         "    process.start(), process.join()\n"
         "    print(sys.argv[1:])\n"
-        "    sys.stdout.flush(), os._exit(3)\n"  # as hard an end as a program can have
+        "    sys.stdout.flush(), os._exit(3)\n"  # ends the program without any cleanup
     )
     command = [
         str(Path(sys.executable).with_name("tvmdml")),

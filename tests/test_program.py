@@ -1,4 +1,4 @@
-"""Kernels as data: launches read from lowered functions, their expressions, and the file they are kept in."""
+"""Kernels as data: launches read from lowered functions, their expressions, and the files that store them."""
 
 from __future__ import annotations
 

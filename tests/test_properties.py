@@ -1,4 +1,4 @@
-"""Any shape, strides, values and attributes that the contract takes: kernels agree with the reference through both doors."""
+"""Any shape, strides, values and attributes that the contract allows: functions and compiled operators agree with the reference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every README shows is what comes out. Found by looking: a new README is run without a word here.
+"""Every README shows what its commands really print. New README files are found and run automatically.
 
-``>>>`` sessions, ``console`` commands and files that the reader is told to save are run in the order they stand in, in a folder
-that has a copy of ``tests/models`` and ``tests/c``. tests/README.md says what a block may be.
+``>>>`` sessions, ``console`` commands and files that the reader is told to save are run in order, in a folder with a copy of
+``tests/models`` and ``tests/c``. tests/README.md describes the kinds of blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ READMES = readmes.paths()
 every_readme = pytest.mark.parametrize("path", READMES, ids=readmes.name)
 
 _MINUTES, _SERVER, _DOWNLOADS = "it takes minutes", "it is a server", "it downloads"
-# The commands that are not run, by what they begin with, and why. Those of `tvmdml` are read by its parser instead.
+# The commands that are not run, by their beginning, with the reason. Those of `tvmdml` are only parsed.
 _NOT_RUN = {
     "tvmdml tune": _MINUTES,
     "tvmdml bench": _MINUTES,
@@ -71,7 +71,7 @@ def _no_compiler() -> str:
     return "" if shutil.which("cc") and shutil.which("c++") else "there is no C and C++ compiler"
 
 
-# What blocks and commands take that a machine may lack, by a pattern that is found in them.
+# What blocks and commands need that a machine may lack, by a pattern in their text.
 _NEEDS: dict[str, Callable[[], str]] = {
     r"vulkan\b(?!:)|vulkan:\d": _no_vulkan,
     r"\bimport torch\b|\btorch\.": _without("torch", "PyTorch"),
@@ -114,7 +114,7 @@ def test_what_is_shown_is_what_comes_out(path: Path, tmp_path: Path, monkeypatch
                 skipped += (lacking := _lacking(command.text))
                 if not lacking:
                     _command(command, shell, where)
-    if skipped:  # all else was run; CI runs the test again where there is what was lacking
+    if skipped:  # everything else was run; CI runs the test again where nothing is missing
         pytest.skip("; ".join(dict.fromkeys(skipped)))
 
 
@@ -149,13 +149,13 @@ def _of_the_examples(text: str) -> None:
     assert [line for line in text.splitlines() if line.strip() not in programs] == []
 
 
-# What a block is looked at for that is neither run nor saved.
+# What is checked in a block that is neither run nor saved.
 _KINDS: dict[str, Callable[[str], object]] = {
     "": _only_a_picture,
     "c": _of_the_examples,
     "json": pyjson5.decode,
     "python": lambda text: compile(text, "README.md", "exec"),
-    "sh": lambda text: None,  # of the front page alone: CI runs them
+    "sh": lambda text: None,  # only of the front page: CI runs them
     "toml": tomllib.loads,
 }
 
@@ -175,7 +175,7 @@ def test_pytorch_on_a_gpu_as_shown() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     text = (TOP / "tvmdml" / "targets" / "cuda" / "README.md").read_text()
     (snippet,) = [block.text for block in readmes.blocks(text) if block.text.startswith("import torch, tvmdml\n")]
-    if not torch.cuda.is_available():  # where there is no GPU, the same on the CPU
+    if not torch.cuda.is_available():  # without a GPU, the same on the CPU
         snippet = snippet.replace('device="cuda"', 'device="cpu"').replace('"cuda:0"', '"cpu"')
         assert 'cuda"' not in snippet
     names: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""The C code under what its compiler offers to find mistakes with: AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer.
+"""The C code under the compiler's sanitizers: AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer.
 
-The thread pool runs by itself (``c/stress_pool.c``). The extension runs in a Python of its own, where it stands in for the one that
-is installed. (What packs bring along in C is built with them in ``test_pack_header``.)
+The thread pool runs alone (``c/stress_pool.c``). The extension runs in a separate Python process, in place of the installed one.
+(``test_pack_header`` builds the C code of packs with the sanitizers.)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPTIONS = {
 
 def _built(folder: Path, sanitizer: str, *arguments: object) -> Path:
     """What gcc makes of these files with a sanitizer; skips the test where it has none that works."""
-    out = folder / "built.so"  # so that Python takes it for an extension, if it is one
+    out = folder / "built.so"  # so that Python recognises it as an extension, if it is one
     flags = f"-fsanitize={SANITIZERS[sanitizer]}", "-fno-sanitize-recover=all"
     trial = folder / "trial.c"
     trial.write_text("int main(void) { return 0; }\n")
@@ -156,7 +156,7 @@ def _calls() -> Iterator[Callable[[], object]]:
     yield lambda: launch.bind(x, y)(1)
     yield lambda: launch.bind(x, y)(a=1)
 
-    # Forms, and what does not have them.
+    # Forms of arrays, and objects that are not valid forms.
     fit = launch.fit(FORMS)
     yield lambda: launch.fit(FORMS)
     of_array: list[Any] = [None, (), 1, "form", (F,), (F, SHAPE, STRIDES), (F, [2, 3], STRIDES, 0), (None, SHAPE, STRIDES, 0)]
@@ -209,11 +209,11 @@ def _calls() -> Iterator[Callable[[], object]]:
     yield lambda: plans.add(describe, None, (), (x.astype(">f4"),), None, launch, wanted)
     yield lambda: plans.add(describe, None, (), (x[:0],), None, launch, wanted)
     yield lambda: plans.add(describe, None, (), (x[:, ::-1],), None, launch, wanted)
-    plans.add(describe, None, (4,), (x,), None, launch, (((-1,), F),))  # results that cannot be made
+    plans.add(describe, None, (4,), (x,), None, launch, (((-1,), F),))  # results that cannot be allocated
     yield lambda: plans(describe, None, (4,), (x,), None)
     yield native.Plans
 
-    # A kernel that fails: the runtime holds its error, or Python does.
+    # A kernel that fails: the runtime keeps its error, or Python does.
     def failing(*_: object) -> None:
         raise ValueError("as it should be")
 
@@ -236,7 +236,7 @@ def call_everything(times: int = 50) -> None:
     native: Any = threads.connected()
     native.set_limit(4)
     plans, launch, x = native.Plans(), native.Launch(*_found(SHAPE), ()), np.full(SHAPE, 1.5, np.float32)
-    # Places are few: what is put there again and again does away with others, and calls for more of it as it goes.
+    # There are few slots: adding entries evicts others, whose destruction adds more entries.
     for i in range(9000):
         again = _Hostile(lambda: 1, lambda i=i: plans.add(len, None, (i,), (x,), None, launch, ((SHAPE, F),)))
         plans.add(again, None, (i,), (x,), None, launch, ((SHAPE, F),))
@@ -245,7 +245,7 @@ def call_everything(times: int = 50) -> None:
 
     def work(number: int) -> None:
         rng = np.random.default_rng(number)
-        for length in rng.integers(1, 30_000, 15):  # scratch memory that grows, and that goes with its thread
+        for length in rng.integers(1, 30_000, 15):  # scratch memory that grows, and is freed with its thread
             values = rng.standard_normal(length).astype(np.float32)
             assert np.array_equal(np.sort(values), _sorted(values))
             for i in range(300):
@@ -286,14 +286,14 @@ def _growing(calls: Sequence[Callable[[], object]], times: int = 1000) -> list[s
     """Which of these leave more or less behind than they found, and of what."""
     found, objects = [], _held(calls)
     _tidy_up()
-    gc.freeze()  # a collection looks at what comes from here on
+    gc.freeze()  # a garbage collection sees what is created from here on
     for call in calls:
         try:
             call()
             count = times
         except (Exception, KeyboardInterrupt):
             count = times // 10
-        for rounds in (100, count):  # first what is made once
+        for rounds in (100, count):  # first the objects that are created once
             before = _alive(objects)
             for _ in range(rounds):
                 with suppress(Exception, KeyboardInterrupt):
@@ -337,7 +337,7 @@ def _resident() -> int:
 
 # -- The tests of the extension -----------------------------------------------------------------------------------
 
-# Has a process, and what it starts, take the extension that was built for this.
+# Makes a process and its child processes use the extension that was built for this.
 _INSTEAD = """
 import importlib.util, os, sys
 
@@ -357,12 +357,12 @@ def _sanitized(folder: Path, *command: object) -> str:
     include = sysconfig.get_path("include")
     extension = _built(folder, "address", "-shared", "-fPIC", "-fvisibility=hidden", "-isystem", include, *sources)
     (folder / "sitecustomize.py").write_text(_INSTEAD)
-    # The sanitizer has to be there first, and it wants the library of C++'s exceptions that others bring along.
+    # The sanitizer must be loaded first, and it needs the C++ exception library that others load later.
     names = ("libasan.so", "libstdc++.so.6")
     first = [subprocess.run(["gcc", f"-print-file-name={n}"], capture_output=True, text=True, check=True).stdout for n in names]
     environment = {
         **OPTIONS,
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps much to its end
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python frees much only at exit
         "LD_PRELOAD": " ".join(name.strip() for name in first),
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": os.pathsep.join([str(folder), str(TESTS), *sys.path]),
@@ -380,7 +380,7 @@ def test_the_extension_under_sanitizers(tmp_path: Path) -> None:
 @pytest.mark.skipif(threads.native() is None, reason=threads.state())
 @pytest.mark.parametrize("name", ["native", "threads", "compiled_operator", "hostile", "functions"])
 def test_what_is_tested_of_the_extension_under_sanitizers(name: str, tmp_path: Path) -> None:
-    some = "not cuda and not vulkan and not memory_does_not_grow"  # what was freed is kept a while, to see who comes back to it
+    some = "not cuda and not vulkan and not memory_does_not_grow"  # freed memory is kept for a while, to detect its use
     without = ("-p", "no:cacheprovider", "-k", some, "--basetemp", tmp_path / "tests")
     assert " passed" in _sanitized(tmp_path, "-m", "pytest", "-q", "-s", *without, TESTS / f"test_{name}.py")
 

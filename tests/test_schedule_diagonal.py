@@ -1,4 +1,4 @@
-"""Each way that the CPU's schedule of DIAGONAL_MATRIX1 has, forced by its knobs, in memory where a write outside is seen."""
+"""Each algorithm of the CPU schedule of DIAGONAL_MATRIX1, selected by knobs, in memory that shows writes outside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import INT_MAX, INT_MIN, Placed, assert_agrees, diagonal_desc, rand
 from tvmdml import TensorDataType, errors, knobs, targets
 from tvmdml.targets.cpu import CpuTarget
 
-# Elements are moved as bits: one type of each size.
+# Elements are moved as bits, so one type of each size is enough.
 TYPES = (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.INT64)
 BANDS = (
     *((0, 1), (-2, 3), (7, 8), (-60, 70)),
@@ -22,7 +22,7 @@ BANDS = (
 ROWS: dict[str, Any] = {"on_top_bytes": 0}
 STREAMED: dict[str, Any] = {"stream_bytes": 1}
 TASKS: dict[str, Any] = {"task_bytes": 1, "fill_bytes": 1, "tasks_per_thread": 1}
-# A way: the target, threads, knobs.
+# An algorithm: the target, threads, knobs.
 VARIANTS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "on top": ("cpu", 1, {}),
     "on top, in blocks": ("cpu", 1, {"block_bytes": 1024}),
@@ -71,7 +71,7 @@ def agrees(target: targets.Target, data_type: TensorDataType, sizes: tuple[int, 
 @pytest.mark.parametrize("has_input", [False, True], ids=["zeros", "input"])
 @types
 def test_every_way_gives_the_same(target: targets.Target, data_type: TensorDataType, has_input: bool) -> None:
-    # Rows of several lines and a bit, that fill lines exactly, and that are longer than they are many.
+    # Rows of several lines and a remainder, of exact lines, and matrices with more columns than rows.
     for sizes in ((2, 23, 150), (3, 9, 192), (2, 2, 517)):
         agrees(target, data_type, sizes, has_input)
 
@@ -79,7 +79,7 @@ def test_every_way_gives_the_same(target: targets.Target, data_type: TensorDataT
 @variants("on top", "streamed", "three tasks")
 @types
 def test_bands_may_share_a_line(target: targets.Target, data_type: TensorDataType) -> None:
-    # Without input several rows lie in one line.
+    # Without input, several rows share a line.
     for sizes in ((2, 90, 1), (2, 70, 3), (2, 40, 8), (2, 31, 17)):
         agrees(target, data_type, sizes, has_input=False)
 
@@ -106,7 +106,7 @@ def test_rows_may_have_gaps(target: targets.Target, data_type: TensorDataType) -
 @variants("on top", "three tasks")
 @types
 def test_rows_may_become_columns(target: targets.Target, data_type: TensorDataType) -> None:
-    # More columns than are gone through at a time.
+    # More columns than are processed together.
     sizes = (2, 21, 37)
     for layouts in (("transposed", "packed"), ("packed", "transposed"), ("shuffled", "padded")):
         x = Placed.holding(random_bits(seeded(layouts), data_type, sizes), layouts[0])
@@ -119,7 +119,7 @@ def test_rows_may_become_columns(target: targets.Target, data_type: TensorDataTy
     [
         ("on top", False, "packed", ("flat", False, False)),
         ("on top", False, "padded", ("rows", False, False)),
-        ("on top", True, "transposed", ("rows", False, False)),  # its columns count as rows
+        ("on top", True, "transposed", ("rows", False, False)),  # its columns are treated as rows
         ("on top", True, "spread", ("elements", False, False)),
         ("rows", False, "packed", ("rows", False, False)),
         ("streamed", False, "packed", ("flat", False, True)),

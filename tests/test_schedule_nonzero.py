@@ -1,4 +1,4 @@
-"""NONZERO_COORDINATES on the CPU: every form its kernels take gives the reference's rows, and writes nowhere else."""
+"""NONZERO_COORDINATES on the CPU: every form of its kernels gives the reference's rows, and writes nowhere else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMS: dict[str, dict[str, int]] = {
     "one is few": {"task_elements": 1, "few_bits": 1},
     "twelve are few": {"task_elements": 1, "few_bits": 12},
 }
-# Words that are whole, cut short, alone; inside a row, across two, across many; across many rows of two and of three dimensions.
+# Whole words, partial words, a single word; inside a row, across two, across many; across many rows of two and three dimensions.
 SHAPES = ((1000,), (40,), (64, 64), (29, 100), (331, 3), (17, 1, 3, 5), (3, 7, 11, 5), (2, 1, 2, 2, 3, 1, 2, 9))
 
 

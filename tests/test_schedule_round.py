@@ -1,4 +1,4 @@
-"""Each way that the CPU's schedule of ELEMENT_WISE_ROUND has: every float16, awkward wider floats, every length and start."""
+"""Each algorithm of the CPU schedule of ELEMENT_WISE_ROUND: every float16, difficult wider floats, every length and start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tvmdml.targets.cpu import CpuTarget
 FLOATS = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64)
 STREAMED: dict[str, Any] = {"stream_bytes": 1, "aligned_elements": 1}
 TASKS: dict[str, Any] = {"task_elements": 1}
-# A way: the target, threads, knobs, the layouts of input and output; no output is in place.
+# An algorithm: the target, threads, knobs, the layouts of input and output; without an output, it is in place.
 VARIANTS: dict[str, tuple[str, int, dict[str, Any], str, str | None]] = {
     "lines": ("cpu", 1, {}, "packed", "packed"),
     "lines, aligned": ("cpu", 1, {"aligned_elements": 1}, "shifted", "shifted"),
@@ -48,7 +48,7 @@ VARIANTS: dict[str, tuple[str, int, dict[str, Any], str, str | None]] = {
     "level 3": ("cpu:x86-64-v3", 1, {}, "packed", "packed"),
     "level 3, streamed": ("cpu:x86-64-v3", 1, STREAMED, "packed", "shifted"),
 }
-# Down, up and to zero, as the C library's header has them.
+# Down, up and toward zero, as defined in the C library's header.
 WAYS_TO_ROUND = {"x86_64": (0x400, 0x800, 0xC00), "aarch64": (0x800000, 0x400000, 0xC00000)}
 Variant = tuple[targets.Target, str, "str | None"]
 modes = pytest.mark.parametrize("mode", tuple(RoundingMode), ids=lambda mode: mode.name.lower())

@@ -1,4 +1,4 @@
-"""Each way that the CPU's schedule of TOP_K has, forced by knobs: ties, NaN, both zeros, and rows that are bad for one of them."""
+"""Each algorithm of the CPU schedule of TOP_K, selected by knobs: ties, NaN, both zeros, and rows that are bad for one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvmdml import AxisDirection, TensorDataType, TensorDesc, errors, knobs, tar
 from tvmdml.targets.cpu import CpuTarget
 
 PARTS: dict[str, Any] = {"algorithm": "select", "task_elements": 1, "part_elements": 1}
-# A way: the target, threads, knobs, and the name of the kernel that they lead to.
+# An algorithm: the target, threads, knobs, and the name of the resulting kernel.
 VARIANTS: dict[str, tuple[str, int, dict[str, Any], str]] = {
     "rank": ("cpu", 1, {"algorithm": "rank"}, "rank"),
     "sort": ("cpu", 1, {"algorithm": "sort"}, "sort"),
@@ -39,7 +39,7 @@ COLUMNS: dict[str, tuple[str, int, dict[str, Any], str]] = {
 }
 directions = pytest.mark.parametrize("direction", tuple(AxisDirection), ids=lambda d: d.name.lower())
 types = pytest.mark.parametrize("data_type", ALL, ids=str)
-# One of each width and form: what only cuts or compiles the same code another way is tried with these.
+# One type of each width and form: variants that only tile or compile the same code differently are tested with these.
 SOME = tuple(TensorDataType[name] for name in ("FLOAT16", "FLOAT32", "INT64", "UINT8"))
 some_types = pytest.mark.parametrize("data_type", SOME, ids=str)
 EVERY_TYPE = ("rank", "sort", "select")
@@ -131,7 +131,7 @@ def test_a_row_split_among_tasks_agrees(data_type: TensorDataType, direction: Ax
 @some_types
 def test_columns_agree_for_every_kind(data_type: TensorDataType, direction: AxisDirection, variant: Variant) -> None:
     target, way = variant
-    columns = np.concatenate([rows_of(data_type, 300)] * 12).T.copy()  # past every multiple of lanes
+    columns = np.concatenate([rows_of(data_type, 300)] * 12).T.copy()  # past every multiple of the number of lanes
     for x, axis, k in (
         (columns, 0, 1),
         (columns, 0, 7),
@@ -158,7 +158,7 @@ def test_layouts_agree(variant: Variant, layout: str) -> None:
 
 
 def test_a_bound_that_many_reach_is_found_again_and_again() -> None:
-    # Each sixteenth element is large, so that all large ones share a lane, and the first bound says next to nothing.
+    # Each sixteenth element is large, so all large elements are in the same lane, and the first bound is almost useless.
     target = targets.resolve("cpu")
     x = seeded("lane").random(1 << 16).astype(np.float32)
     x[::256] += 1 + np.arange(256, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The long run works, in short; and its verdicts tell what grows from what only goes up and down."""
+"""A short run of the long run works, and its verdicts distinguish growth from fluctuation."""
 
 from __future__ import annotations
 

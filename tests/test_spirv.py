@@ -1,4 +1,4 @@
-"""The SPIR-V code generator: what each operator of TensorIR computes on a device, to the bit, and what code says so."""
+"""The SPIR-V generator: what each TensorIR operator computes on a device, bit for bit, and the generated code."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ RICH = Capabilities(
     max_shared_bytes=32768,
     max_buffers=32,
 )
-# Narrow numbers in memory alone: arithmetic on them takes a detour.
+# Narrow numbers only in memory: arithmetic on them needs conversions.
 POOR = {"int8": False, "int16": False, "float16": False, "subgroup_extended_types": False}
 
 
@@ -270,7 +270,7 @@ def test_select_takes_one_of_two(machine: Machine, dtype: str) -> None:
     a, b = pairs_of(dtype)
     c = np.arange(a.size) % 3 == 1
     chosen = on_all(machine, {"c": c, "a": a, "b": b}, {"r": (dtype, lambda c, a, b: T.Select(c, a, b))})["r"]
-    if dtype == "float16" and not machine.capabilities.float16:  # which one NaN it is, float32 cannot say
+    if dtype == "float16" and not machine.capabilities.float16:  # float32 cannot preserve the bits of a NaN
         assert_same_bits(settled(chosen), settled(np.where(c, a, b)))
     else:
         assert_same_bits(chosen, np.where(c, a, b))
@@ -287,7 +287,7 @@ def test_select_takes_one_of_two_constants(machine: Machine, dtype: str) -> None
     numbers = [value for value in patterns.tolist() if value == value]
     condition = np.arange(64) % 3 == 0
     for one, other in itertools.permutations(numbers, 2):
-        if one == other == 0:  # of two signs, which TVM takes for the same
+        if one == other == 0:  # zeros of both signs, which TVM considers equal
             continue
         expected = np.where(condition, np.array(one, dtype), np.array(other, dtype))
         ways = {
@@ -412,7 +412,7 @@ def test_functions_of_several_numbers_come_near(machine: Machine, dtype: str) ->
 
 def test_what_is_not_asked_for_is_not_read(machine: Machine) -> None:
     shader = machine.give(kernels.lazy_reads())
-    opened = 0  # every read of the source stands behind a branch
+    opened = 0  # every read of the source is inside a branch
     for name, _ in instructions(shader.code):
         opened += name == "BranchConditional"
         assert name != "AccessChain" or opened or shader.scalars
@@ -507,7 +507,7 @@ def test_subgroups_exchange_values(machine: Machine, dtype: str) -> None:
             spirv.emit(example.kernel.function, machine.capabilities)
         return
     machine.run(example.kernel, example.arguments)
-    for name, beyond in (("shuffle_up", 0), ("shuffle_down", -1)):  # there it is any value
+    for name, beyond in (("shuffle_up", 0), ("shuffle_down", -1)):  # any value is accepted there
         rows, expected = (values[name].reshape(-1, size) for values in (example.arguments, example.expected))
         rows[:, beyond] = expected[:, beyond]
     example.check(dtype)
@@ -757,7 +757,7 @@ def test_memory_past_the_limits_is_refused() -> None:
         kernel.emit(RICH._replace(max_push_bytes=16))
     with pytest.raises(errors.CompileError, match="shared memory: given 1024 bytes; allowed: up to 1000"):
         kernel.emit(RICH._replace(max_shared_bytes=1000))
-    # Without 8-bit arithmetic each takes a word.
+    # Without 8-bit arithmetic, each is in a 32-bit word.
     with pytest.raises(errors.CompileError, match="shared memory: given 4096 bytes"):
         kernel.emit(RICH._replace(max_shared_bytes=1024, int8=False))
 

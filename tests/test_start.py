@@ -1,4 +1,4 @@
-"""What is loaded when: importing is cheap, and a kernel that exists runs without the compiler."""
+"""What is loaded when: imports are cheap, and an existing kernel runs without the compiler."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_help_lists_the_functions() -> None:
     listed = text.partition("\nFUNCTIONS\n")[2]
     for function in ("top_k", "round", "nonzero_coordinates", "diagonal_matrix", "compile", "asarray", "load_pack"):
         assert f"\n    {function}(" in f"\n{listed}"
-    assert text.index("FUNCTIONS") < 5000  # at the first look
+    assert text.index("FUNCTIONS") < 5000  # at the first access
 
 
 def test_a_kernel_that_exists_runs_without_the_compiler(cache_dir: object) -> None:

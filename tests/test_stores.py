@@ -1,4 +1,4 @@
-"""Kernels on disk: compiled once, found again, and never a reason for a call to fail."""
+"""Kernels on disk: compiled once, found again, and never the reason for a failed call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users have to trust: no network, no code out of data, no files that others can write to."""
+"""What users must trust: no network access, no code from data, no files that others can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notation of support tables, tables that depend on an attribute, and what is said where no row fits."""
+"""The notation of support tables, tables that depend on an attribute, and the error if no row fits."""
 
 from __future__ import annotations
 

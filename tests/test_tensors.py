@@ -1,4 +1,4 @@
-"""TensorDesc: every rule about a tensor, each broken on its own, and its arithmetic against brute force."""
+"""TensorDesc: every rule about a tensor, violated one by one, and its arithmetic against brute force."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_an_unknown_feature_level_is_refused(spelling: Any) -> None:
 
 # -- The rules ----------------------------------------------------------------------------------------------------
 
-# What breaks a rule, and what the message says was given and is allowed.
+# A violation of a rule, with the given and allowed values in the message.
 BROKEN: dict[str, tuple[Callable[[], object], str, str, str]] = {
     "no sizes": (lambda: TensorDesc("float32", ()), "TensorDesc.sizes", "0 dimensions", "1 to 8"),
     "nine sizes": (lambda: TensorDesc("float32", (1,) * 9), "TensorDesc.sizes", "9 dimensions", "1 to 8"),
@@ -331,7 +331,7 @@ def test_a_permuted_and_padded_tensor_is_always_writable(order: list[int], sizes
 
 
 def test_an_interleaved_layout_without_a_nesting_order_is_writable() -> None:
-    # Neither dimension steps over the other's reach, yet 3a = 2b has no solution within the sizes.
+    # Neither stride exceeds the other dimension's extent, but 3a = 2b has no solution within the sizes.
     TensorDesc("uint8", (2, 3), (3, 2)).check_writable("x")
 
 

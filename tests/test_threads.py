@@ -1,6 +1,6 @@
-"""The thread pool: from many threads, across fork, under interrupts, and never in the way.
+"""The thread pool: used from many threads, across fork, under interrupts, without disturbing the program.
 
-These tests hold for the pool in C and for the one in Python: run them with TVMDML_DISABLE_NATIVE=1 for the latter.
+These tests apply to the pool in C and to the one in Python: run them with TVMDML_DISABLE_NATIVE=1 for the latter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def x(in_parallel: None) -> np.ndarray:
     return np.random.default_rng(1).standard_normal(100_000).astype(np.float32) * 9
 
 
-# What a program of its own begins with: every kernel in three tasks, however small.
+# The beginning of each program: every kernel in three tasks, however small.
 PARALLEL = """
 import os
 os.environ.setdefault("TVMDML_NUM_THREADS", "3")
@@ -89,7 +89,7 @@ def test_many_threads_call_at_once(x: np.ndarray) -> None:
 
 
 def test_each_call_has_scratch_memory_of_its_own() -> None:
-    # Sorting keeps what it sorts in temporaries; sizes differ, so that threads outgrow what they kept.
+    # Sorting keeps its elements in temporaries; sizes vary, so that the threads' temporaries must grow.
     def work(number: int) -> None:
         rng = np.random.default_rng(number)
         for length in (3000, 50, 40_000, 3000, 20_000):
@@ -129,7 +129,7 @@ def test_other_threads_run_python_during_a_launch() -> None:
             run()
         ends.append(time.perf_counter())
 
-    sys.setswitchinterval(10)  # nobody is made to let go
+    sys.setswitchinterval(10)  # no thread is forced to release the interpreter lock
     try:
         thread = threading.Thread(target=work)
         thread.start()
@@ -179,7 +179,7 @@ assert not wrong
 
 
 def test_an_interrupt_arrives_after_the_work_is_whole() -> None:
-    # Many interrupts at odd moments: none is lost in a hang, none leaves a task running on memory that is gone.
+    # Many interrupts at random moments: no call hangs, and no task continues to run on freed memory.
     printed = program("""
 stop = False
 def disturb():
@@ -271,7 +271,7 @@ def test_one_thread_means_the_caller() -> None:
 
 
 def test_threads_that_the_system_refuses_are_done_without() -> None:
-    def limit() -> None:  # no address space is left for a stack of this size
+    def limit() -> None:  # there is no address space left for a stack of this size
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 46, resource.getrlimit(resource.RLIMIT_STACK)[1]))
 
     program("assert started() == 0\nassert np.array_equal(tvmdml.round(x), expected)", limit, OPENBLAS_NUM_THREADS="1")
@@ -385,7 +385,7 @@ def limit(count: int) -> Iterator[None]:
     """A pool of so many threads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVMDML_NUM_THREADS", str(count))
-        targets.resolve("cpu").tasks()  # which tells the pool
+        targets.resolve("cpu").tasks()  # which informs the pool
         threads.connected()
         yield
     targets.resolve("cpu").tasks()
@@ -400,7 +400,7 @@ def launch(task: Callable[[int], object], count: int) -> int:
     status: list[int] = []
     address = threads.address()
     function = python_pool._TASK(run)
-    if threads.native() is None:  # a pool in Python runs no tasks while the main thread waits in a call
+    if threads.native() is None:  # a pool in Python runs no tasks while the main thread waits in a C call
         entry = ctypes.cast(function, ctypes.c_void_p).value
         python_pool.shielded(lambda: status.append(python_pool._launch(entry, 0, count)))()
     else:
@@ -414,7 +414,7 @@ def test_tasks_run_at_the_same_time(count: int) -> None:
     met: list[int] = []
 
     def task(number: int) -> None:
-        barrier.wait()  # passes only when every task is inside
+        barrier.wait()  # returns only when every task is inside
         met.append(number)
 
     with limit(count):
@@ -458,7 +458,7 @@ def main(limit: T.int64):
 def test_an_error_of_a_task_is_raised_by_the_call() -> None:
     tvm = _imports.tvm()
     function = importlib.import_module("tvm.script").from_source(ASSERTED)
-    executable = tvm.compile(tvm.IRModule({"main": function}), target="llvm")  # with asserts, unlike kernels
+    executable = tvm.compile(tvm.IRModule({"main": function}), target="llvm")  # with assertions, unlike kernels
     with threads.everywhere():
         entry = executable.jit()["main"]
     cpu = targets.resolve("cpu")

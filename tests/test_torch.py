@@ -1,4 +1,4 @@
-"""The functions as PyTorch's operators: the same answers, and graphs that know the results' forms before there are data."""
+"""The functions as PyTorch operators: equal results, and graphs that know the results' shapes before there is data."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_an_operator_keeps_pytorchs_rules(dtype: Any) -> None:
         if dtype in FLOATING and arguments and arguments[0].shape == (2, 7):
             arguments = (arguments[0].clone().requires_grad_(), *arguments[1:])
             assert set(opcheck(op.default, arguments, keywords).values()) == {"SUCCESS"}
-    x = torch.ones((2, 3)).to(dtype)  # rows that are not meant are not defined: here there are none
+    x = torch.ones((2, 3)).to(dtype)  # rows past the count are undefined: here there are none
     assert set(opcheck(ops.nonzero_coordinates.trim_false, (x,), {"trim": False}).values()) == {"SUCCESS"}
 
 
@@ -369,7 +369,7 @@ def exported(function: Callable[..., Any], *arguments: Any, **dimensions: Any) -
 
 B, N = Dim("b"), Dim("n", min=8)
 
-# The function, the dimensions of its matrix that stay open, and the results' shapes where b and n are the matrix's.
+# The function, the open dimensions of its matrix, and the results' shapes, with b and n as the matrix's.
 OPEN: dict[str, tuple[Callable[[Any], Any], dict[int, Any], Callable[[Any, Any], list[tuple[Any, ...]]]]] = {
     "round": (lambda x: ops.round(x), {0: B, 1: N}, lambda b, n: [(b, n)]),
     "top_k of a batch": (lambda x: ops.top_k(x, 3), {0: B}, lambda b, n: [(b, 3)] * 2),

@@ -1,4 +1,4 @@
-"""What another user may have put into the cache is not used, and what is not tvmdml's stays there."""
+"""Files that another user may have put into the cache are not used, and files that are not tvmdml's stay there."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_a_folder_that_holds_the_cache_may_be_everybodys_if_it_is_sticky(cache: 
 @needs_root
 def test_the_owner_of_a_folder_above_is_trusted_if_it_is_root_or_nobody_at_all(cache: Path, place: Path) -> None:
     assert call("round") == (1, [])
-    os.chown(place, 65534, -1)  # what a namespace shows for users it does not know
+    os.chown(place, 65534, -1)  # the user id that a namespace shows for unmapped users
     assert call("round") == (0, [])
     os.chown(place, STRANGER, -1)
     compiled, (said,) = call("round")
@@ -388,7 +388,7 @@ def test_what_is_new_is_this_users_alone_whatever_the_umask(cache: Path, umask: 
     for path, mode in found.items():
         if stat.S_ISDIR(mode):
             assert stat.S_IMODE(mode) == 0o700, path
-        elif path.suffix != ".lock":  # in which nothing is
+        elif path.suffix != ".lock":  # which is empty
             assert stat.S_IMODE(mode) & ~0o644 == 0, path
     assert call("round") == (0, [])
 
@@ -539,7 +539,7 @@ def test_everything_that_was_written_is_removed(cache: Path) -> None:
     pipeline_cache.write(pipeline_cache.path(IDENTITY), PIPELINES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVMDML_CACHE_DIR", str(cache / "tuning"))
-        assert call("round")[0] == 1  # as the tuner does with candidates
+        assert call("round")[0] == 1  # as the tuner does for candidates
         patch.setattr(stores, "STALE", -1.0)
         patch.setenv("TVMDML_CACHE_DIR", str(cache))
         done = CliRunner().invoke(main, ["cache", "clear", "--all"])

@@ -1,4 +1,4 @@
-"""``tvmdml tune``, the whole of it. Which candidate wins is chance here; that it is logged, and used, is not."""
+"""All of ``tvmdml tune``. The winning candidate depends on chance here, but it must be logged and used."""
 
 from __future__ import annotations
 

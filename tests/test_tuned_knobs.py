@@ -1,4 +1,4 @@
-"""Knobs by operation: what logs of tuning change, and what is stronger; in packs too. Shape classes, machines, constraints."""
+"""Knobs by operation: what tuning logs change, what has precedence; in packs too. Shape classes, machines, constraints."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_without_logs_the_defaults_hold(sorting: Target) -> None:
 
 def test_knobs_of_other_schedules_are_passed_over() -> None:
     desc = diagonal_desc(tensor("float32", (64, 64)), 1, 0, 1, has_input=False)
-    both = tuned(HERE, record(desc, HERE.machine(), {"task_bytes": 1, "threads": 64}))  # the second is the devices'
+    both = tuned(HERE, record(desc, HERE.machine(), {"task_bytes": 1, "threads": 64}))  # the second is for devices
     assert values(both, desc).task_bytes == 1
     neither = tuned(HERE, record(desc, HERE.machine(), {"threads": 64}))
     assert (values(neither, desc), neither.kernel(desc).tuning) == (values(HERE, desc), "")

@@ -1,4 +1,4 @@
-"""``tune``: what becomes of trials, wherever they are made. The lab here makes its times up."""
+"""``tune``: what happens with the results of trials, wherever they run. The lab here invents its times."""
 
 from __future__ import annotations
 

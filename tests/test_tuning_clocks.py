@@ -1,4 +1,4 @@
-"""The tuner's clocks: what is timed and what is not, and that each kind of target has the one that fits."""
+"""The tuner's clocks: what is timed and what is not, and the right clock for each kind of target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet on this machine: TVM's own tracker and servers, and what becomes of a run when they fail."""
+"""A fleet on this machine: TVM's own tracker and servers, and the effects of their failures on a run."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_candidate_that_crashes_hangs_or_is_wrong_costs_its_trial_and_no_serve
     assert "hung" in outcomes[2].problem
     assert "wrong result" in outcomes[3].problem
     _check([(0, outcomes[1]), (1, outcomes[4])], 2)
-    _gather(found, 3)  # all of them serve on
+    _gather(found, 3)  # all of them continue to serve
     assert notes == []
 
 
@@ -278,7 +278,7 @@ def test_what_a_server_that_stands_still_had_is_given_to_another(servers: Server
     try:
         start = time.monotonic()
         outcomes += trials
-        assert time.monotonic() - start < 15  # sooner than the server's time is over
+        assert time.monotonic() - start < 15  # before the server's time limit ends
     finally:
         servers.signal(servers.ports[0], signal.SIGCONT)
     _check(outcomes, 6)
@@ -291,7 +291,7 @@ def test_a_run_goes_on_through_the_end_of_its_tracker_and_finds_the_next(servers
     servers.kill(servers.port)
     outcomes += [next(trials), next(trials)]
     servers.start_tracker()
-    found._lost(next(lane for lane in found._lanes if lane.open), "", False)  # its server is known to the new tracker alone
+    found._lost(next(lane for lane in found._lanes if lane.open), "", False)  # only the new tracker knows its server
     outcomes += trials
     _check(outcomes, 6)
     _gather(found, 3)

@@ -1,4 +1,4 @@
-"""The commands for logs, and whether a record still holds."""
+"""The commands for logs, and whether a record is still valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of logs: a bad line harms nobody, and nothing that was logged is lost."""
+"""Log files: an invalid line has no other effect, and no logged record is lost."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_bad_line_is_reported_and_skipped(line: bytes | str, said: str, own_pl
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         logs.forget()
-        logs.installed()  # it is said once
+        logs.installed()  # the warning is issued once
 
 
 def test_of_many_bad_lines_the_first_are_reported(own_place: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_file_is_for_all_to_read_and_stands_alone(own_place: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert list(contents(own_place)) == [str(path.relative_to(own_place))]  # no lock, nothing left over
+    assert list(contents(own_place)) == [str(path.relative_to(own_place))]  # no lock and no temporary file
 
 
 def test_a_link_to_a_file_stays_one(own_place: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Logs of tuning: the right record is found, by its class, in the right folder."""
+"""Tuning logs: the right record is found, by its shape class, in the right folder."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_pack_s_records_hold_on_every_processor_with_the_target() -> None:
     other = HERE._replace(processor="GenuineIntel 6.85")
     own, near = record(knobs={"digit_bits": 6}), record(rows(2000), machine=other)
     known = Logs([record(machine=other), near, own], any_processor=True)
-    assert found(known) == Found(own, True, logs.stamp(own.knobs))  # its own is preferred
+    assert found(known) == Found(own, True, logs.stamp(own.knobs))  # its own record is preferred
     answer = found(known, machine=HERE._replace(processor=""))
     assert answer is not None
     assert answer.exact
@@ -182,7 +182,7 @@ def test_a_record_whose_knobs_nobody_takes_is_as_if_it_were_absent() -> None:
         answer = found(known)
     assert answer is not None
     assert answer.record.knobs == {"digit_bits": 6}
-    assert found(Logs([record(knobs={"speed": "high"})], nearest=False)) is None  # and the warning comes once
+    assert found(Logs([record(knobs={"speed": "high"})], nearest=False)) is None  # and there is only one warning
 
 
 def test_the_hash_stands_for_the_knobs_in_any_order() -> None:
@@ -234,7 +234,7 @@ def test_the_folders_that_are_named_go_first(own_place: Path, tmp_path: Path, mo
     assert installed_bits() == 11
     monkeypatch.setenv("TVMDML_TUNING_LOGS", str(tmp_path / "6"))
     assert installed_bits() == 6
-    monkeypatch.setenv("TVMDML_TUNING_LOGS", str(tmp_path / "6" / log_files.slug(HERE)))  # one machine's
+    monkeypatch.setenv("TVMDML_TUNING_LOGS", str(tmp_path / "6" / log_files.slug(HERE)))  # of one machine
     assert installed_bits() == 6
 
 

@@ -1,4 +1,4 @@
-"""How tuning is shown: the line on a terminal, the report, and what winners are worth beside other libraries."""
+"""How tuning is shown: the line on a terminal, the report, and the winners' speed against other libraries."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_elsewhere_there_is_a_line_for_each_finished_job() -> None:
         show.end(tuned(0.8))
 
     expected = [
-        "the server \\x1b[2J[bold]a[/] was lost",  # neither a terminal's commands nor rich's are obeyed
+        "the server \\x1b[2J[bold]a[/] was lost",  # neither terminal escapes nor rich's markup are interpreted
         f"3/51 {TITLE}: 1.25x, 4 µs against 5 µs (task_elements=1024), 3 trials, 1 failed",
         f"4/51 {TITLE}: nothing faster than the defaults, 5 µs, 1 trials",
     ]

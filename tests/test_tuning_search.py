@@ -1,4 +1,4 @@
-"""The search: its space, meta_schedule's part in it, and going on from what is known. Nothing is measured: times are made up."""
+"""The search: its space, its use of meta_schedule, and continuing from known results. Nothing is measured: times are invented."""
 
 from __future__ import annotations
 
@@ -130,5 +130,5 @@ def test_it_goes_on_from_earlier_trials(rows: Space) -> None:
     known = {rows_of(trial.knobs) for trial in earlier}
     fresh = [trial for trial in found if rows_of(trial.knobs) not in known]
     assert len(fresh) > len(found) // 2
-    # What it has learnt shows: most of what it tries now sorts, by small digits.
+    # The cost model has learnt: most new candidates sort, with small digits.
     assert sum(trial.knobs.get("algorithm") == "sort" for trial in fresh) > len(fresh) // 2

@@ -1,4 +1,4 @@
-"""Trials: what is checked before it is timed, how it is timed, and what an outcome says."""
+"""Trials: what is checked before timing, how candidates are timed, and what an outcome contains."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_the_median_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_outcome_is_the_mean_of_all_inputs_and_knows_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Told(4.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 4.0)  # of each input the defaults, then the candidate
+    clock = Told(4.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 4.0)  # for each input, the defaults, then the candidate
     (outcome,) = timed(monkeypatch, clock, nonzero_desc(tensor("float32", (10, 20))), [{"few_bits": 5}])
     assert len(clock.seen) == 8, "two of each of four inputs"
     assert outcome.default == pytest.approx((4 * 2 * 2 * 2) ** 0.25)

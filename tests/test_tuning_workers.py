@@ -1,4 +1,4 @@
-"""Workers: what a candidate does to its process costs its own call, and nothing is left running, however it ends."""
+"""Workers: a candidate's damage is limited to its own call, and no process remains, however the candidate ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_a_call_does_is_its_own_affair(pool: Workers, call: tuple[Any, ...]
 
 
 def test_what_hangs_is_ended_even_if_the_interpreter_hangs_with_it(pool: Workers) -> None:
-    results(pool, ("same", 0))  # everybody is up
+    results(pool, ("same", 0))  # all processes are ready
     start = time.monotonic()
     assert results(pool, ("hang",), ("same", 1), ("same", 2), timeout=3) == [Failure("hung: no answer in 3 s"), 1, 2]
     assert time.monotonic() - start < 50
@@ -165,7 +165,7 @@ def test_no_process_is_left_when_the_one_that_asks_ends(number: signal.Signals) 
         assert asking.stderr is not None
         pids = [int(word) for word in asking.stdout.readline().split()]
         assert len(pids) == 2
-        time.sleep(0.3)  # they hang by now, and so does a Ctrl-C that is not for them
+        time.sleep(0.3)  # by now they hang, and a Ctrl-C that is not for them has no effect
         os.killpg(asking.pid, number)
         try:
             asking.wait(100)

@@ -1,4 +1,4 @@
-"""The Vulkan driver layer: memory, order, threads, forks, and everything that goes wrong; with a shader written out by hand."""
+"""The Vulkan driver layer: memory, order, threads, forks, and every failure; with a hand-written shader."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ for attempt in range(2):
         print(error)
 """
     nowhere = {"VK_ICD_FILENAMES": "/nonexistent.json", "VK_DRIVER_FILES": "/nonexistent.json"}
-    said = program(code, **nowhere, TVMDML_VULKAN_VALIDATION="0").splitlines()  # the loader would have its say as well
+    said = program(code, **nowhere, TVMDML_VULKAN_VALIDATION="0").splitlines()  # the loader would change the result as well
     assert len(said) == 2
     for line in said:
         assert "found no working driver" in line
@@ -275,7 +275,7 @@ def test_uploads_and_copies_keep_their_place_among_dispatches(device: Device) ->
     x, y, z = placed(device, counted(5000)), device.allocate(20_000), device.allocate(20_000)
     results = []
     for step in range(20):
-        device.upload(x, 0, counted(5000) + np.uint32(step))  # while earlier dispatches may still be reading it
+        device.upload(x, 0, counted(5000) + np.uint32(step))  # while earlier dispatches may still read it
         run(device, x, y, 2)
         device.copy(y, 0, z, 0, 20_000)
         kept = device.allocate(20_000)
@@ -492,7 +492,7 @@ def test_more_groups_than_a_dispatch_may_have_are_split(
     x = placed(device, counted(n))
     push = scale(n, 1, 1, row, groups[1])
     step = (pipeline(device), [(x, 0, 4 * n), (x, 0, 4 * n)], push, groups)
-    device.dispatch(*step)  # in place, so that what runs twice shows
+    device.dispatch(*step)  # in place, so that running twice changes the result
     prepared = device.prepare([step])
     prepared.run()
     np.testing.assert_array_equal(fetched(device, x), counted(n) + 2)
@@ -656,7 +656,7 @@ def test_a_wait_can_be_interrupted(device: Device) -> None:
 def test_interrupts_lose_no_work_but_what_they_interrupt(device: Device) -> None:
     x, y = placed(device, np.zeros(100, np.uint32)), device.allocate(400)
     finished = 0
-    interrupts: list[KeyboardInterrupt] = []  # kept, and with them what their frames hold
+    interrupts: list[KeyboardInterrupt] = []  # kept, and so is what their frames reference
     armed = False
 
     def interrupt(*_: object) -> None:
@@ -976,7 +976,7 @@ def test_compiled_pipelines_are_kept_and_nothing_else_is_believed(
     assert not list(file.parent.glob(".*"))
     kept = file.read_bytes()
     foreign = bytearray(data)
-    foreign[8] ^= 1  # the vendor
+    foreign[8] ^= 1  # the vendor's id
     wrong: list[Callable[[], object]] = [
         lambda: file.write_bytes(b""),
         lambda: file.write_bytes(kept[:-1]),

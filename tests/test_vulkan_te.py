@@ -1,4 +1,4 @@
-"""Kernels that are nobody's operator: TE computations, scheduled by TVM's own rules for GPUs, compiled for Vulkan and run."""
+"""Kernels that belong to no operator: TE computations, scheduled by TVM's own rules for GPUs, compiled for Vulkan and run."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_scheduled_computation_runs(name: str, device: VulkanTarget) -> None:
     output = np.zeros(expected.shape, expected.dtype)
     run(device, te.create_prim_func([*placeholders, result]), *arrays, output)
     if expected.dtype.kind == "f":
-        near = {2: 1e-2, 4: 1e-4, 8: 1e-12}[expected.dtype.itemsize]  # sums are taken in another order
+        near = {2: 1e-2, 4: 1e-4, 8: 1e-12}[expected.dtype.itemsize]  # sums are computed in another order
         np.testing.assert_allclose(output, expected, rtol=near, atol=near)
     else:
         np.testing.assert_array_equal(output, expected)

@@ -1,4 +1,4 @@
-"""Timestamps of a Vulkan device: moments in order, spans that the host's clock agrees with, and everything that goes wrong."""
+"""Timestamps of a Vulkan device: their order, durations that agree with the host's clock, and every failure."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_dropped_event_stays_until_the_device_is_past_it(own: Device) -> None:
 
 def test_events_that_come_and_go_share_few_queries(own: Device) -> None:
     memory = own.allocate(4096)
-    with own.held():  # most are used by another event before the device has come to the first
+    with own.held():  # most are reused by another event before the device reaches the first
         for _ in range(1000):
             begin = recorded(own)
             work(memory, 4096)
@@ -302,7 +302,7 @@ def test_a_lost_device_says_so(own: Device, monkeypatch: pytest.MonkeyPatch, cal
 
     with monkeypatch.context() as patch:
         patch.setattr(own.vk, call, lambda *_: structures.VK_ERROR_DEVICE_LOST)
-        patch.setattr(own.vk, "vkGetSemaphoreCounterValue", lambda *_: 0)  # however quick the device is, it is waited for
+        patch.setattr(own.vk, "vkGetSemaphoreCounterValue", lambda *_: 0)  # it is waited for, however fast the device is
         with pytest.raises(DeviceError, match=rf"{call} failed: VK_ERROR_DEVICE_LOST"):
             taken()
     late: list[Callable[[], object]] = [event.record, lambda: event.seconds_since(begin), lambda: Event(own)]

@@ -1,4 +1,4 @@
-"""Records of tuning for tests: making them, writing them to logs of a test's own, finding them there."""
+"""Tuning records for tests: how to make them, write them to logs of a test, and find them there."""
 
 from __future__ import annotations
 
