@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from support import (
 
 from tvmdml import (
     AxisDirection,
+    CompileError,
     DiagonalMatrix,
     Operator,
     RoundingMode,
@@ -220,3 +222,10 @@ def test_a_target_falls_back_to_the_default_for_an_operator_without_a_schedule(
     monkeypatch.setattr(operators, "module_of", lambda cls: "not_scheduled")
     desc = round_desc(TensorDesc("float32", (3, 4)), "toward_zero")
     assert cpu.kernel(desc).name == "default"
+
+
+def test_where_the_links_of_a_clone_were_lost_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    targets._schedule.cache_clear()
+    with pytest.raises(CompileError, match=r"schedules is not a folder\. In a clone it is a symbolic link .* keeps symbolic links"):
+        targets._schedule("cpu", "top_k")

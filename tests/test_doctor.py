@@ -253,6 +253,19 @@ def test_a_clone_that_was_never_installed_runs(diagnose: Diagnose, monkeypatch: 
     assert f"-> {installing.command('compiler')}." in said
 
 
+def test_a_second_copy_of_the_package_is_named(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where a clone was installed without ``-e``, and Python is started in it."""
+    (tmp_path / "tvmdml").mkdir()
+    (tmp_path / "tvmdml-0.1.0.dist-info").mkdir()
+    (tmp_path / "tvmdml-0.1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: tvmdml\nVersion: 0.1.0\n")
+    assert "limited" not in diagnose("versions")[1]
+    monkeypatch.syspath_prepend(tmp_path)
+    code, said = diagnose("versions")
+    assert code == 0
+    assert f"limited versions: tvmdml is installed in {tmp_path / 'tvmdml'} too" in said
+    assert "Start Python in another folder" in said
+
+
 # -- Settings -----------------------------------------------------------------------------------------------------
 
 

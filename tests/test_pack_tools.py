@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -316,6 +318,22 @@ def test_what_was_built_is_right_everywhere(build: Callable[..., Path], target: 
     assert (report.ran, report.operations, report.not_run) == (len(WANTED), len(WANTED), ())
     assert report.launches >= len(WANTED)
     assert seen[-1] == (len(WANTED), len(WANTED))
+
+
+_VERIFY_WITHOUT_TVM = """
+import sys
+sys.modules["tvm"] = None  # as if it were not installed
+from tvmdml.packs import verify
+report = verify.verify(sys.argv[1])
+print(report.text())
+assert report.ok and report.ran == report.operations
+"""
+
+
+def test_no_compiler_is_needed(cpu_pack: Path) -> None:
+    command = [sys.executable, "-c", _VERIFY_WITHOUT_TVM, str(cpu_pack)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_all_levels_and_profiles_that_run_here_are_run(cpu_pack: Path, mixed_pack: Path) -> None:

@@ -41,7 +41,14 @@ def test_names_are_found_without_a_compiler() -> None:
 def test_a_name_that_is_not_there_says_so() -> None:
     import tvmdml
 
-    for name, meant in (("topk", "top_k"), ("Topk1", "TopK1"), ("CompilError", "CompileError"), ("RoundMode", "RoundingMode")):
+    for name, meant in (
+        ("topk", "top_k"),
+        ("Topk1", "TopK1"),
+        ("CompilError", "CompileError"),
+        ("RoundMode", "RoundingMode"),
+        ("TOP_K1", "TopK1"),
+        ("nonzero", "nonzero_coordinates"),
+    ):
         with pytest.raises(AttributeError, match=f"^module 'tvmdml' has no attribute '{name}'. Did you mean '{meant}'"):
             getattr(tvmdml, name)
     with pytest.raises(AttributeError, match=r"has no attribute 'xyzzy'. dir\(tvmdml\) lists what there is"):

@@ -56,9 +56,16 @@ def _functions() -> list[str]:
 
 
 def _suggestion(name: str) -> str:
+    """A name that is written alike, or the same but for case and underscores, or has this one as a part; functions come first."""
     import difflib
 
-    near = difflib.get_close_matches(name, __dir__(), 1)
+    def plain(text: str) -> str:
+        return text.replace("_", "").lower()
+
+    names = sorted(__dir__(), key=lambda one: (not one.islower(), len(one)))
+    near = difflib.get_close_matches(name, names, 1) or [one for one in names if plain(one) == plain(name)]
+    if not near and len(plain(name)) > 3:
+        near = [one for one in names if plain(name) in plain(one)]
     return f" Did you mean {near[0]!r}?" if near else " dir(tvmdml) lists what there is."
 
 

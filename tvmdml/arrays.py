@@ -204,10 +204,13 @@ def require_on(array: NumpyArray, target: Target, where: str) -> None:
         raise InvalidArgument(message(where, given, allowed, f"{move} moves it there."))
 
 
+_NO_GRADIENT = "Pass x.detach(). Or, for gradients, `import tvmdml.torch` and call the operator of torch.ops.tvmdml."
+
+
 def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         given = "a PyTorch tensor that requires a gradient"
-        raise InvalidArgument(message(where, given, "one that does not", "No gradient flows through here: pass x.detach()."))
+        raise InvalidArgument(message(where, given, "one that does not", _NO_GRADIENT))
     if write and (tensor.is_conj() or tensor.is_neg()):
         given = "a PyTorch tensor that is another's conjugate or negative, not yet carried out"
         raise InvalidArgument(message(where, given, "a tensor of its own memory", "Pass x.resolve_neg() and keep that."))

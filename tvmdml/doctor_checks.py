@@ -40,11 +40,17 @@ _MOST_READ = 128 << 20
 
 def _versions() -> Iterator[Finding]:
     system = f"{platform.system()} {platform.release()}, {platform.machine()}"
-    words = f"tvmdml {tvmdml.__version__}, Python {platform.python_version()}, {system}"
+    here = Path(tvmdml.__file__).resolve().parent
+    words = f"tvmdml {tvmdml.__version__} in {here}, Python {platform.python_version()}, {system}"
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
         yield Finding(LIMITED, words, "It is made for Linux, on x86-64 and 64-bit Arm processors.")
     else:
         yield Finding(OK, words)
+    for installed in importlib.metadata.distributions(name="tvmdml"):
+        other = Path(str(installed.locate_file("tvmdml"))).resolve()
+        if other != here and other.is_dir():
+            advice = "Start Python in another folder, or install the clone: `pip install -e .`."
+            yield Finding(LIMITED, f"tvmdml is installed in {other} too; Python took the copy in the current folder", advice)
     import numpy as np
 
     yield Finding(OK, f"NumPy {np.__version__}")

@@ -45,6 +45,10 @@ def _even(x: Any) -> Any:
     return T.call_llvm_pure_intrin(T.type_of(x), "llvm.roundeven", x)
 
 
+def _toward_zero(x: Any) -> Any:
+    return T.trunc(x)  # in a function: naming it in the table below would load the compiler, and that for every cached kernel
+
+
 def _away_from_zero(x: Any) -> Any:
     whole, dtype = T.trunc(x), f"float{x.ty.dtype.bits}"
     rest, half, one = x - whole, T.const(0.5, dtype), T.const(1, dtype)
@@ -53,7 +57,7 @@ def _away_from_zero(x: Any) -> Any:
 
 ROUNDING = {
     RoundingMode.HALVES_TO_NEAREST_EVEN: _even,
-    RoundingMode.TOWARD_ZERO: T.trunc,
+    RoundingMode.TOWARD_ZERO: _toward_zero,
     RoundingMode.TOWARD_INFINITY: _away_from_zero,
 }
 """These do not depend on the processor's rounding mode, unlike TVM's own functions: all sums and differences here are exact."""

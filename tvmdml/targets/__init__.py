@@ -267,9 +267,9 @@ class Target(abc.ABC):
 @functools.cache
 def _schedule(folder: str, module: str) -> Any:
     if importlib.util.find_spec("tvmdml.schedules") is None:
-        where = Path(__file__).parents[1]
-        advice = "Start Python in another folder, or run `pip install -e .` there."
-        raise CompileError(f"{where} is tvmdml's source tree, and its schedules were not found. {advice}")
+        where = Path(__file__).parents[1] / "schedules"
+        advice = "Clone with git, or unpack with a program that keeps symbolic links (tar, unzip), and install again."
+        raise CompileError(f"{where} is not a folder. In a clone it is a symbolic link to ../schedules. {advice}")
     for name in (module, "_default"):
         try:
             return importlib.import_module(f"tvmdml.schedules.{folder}.{name}")
