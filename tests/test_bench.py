@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Outcome
 
-from tvmdml import operators, targets
+from tvmdml import installing, operators, targets
 from tvmdml.bench import cases, checks, command, inputs, limits, measure, peers, plot, report, results, runner, tables
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace, Timing
@@ -511,4 +511,4 @@ def test_without_matplotlib_a_picture_is_misuse(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(command, "_installed", lambda module: False)
     outcome = call("--plot", tmp_path / "p.png")
     assert outcome.exit_code == 2
-    assert "tvmdml[bench]" in outcome.stderr
+    assert installing.command("bench") in outcome.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 import faults
 import pytest
 
+from tvmdml import installing
 from tvmdml.targets.cpu import link
 
 PROGRAM = """
@@ -26,7 +27,7 @@ DAMAGES = {
     "the compiler's library": (
         "tvm",
         "raise OSError('libtvm.so: cannot open shared object file')",
-        ("installed and cannot be imported (OSError: libtvm.so", f"`{REINSTALL} 'tvmdml[compiler]'`"),
+        ("installed and cannot be imported (OSError: libtvm.so", installing.command("compiler", "--force-reinstall")),
     ),
     "the compiler's own check": (
         "tvm",

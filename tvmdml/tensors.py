@@ -42,8 +42,8 @@ class TensorDataType(DmlEnum):
         Raises:
             InvalidArgument: no such member.
         """
-        if isinstance(value, str) and value in _ADVICE:
-            raise InvalidArgument(message(where, safe_repr(value), TYPE_NAMES, _ADVICE[value]))
+        if isinstance(value, str) and str.__str__(value) in _ADVICE:  # a subclass may have no hash
+            raise InvalidArgument(message(where, safe_repr(value), TYPE_NAMES, _ADVICE[str.__str__(value)]))
         return super().parse(value, where)
 
     @property
