@@ -50,14 +50,16 @@ def __getattr__(name: str) -> Any:
 
 def _functions() -> list[str]:
     """What ``help(tvmdml)`` lists. With the classes it would begin with thousands of lines about their methods."""
-    import inspect
+    with whole():
+        import inspect
 
     return [name for name in __dir__() if not name.startswith("_") and inspect.isfunction(__getattr__(name))]
 
 
 def _suggestion(name: str) -> str:
     """A name that is written alike, or the same but for case and underscores, or has this one as a part; functions come first."""
-    import difflib
+    with whole():
+        import difflib
 
     def plain(text: str) -> str:
         return text.replace("_", "").lower()
