@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from faults import call
 
-from tvmdml import stores
+from tvmdml import _trust, stores
 from tvmdml.cli import main
 from tvmdml.targets.cpu.files import load_library
 from tvmdml.targets.vulkan import pipeline_cache
@@ -293,7 +293,12 @@ def test_a_folder_that_holds_the_cache_may_be_everybodys_if_it_is_sticky(cache: 
 
 
 @needs_root
-def test_the_owner_of_a_folder_above_is_trusted_if_it_is_root_or_nobody_at_all(cache: Path, place: Path) -> None:
+def test_the_owner_of_a_folder_above_is_trusted_if_it_is_root_or_nobody_at_all(
+    cache: Path, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    users = tmp_path / "uid_map"
+    monkeypatch.setattr(_trust, "_USERS", users)
+    users.write_text("         0       1000          1\n")
     assert call("round") == (1, [])
     os.chown(place, 65534, -1)  # the user id that a namespace shows for unmapped users
     assert call("round") == (0, [])
@@ -304,6 +309,44 @@ def test_the_owner_of_a_folder_above_is_trusted_if_it_is_root_or_nobody_at_all(c
     os.chown(place, 0, -1)
     os.chown(cache, 65534, -1)
     assert call("round")[0] == 1
+
+
+@needs_root
+@pytest.mark.parametrize("users", ["0 0 4294967295\n", "0 1000 1\n1 100000 65536\n", "?", None])
+def test_a_user_called_nobody_is_a_stranger(
+    users: str | None, cache: Path, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Daemons run as that user. It could rename the cache's folder while a kernel is linked in it."""
+    monkeypatch.setattr(_trust, "_USERS", tmp_path / "uid_map")
+    if users is not None:
+        (tmp_path / "uid_map").write_text(users)
+    os.chown(place, 65534, -1)
+    compiled, (said,) = call("round")
+    assert compiled == 1
+    assert f"{place} belongs to user 65534" in said
+    assert not cache.exists()
+
+
+@needs_root
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_that_appears_while_the_cache_is_made_is_checked(
+    is_link: bool, place: Path, monkeypatch: pytest.MonkeyPatch, forget: None
+) -> None:
+    """In a sticky folder, anybody can make what was not there a moment ago."""
+    place.chmod(0o1777)
+    strange = place / ("elsewhere" if is_link else "missing")
+    make = _trust._make
+
+    def late(path: str) -> None:
+        strange.mkdir(exist_ok=True)
+        os.chown(strange, STRANGER, -1)
+        if is_link and not (place / "missing").is_symlink():
+            (place / "missing").symlink_to(strange)
+        make(path)
+
+    monkeypatch.setattr(_trust, "_make", late)
+    with pytest.raises(_trust.Untrusted, match=f"{strange} belongs to user {STRANGER}"):
+        _trust.opened(place / "missing" / "cache", create=True).__enter__()
 
 
 def test_a_refused_cache_makes_no_command_fail(cache: Path) -> None:

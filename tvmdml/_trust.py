@@ -4,7 +4,8 @@ The rules, which are those of OpenSSH's ``StrictModes``:
 
 - A folder above the cache belongs to this user or to root. Group and others cannot write to it, unless it is sticky, as ``/tmp``
   is: there nobody can rename what belongs to another user. (A user namespace shows all owners that it does not map as one user,
-  65534, who owns ``/`` in many sandboxes. Above the cache that user is trusted, in the cache not.)
+  65534, who owns ``/`` in many sandboxes. Above the cache that user is trusted, in the cache not. Where 65534 is a user of its own,
+  ``nobody``, it is not trusted: daemons run as ``nobody``.)
 - The cache folder itself belongs to this user or to root, and the rule for writing is the same. Symbolic links on the way to it are
   resolved first.
 - Every folder and file in the cache belongs to this user or to root, and neither group nor others can write to it. It is no
@@ -30,6 +31,8 @@ from pathlib import Path
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _UNMAPPED = 65534
 """The owner that a user namespace shows for users it does not map."""
+_USERS = Path("/proc/self/uid_map")
+"""The users that this process's namespace maps: in each line the first of a range, what it is outside, and how many there are."""
 
 
 class Untrusted(OSError):
@@ -148,6 +151,9 @@ def opened(cache: Path, *names: str, create: bool = False, checked: bool = True)
         check_above(path)
     if create:
         _make(os.path.abspath(cache))
+        path = os.path.realpath(cache)
+        if checked:  # again: a folder that was missing may be another user's by now
+            check_above(path)
     with ExitStack() as stack:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         folder = stack.enter_context(_folder(path, handle, checked, inside=False))
@@ -186,7 +192,17 @@ def check_above(path: str) -> None:
     for folder in map(str, Path(path).parents):
         with suppress(FileNotFoundError, NotADirectoryError):
             about = os.stat(f"{folder}/")
-            _check(about, folder, inside=False, owners=(_UNMAPPED,))
+            owners = (_UNMAPPED,) if about.st_uid == _UNMAPPED and not _is_mapped(_UNMAPPED) else ()
+            _check(about, folder, inside=False, owners=owners)
+
+
+def _is_mapped(user: int) -> bool:
+    """Whether a number stands for one user in this process's user namespace. Where the system does not say, it does."""
+    try:
+        ranges = [[int(number) for number in line.split()] for line in _USERS.read_text().splitlines()]
+        return any(first <= user < first + count for first, _, count in ranges)
+    except (OSError, ValueError):
+        return True
 
 
 def _folder(path: str, handle: int, checked: bool, inside: bool = True) -> Folder:
