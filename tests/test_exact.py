@@ -12,6 +12,7 @@ import pytest
 import specimens
 from support import assert_same_bits, seeded
 
+import tvmdml
 from tvmdml import TensorDesc, exact, functions
 from tvmdml.functions import Described
 from tvmdml.tensors import ArrayTensorDesc
@@ -87,3 +88,25 @@ def test_an_output_of_another_rank_than_its_descriptor_is_written_where_it_lies(
         assert_same_bits(room, untouched)
     turned = np.empty((5, 4)).T
     assert_same_bits(call(x, 1.5, (2.5, -0.0), turned, extra), expected)
+
+
+def test_the_quick_way_makes_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a tensor's call the key would take half as long again as all the rest."""
+    if functions._quick_plans is None:
+        pytest.skip("the C extension is not here")
+    torch = pytest.importorskip("torch")
+    x = torch.arange(8, dtype=torch.float32)
+    first = tvmdml.round(x, rounding_mode="toward_zero")
+    monkeypatch.setattr(exact, "key", lambda value: pytest.fail("a key was made"))
+    assert torch.equal(tvmdml.round(x, rounding_mode="toward_zero"), first)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("value", [struct.unpack("<d", struct.pack("<Q", 0x7FF0_0000_0000_0001))[0], 1e-310, 1e308, -1e-50])
+def test_no_value_that_fills_a_matrix_is_a_floating_point_error(dtype: str, value: float) -> None:
+    """Whatever the caller has NumPy do on such an error: a signaling NaN is invalid, and a tiny number becomes zero."""
+    with np.errstate(all="raise"):
+        found = tvmdml.diagonal_matrix(sizes=(2, 2), dtype=dtype, value=value)
+    with np.errstate(all="ignore"):
+        wanted = np.array(value).astype(dtype)
+    assert np.array_equal(found.diagonal(), [wanted, wanted], equal_nan=True)

@@ -111,7 +111,7 @@ def call(
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
     views: list[NumpyArray | None] = []
-    forms: list[Any] = [describe, exact.key(attributes)]
+    forms: list[Any] = [describe]
     restore, on_device = None, False
     for array in inputs:
         if type(array) is not np.ndarray:
@@ -135,7 +135,7 @@ def call(
         results = quick(describe, device, attributes, tuple(views), out)
         if results is not None:
             return tuple(map(restore, results if finish is None else finish(views, results)))
-    key = tuple(forms)
+    key = (exact.key(attributes), *forms)  # only here: it takes longer than a call of the quick way
     try:
         plan = _plans.get(key)
     except TypeError:  # an attribute that cannot be hashed: describing it will say what is wrong with it

@@ -400,7 +400,7 @@ def _number(where: str, role: Role, value: Any) -> int | float:
 
 def _float(where: str, role: Role, value: Any) -> float:
     try:
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             return float(np.float32(_number(where, role, value)))  # a C float holds no more
     except OverflowError:
         raise InvalidArgument(message(where, "a number past the range of a float", role.value)) from None

@@ -170,7 +170,7 @@ def bits(element: Array) -> int:
 
 
 def _element(value: int | float, data_type: TensorDataType) -> Array:
-    with np.errstate(over="ignore"):  # a value past the range of a float type is infinite
+    with np.errstate(all="ignore"):  # a value past the range of a float type is infinite or zero, and a signaling NaN a quiet one
         return np.array(value).astype(data_type.numpy) if isinstance(value, float) else np.array(value, data_type.numpy)
 
 
