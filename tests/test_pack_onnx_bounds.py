@@ -195,8 +195,21 @@ def test_what_exhausts_memory_is_refused(make: Callable[[], Graph], tmp_path: Pa
 def test_what_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_apart, "SECONDS", 1)
     monkeypatch.setattr(onnx_apart, "MEMORY", 1 << 34)
-    with pytest.raises(errors.InvalidArgument, match=r"or 1 s of processor time, or fails .*SIGXCPU.*while shape inference"):
+    with pytest.raises(
+        errors.InvalidArgument, match=r"or 1 s of processor time, or fails .*SIGXCPU.*while shape inference"
+    ) as caught:
         sources.read([concatenated().save(tmp_path)])
+    assert str(caught.value).isprintable(), "what the process says last is at the start of its log"
+
+
+def test_an_error_does_not_grow_with_what_a_model_says(tmp_path: Path) -> None:
+    integers(tmp_path / "k.bin", 2)
+    with pytest.raises(errors.InvalidArgument, match="which is not an offset") as caught:
+        sources.read([top_k_of(tmp_path, "k.bin", offset=10**4000)])
+    assert len(str(caught.value)) < 1500
+    with pytest.raises(errors.InvalidArgument, match="which no file can be called") as caught:
+        sources.read([top_k_of(tmp_path, "k" * 100_000)])
+    assert len(str(caught.value)) < 1500
 
 
 @pytest.mark.parametrize("kind", ["If", "Loop"])

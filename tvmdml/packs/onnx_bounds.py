@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tvmdml import _inside
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
 
 MAX_NODES = 1 << 18
 """The limit of nodes in a model, with its functions inlined."""
@@ -94,7 +94,7 @@ def check_tensors(onnx: Any, path: Path, model: Any, size: int) -> None:
         count = math.prod(tensor.dims)
         outside = tensor.data_location == onnx.TensorProto.EXTERNAL
         if min(tensor.dims, default=1) < 0 or (not outside and count > _PER_BYTE * size):
-            given = f"a tensor {tensor.name!r} of sizes {list(tensor.dims[:8])}"
+            given = f"a tensor {safe_repr(tensor.name)} of sizes {list(tensor.dims[:8])}"
             raise InvalidArgument(
                 message(str(path), given, f"at most {_PER_BYTE * size} elements, as the file has {size} bytes", _NOT_TRUSTED)
             )
@@ -127,7 +127,7 @@ def _read_outside(onnx: Any, path: Path, tensor: Any, count: int) -> None:
     except _inside.Refused as error:
         problem = str(error)
     except (ValueError, OverflowError, OSError):
-        problem = f"from offset {where.get('offset', '')!r}, which is not an offset in a file"
+        problem = f"from offset {safe_repr(where.get('offset', ''))}, which is not an offset in a file"
     else:
         if len(content) == count * itemsize:
             tensor.raw_data = content
@@ -135,7 +135,7 @@ def _read_outside(onnx: Any, path: Path, tensor: Any, count: int) -> None:
             tensor.ClearField("external_data")
             return
         problem = f"which has {len(content)} bytes from offset {offset}, not {count * itemsize}"
-    given = f"a tensor {tensor.name!r} with data in {location!r}, {problem}"
+    given = f"a tensor {safe_repr(tensor.name)} with data in {safe_repr(location)}, {problem}"
     raise InvalidArgument(message(str(path), given, f"files in {str(path.parent.absolute())!r}", "Put them beside the model."))
 
 
@@ -169,7 +169,7 @@ def check_nodes(path: Path, model: Any) -> None:
                 sums[key] = _together(*parts[key], sums)
                 active.pop()
             elif any(inner == above for above, _ in active) or len(active) >= MAX_DEPTH:
-                names = " -> ".join(f"{name!r}" for (_, name, _), _ in active[:3])
+                names = " -> ".join(safe_repr(name) for (_, name, _), _ in active[:3])
                 given = f"functions with endless recursion, or more than {MAX_DEPTH} nested calls ({names} -> …)"
                 raise InvalidArgument(
                     message(str(path), given, f"at most {MAX_DEPTH} nested calls, without recursion", _NOT_TRUSTED)

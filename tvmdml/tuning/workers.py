@@ -204,7 +204,8 @@ class _Worker:
 
     def __init__(self, environment: Mapping[str, str], first: _Call) -> None:
         self.connection, theirs = Pipe()
-        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - as long as the process
+        self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - as long as the process
+        fcntl.fcntl(self._log, fcntl.F_SETFL, fcntl.fcntl(self._log, fcntl.F_GETFL) | os.O_APPEND)  # writes follow a truncation
         with theirs:
             self._process = subprocess.Popen(
                 _children.command(f"from tvmdml.tuning.workers import serve; serve({theirs.fileno()})"),
