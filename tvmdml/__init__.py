@@ -1,18 +1,18 @@
 """DirectML's operators on any machine, compiled by Apache TVM.
 
-Functions such as ``tvmdml.top_k(x, k=5)`` take arrays and run at once. Descriptors such as ``tvmdml.TopK1(…)`` follow DirectML
-to the letter; ``tvmdml.compile`` makes them ready to run. Every name is loaded when it is first used.
+Functions such as ``tvmdml.top_k(x, k=5)`` take arrays and run immediately. Descriptors such as ``tvmdml.TopK1(…)`` follow DirectML
+exactly; ``tvmdml.compile`` compiles them. Every name is loaded on first use.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tvmdml._whole import whole  # from here on: a fork in the middle of a later import leaves a child that hangs
+from tvmdml._whole import whole  # imported first: a fork during a later import would leave a child process that hangs
 
 __version__ = "0.1.0"
 
-# The names that are not an operator's, by the module that has them. Operators offer their own.
+# The names that do not belong to an operator, by the module that defines them. Operator modules list their own names.
 _MODULES = {
     "compiler": ("CompiledOperator", "compile"),
     "device_arrays": ("DeviceArray", "asarray", "empty"),
@@ -42,14 +42,14 @@ def __getattr__(name: str) -> Any:
             else:
                 value = importlib.import_module(f"{__name__}.operators").public_name(name)
     except AttributeError:
-        # With a name given, Python does not add a guess of its own, which would be TopK for topk.
+        # name=… prevents Python from adding its own suggestion, which would be TopK for topk.
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{_suggestion(name)}", name=name) from None
     globals()[name] = value
     return value
 
 
 def _functions() -> list[str]:
-    """What ``help(tvmdml)`` lists. With the classes it would begin with thousands of lines about their methods."""
+    """The names that ``help(tvmdml)`` lists. Classes are left out: their methods would fill thousands of lines."""
     with whole():
         import inspect
 

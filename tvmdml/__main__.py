@@ -1,4 +1,4 @@
-"""``python -m tvmdml``: the command, of the Python that is asked."""
+"""``python -m tvmdml``: the command ``tvmdml``, run by that Python."""
 
 from tvmdml.cli import main
 

@@ -1,4 +1,4 @@
-"""The names of all files that tvmdml writes in its cache. Nothing else in there is ever removed."""
+"""The names of all files that tvmdml writes in its cache. Files with other names are never removed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
 ENTRY = r"([0-9a-f]{40})(?:\.json|\.lock|-[0-9a-f]+(\.\w+))"
 """A kernel's manifest, lock or artifact. Groups: the digest; an artifact's suffix."""
 BUILDING = r"\.building-\w+"
-"""A folder that a kernel is built in."""
+"""A folder in which a kernel is built."""
 PLACE = r"[0-9a-f]{2}"
-"""A folder of kernels: their digests begin so."""
+"""A folder of kernels, named after the first two characters of their digests."""
 BESIDE = r"\.\w+\.(bin|json)\.\d+-\d+"
-"""A file that is being written, as ``_trust.replace`` calls it."""
+"""A temporary file that ``_trust.replace`` is writing."""
 
 Tree = Mapping[str, "Tree | None"]
-"""What is in a folder: patterns of names, each with what is in that folder in turn, or ``None`` for a file. (Nothing is compiled
-here: a process that finds its kernels needs one of the patterns.)"""
+"""The contents of a folder: patterns of names, each with the contents of that subfolder, or ``None`` for a file. (The patterns are
+not compiled here: a process that finds all its kernels in the cache needs only one of them.)"""
 
 _PLACE: Tree = {ENTRY: None, BUILDING: {"(?s).+": None}}
 _KERNELS: Tree = {PLACE: _PLACE}
@@ -39,46 +39,46 @@ TREES: Mapping[str, Tree] = {
     "tuning": {"sessions": {"[0-9a-f]{24}": _SESSION}, "kernels": _KERNELS},
     "vulkan": {r"[0-9a-f]{40}\.bin": None, BESIDE: None},
 }
-"""The folders of a cache, and what is in them."""
+"""The folders of a cache, and their contents."""
 
 
 def named(pattern: str, names: Iterable[str]) -> list[str]:
-    """Those that a pattern is of."""
+    """The names that match a pattern."""
     return [name for name in names if re.fullmatch(pattern, name)]
 
 
 def only(name: str) -> Tree:
-    """What there is of one name in a folder of kernels."""
+    """The part of a folder of kernels that a single name stands for."""
     return {re.escape(name): inner for pattern, inner in _PLACE.items() if re.fullmatch(pattern, name)}
 
 
 def mark(cache: Folder) -> None:
-    """Write the tag of a cache, unless its folder has other things in it, and so is not tvmdml's alone.
+    """Write the tag of a cache, unless its folder contains other files, so that it is not used by tvmdml alone.
 
-    The folder that the tuner keeps candidates in is a cache within a cache, and needs none.
+    The folder in which the tuner keeps candidates is a cache inside the cache and needs no tag.
     """
-    with suppress(OSError):  # it is to be read only, or there is no room
+    with suppress(OSError):  # the folder is read-only, or the disk is full
         if os.path.basename(cache.path) not in TREES and not set(cache.names()) - set(TREES):
             replace(Path(cache.path, TAG), _TAG_TEXT)
 
 
 def size(folder: Folder, tree: Tree) -> int:
-    """Bytes of tvmdml's files in a folder."""
+    """The total size in bytes of tvmdml's files in a folder."""
     total = 0
     for place, name, inner in _own(folder, tree):
-        with suppress(OSError):  # it was removed a moment ago
+        with suppress(OSError):  # it was just removed
             total += place.about(name).st_size if inner is None else 0
     return total
 
 
 def remove(folder: Folder, tree: Tree) -> int:
-    """Remove tvmdml's files from a folder, and its folders that are empty then.
+    """Remove tvmdml's files from a folder, and those of its subfolders that are then empty.
 
     Returns:
-        How many other things there are in the folder and those below.
+        The number of entries left in the folder.
     """
     for place, name, inner in _own(folder, tree):
-        with suppress(OSError):  # it has gone, or has other things in it
+        with suppress(OSError):  # it was removed meanwhile, or contains other files
             if inner is None:
                 place.remove(name)
             else:
@@ -87,7 +87,7 @@ def remove(folder: Folder, tree: Tree) -> int:
 
 
 def _own(folder: Folder, tree: Tree) -> Iterator[tuple[Folder, str, Tree | None]]:
-    """What is tvmdml's, by its name: what is in a folder comes before the folder."""
+    """The files and folders that are tvmdml's by their names. The contents of a folder come before the folder itself."""
     for name in folder.names():
         for pattern, inner in tree.items():
             if re.fullmatch(pattern, name):

@@ -1,7 +1,7 @@
-"""How this package starts Python processes of its own: they import what this process would, and nothing from the current folder.
+"""How this package starts Python child processes: they import the same modules as this process, and none from the current folder.
 
-``python -c`` and ``multiprocessing`` put the current folder first on the module path. A file ``numpy.py`` in a folder that somebody
-downloaded would run. The children here get their path as arguments, before they import anything.
+``python -c`` and ``multiprocessing`` put the current folder first on the module path, so a file ``numpy.py`` in a downloaded folder
+would run. The child processes here receive their module path as arguments and set it before they import anything.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import sys
 from pathlib import Path
 
 _FIRST = "import sys; sys.path[:] = sys.argv[1:]; "
-"""``sys`` is built into Python, so no file can take its place."""
+"""``sys`` is built into Python, so no file can replace it."""
 
 
 def command(code: str) -> list[str]:
-    """The command that runs Python code in a child."""
+    """The command that runs Python code in a child process."""
     return [sys.executable, "-c", _FIRST + code, *module_path()]
 
 
 def module_path() -> list[str]:
-    """This process's module path without the current folder, unless ``PYTHONPATH`` names it; this package is found in any case."""
+    """This process's module path without the current folder, unless ``PYTHONPATH`` contains it; this package is always on it."""
     here = _current_folder()
     named = [os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     kept = [entry for entry in sys.path if entry and (os.path.realpath(entry) != here or here in named)]

@@ -1,4 +1,4 @@
-"""Pause Python's garbage collector: with the compiler loaded, one collection takes tens of milliseconds."""
+"""Pause Python's garbage collector: when the compiler is loaded, one collection takes tens of milliseconds."""
 
 from __future__ import annotations
 

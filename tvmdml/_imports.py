@@ -1,7 +1,7 @@
-"""Imports that cost time, made when they are first needed and not before.
+"""Slow imports, done only when they are first needed.
 
-tvm_ffi imports PyTorch, where it is installed, before anything else: close to a second that no kernel here needs. That one
-import is turned away, for the importing thread alone and only while tvm_ffi loads.
+tvm_ffi imports PyTorch, if it is installed, before anything else. That takes almost a second, and no kernel here needs it. This one
+import is blocked, only on the importing thread and only while tvm_ffi loads.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held the lock does not exist in the child
 
 
 class NoCompiler(CompileError):
-    """TVM's compiler is not installed, and a kernel has to be compiled."""
+    """TVM's compiler is not installed, but a kernel must be compiled."""
 
 
 class _TurnAway(importlib.abc.MetaPathFinder):
-    """Answers this thread's import of one module as if it were not installed."""
+    """Makes one module look as if it were not installed, for imports on this thread."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -60,7 +60,7 @@ def _without_torch() -> Iterator[None]:
 
 @functools.cache
 def tvm_ffi() -> ModuleType:
-    """The runtime: loads and calls compiled kernels.
+    """The runtime, which loads and calls compiled kernels.
 
     Raises:
         CompileError: it cannot be imported.
@@ -76,7 +76,7 @@ def tvm_ffi() -> ModuleType:
 
 @functools.cache
 def tvm() -> ModuleType:
-    """The compiler: needed to build a kernel, never to run one.
+    """The compiler, needed to build kernels but not to run them.
 
     Raises:
         NoCompiler: it is not installed, or damaged.
@@ -85,9 +85,9 @@ def tvm() -> ModuleType:
     found = _part_of_compiler("tvm")
     if getattr(found, "__file__", None) is None:
         raise NoCompiler(
-            f"the compiler is not installed (only a folder of its name, {list(found.__path__)}): {installing.command('compiler')}"
+            f"the compiler is not installed (only a folder of that name, {list(found.__path__)}): {installing.command('compiler')}"
         )
-    _part_of_compiler("tvm.tirx.script")  # schedules are written in it, and TVM itself leaves it for later
+    _part_of_compiler("tvm.tirx.script")  # schedules need it, and TVM itself imports it later
     return found
 
 
@@ -98,10 +98,10 @@ def _part_of_compiler(name: str) -> ModuleType:
         raise NoCompiler(f"the compiler is not installed ({error}): {installing.command('compiler')}") from error
     except MemoryError:
         raise
-    except Exception as error:  # a library that is missing, say
+    except Exception as error:  # for example a missing library
         why = f"{type(error).__name__}: {error}"
         advice = f"start the program again; if that does not help, {installing.command('compiler', '--force-reinstall')}"
-        raise NoCompiler(f"the compiler is installed and cannot be imported ({why}): {advice}") from error
+        raise NoCompiler(f"the compiler is installed but cannot be imported ({why}): {advice}") from error
 
 
 def _imported(name: str) -> ModuleType:
@@ -114,7 +114,7 @@ def _imported(name: str) -> ModuleType:
 
 @functools.cache
 def version(distribution: str) -> str:
-    """The installed version of a distribution, without importing it; empty when it is absent."""
+    """The installed version of a distribution, without importing it; empty if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,8 @@
-"""Files inside a folder, by names that a file from a stranger chose.
+"""Access to files inside a folder, by names that come from an untrusted file.
 
-A name is a relative path without ``..``. To read, symbolic links may be on the way, and must end inside the folder. To write, none
-may be on the way. Folders are opened one by one, each from the one before, so that nobody can put a link in their place meanwhile.
+A name is a relative path without ``..``. When reading, the path may contain symbolic links that end inside the folder. When
+writing, it may contain none. Folders are opened one by one, each relative to the one before, so that nobody can replace one by a
+link meanwhile.
 """
 
 from __future__ import annotations
@@ -18,41 +19,41 @@ from tvmdml.errors import reason
 StrPath = str | os.PathLike[str]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for somebody who writes
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe would otherwise wait for a writer
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST = 255
-"""Bytes of a name in most file systems."""
+"""The most bytes in a file name, in most file systems."""
 
 
 class Refused(Exception):
-    """A file that is not opened; goes on where a message has shown the name: ``which is not there``."""
+    """A file that is not opened. The text continues a message after the file's name: ``which does not exist``."""
 
 
 class Missing(Refused):
-    """There is no such file."""
+    """The file does not exist."""
 
     def __init__(self) -> None:
-        super().__init__("which is not there")
+        super().__init__("which does not exist")
 
 
 def steps(name: str) -> tuple[str, ...]:
-    """The folders that a name goes through, and the file.
+    """The parts of a path: its folders, and last the file.
 
     Raises:
-        Refused: it is no relative path that stays inside.
+        Refused: it is not a relative path that stays inside the folder.
     """
     if re.match(r"[/\\]|[A-Za-z]:", name):
         raise Refused("which is an absolute path")
-    found = tuple(step for step in re.split(r"[/\\]", name) if step not in ("", "."))  # models come from Windows, too
+    found = tuple(step for step in re.split(r"[/\\]", name) if step not in ("", "."))  # models may use Windows paths
     if ".." in found:
-        raise Refused("which leads out of the folder")
+        raise Refused("which is outside the folder")
     if not found:
         raise Refused("which names no file")
     try:
         if "\0" in name or max(len(os.fsencode(step)) for step in found) > _LONGEST:
-            raise Refused("which no file can be called")
+            raise Refused("which is not a valid file name")
     except UnicodeEncodeError:
-        raise Refused("which no file can be called") from None
+        raise Refused("which is not a valid file name") from None
     return found
 
 
@@ -60,14 +61,14 @@ def open_to_read(folder: StrPath, name: str) -> BinaryIO:
     """Open a regular file inside a folder.
 
     Raises:
-        Refused: there is none of this name, or it lies outside.
+        Refused: there is no such file, or it is outside the folder.
     """
     given = os.path.join(folder, *steps(name))
     try:
         root, target = os.path.realpath(folder), os.path.realpath(given, strict=True)
         inside = os.path.relpath(target, root).split(os.sep)
         if inside[0] in ("..", "."):
-            raise Refused("which is a symbolic link out of the folder" if inside[0] == ".." else "which is no regular file")
+            raise Refused("which is a symbolic link out of the folder" if inside[0] == ".." else "which is not a regular file")
         with _opened(root, inside[:-1]) as parent:
             return _regular(os.open(inside[-1], _READ, dir_fd=parent))
     except (FileNotFoundError, NotADirectoryError):
@@ -77,10 +78,10 @@ def open_to_read(folder: StrPath, name: str) -> BinaryIO:
 
 
 def existing(folder: StrPath, name: str) -> os.stat_result | None:
-    """What stands where a file is to be written: ``None`` if there is nothing yet.
+    """The file that would be replaced by writing to a name; ``None`` if there is none.
 
     Raises:
-        Refused: no file can be written there.
+        Refused: the name cannot be written to.
     """
     *parents, last = steps(name)
     try:
@@ -93,15 +94,15 @@ def existing(folder: StrPath, name: str) -> os.stat_result | None:
 
 
 def create(folder: StrPath, name: str, may_replace: Callable[[os.stat_result], bool]) -> BinaryIO:
-    """Create a file inside a folder, which is made as well if it is not there.
+    """Create a file inside a folder. The folder is created too if it does not exist.
 
     Args:
-        folder: where.
-        name: the file's name in it.
-        may_replace: whether a file that is there already may be replaced.
+        folder: the folder.
+        name: the file's name in the folder.
+        may_replace: decides whether an existing file may be replaced.
 
     Raises:
-        Refused: it cannot be written, or is there and may not be replaced.
+        Refused: it cannot be written, or it exists and may not be replaced.
     """
     *parents, last = steps(name)
     try:
@@ -109,18 +110,18 @@ def create(folder: StrPath, name: str, may_replace: Callable[[os.stat_result], b
         with _opened(folder, parents, make=True) as parent:
             with contextlib.suppress(FileNotFoundError):
                 if not may_replace(_replaceable(os.stat(last, dir_fd=parent, follow_symlinks=False))):
-                    raise Refused("which is there already")
-                os.unlink(last, dir_fd=parent)  # not written into: the file may have other names elsewhere
+                    raise Refused("which already exists")
+                os.unlink(last, dir_fd=parent)  # not overwritten in place: it may have other hard links
             return os.fdopen(os.open(last, _CREATE, 0o666, dir_fd=parent), "wb")
     except FileExistsError:
-        raise Refused("which is there already") from None
+        raise Refused("which already exists") from None
     except (OSError, ValueError) as error:
         raise _unwritable(error) from None
 
 
 @contextlib.contextmanager
 def _opened(folder: StrPath, parents: Sequence[str], make: bool = False) -> Iterator[int]:
-    """The descriptor of a folder inside another one, whose own path the user chose."""
+    """The descriptor of a folder inside ``folder``. The user chose the path of ``folder``, so that path may contain links."""
     found = os.open(folder, _FOLDER & ~os.O_NOFOLLOW)
     try:
         for step in parents:
@@ -139,13 +140,13 @@ def _regular(descriptor: int) -> BinaryIO:
     file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     if file is None:
         os.close(descriptor)
-        raise Refused("which is no regular file")
+        raise Refused("which is not a regular file")
     return file
 
 
 def _replaceable(about: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(about.st_mode):
-        raise Refused("which is there already, and is no regular file")
+        raise Refused("which already exists and is not a regular file")
     return about
 
 

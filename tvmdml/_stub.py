@@ -1,6 +1,6 @@
-"""The package's names for type checkers, which cannot see what is loaded when it is first used.
+"""The package's names for type checkers, which cannot see names that are loaded on first use.
 
-``python -m tvmdml._stub`` writes them to ``__init__.pyi``, from the modules that have them.
+``python -m tvmdml._stub`` writes them to ``__init__.pyi``, as imports from the modules that define them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PATH = Path(__file__).with_name("__init__.pyi")
 
 
 def text() -> str:
-    """What the file should say."""
+    """The text of the file."""
     homes = {f"tvmdml.{module}": names for module, names in vars(tvmdml)["_MODULES"].items()}
     homes |= {f"tvmdml.operators.{module}": names for module, names in operators.public_names_by_module().items()}
     lines = ["# Written by `python -m tvmdml._stub`.", ""]

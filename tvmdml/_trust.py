@@ -1,21 +1,21 @@
-"""Files that nobody but this user or root can have written: code is loaded from no others, and drivers are given no others.
+"""Files that only this user or root can have written. Code is loaded, and data is passed to drivers, only from such files.
 
-The rules, which are those of OpenSSH's ``StrictModes``:
+The rules are those of OpenSSH's ``StrictModes``:
 
-- A folder above the cache belongs to this user or to root. Group and others cannot write to it, unless it is sticky, as ``/tmp``
-  is: there nobody can rename what belongs to another user. (A user namespace shows all owners that it does not map as one user,
-  65534, who owns ``/`` in many sandboxes. Above the cache that user is trusted, in the cache not. Where 65534 is a user of its own,
-  ``nobody``, it is not trusted: daemons run as ``nobody``.)
-- The cache folder itself belongs to this user or to root, and the rule for writing is the same. Symbolic links on the way to it are
+- Each folder above the cache belongs to this user or to root. Group and others cannot write to it, unless it has the sticky bit,
+  like ``/tmp``: there nobody can rename files of another user. (A user namespace shows all owners that it does not map as one user,
+  65534, who owns ``/`` in many sandboxes. That user is trusted above the cache, but not inside it. Where the namespace maps 65534 to
+  a user of its own, ``nobody``, that user is not trusted, because daemons run as ``nobody``.)
+- The cache folder itself belongs to this user or to root, and the same rule for writing applies. Symbolic links in its path are
   resolved first.
-- Every folder and file in the cache belongs to this user or to root, and neither group nor others can write to it. It is no
-  symbolic link, and a file is a regular file.
+- Every folder and file in the cache belongs to this user or to root, and neither group nor others can write to it. None is a
+  symbolic link, and every file is a regular file.
 
-The user is the effective one. Access control lists are covered: whom they let write is in the mode bits of the group.
+The user is the effective user. Access control lists are covered: the group's mode bits show whether they grant write permission.
 
-Each folder in the cache is opened through the handle of the one above it, and the opened handle is what is checked. So nothing can
-be put in the place of a file or a folder between its check and its use. Where a path must be used, as for a linker, the folders on
-the way have been checked first, and nobody else can change what the path names.
+Each folder in the cache is opened relative to the handle of the one above it, and the check uses the opened handle. Therefore no
+file or folder can be replaced between its check and its use. Where a path must be used, for example for a linker, its folders have
+been checked first, and nobody else can change what is at that path.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pathlib import Path
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _UNMAPPED = 65534
-"""The owner that a user namespace shows for users it does not map."""
+"""The owner that a user namespace shows for users that it does not map."""
 _USERS = Path("/proc/self/uid_map")
-"""The users that this process's namespace maps: in each line the first of a range, what it is outside, and how many there are."""
+"""The users that this process's namespace maps. Each line has the first user of a range, its number outside, and the range's length."""
 
 
 class Untrusted(OSError):
@@ -41,25 +41,25 @@ class Untrusted(OSError):
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(errno.EPERM, f"{problem}. {advice}")
         self.problem = problem
-        """Which one, and why."""
+        """The file or folder, and the reason."""
         self.advice = advice
         """What to do about it."""
 
 
 class Folder:
-    """A folder of a cache, opened. Links in it are never followed.
+    """An open folder of a cache. Links in it are never followed.
 
     Args:
-        path: where it is, for messages.
-        handle: an open handle, which this takes over.
-        checked: refuse what another user may have written. Without that, what is read is only to be shown, counted or removed.
+        path: its path, for messages.
+        handle: an open handle; this object closes it.
+        checked: refuse files that another user may have written. If false, contents may only be shown, counted or removed.
     """
 
     def __init__(self, path: str, handle: int, checked: bool) -> None:
         self.path, self.handle, self._checked = path, handle, checked
 
     def __enter__(self) -> Folder:
-        """The folder, open."""
+        """Return the folder itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,11 +71,11 @@ class Folder:
 
         Args:
             name: its name.
-            create: make it, for this user alone, if it is not there.
+            create: create it if it does not exist, with access for this user only.
 
         Raises:
             Untrusted: another user may write to it.
-            OSError: it cannot be opened or made.
+            OSError: it cannot be opened or created.
         """
         if create:
             with suppress(FileExistsError):
@@ -88,13 +88,13 @@ class Folder:
 
         Args:
             name: its name.
-            most: how many bytes it may have. What else may stand in a file's place need not have an end.
+            most: the most bytes it may have. (A device in place of the file could be read without end.)
 
         Raises:
             Untrusted: another user may have written it.
-            OSError: it cannot be read, is too large, or is no regular file.
+            OSError: it cannot be read, is too large, or is not a regular file.
         """
-        handle = self._open(name, os.O_NONBLOCK)  # a pipe is not waited for
+        handle = self._open(name, os.O_NONBLOCK)  # do not wait for a pipe
         try:
             about = os.fstat(handle)
             if self._checked:
@@ -107,19 +107,19 @@ class Folder:
             os.close(handle)
 
     def names(self) -> list[str]:
-        """What is in it, in order."""
+        """The names of its entries, sorted."""
         return sorted(os.listdir(self.handle))
 
     def about(self, name: str) -> os.stat_result:
-        """What the system knows of a file, a folder, or a link itself."""
+        """The system's record of a file, a folder, or a link itself."""
         return os.stat(name, dir_fd=self.handle, follow_symlinks=False)
 
     def touch(self, name: str) -> None:
-        """Note that a file was used now."""
+        """Set the time of a file's last use to now."""
         os.utime(name, dir_fd=self.handle, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a link (and not what it names)."""
+        """Remove a file, or a link (but not its target)."""
         os.unlink(name, dir_fd=self.handle)
 
     def _open(self, name: str, flags: int) -> int:
@@ -138,13 +138,13 @@ def opened(cache: Path, *names: str, create: bool = False, checked: bool = True)
 
     Args:
         cache: the cache's folder.
-        names: of the folders from there on down.
-        create: make those that are not there, for this user alone.
-        checked: as ``Folder`` has it.
+        names: the names of the nested folders below it.
+        create: create missing folders, with access for this user only.
+        checked: as for ``Folder``.
 
     Raises:
         Untrusted: another user may write to one of them, or to a folder above.
-        OSError: one cannot be opened or made.
+        OSError: one cannot be opened or created.
     """
     path = os.path.realpath(cache)
     if checked:
@@ -163,14 +163,14 @@ def opened(cache: Path, *names: str, create: bool = False, checked: bool = True)
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all, in a folder that was checked. Others may read it if they can reach it; nobody can write it.
+    """Write a file completely or not at all, in a folder that was checked. Others may read it if they can reach it, but not write.
 
     Raises:
         OSError: it cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        with open(beside, "xb", opener=create) as stream:  # and not what somebody else has put there
+        with open(beside, "xb", opener=create) as stream:  # "x": never a file that somebody else has put there
             stream.write(content)
         os.replace(beside, path)
     finally:
@@ -178,16 +178,16 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def create(path: str, flags: int) -> int:
-    """An opener of files, for ``open``: what it creates group and others cannot write to, whatever the umask."""
+    """An opener for ``open``: group and others cannot write to the files it creates, whatever the umask is."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
 
 def check_above(path: str) -> None:
-    """See that only this user and root can change what a resolved path names, as far as its folders are there.
+    """Check that only this user and root can change what is at a resolved path, as far as its parent folders exist.
 
     Raises:
         Untrusted: another user can.
-        OSError: a folder cannot be looked at.
+        OSError: a folder cannot be examined.
     """
     for folder in map(str, Path(path).parents):
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -216,13 +216,13 @@ def _folder(path: str, handle: int, checked: bool, inside: bool = True) -> Folde
 
 
 def _check(about: os.stat_result, path: str, inside: bool = True, owners: tuple[int, ...] = ()) -> None:
-    """See whose a file is, and who can write to it.
+    """Check who owns a file or folder, and who can write to it.
 
     Args:
-        about: what the system says of it.
-        path: where it is, for the message.
-        inside: it is in the cache; if not, it is the cache's folder, or one above, which may be sticky and is not to be removed.
-        owners: who is trusted beside this user and root.
+        about: the system's record of it.
+        path: its path, for the message.
+        inside: it is inside the cache. If not, it is the cache's folder or one above, which may be sticky and must not be removed.
+        owners: users that are trusted in addition to this user and root.
     """
     remove = "Remove it, or " if inside else ""
     if about.st_uid not in (0, os.geteuid(), *owners):
@@ -234,13 +234,13 @@ def _check(about: os.stat_result, path: str, inside: bool = True, owners: tuple[
 
 
 def _advice(first: str) -> str:
-    text = f"{first}have TVMDML_CACHE_DIR name a folder of your own."
+    text = f"{first}set TVMDML_CACHE_DIR to a folder of your own."
     return text[0].upper() + text[1:]
 
 
 def _make(path: str) -> None:
-    """Make a folder, and those above that are not there, for this user alone."""
+    """Create a folder and its missing parents, with access for this user only."""
     if not os.path.isdir(path):
         _make(os.path.dirname(path))
-        with suppress(FileExistsError):  # of another process; what is no folder cannot be opened as one
+        with suppress(FileExistsError):  # another process created it; if it is not a folder, opening it fails later
             os.mkdir(path, 0o700)

@@ -1,15 +1,15 @@
-"""Work that is done whole: no fork, no signal and no end of the process cuts it in two.
+"""Work that must not be interrupted by a fork, a signal or the end of the process.
 
-Imports and TVM's compiler do not get over that. A child forked while another thread imports a module waits for that thread for
-ever. What a signal's handler raises inside of an import leaves half a module behind, and inside of the compiler becomes an error of
-the compiler's. And a daemon thread that Python ends while C++ has called it takes the process with it.
+Imports and TVM's compiler cannot survive such an interruption. If a process forks while another thread imports a module, the child
+waits for that thread forever. An exception that a signal handler raises during an import leaves a half-initialised module; inside
+the compiler it becomes a compiler error. If Python ends a daemon thread during a call from C++, the whole process crashes.
 """
 
 from __future__ import annotations
 
 import _thread
 import atexit
-import logging  # noqa: F401 - before the hooks below: the one registered last is called first, and logging's holds a lock from then on
+import logging  # noqa: F401 - registers its hook before those below: hooks run in reverse order, and logging's hook takes a lock
 import os
 import threading
 import time
@@ -21,12 +21,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PATIENCE = 30.0
-"""Seconds that a fork, or the end of the process, waits for work to be whole: nothing that is done here takes so long."""
+"""Seconds that a fork, or the end of the process, waits for such work to finish. No work here takes that long."""
 _LOOK = 0.1
-"""Seconds after which a thread that waits for another one looks whether there still is one."""
+"""Seconds after which a waiting thread checks whether the thread it waits for still exists."""
 
 _gate = threading.RLock()
-"""Who begins such work goes through here. Who forks stands in it meanwhile, and the end of the process does for good."""
+"""Held for a moment when such work begins, during a fork, and from the end of the process on."""
 _under_way: dict[object, int] = {}
 """The thread of each piece of work."""
 _ended = False
@@ -34,10 +34,10 @@ _ended = False
 
 @contextmanager
 def whole(*, begun: bool = False) -> Iterator[None]:
-    """Nothing forks meanwhile, and the process does not end. What may have to wait for another process does not belong in here.
+    """A context manager: forks and the end of the process wait for the work inside. Do not wait for another process inside.
 
     Args:
-        begun: it is a part of what another thread is in the middle of, and waits for.
+        begun: this work is part of work that another thread has begun and is waiting for.
     """
     thread, piece = threading.get_ident(), object()
     nested = begun or thread in list(_under_way.values())
@@ -50,21 +50,21 @@ def whole(*, begun: bool = False) -> Iterator[None]:
 
 
 def _wait_for_others() -> None:
-    """Until nobody else is in the middle of something."""
+    """Wait until no other thread is doing such work."""
     me, end = threading.get_ident(), time.monotonic() + PATIENCE
     while set(_under_way.values()) - {me} and time.monotonic() < end:
         time.sleep(0.001)
 
 
 def _forget_others() -> None:
-    """None of the other threads is in a forked child."""
+    """Remove the other threads' work: they do not exist in a forked child."""
     me = threading.get_ident()
     for piece in [piece for piece, thread in _under_way.items() if thread != me]:
         del _under_way[piece]
 
 
 def _end() -> None:
-    """From here on daemon threads begin nothing new; they are ended where they wait."""
+    """Block daemon threads from beginning new work; Python ends them while they wait."""
     global _ended
     _gate.acquire()
     _ended = True
@@ -72,16 +72,16 @@ def _end() -> None:
 
 
 os.register_at_fork(before=_wait_for_others, after_in_child=_forget_others)
-# Functions in C, that nothing comes into: with the gate left shut, nobody would ever begin anything again.
+# These are C functions, which no signal handler can interrupt. If the gate stayed locked, no thread could ever begin work again.
 os.register_at_fork(before=_gate.acquire, after_in_parent=_gate.release, after_in_child=_gate.release)
 atexit.register(_end)
 
 
 def apart(work: Callable[[], T]) -> T:
-    """Do work where no signal's handler comes in: Python runs those in the main thread, so that one has another thread do it.
+    """Do work where no signal handler can interrupt it. Python runs handlers on the main thread, so another thread does the work.
 
-    What a handler raises ends the wait alone. The work goes on, and is there for whoever asks next. Where there is no thread to be
-    had, it is done here.
+    An exception that a handler raises only ends the wait. The work goes on, and its effect is available to the next caller. If no
+    thread can be started, the work is done on the calling thread.
     """
     here = threading.get_ident()
     if here != threading.main_thread().ident or _ended:
@@ -94,11 +94,11 @@ def apart(work: Callable[[], T]) -> T:
         thread = _Alive()
         alive = weakref.ref(thread)
         _thread.start_new_thread(contextvars.copy_context().run, (answer.give, work, begun, thread))
-    except (RuntimeError, MemoryError):  # the system gives no more threads, or locks
+    except (RuntimeError, MemoryError):  # the system provides no more threads or locks
         return work()
     del thread
     while not answer.given.acquire(timeout=_LOOK):
-        # It went before it could begin, for want of memory; or a handler forked, and this is the child.
+        # The thread ended before it began, because memory ran out; or a handler forked, and this is the child.
         gone = alive() is None or process != os.getpid()
         if gone and not answer.given.acquire(blocking=False):
             return work()
@@ -106,11 +106,11 @@ def apart(work: Callable[[], T]) -> T:
 
 
 class _Alive:
-    """Is there for as long as the thread that has it."""
+    """An object that lives as long as the thread that holds it."""
 
 
 class _Answer(Generic[T]):
-    """What a thread's work came to. ``threading.Thread`` and ``Future`` wait for ever for a thread that had no memory to begin."""
+    """The result of a thread's work. ``threading.Thread`` and ``Future`` wait forever for a thread that had no memory to begin."""
 
     def __init__(self) -> None:
         self.given = _thread.allocate_lock()
@@ -122,7 +122,7 @@ class _Answer(Generic[T]):
         try:
             with whole(begun=True) if begun else nullcontext():
                 self._result = work()
-        except BaseException as error:  # it belongs to whoever waits
+        except BaseException as error:  # raised again in the waiting thread
             self._error = error
         finally:
             self.given.release()
@@ -134,4 +134,4 @@ class _Answer(Generic[T]):
                 raise error
             return self._result
         finally:
-            del error  # which has this frame
+            del error  # its traceback refers to this frame

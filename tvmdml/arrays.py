@@ -1,6 +1,6 @@
-"""Arrays of any library, as NumPy views of the same memory, and results in the caller's kind.
+"""Arrays of any library as NumPy views of the same memory, and results converted to the caller's kind of array.
 
-Only a kind's own rules are here; nothing knows operators or targets.
+This module contains only the rules of each kind of array. It does not depend on operators or targets.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
 Restore = Callable[[NumpyArray], Any]
-"""Turns a NumPy result into the caller's kind, without a copy."""
+"""Converts a NumPy result to the caller's kind of array, without a copy."""
 
 _CUDA = ROOMS[2]
-"""The kind of target for what other libraries call CUDA."""
+"""The kind of target for CUDA arrays of other libraries."""
 _DLPACK_CPU = 1
 """DLPack's number for the memory of the CPU."""
 ROOM_OF_TYPE: dict[type, str] = {}
-"""Types whose arrays all lie on devices of one kind of target, which need not be asked each time; the target's room writes here."""
+"""Types of arrays that are always on devices of one kind of target, so that each array need not be asked. The target's package adds
+entries."""
 
-ACCEPTED = "a NumPy array, a PyTorch tensor, or any array that speaks DLPack, on the CPU or on a CUDA device"
+ACCEPTED = "a NumPy array, a PyTorch tensor, or any array that supports DLPack, on the CPU or on a CUDA device"
 
 
 def view(array: Any, where: str, write: bool = False) -> NumpyArray:
-    """A NumPy view of an array's memory; read-only if the array is. ``write`` asks for a view that writes through.
+    """A NumPy view of an array's memory; read-only if the array is. With ``write``, writing to the view writes to the array.
 
-    A ``DeviceArray`` is its own view: it has what the checks of an array ask for. So has the view of another library's array on a
-    device whose target takes such.
+    A ``DeviceArray`` is returned as it is: it has all attributes that the checks read. For another library's array on a device, the
+    view is a ``DeviceArray`` too.
 
     Raises:
-        InvalidArgument: it is no array, or its memory cannot be seen from here.
+        InvalidArgument: it is not an array, or its memory cannot be accessed from here.
     """
     if type(array) is np.ndarray:
         return array
@@ -60,25 +61,25 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
             return np.from_dlpack(array) if kind is None else room(kind).view(array, where, write)
     except InvalidArgument:
         raise
-    except Exception as error:  # what an exporter raises is its own affair
+    except Exception as error:  # other libraries may raise anything
         raise _unseen(array, where, error) from error
     raise InvalidArgument(message(where, type(array).__name__, ACCEPTED, "numpy.asarray(x, dtype=…) makes one."))
 
 
 def _unseen(array: Any, where: str, error: Exception) -> InvalidArgument:
-    """The error for an array that NumPy cannot see, with what to do about it: its type may be the reason, or where it lies."""
+    """The error for an array that NumPy cannot access, with advice. The reason may be its type, or the device it is on."""
     kind, on_cpu = type(array).__name__, False
-    with suppress(Exception):  # what it says of itself may fail as well
+    with suppress(Exception):  # these queries may fail too
         if str(array.dtype) == "bfloat16":
             return InvalidArgument(message(where, f"{kind} of bfloat16", TYPE_NAMES, NO_BFLOAT16))
         on_cpu = array.__dlpack_device__()[0] == _DLPACK_CPU
     advice = "Convert it first: numpy.asarray(x, dtype=…)." if on_cpu else "Copy it to the CPU first."
-    given = f"{kind} that NumPy cannot see ({type(error).__name__}: {error})"
+    given = f"{kind} that NumPy cannot access ({type(error).__name__}: {error})"
     return InvalidArgument(message(where, given, ACCEPTED, advice))
 
 
 def restorer(array: Any) -> Restore | None:
-    """How results become the kind that ``array`` is; ``None`` when they are NumPy's already."""
+    """The function that converts results to the same kind as ``array``; ``None`` if no conversion is needed."""
     if isinstance(array, (np.ndarray, np.generic, DeviceArray)):
         return None
     if is_torch(array):
@@ -89,7 +90,7 @@ def restorer(array: Any) -> Restore | None:
 
 
 def importer(array: Any, name: str) -> Restore | None:
-    """The function by which the library of an array takes in others' arrays, such as ``from_dlpack``; ``None`` if none is found."""
+    """The function with which an array's library imports other arrays, such as ``from_dlpack``; ``None`` if there is none."""
     if hasattr(array, "__array_namespace__"):
         library = array.__array_namespace__()
     else:  # the nearest module around the array's class that has the function
@@ -104,7 +105,7 @@ def importer(array: Any, name: str) -> Restore | None:
 def _adopt(from_dlpack: Restore, result: NumpyArray) -> Any:
     try:
         return from_dlpack(result)
-    except (RuntimeError, ValueError, BufferError):  # some libraries take only memory that begins a cache line
+    except (RuntimeError, ValueError, BufferError):  # some libraries accept only memory aligned to a cache line
         room = np.empty(result.nbytes + 64, np.uint8)
         start = -room.ctypes.data % 64
         aligned = room[start : start + result.nbytes].view(result.dtype).reshape(result.shape)
@@ -119,20 +120,20 @@ def is_torch(array: Any) -> bool:
 
 
 def device_of(array: Any) -> str | None:
-    """The name of the device that an array lies on, if it is one whose target makes or takes device arrays."""
+    """The name of the device that an array is on, if its target supports device arrays."""
     if type(array) is np.ndarray:
         return None
     if type(array) is DeviceArray:
         return array.device
     found: Any = None
-    with suppress(Exception):  # what is wrong with it is said when it is looked at
+    with suppress(Exception):  # a later check reports what is wrong with the array
         if array.is_cuda if is_torch(array) else _room_of(array) is not None:
             found = view(array, "out", write=True)
     return None if found is None else str(found.device)
 
 
 def _room_of(array: Any) -> str | None:
-    """The kind of target that takes an array of another library, by what that says of itself."""
+    """The kind of target that accepts an array of another library, by the array's own attributes."""
     if type(array) in ROOM_OF_TYPE:
         return ROOM_OF_TYPE[type(array)]
     if hasattr(array, "__dlpack_device__"):
@@ -146,7 +147,7 @@ def writable_alias(array: NumpyArray) -> NumpyArray:
 
 
 class _Memory:
-    """An array's memory, said to be writable."""
+    """An array's memory, declared writable."""
 
     def __init__(self, array: NumpyArray) -> None:
         self.owner = array
@@ -154,7 +155,7 @@ class _Memory:
 
 
 def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
-    """Whether two arrays share an element's memory; when that is too costly to tell exactly, whether their ranges do."""
+    """Whether two arrays share memory; if the exact answer is too costly, whether their address ranges overlap."""
     if type(one) is DeviceArray or type(other) is DeviceArray:
         return overlap(one, other)
     if not np.may_share_memory(one, other):
@@ -166,14 +167,14 @@ def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
 
 
 def may_overlap(one: NumpyArray, other: NumpyArray) -> bool:
-    """Whether two arrays' ranges of memory meet: quick to tell."""
+    """Whether the address ranges of two arrays overlap; quick to compute."""
     if type(one) is DeviceArray or type(other) is DeviceArray:
         return overlap(one, other)
     return np.may_share_memory(one, other)
 
 
 def are_one(one: NumpyArray, other: NumpyArray) -> bool:
-    """Whether two arrays are the same elements in the same order."""
+    """Whether two arrays consist of the same memory with the same shape, strides and type."""
     if type(one) is not type(other):
         return False
     if isinstance(one, DeviceArray):
@@ -187,7 +188,7 @@ def are_one(one: NumpyArray, other: NumpyArray) -> bool:
 
 
 def assign(array: NumpyArray, source: NumpyArray) -> None:
-    """``array[...] = source``, wherever they lie."""
+    """``array[...] = source``, for arrays on any devices."""
     if type(array) is DeviceArray:
         array.write(source)
     else:
@@ -195,12 +196,12 @@ def assign(array: NumpyArray, source: NumpyArray) -> None:
 
 
 def require_on(array: NumpyArray, target: Target, where: str) -> None:
-    """Raise ``InvalidArgument`` if an array lies on another device than the target."""
+    """Raise ``InvalidArgument`` if an array is not on the target's device."""
     if type(array) is DeviceArray and array.target != target and array.target != target.home:
         given, allowed = f"an array on {array.target}", f"one on {target}"
         move = "x.numpy()" if target.kind == "cpu" else f"tvmdml.asarray(x, device={target.name!r})"
         if array.library is not None:
-            move = f"{move.replace('x.numpy()', 'tvmdml.asarray(x)')}, or what {array.library.name} has for it,"
+            move = f"{move.replace('x.numpy()', 'tvmdml.asarray(x)')}, or {array.library.name}'s own function,"
         raise InvalidArgument(message(where, given, allowed, f"{move} moves it there."))
 
 
@@ -212,8 +213,8 @@ def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
         given = "a PyTorch tensor that requires a gradient"
         raise InvalidArgument(message(where, given, "one that does not", _NO_GRADIENT))
     if write and (tensor.is_conj() or tensor.is_neg()):
-        given = "a PyTorch tensor that is another's conjugate or negative, not yet carried out"
-        raise InvalidArgument(message(where, given, "a tensor of its own memory", "Pass x.resolve_neg() and keep that."))
+        given = "a PyTorch tensor that is a lazy conjugate or negative view"
+        raise InvalidArgument(message(where, given, "a tensor that stores its own elements", "Pass x.resolve_neg() and keep it."))
     if tensor.is_cuda:
         return room(_CUDA).view(tensor, where, write)  # type: ignore[no-any-return]
     try:
@@ -221,6 +222,6 @@ def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
     except (TypeError, RuntimeError) as error:
         if str(tensor.dtype) == "torch.bfloat16":
             raise InvalidArgument(message(where, "a PyTorch tensor of torch.bfloat16", TYPE_NAMES, NO_BFLOAT16)) from None
-        given = f"a PyTorch tensor {tensor.dtype} on {tensor.device} that NumPy cannot see ({error})"
+        given = f"a PyTorch tensor {tensor.dtype} on {tensor.device} that NumPy cannot access ({error})"
         raise InvalidArgument(message(where, given, ACCEPTED, "Move it to the CPU or convert it first.")) from error
     return found

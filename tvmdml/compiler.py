@@ -1,7 +1,7 @@
-"""From a descriptor and a target to something that runs: the descriptor door.
+"""The descriptor interface: compiles an operator's descriptor for a target.
 
-The way down: the schedule names the kernel it wants, then memory, then the disk, then the compiler has it. Only the last
-step imports TVM's compiler.
+The schedule determines the kernel. It is looked up in memory, then in packs and on disk; if it is nowhere, it is compiled. Only
+that last step imports TVM's compiler.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tvmdml.tensors import TensorDesc
 # -- Finding or building a kernel ---------------------------------------------------------------------------------
 
 MAX_KERNELS = 1024
-"""Kernels to hold; past that the memory of them starts afresh, and those that nobody uses are unloaded."""
+"""The most kernels kept in memory. Beyond that, all are dropped, and those that nobody uses are unloaded."""
 
 _memory: dict[tuple[object, ...], Launcher] = {}
 _locks: dict[tuple[object, ...], threading.RLock] = {}
-_locks_guard = threading.RLock()  # reentrant, all of them: a signal's handler may come in anywhere and call a kernel
+_locks_guard = threading.RLock()  # all are reentrant: a signal handler may run anywhere and call a kernel
 compiled_count = 0
-"""How many kernels this process has compiled."""
+"""The number of kernels that this process has compiled."""
 
 
 def find(kernel: Kernel, target: Target) -> Launcher:
-    """The compiled kernel: from memory, from disk, or from the compiler, whichever has it first.
+    """The compiled kernel: from memory, else from disk, else newly compiled.
 
     Raises:
-        CompileError: it does not compile, or must not (``TVMDML_DISABLE_JIT=1``).
+        CompileError: it does not compile, or compiling is disabled (``TVMDML_DISABLE_JIT=1``).
     """
     identity = (target.name, target.code, *kernel.identity)
     if (launcher := _memory.get(identity)) is not None:
@@ -65,15 +65,15 @@ def find(kernel: Kernel, target: Target) -> Launcher:
 
 
 def _remember(identity: tuple[object, ...], launcher: Launcher) -> None:
-    """Hold a kernel. A process may come to have any number of them, and each is a library with memory of its own."""
+    """Keep a kernel in memory. Their number is limited: each is a shared library with its own memory."""
     if len(_memory) >= MAX_KERNELS:
         _memory.clear()
-        shelf.forget_plans()  # which hold kernels, too
+        shelf.forget_plans()  # plans hold kernels too
     _memory[identity] = launcher
 
 
 def _renew_locks() -> None:
-    """A forked child has none of the threads that held its parent's locks."""
+    """Replace the locks in a forked child, where the threads that held them do not exist."""
     global _locks, _locks_guard
     _locks, _locks_guard = {}, threading.RLock()
 
@@ -97,12 +97,12 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
 
 
 def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:
-    """The kernel that a store has, if it can be loaded: its checksum may be right, and what it is of may not."""
+    """A stored kernel, if it can be loaded. That may fail even if its checksum is right."""
     artifact = store.find(name, target.suffixes)
     try:
         return None if artifact is None else target.load(artifact)
     except CompileError as error:
-        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled anew.")
+        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled again.")
         return None
 
 
@@ -116,7 +116,7 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
             if written is None:
                 stores.warn_once(
                     "linker",
-                    "tvmdml: no linker was found, so every process compiles its kernels anew. "
+                    "tvmdml: no linker was found, so every process compiles its kernels again. "
                     f"Install one (Debian: binutils) or {installing.command('orcjit')}.",
                 )
             else:
@@ -124,26 +124,26 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
     except CompileError:
         raise
     except stores.Untrusted:
-        pass  # which was said
-    except Exception as error:  # a kernel that cannot be kept still runs
+        pass  # a warning was given already
+    except Exception as error:  # a kernel that cannot be stored still runs
         stores.warn_once(
             str(store.root),
-            f"tvmdml: kernels cannot be kept in {store.root} ({reason(error)}); they stay in memory. "
-            "TVMDML_CACHE_DIR names another folder.",
+            f"tvmdml: kernels cannot be stored in {store.root} ({reason(error)}); they stay in memory. "
+            "Set TVMDML_CACHE_DIR to another folder.",
         )
     return build.launcher()
 
 
 class _Missing(CompileError):
-    """A kernel is in no store, and must not be compiled."""
+    """A kernel is not stored anywhere, and compiling is disabled."""
 
 
 def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kernel, Launch]:
-    """An operator's kernel, and how to launch it: from a pack that was loaded, or as ``find`` has it.
+    """An operator's kernel, and its launch: from a loaded pack, or as ``find`` returns it.
 
     Raises:
-        CompileError: as ``find``; or only packs may be used, and none has it.
-        Unsupported: the target has no such kernel.
+        CompileError: as ``find``; or only packs may be used, and none contains the kernel.
+        Unsupported: the target does not support the operator.
     """
     shelf.note(desc, target, in_place)
     wanted = desc.canonical()
@@ -152,37 +152,37 @@ def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kerne
             return found
         kernel = target.kernel(wanted, in_place)
     if shelf.strict():
-        raise CompileError(shelf.missing(desc, target, in_place, "and nothing else may run: a pack was loaded with strict=True"))
+        raise CompileError(shelf.missing(desc, target, in_place, "and only packs may be used: one was loaded with strict=True"))
     try:
         launcher = find(kernel, target)
     except _Missing as error:
         raise CompileError(shelf.missing(desc, target, in_place, str(error))) from None
     except _imports.NoCompiler as error:
-        raise CompileError(shelf.missing(desc, target, in_place, f"no cache has it, and {error}")) from None
+        raise CompileError(shelf.missing(desc, target, in_place, f"it is not in the cache, and {error}")) from None
     with whole():
         return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
 
 
-# -- The descriptor door ------------------------------------------------------------------------------------------
+# -- The descriptor interface -------------------------------------------------------------------------------------
 
 
 def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
     desc: Operator, target: str | Target = "cpu", feature_level: str | FeatureLevel | None = None
 ) -> CompiledOperator:
-    """Check a descriptor and make it ready to run (``IDMLDevice::CreateOperator`` and ``CompileOperator``).
+    """Check a descriptor and compile it (``IDMLDevice::CreateOperator`` and ``CompileOperator``).
 
     Args:
         desc: an operator's descriptor, such as ``TopK1(…)``.
         target: where to run: ``"cpu"``, a processor level such as ``"cpu:x86-64-v3"``, a device such as ``"cuda:0"``
-            or ``"vulkan:0"``, or NVIDIA's architectures, such as ``"cuda:sm_80,sm_90"``, which need not be here.
-        feature_level: whose rules apply; ``None`` is the newest, 6.4.
+            or ``"vulkan:0"``, or NVIDIA architectures, such as ``"cuda:sm_80,sm_90"``, which this machine need not have.
+        feature_level: the feature level to check against; ``None`` is the newest, 6.4.
 
     Raises:
         InvalidArgument, Unsupported: the descriptor breaks the operator's contract.
         CompileError: the kernel does not compile.
-        DeviceError: there is no such device here.
+        DeviceError: this machine has no such device.
     """
-    if not isinstance(desc, Operator):  # an untyped caller's mistake deserves an answer too
+    if not isinstance(desc, Operator):  # callers need not use a type checker
         allowed = "an operator descriptor, such as tvmdml.TopK1(…)"
         raise InvalidArgument(message("compile desc", type(desc).__name__, allowed))
     desc.validate(FeatureLevel.of(feature_level))
@@ -190,19 +190,19 @@ def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
 
 
 class CompiledOperator:
-    """An operator made ready for its shapes and a target (``IDMLCompiledOperator``).
+    """An operator compiled for its shapes and a target (``IDMLCompiledOperator``).
 
-    Call it with arrays in field order, or by field name: inputs are read, outputs written, and ``None`` returned. An array must
-    have the type, sizes and strides of its ``TensorDesc``; anything that speaks DLPack will do. On a device, arrays that lie there
-    (``asarray``, or another library's) are worked on in place, and the call returns before that is done; others are moved there and
-    back.
+    Call it with arrays in field order, or by field name: it reads inputs, writes outputs, and returns ``None``. An array must have
+    the type, sizes and strides of its ``TensorDesc``, and may be of any library that supports DLPack. On a device, arrays that are
+    already there (from ``asarray`` or another library) are used without a copy, and the call returns before the work is done; other
+    arrays are copied there and back.
     """
 
     def __init__(self, desc: Operator, target: Target) -> None:
         self.desc = desc
         """The descriptor."""
         self.target = target
-        """The target, written out."""
+        """The target, resolved."""
         self._kernel, self._launch = ready(desc, target)
         self._in_place: Launch | None = None
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
@@ -210,7 +210,7 @@ class CompiledOperator:
         self._present = tuple(e for e in self._expected if e.desc is not None)
         self._fit = self._launch.fit(tuple(e.form for e in self._expected))
         layouts = {name: tensor.layout for name, tensor in desc.tensors() if tensor is not None}
-        # Which pairs of present tensors must not overlap, and which of them may be one and the same array.
+        # The pairs of present tensors that must not overlap, and whether a pair may be the same array.
         self._apart = tuple(
             (i, j, desc.IN_PLACE and a.name in inputs and layouts[a.name] == layouts[b.name])
             for j, b in enumerate(self._present)
@@ -219,7 +219,7 @@ class CompiledOperator:
         )
 
     def __call__(self, *tensors: Any, **named: Any) -> None:
-        """Run on the arrays given.
+        """Run on the given arrays.
 
         Raises:
             InvalidArgument: an array does not fit its description, or an output overlaps another array.
@@ -237,19 +237,19 @@ class CompiledOperator:
             launch(*ready)
 
     def bind(self, *tensors: Any, **named: Any) -> Callable[[], None]:
-        """Check arrays once and return a call that runs on them (``IDMLBindingTable``): the quickest way to run again and again.
+        """Check arrays once and return a function that runs on them (``IDMLBindingTable``): the fastest way to run repeatedly.
 
-        The arrays are kept alive, and cannot be resized, for as long as the call is. On another library's arrays it runs on the
-        stream that is current in that library by then. If all begin on multiples of 16 bytes, it neither allocates nor waits, and a
-        CUDA graph may capture it.
+        The arrays stay alive, and cannot be resized, as long as the function exists. On another library's arrays it runs on the
+        stream that is current in that library at the time of the call. If all arrays are aligned to 16 bytes, it neither allocates
+        nor waits, and a CUDA graph can capture it.
         """
         launch, ready = self._prepare(tensors, named)
         run = launch.bind(*ready)
         return bound(run, ready) if self.target.moves else run
 
     def source(self, kind: str = "tir") -> str:
-        """The kernel's code, built anew: ``"tir"``; on the CPU ``"llvm"``, ``"asm"``; on CUDA ``"cuda"``, ``"ptx"``, ``"sass"``; on
-        Vulkan ``"spirv"``.
+        """The kernel's code, built again: ``"tir"``; on the CPU ``"llvm"``, ``"asm"``; on CUDA ``"cuda"``, ``"ptx"``, ``"sass"``;
+        on Vulkan ``"spirv"``.
         """
 
         def written() -> str:
@@ -260,12 +260,12 @@ class CompiledOperator:
         return apart(written)
 
     def __repr__(self) -> str:
-        """Operator, tensors and target."""
+        """The operator, tensors and target."""
         tensors = ", ".join(f"{e.name}={e.desc}" for e in self._present)
         return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
 
     def _at_once(self, tensors: tuple[Any, ...]) -> tuple[NumpyArray, ...]:
-        """The tensors, if they lie on the target's device just as described, with nothing in common; else nothing: look closely."""
+        """The tensors, if they are on the target's device as described and do not overlap. If empty, they must be checked one by one."""
         if len(tensors) != len(self._expected):
             return ()
         ready: list[Any] = []
@@ -291,7 +291,7 @@ class CompiledOperator:
         return tuple(ready)
 
     def _prepare(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Launch, tuple[NumpyArray, ...]]:
-        """Check tensors one by one, and say what is wrong with them; returns what to launch on what."""
+        """Check tensors one by one, and raise an error if one is wrong; returns the launch and its arrays."""
         if named or len(tensors) != len(self._expected):
             tensors = self._in_order(tensors, named)
         pairs = zip(self._expected, tensors, strict=True)
@@ -325,7 +325,7 @@ class CompiledOperator:
 
 
 class _Expected:
-    """What one tensor of a compiled operator must look like."""
+    """The required form of one tensor of a compiled operator."""
 
     __slots__ = ("desc", "dtype", "form", "name", "operator", "output", "shape", "span", "strides", "target", "where")
 
@@ -341,7 +341,7 @@ class _Expected:
             self.form = (self.dtype, self.shape, self.strides, output)
 
     def check(self, tensor: Any) -> NumpyArray:
-        """The array as NumPy sees it, if it fits."""
+        """A NumPy view of the array, if it has the required form."""
         if tensor is None or self.desc is None:
             given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has none")
             raise InvalidArgument(message(f"{self.operator} {self.name}", given, allowed))
@@ -366,12 +366,12 @@ class _Expected:
         return array
 
     def _check_loosely(self, array: NumpyArray) -> None:
-        """Refuse what differs, but for strides that no element is reached by."""
+        """Raise an error for any difference, except in strides of dimensions of size 1."""
         where = f"{self.operator} {self.name}"
         if array.dtype != self.dtype and not (array.dtype == np.bool_ and self.dtype == np.uint8):
             raise InvalidArgument(message(where, f"data type {array.dtype}", str(self.dtype)))
         if array.shape != self.shape:
-            advice = "An array has its TensorDesc's own sizes and strides; numpy.lib.stride_tricks.as_strided makes such a view."
+            advice = "An array must have its TensorDesc's sizes and strides; numpy.lib.stride_tricks.as_strided makes such a view."
             raise InvalidArgument(message(where, f"shape {array.shape}", str(self.shape), advice))
         if any(n > 1 and a != b for n, a, b in zip(self.shape, array.strides, self.strides, strict=True)):
             itemsize = self.dtype.itemsize
@@ -383,7 +383,7 @@ class _Expected:
 
 
 def _start(array: NumpyArray) -> tuple[object, int]:
-    """Where an array's first element lies."""
+    """The address space and address of an array's first element."""
     if type(array) is DeviceArray:
         return array.start
     return 0, array.__array_interface__["data"][0]

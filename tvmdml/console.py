@@ -1,4 +1,4 @@
-"""What all commands share: how values are read from a command line, and tables and JSON printed."""
+"""Shared by all commands: parsing of option values, and printing of tables and JSON."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from tvmdml.errors import InvalidArgument
 Row = Mapping[str, Any]
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+"""The exit code after Ctrl-C, as in shells."""
 _PIPE_WIDTH = 1000
-"""Columns of a table that goes to a file or another program."""
+"""The width in columns of a table that is written to a file or to another program."""
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 def printable(text: object) -> str:
-    r"""Text from a file, a device or a stranger, for one line of a terminal: escape is shown as ``\x1b``.
+    r"""Untrusted text, such as from a file or a device, for one line of a terminal: the escape character is shown as ``\x1b``.
 
-    So is every other character that cannot be printed, such as those that turn the direction of text around.
+    Every other unprintable character is shown in the same way, such as those that reverse the direction of text.
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def say(text: str, *, err: bool = False, **style: Any) -> None:
-    """Print lines in which there may be text from files."""
+    """Print lines that may contain untrusted text."""
     click.secho("\n".join(map(printable, text.split("\n"))), err=err, **style)
 
 
 def width() -> int | None:
-    """Columns to print in; ``None`` for as many as the terminal has."""
+    """The width in columns to print in; ``None`` is the terminal's width."""
     return None if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """A callback for an option whose values ``parse`` reads; what it refuses is wrong usage."""
+    """A callback for an option: ``parse`` reads its values, and values that it refuses are usage errors."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         try:
@@ -54,13 +54,13 @@ def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Par
 
 
 def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print rows, by the names of their columns."""
+    """Print rows as a table with these columns."""
     from rich.console import Console
     from rich.table import Table
 
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        shown.add_column(column, overflow="fold")  # a name that is cut cannot be copied
+        shown.add_column(column, overflow="fold")  # a truncated name could not be copied
     for row in rows:
         shown.add_row(*(printable(row[column]) for column in columns))
     Console(width=width(), highlight=False, markup=False, emoji=False).print(shown)
@@ -72,7 +72,7 @@ def print_json(value: object) -> None:
 
 
 def shown_bytes(size: float) -> str:
-    """A size for people: ``1.5 MiB``."""
+    """A size in readable form: ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.4g} {unit}"

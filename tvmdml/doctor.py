@@ -1,7 +1,7 @@
-"""``tvmdml doctor``: whether an installation works, in plain words: what does not, why, and what to do about it.
+"""``tvmdml doctor``: checks whether an installation works, and says what does not work, why, and what to do about it.
 
-A check is a function that yields findings; ``doctor_checks.CHECKS`` is the table of them. What runs other people's code (the
-compiler, drivers, kernels) is checked in a process of its own, so that a crash there, or a hang, is a finding too.
+A check is a function that yields findings; ``doctor_checks.CHECKS`` is the table of checks. Checks that run external code (the
+compiler, drivers, kernels) run in a separate process, so that a crash or a hang there is a finding too.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from tvmdml import _children
 from tvmdml.errors import TvmdmlError
 
 OK, LIMITED, BROKEN, ABSENT = "ok", "limited", "broken", "absent"
-"""Works; works with something missing or slow; fails; is not here and need not be."""
+"""It works; it works, but something is missing or slow; it fails; it is not installed, and is not required."""
 PATIENCE = 90.0
-"""Seconds that a process of a check may take."""
+"""The most seconds that a check's process may take."""
 _SETTINGS, _KERNEL, _PACKS = "settings", "kernel", "packs"
-"""Names of checks: of the variables of the environment; of a kernel on the processor; of the packs in use."""
+"""Names of checks: the environment variables; a kernel on the processor; the packs in use."""
 _CHILD = "from tvmdml import doctor; doctor.answer({name!r})"
 
 
 class Finding(NamedTuple):
-    """What came of a check."""
+    """One result of a check."""
 
     state: str
     """``ok``, ``limited``, ``broken`` or ``absent``."""
     words: str
     advice: str = ""
-    """What to do; empty where there is nothing to do."""
+    """What to do; empty if there is nothing to do."""
     runs: bool = False
     """Whether it shows that kernels can run here."""
 
 
 class Check(NamedTuple):
-    """One thing to look at."""
+    """One check."""
 
     group: str
     name: str
     look: Callable[[], Iterable[Finding]]
     apart: bool = False
-    """Whether it runs code that may crash or hang, and so gets a process of its own."""
+    """Whether it runs code that may crash or hang, and therefore runs in a separate process."""
 
 
 class Row(NamedTuple):
-    """A finding, and whose it is."""
+    """A finding, with its check and group."""
 
     group: str
     check: str
@@ -60,37 +60,37 @@ class Row(NamedTuple):
     runs: bool = False
 
 
-# -- All of it ----------------------------------------------------------------------------------------------------
+# -- Running the checks -------------------------------------------------------------------------------------------
 
 
 def examine(names: Iterable[str] = (), *, apart: bool = True) -> list[Row]:
-    """Make checks; one that fails itself is a finding, too.
+    """Run checks. If a check itself fails, that is a finding too.
 
     Args:
-        names: which; all there are, if none is named.
-        apart: give those a process of their own that are to have one.
+        names: the names of the checks; all checks if empty.
+        apart: run those checks that ask for it in a separate process.
     """
     wanted = set(names)
     checks = [check for check in _checks() if not wanted or check.name in wanted]
     with ThreadPoolExecutor(2) as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is warned of elsewhere is a finding here
+        warnings.simplefilter("ignore")  # the checks report these problems as findings
         answers = {check.name: pool.submit(_asked, check.name) for check in checks if check.apart and apart}
         try:
             found = [(check, answers[check.name].result() if check.name in answers else _made(check)) for check in checks]
         except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)  # what has not begun
+            pool.shutdown(wait=False, cancel_futures=True)  # drop the checks that have not begun
             raise
     return _each_fault_once([Row(check.group, check.name, *finding) for check, findings in found for finding in findings])
 
 
 def verdict(rows: Iterable[Row]) -> str:
-    """All of it in one sentence."""
+    """The overall result in one sentence."""
     rows = list(rows)
     count = Counter(row.state for row in rows)
     if count[BROKEN]:
         first = next(row for row in rows if row.state == BROKEN)
         more = f", and {count[BROKEN] - 1} more" if count[BROKEN] > 1 else ""
-        return f"Something is broken: {first.check}{more}; see what is said of it above."
+        return f"Something is broken: {first.check}{more}; see the details above."
     if cannot_run(rows):
         advice = next((row.advice for row in rows if row.check == _KERNEL and row.advice), "")
         return f"tvmdml is limited here: no kernel can run. {advice}".strip()
@@ -105,13 +105,13 @@ def is_well(rows: Iterable[Row]) -> bool:
 
 
 def cannot_run(rows: Iterable[Row]) -> bool:
-    """Whether it was tried to run a kernel on the processor, and neither that nor anything else shows that kernels can run."""
+    """Whether running a kernel on the processor was tried, and no check has shown that kernels can run."""
     rows = list(rows)
     return any(row.check == _KERNEL for row in rows) and not any(row.runs for row in rows)
 
 
 def _each_fault_once(rows: list[Row]) -> list[Row]:
-    """Say once that a variable is wrong. What could not be looked at because of it only says so."""
+    """Report each wrong variable once. Other checks that failed because of it only refer to that report."""
     broken = [row for row in rows if row.state == BROKEN]
     told = {row.words.partition("=")[0]: _SETTINGS for row in broken if row.check == _SETTINGS}
     if any(row.check == _PACKS for row in broken):
@@ -120,15 +120,15 @@ def _each_fault_once(rows: list[Row]) -> list[Row]:
     for row in rows:
         because = next((name for name in told if name in row.words), "") if row.state in (BROKEN, LIMITED) else ""
         if because and row.check not in (_SETTINGS, told[because]):
-            row = row._replace(state=LIMITED, words=f"not looked at, because of {because}: see {told[because]}", advice="")
+            row = row._replace(state=LIMITED, words=f"not checked, because of {because}: see {told[because]}", advice="")
         found.append(row)
     return found
 
 
 def answer(name: str) -> None:
-    """In a process of its own: make a check, and print what came of it as the last line."""
+    """In the separate process: run a check, and print its findings as the last line."""
     (check,) = (check for check in _checks() if check.name == name)
-    print("\n" + json.dumps(_made(check)), flush=True)  # noqa: T201 - it is read by the process that asked
+    print("\n" + json.dumps(_made(check)), flush=True)  # noqa: T201 - the parent process reads it
 
 
 def _checks() -> tuple[Check, ...]:
@@ -144,24 +144,24 @@ def _made(check: Check) -> list[Finding]:
     except TvmdmlError as error:
         found.append(Finding(BROKEN, str(error)))
     except ImportError as error:
-        words = f"the Python package {error.name or 'that it takes'} cannot be imported: {error}"
-        found.append(Finding(BROKEN, words, "Install tvmdml anew with pip, which brings what it takes."))
-    except Exception as error:  # whatever else goes wrong on a machine that nobody has seen
-        found.append(Finding(BROKEN, f"this could not be looked at: {type(error).__name__}: {error}"))
+        words = f"the Python package {error.name or 'that it needs'} cannot be imported: {error}"
+        found.append(Finding(BROKEN, words, "Reinstall tvmdml with pip, which also installs its dependencies."))
+    except Exception as error:  # anything else that can go wrong on an unknown machine
+        found.append(Finding(BROKEN, f"this could not be checked: {type(error).__name__}: {error}"))
     return found
 
 
 def _asked(name: str) -> list[Finding]:
-    """What a process of its own says."""
+    """Run a check in a separate process; returns its findings."""
     command = _children.command(_CHILD.format(name=name))
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
         return [Finding(BROKEN, f"no answer within {PATIENCE:g} s", "Is the machine very busy, or the driver stuck? Try again.")]
     except OSError as error:
-        return [Finding(BROKEN, f"a process of its own could not be started: {error}")]
+        return [Finding(BROKEN, f"the process for this check could not be started: {error}")]
     with contextlib.suppress(ValueError, TypeError, IndexError):
         return [Finding(*one) for one in json.loads(done.stdout.splitlines()[-1])]
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    said = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
-    return [Finding(BROKEN, f"the process that tried it crashed ({how}): {said}")]
+    said = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "no error message")
+    return [Finding(BROKEN, f"the process that ran this check crashed ({how}): {said}")]

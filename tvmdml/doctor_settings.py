@@ -1,4 +1,4 @@
-"""Whether the variables of the environment that begin with ``TVMDML`` are ones that there are, and have values that count."""
+"""Checks that the environment variables that begin with ``TVMDML`` exist and have valid values."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tvmdml.errors import TvmdmlError
 
 
 def _switch(empty: str) -> Callable[[str], Finding]:
-    """A setting that 0 turns off, and everything else on; what an empty value does differs."""
+    """A setting that 0 turns off and any other value turns on. ``empty`` is the meaning of an empty value."""
 
     def look(name: str) -> Finding:
         text = os.environ[name].strip()
         state = {"": empty, "0": "off"}.get(text, "on")
         if text in ("", "0", "1"):
             return Finding(OK, state)
-        return Finding(LIMITED, f"{state}: every value but 0 is", "Write 1 or 0.")
+        return Finding(LIMITED, f"{state}: every value except 0 means on", "Write 1 or 0.")
 
     return look
 
 
 def _parsed(reader: str) -> Callable[[str], Finding]:
-    """A setting that a function (``module:name``) reads, and raises what is wrong with it."""
+    """A setting that a function (``module:name``) reads; the function raises an error if the value is invalid."""
 
     def look(name: str) -> Finding:
         module, _, function = reader.partition(":")
@@ -42,7 +42,7 @@ def _one_of(*allowed: str) -> Callable[[str], Finding]:
     def look(name: str) -> Finding:
         if os.environ[name] in ("", *allowed):
             return Finding(OK, "valid")
-        return Finding(BROKEN, f"it may be {' or '.join(allowed)}", f"Write one of these, or unset {name}.")
+        return Finding(BROKEN, f"allowed: {' or '.join(allowed)}", f"Write one of these, or unset {name}.")
 
     return look
 
@@ -50,7 +50,7 @@ def _one_of(*allowed: str) -> Callable[[str], Finding]:
 def _paths(name: str) -> Finding:
     missing = [part for part in os.environ[name].split(os.pathsep) if part.strip() and not Path(part).expanduser().exists()]
     if missing:
-        return Finding(LIMITED, f"{', '.join(missing)}: there is no such file or folder", "Correct the path, or leave it out.")
+        return Finding(LIMITED, f"{', '.join(missing)}: there is no such file or folder", "Correct or remove the path.")
     return Finding(OK, "valid")
 
 
@@ -70,11 +70,11 @@ def _library(name: str) -> Finding:
 
 def _folder(name: str) -> Finding:
     text = os.environ[name]
-    with contextlib.suppress(RuntimeError):  # a ~ for nobody's home is a name like any other
+    with contextlib.suppress(RuntimeError):  # ~ without such a user is an ordinary name
         text = str(Path(text).expanduser())
     if text and not Path(text).is_absolute():
         return Finding(
-            LIMITED, "it is relative: every folder that a program starts in has a cache of its own", "Write an absolute path."
+            LIMITED, "it is relative: each folder from which a program is started gets its own cache", "Write an absolute path."
         )
     return Finding(OK, "set")
 
@@ -84,7 +84,7 @@ def _as_is(name: str) -> Finding:
 
 
 SETTINGS: dict[str, Callable[[str], Finding]] = {
-    "TVMDML_CACHE_DIR": _folder,  # what it comes to is looked at on its own
+    "TVMDML_CACHE_DIR": _folder,  # another check examines the folder itself
     "TVMDML_CACHE_SIZE": _parsed("tvmdml.stores:default_limit"),
     "TVMDML_CUDA_COMPILER": _one_of("nvcc", "nvrtc"),
     "TVMDML_CUDA_LIBRARY": _library,
@@ -98,10 +98,10 @@ SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_TUNING": _switch("on"),
     "TVMDML_TUNING_LOGS": _paths,
     "TVMDML_TUNING_NEAREST": _switch("on"),
-    "TVMDML_VULKAN_STAGING": _switch("off"),  # for tests: memory that the host does not reach
+    "TVMDML_VULKAN_STAGING": _switch("off"),  # for tests: use memory that the host cannot access
     "TVMDML_VULKAN_VALIDATION": _switch("off"),
 }
-"""Every variable of the environment that the package reads, and how its value is judged."""
+"""Every environment variable that the package reads, and the check of its value."""
 
 
 def findings() -> Iterator[Finding]:
@@ -112,8 +112,8 @@ def findings() -> Iterator[Finding]:
     for name in given:
         if name not in SETTINGS:
             near = difflib.get_close_matches(name, SETTINGS, 1)
-            advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(SETTINGS)}."
-            yield Finding(LIMITED, f"{name} is set, and no such variable is read", advice)
+            advice = f"Did you mean {near[0]}?" if near else f"Known variables: {', '.join(SETTINGS)}."
+            yield Finding(LIMITED, f"{name} is set, but tvmdml does not read such a variable", advice)
             continue
         shown = f"{name}={os.environ[name]}"
         try:

@@ -1,4 +1,4 @@
-"""DirectML's enumerations, with its names and its numbers."""
+"""DirectML's enumerations, with the same names and numbers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ E = TypeVar("E", bound="DmlEnum")
 
 
 class DmlEnum(enum.IntEnum):
-    """An enumeration of DirectML; members are also found by name, in any case, with or without DirectML's prefix."""
+    """An enumeration of DirectML. Members are also found by name, in upper or lower case, with or without DirectML's prefix."""
 
     @classmethod
     def parse(cls: type[E], value: object, where: str) -> E:
-        """Return the member that ``value`` (a member, its number or its name) means.
+        """Return the member for ``value``: a member, its number or its name.
 
         Raises:
-            InvalidArgument: no such member; the message lists those there are.
+            InvalidArgument: there is no such member; the message lists all members.
         """
         if isinstance(value, cls):
             return value
         given = safe_repr(value)
         if isinstance(value, enum.Enum):
-            value = None  # another enumeration's member is no number
+            value = None  # a member of another enumeration does not count as a number
         if isinstance(value, str):
             name = str.upper(value).removeprefix(cls._prefix())
             if name in cls.__members__:
@@ -45,7 +45,7 @@ class DmlEnum(enum.IntEnum):
 
 
 class FeatureLevel(DmlEnum):
-    """``DML_FEATURE_LEVEL``: which version of DirectML's contracts a program was written for."""
+    """``DML_FEATURE_LEVEL``: the version of DirectML's rules that a program was written for."""
 
     LEVEL_1_0 = 0x1000
     LEVEL_2_0 = 0x2000
@@ -69,7 +69,7 @@ class FeatureLevel(DmlEnum):
 
     @classmethod
     def of(cls, value: FeatureLevel | str | float | None) -> FeatureLevel:
-        """The level that ``value`` means: a member, ``"5.1"``, ``5.1``, ``"LEVEL_5_1"``; ``None`` is the newest."""
+        """The level for ``value``: a member, ``"5.1"``, ``5.1``, ``"LEVEL_5_1"``; ``None`` is the newest."""
         if value is None:
             return NEWEST_FEATURE_LEVEL
         if isinstance(value, cls):
@@ -86,19 +86,19 @@ NEWEST_FEATURE_LEVEL = FeatureLevel.LEVEL_6_4
 
 
 class AxisDirection(DmlEnum):
-    """``DML_AXIS_DIRECTION``: which way an operator goes along its axis."""
+    """``DML_AXIS_DIRECTION``: the direction of an operator along its axis."""
 
     INCREASING = 0
     DECREASING = 1
 
 
 class RoundingMode(DmlEnum):
-    """``DML_ROUNDING_MODE``: what becomes of a fraction."""
+    """``DML_ROUNDING_MODE``: how a fraction is rounded."""
 
     HALVES_TO_NEAREST_EVEN = 0
     TOWARD_ZERO = 1
     TOWARD_INFINITY = 2
-    """Halves away from zero. Not a ceiling, whatever the name says."""
+    """To the nearest integer, halves away from zero. In spite of its name, it is not a ceiling."""
 
 
 class TensorFlags(DmlEnum):

@@ -1,4 +1,4 @@
-"""What can go wrong, as one short tree.
+"""The exception classes, in one short hierarchy, and the form of their messages.
 
 Every message names the operator and the tensor or field, says what was given and what is allowed, and ends with what to do.
 """
@@ -11,19 +11,19 @@ from contextlib import contextmanager
 
 
 class TvmdmlError(Exception):
-    """Base class of every error that tvmdml raises on purpose."""
+    """Base class of every error that tvmdml raises deliberately."""
 
 
 class InvalidArgument(TvmdmlError, ValueError):
-    """An argument breaks the operator's contract, and would at every feature level."""
+    """An argument breaks the operator's contract, at every feature level."""
 
 
 class Unsupported(TvmdmlError, NotImplementedError):
-    """A correct request for something that this feature level, target or version does not have."""
+    """A valid request for something that this feature level, target or version does not support."""
 
 
 class CompileError(TvmdmlError, RuntimeError):
-    """A kernel could not be built, or may not be built here (``TVMDML_DISABLE_JIT=1``)."""
+    """A kernel could not be built, or building is disabled (``TVMDML_DISABLE_JIT=1``)."""
 
 
 class DeviceError(TvmdmlError, RuntimeError):
@@ -31,7 +31,7 @@ class DeviceError(TvmdmlError, RuntimeError):
 
 
 class NoDevice(DeviceError):
-    """There is no driver, or no device, of a kind: nothing is broken, and something could be installed."""
+    """There is no driver or no device of a kind. Nothing is broken, but something could be installed."""
 
 
 class PackError(TvmdmlError, ValueError):
@@ -39,11 +39,11 @@ class PackError(TvmdmlError, ValueError):
 
 
 class ModelError(TvmdmlError, ValueError):
-    """A DxDispatch model file cannot be read or does not describe something that can run."""
+    """A DxDispatch model file cannot be read, or its content cannot be run."""
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, without the number and the path that the system's own begin and end with."""
+    """The text of an exception; for system errors without the error number and the path."""
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
@@ -53,13 +53,13 @@ def counted(count: int, noun: str) -> str:
 
 
 def message(where: str, given: object, allowed: str, advice: str = "") -> str:
-    """One line in the house form: ``where: given …; allowed: …. advice``."""
+    """One line in the usual form: ``where: given …; allowed: …. advice``."""
     text = f"{where}: given {_shown(str, given)}; allowed: {allowed}."
     return f"{text} {advice}" if advice else text
 
 
 def safe_repr(value: object) -> str:
-    """``repr`` for whatever a caller gave: cut short where it is long, and only its type where it cannot be shown."""
+    """``repr`` of any object: shortened if it is long, and only the type if ``repr`` fails."""
     text = _shown(repr, value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
@@ -69,14 +69,14 @@ _LONGEST = 400
 
 def _shown(show: Callable[[object], str], value: object) -> str:
     try:
-        return str.__str__(show(value))  # which may be of a class of its own
-    except Exception:  # an integer of too many digits, or an object with a fault of its own
+        return str.__str__(show(value))  # the result may be of a subclass of str
+    except Exception:  # an integer with too many digits, or an object whose repr fails
         return f"a {type(value).__name__} that cannot be shown"
 
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have an ``OSError`` say which file it is about: where a disk is full, say, the system does not."""
+    """Add the file's name to an ``OSError`` that lacks it; the system leaves it out, for example, when a disk is full."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """Keys that are equal only for values of the same type and the same bits.
 
-``==`` is not enough for a kernel that has a value written into it: 0.0 equals -0.0 and 1 equals True, while a NaN does not equal
-itself whatever its payload is.
+``==`` is not enough for a kernel that contains a value as a constant: 0.0 equals -0.0 and 1 equals True, but a NaN does not equal
+itself, whatever its payload is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 def key(value: Any) -> Any:
     """A hashable key of a value, with the floats inside tuples and descriptors compared by their bits.
 
-    What is not a number, a tuple or a dataclass stands for itself.
+    Values that are not numbers, tuples or dataclasses are used as they are.
     """
     kind = type(value)
     if kind is int or kind is str or value is None:

@@ -1,7 +1,8 @@
-"""The function door: arrays in, arrays of the same kind out.
+"""The function interface: functions accept arrays and return arrays of the same kind.
 
-A function of an operator's file says which descriptor its arguments mean; everything else happens here. The first call with
-arguments of some form checks them and makes a plan; calls of the same form go straight from the plan to the kernel.
+A function in an operator's file converts its arguments to a descriptor; everything else happens here. The first call with arguments
+of a form (types, shapes, strides and attributes) checks them and makes a plan; later calls of the same form use that plan and call
+the kernel directly.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ from tvmdml.targets import Launch, _quick
 from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, ArrayTensorDesc, TensorDataType, native
 
 AnyArray = Any
-"""A NumPy array, a PyTorch tensor, an array of any library that speaks DLPack, or a ``DeviceArray``."""
+"""A NumPy array, a PyTorch tensor, an array of any library that supports DLPack, or a ``DeviceArray``."""
 
 Finish = Callable[[Sequence[NumpyArray | None], tuple[NumpyArray, ...]], tuple[NumpyArray, ...]]
-"""``finish(inputs, results)`` gives the results that the caller sees."""
+"""``finish(inputs, results)`` returns the results for the caller."""
 
 MAX_PLANS = 8192
-"""Forms of calls to remember; past that the memory of them starts afresh."""
+"""The most plans to keep. Beyond that, all are dropped."""
 
 
 class Described(NamedTuple):
-    """A descriptor, and what its outputs look like to the caller where that differs from what they are to the kernel."""
+    """A descriptor, and the types and shapes of its outputs for the caller where they differ from the kernel's."""
 
     desc: Operator
     dtypes: tuple[str | None, ...] = ()
     """Data types of the same size, such as int64 for UINT64."""
     shapes: tuple[tuple[int, ...] | None, ...] = ()
-    """Shapes of the same elements, such as () for {1}."""
+    """Shapes with the same number of elements, such as () for {1}."""
 
 
 MAX_FORMS = 64
-"""Forms of ``out`` that each of those remembers."""
+"""The most forms of ``out`` that a plan keeps."""
 
 Describe = Callable[..., "Operator | Described"]
 """``describe(*input_descs, *attributes)``; an absent optional input is ``None``."""
@@ -58,7 +59,7 @@ D = TypeVar("D", bound=Describe)
 
 
 def describes(name: str) -> Callable[[D], D]:
-    """Mark what describes the calls of a function, by the name that errors give the function: ``tvmdml.top_k``."""
+    """Mark the callable that describes a function's calls with the function's name in errors, such as ``tvmdml.top_k``."""
 
     def mark(describe: D) -> D:
         describe.function = name  # type: ignore[attr-defined]
@@ -76,7 +77,7 @@ def described(describe: Describe, descs: Iterable[ArrayTensorDesc | None], attri
     """The descriptor of a call, checked.
 
     Raises:
-        InvalidArgument, Unsupported: the function does not take such inputs or attributes.
+        InvalidArgument, Unsupported: the function does not accept such inputs or attributes.
     """
     found = describe(*descs, *attributes)
     found = Described(found) if isinstance(found, Operator) else found
@@ -95,17 +96,17 @@ def call(
     boolean: bool = False,
     finish: Finish | None = None,
 ) -> tuple[Any, ...]:
-    """Run the operator that ``describe`` makes of the inputs and attributes; returns its outputs.
+    """Run the operator that ``describe`` returns for the inputs and attributes; returns its outputs.
 
     Args:
         describe: called with the inputs' ``TensorDesc`` and the attributes.
         inputs: arrays, or ``None`` for an optional one that is absent.
         attributes: hashable values.
-        out: an array for the output, or a tuple of them; allocated when absent.
-        device: a target's name; ``None`` is where the inputs are.
-        optional: inputs may be absent.
-        boolean: inputs may be bool; they count as UINT8.
-        finish: a last step on the results while they are NumPy's.
+        out: an array for the output, or a tuple of arrays; allocated if absent.
+        device: a target's name; ``None`` is the device of the inputs.
+        optional: whether inputs may be absent.
+        boolean: whether inputs may be bool; they count as UINT8.
+        finish: a last step on the results, before they are converted to the caller's kind of array.
     """
     quick = _quick_plans
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
@@ -128,7 +129,7 @@ def call(
             restore = restore or arrays.restorer(given)
         views.append(array)
         forms += (array.dtype, array.shape, array.strides, array.flags.aligned)
-    if out is not None and device is None and not on_device:  # what the quick way knows lies on the CPU
+    if out is not None and device is None and not on_device:  # the fast path is for the CPU only
         device = _home(out)
     forms.append(device)
     if quick is not None and restore is not None and out is None:
@@ -138,7 +139,7 @@ def call(
     key = (exact.key(attributes), *forms)  # only here: it takes longer than a call of the quick way
     try:
         plan = _plans.get(key)
-    except TypeError:  # an attribute that cannot be hashed: describing it will say what is wrong with it
+    except TypeError:  # an attribute that cannot be hashed: describe will report what is wrong with it
         plan = None
     if plan is None:
         with called_by(name_of(describe)):
@@ -157,7 +158,7 @@ def call(
 
 _plans: dict[tuple[Any, ...], _Plan] = {}
 _quick_plans = _quick.plans()
-"""The same in C, as far as it goes."""
+"""A table of plans in C, for the forms of calls that it supports."""
 _storing = threading.RLock()
 
 
@@ -166,11 +167,11 @@ def _renew_lock() -> None:
     _storing = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
+os.register_at_fork(after_in_child=_renew_lock)  # the thread that held the lock does not exist in the child
 
 
 def forget_plans() -> None:
-    """Have every form of call planned anew: kernels may come from elsewhere now."""
+    """Drop all plans, so that each form of call is planned again: kernels may now come from elsewhere."""
     global _quick_plans
     with _storing:
         _plans.clear()
@@ -194,8 +195,8 @@ def _make_plan(
     found = described(describe, descs, attributes)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
     plan = _Plan(name_of(describe), found, target, copies, absent=any(view is None for view in views), home=home)
-    with _storing, suppress(TypeError):  # the attribute that cannot be hashed
-        if shelf.generation == generation:  # else a pack has come or gone meanwhile
+    with _storing, suppress(TypeError):  # an attribute that cannot be hashed
+        if shelf.generation == generation:  # else a pack was loaded or unloaded meanwhile
             if len(_plans) >= MAX_PLANS:
                 _plans.clear()
             _plans[key] = plan
@@ -203,13 +204,13 @@ def _make_plan(
 
 
 def _home(out: Any) -> str | None:
-    """The device that the arrays for outputs lie on, if any does."""
+    """The device of the output arrays; ``None`` if they are on the CPU."""
     given = out if isinstance(out, (tuple, list)) else (out,)
     return next((device for device in map(arrays.device_of, given) if device is not None), None)
 
 
 def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[targets.Target, DeviceArray | None]:
-    """The target of a call, and an input that lies there, for results to be like it: another library's, if one is."""
+    """The target of a call, and the input on it that determines the kind of the results: if possible another library's array."""
     homes = [view for view in views if isinstance(view, DeviceArray)]
     named = None if isinstance(device, str) and not device else device
     target = targets.resolve(named) if named is not None else homes[0].target if homes else targets.resolve("cpu")
@@ -220,7 +221,7 @@ def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[target
 
 
 class _Plan:
-    """Everything about a form of call that does not change from call to call."""
+    """Everything that is the same for all calls of one form."""
 
     def __init__(
         self, function: str, described: Described, target: targets.Target, copies: bool, absent: bool, home: DeviceArray | None
@@ -234,7 +235,7 @@ class _Plan:
         self._absent = absent
         self._new: Callable[..., Any] = np.empty if home is None else target.empty
         self.restore: arrays.Restore | None = None
-        """How results become the caller's, where an input lies on a device."""
+        """Converts results to the caller's kind of array, if an input is on a device."""
         if home is not None and library is not None:
             self._new, self.restore = functools.partial(library.empty, home.target), library.restore
         outputs = desc.outputs()
@@ -244,13 +245,13 @@ class _Plan:
             (out.sizes if shape is None else shape, out.data_type.numpy if dtype is None else np.dtype(dtype))
             for out, dtype, shape in zip(outputs, dtypes or own, shapes or own, strict=True)
         )
-        """Shape and data type of each."""
+        """The shape and data type of each result."""
         self._empty = any(t is not None and t.element_count == 0 for _, t in desc.tensors())
         self._launch = None if self._empty else _launch(desc, target)
         self._into: dict[Any, Launch] = {}
 
     def launch_on(self, out: Any) -> Launch | None:
-        """What calls with such an ``out`` launch on their arrays as they are; ``None`` where there is more to do."""
+        """The launch that calls with such an ``out`` can use directly on their arrays; ``None`` if more work is needed."""
         if self._copies:
             return None
         if out is None:
@@ -259,7 +260,7 @@ class _Plan:
         return self._into.get(("apart", *((a.dtype, a.shape, a.strides) for a in given if type(a) is np.ndarray)))
 
     def run(self, views: list[NumpyArray | None]) -> tuple[NumpyArray, ...]:
-        """Run into new arrays."""
+        """Run with new arrays as outputs."""
         if self._copies:
             views = [None if view is None else _kernel_form(view, self._target) for view in views]
         results = tuple([self._new(shape, dtype) for shape, dtype in self.results])
@@ -274,7 +275,7 @@ class _Plan:
         return results
 
     def run_into(self, views: list[NumpyArray | None], out: Any) -> tuple[Any, ...]:
-        """Run into the caller's arrays, directly where a kernel can write to them."""
+        """Run with the caller's arrays as outputs; without a copy where a kernel can write to them."""
         several = isinstance(out, tuple) or (isinstance(out, list) and len(self._names) > 1)
         given = tuple(out) if several else (out,)
         results = self._check_out(given)
@@ -287,7 +288,7 @@ class _Plan:
         return given
 
     def _run_directly(self, views: list[NumpyArray | None], out: list[NumpyArray]) -> bool:
-        """Run into arrays that have been checked, unless a kernel cannot write to them as they lie."""
+        """Run with checked arrays as outputs; returns false if a kernel cannot write to their layout directly."""
         if self._empty or any(not _takes(array) for array in out):
             return False
         if any(_strides_of(array, desc.sizes) is None for array, desc in zip(out, self._desc.outputs(), strict=True)):
@@ -340,7 +341,7 @@ class _Plan:
         return views
 
     def _out(self, name: str) -> str:
-        """How errors name the array for an output."""
+        """The name of an output array in errors."""
         return f"{self._function}: out ({name})"
 
     def _answer_empty(self, views: list[NumpyArray | None], results: tuple[NumpyArray, ...]) -> None:
@@ -358,7 +359,7 @@ def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> L
 
 
 def _takes(array: NumpyArray) -> bool:
-    """Whether kernels can read and write this array as it lies."""
+    """Whether kernels can read and write this array in its layout."""
     return (
         array.dtype.isnative
         and (array.aligned if type(array) is DeviceArray else array.flags.aligned)
@@ -367,9 +368,9 @@ def _takes(array: NumpyArray) -> bool:
 
 
 def _strides_of(array: NumpyArray, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides, in elements, by which a tensor of these sizes lies in the array, whose dimensions of size 1 may be others.
+    """The strides, in elements, of a tensor of these sizes in the array's memory. Dimensions of size 1 may differ.
 
-    ``None``: the array has other dimensions, and must be written by a copy.
+    ``None``: other dimensions differ, so the result must be copied into the array.
     """
     if array.shape == sizes:
         return tuple(s // array.itemsize for s in array.strides)
@@ -380,7 +381,7 @@ def _strides_of(array: NumpyArray, sizes: tuple[int, ...]) -> tuple[int, ...] | 
 
 
 def _kernel_form(array: NumpyArray, target: targets.Target) -> NumpyArray:
-    """The array itself where the target's kernels can read it, else a packed copy."""
+    """The array itself if the target's kernels can read it, else a packed copy."""
     if _takes(array) and not (target.moves and _is_sparse(array)):
         return array
     if type(array) is DeviceArray and array.library is not None:
@@ -390,7 +391,7 @@ def _kernel_form(array: NumpyArray, target: targets.Target) -> NumpyArray:
 
 
 def _is_sparse(array: NumpyArray) -> bool:
-    """Whether more lies between a NumPy array's elements than in them."""
+    """Whether the gaps between a NumPy array's elements are larger than the elements together."""
     if type(array) is not np.ndarray or not array.size:
         return False
     span: int = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
@@ -398,13 +399,13 @@ def _is_sparse(array: NumpyArray) -> bool:
 
 
 def _no_bool(found: Operator | Described, where: str) -> InvalidArgument:
-    """The error for an array of bool, with what to do about it: the operator may take its bytes as UINT8, or no integers at all."""
+    """The error for a bool array, with advice: the operator may accept its bytes as UINT8, or may not accept integers at all."""
     desc = found if isinstance(found, Operator) else found.desc
     name = next(name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None)
     types = [data_type for data_type in TensorDataType if any(data_type in row.tensors[name].types for row in desc.SUPPORT)]
-    advice = "x.view(numpy.uint8) has the same bytes; of a PyTorch tensor, x.view(torch.uint8)."
+    advice = "x.view(numpy.uint8) has the same bytes; for a PyTorch tensor, x.view(torch.uint8)."
     if TensorDataType.UINT8 not in types:
-        advice = f"Convert it: numpy.asarray(x, {types[0].tvm!r}); of a PyTorch tensor, x.to(torch.{types[0].tvm})."
+        advice = f"Convert it: numpy.asarray(x, {types[0].tvm!r}); for a PyTorch tensor, x.to(torch.{types[0].tvm})."
     return InvalidArgument(message(where, "data type bool", ", ".join(data_type.tvm for data_type in types), advice))
 
 

@@ -1,4 +1,4 @@
-"""``Place``: a tensor in its own memory with guard bytes around it, to run code that is not trusted yet."""
+"""``Place``: a tensor in its own memory with guard bytes around it, for running code that is not trusted yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to install an extra of this package, said in the words that fit how the package itself is installed."""
+"""The command that installs an extra of this package, depending on how the package itself is installed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def command(extra: str, *options: str) -> str:
-    """The command that installs an extra, between backticks: editable from a clone, else by the package's name.
+    """The command that installs an extra, in backticks: an editable install in a clone, else by the package's name.
 
-    In a clone, ``pip install 'tvmdml[…]'`` would look for the package elsewhere, and ``pip install '.[…]'`` would replace the
-    editable install by a copy.
+    In a clone, ``pip install 'tvmdml[…]'`` would look for the package in an index, and ``pip install '.[…]'`` would replace the
+    editable install with a copy.
     """
     clone = Path(__file__).absolute().parents[1]
     if not (clone / "pyproject.toml").is_file():
@@ -22,5 +22,5 @@ def command(extra: str, *options: str) -> str:
 def _is_here(clone: Path) -> bool:
     try:
         return clone.samefile(Path.cwd())
-    except OSError:  # the current folder is gone
+    except OSError:  # the current folder was removed
         return False

@@ -27,7 +27,7 @@ Parameter = int | str | bool | tuple[int, ...]
 class Kernel(NamedTuple):
     """A kernel to find or build, and how to launch it.
 
-    The code depends only on ``module``, ``name`` and ``parameters``: a pack has one kernel for all that are equal in these. The
+    The code depends only on ``module``, ``name`` and ``parameters``: a pack contains one kernel for each combination of these. The
     stores of this machine also distinguish kernels by ``tuning``. Values that may differ between launches (sizes, strides, offsets)
     are in ``scalars``, so that one kernel serves a class of shapes.
     """

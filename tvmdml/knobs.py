@@ -1,4 +1,4 @@
-"""Knobs: what a schedule leaves open for the machine to decide, each declared once, beside the schedule that turns it.
+"""Knobs: tunable parameters of a schedule. Each is declared once, beside the schedule that uses it.
 
 A knob has its default, unless a tuning log has a record for the operation (``tvmdml.tuning.logs``), the target has its own value
 (``Target.knobs``: a pack's), or ``using`` sets one: each of these overrides those before it. A default may be a formula of the
@@ -29,36 +29,36 @@ Value = int | str
 
 
 class Knob(NamedTuple):
-    """One choice that changes how fast a kernel is, and never what it computes."""
+    """One parameter that changes the speed of a kernel, but never its results."""
 
     default: Value
-    """What is used where nobody says otherwise."""
+    """The value that is used if no other is set."""
     choices: tuple[Value, ...]
-    """What it can be."""
+    """The allowed values."""
     meaning: str
-    """What it sets, and in which unit."""
+    """What it sets, and its unit."""
     on: Mapping[str, Value] = MappingProxyType({})
-    """Other defaults, by a family of machines (``Target.families``)."""
+    """Defaults that differ for a family of machines (``Target.families``)."""
     derived: Callable[[Caches], int] | None = None
     """The default on a target that describes its caches (``Target.caches``), rounded down to a choice."""
 
 
 class Constraint(NamedTuple):
-    """A rule between knobs: what breaks it is pointless to try, or cannot run on the target."""
+    """A rule between knobs. Values that break it are not worth trying, or cannot run on the target."""
 
     text: str
     """The rule in words."""
     holds: Callable[[Any, Target | None], bool]
-    """Whether values, as attributes, keep it on a target; ``None`` is any."""
+    """Whether values, given as attributes, satisfy it on a target; ``None`` is any target."""
 
 
 class Tuned(NamedTuple):
-    """What a log says about an operation."""
+    """The tuning log's values for an operation."""
 
     values: Mapping[str, Value] = MappingProxyType({})
-    """The knobs that it turns; none where no log has a record."""
+    """The knobs that the log sets; empty if no log has a record."""
     hash: str = ""
-    """By which a kernel is told from that of other records; empty where no knob is turned."""
+    """Distinguishes a kernel from those of other records; empty if no knob is set."""
 
 
 _UNTUNED = Tuned()
@@ -77,15 +77,15 @@ class Knobs:
         self._asked: tuple[tuple[object, ...], Machine | None, Tuned] = (), None, _UNTUNED
 
     def now(self, target: Target | None = None, desc: Operator | None = None, in_place: bool = False) -> Any:
-        """The values in force on a target: its defaults, but where a log, the target itself, or ``using`` says otherwise.
+        """The values in force on a target: its defaults, overridden by a log, by the target's own values, and by ``using``.
 
         Args:
-            target: where the kernel is to run.
-            desc: the operation, by which a log's record is found; without it no log counts.
-            in_place: the output is the input's own buffer.
+            target: where the kernel will run.
+            desc: the operation, for finding a log's record; without it no log is used.
+            in_place: the output uses the input's buffer.
 
         Raises:
-            InvalidArgument: ``using`` names a knob that is not there, or a value that it cannot take.
+            InvalidArgument: ``using`` names an unknown knob, or a value that is not allowed.
         """
         defaults = self._for(target)
         given = in_force().get(self.operator)
@@ -96,7 +96,7 @@ class Knobs:
         return self._overridden(given, vars(defaults)) if given else defaults
 
     def tuned(self, target: Target, desc: Operator, in_place: bool = False) -> Tuned:
-        """What the target's logs say about an operation, as far as this schedule has such knobs and they keep its constraints."""
+        """The values for an operation in the target's logs, if this schedule has these knobs and they satisfy its constraints."""
         if _untuned:
             return _UNTUNED
         logs = target.logs
@@ -104,7 +104,7 @@ class Knobs:
             from tvmdml.tuning import logs as all_logs
 
             logs = all_logs.installed()
-        # A schedule asks for the knobs, and then the target for the hash: the second time it is known.
+        # The schedule asks for the knobs, and then the target for the hash: the last answer is kept for the second request.
         about, machine = (logs, desc, in_place, target), target.machine()
         before, of, answer = self._asked
         if machine != of or not all(map(python_operator.is_, about, before)):
@@ -113,20 +113,20 @@ class Knobs:
         return answer
 
     def _read(self, found: Found | None, target: Target) -> Tuned:
-        """What a record says that this schedule takes on the target."""
+        """The values of a record that this schedule accepts on the target."""
         values = {} if found is None else {name: value for name, value in found.record.knobs.items() if self._takes(name, value)}
         if found is None or not values or self.allowed(values, target):
             return _UNTUNED
         return Tuned(values, found.hash)
 
     def allowed(self, values: Mapping[str, Value], target: Target | None = None) -> str:
-        """Whether values, with the target's defaults for the others, keep all constraints.
+        """Whether values, with the target's defaults for the other knobs, satisfy all constraints.
 
         Returns:
             The first constraint that they break, in words; empty if none.
 
         Raises:
-            InvalidArgument: a value is one that no schedule of the operator takes.
+            InvalidArgument: no schedule of the operator accepts one of the values.
         """
         filled = self._overridden(values, vars(self._for(target)))
         return next((one.text for one in self.constraints if not one.holds(filled, target)), "")
@@ -143,7 +143,7 @@ class Knobs:
         for name, value in given.items():
             if self._takes(name, value):
                 values[name] = value
-            elif not any(other._takes(name, value) for other in _of(self.operator)):  # else it is for other targets' schedules
+            elif not any(other._takes(name, value) for other in _of(self.operator)):  # else it is for other targets
                 self._refuse(name, value)
         return SimpleNamespace(**values)
 
@@ -159,7 +159,7 @@ class Knobs:
 
 
 def _default(knob: Knob, families: tuple[str, ...], caches: Caches | None) -> Value:
-    """From the caches where it is derived from them, else that of the narrowest family that has its own."""
+    """The default for a machine: derived from its caches if possible, else that of the most specific family that has one."""
     if knob.derived is not None and caches is not None:
         numbers = sorted(choice for choice in knob.choices if isinstance(choice, int))
         return max((number for number in numbers if number <= knob.derived(caches)), default=numbers[0])
@@ -167,7 +167,7 @@ def _default(knob: Knob, families: tuple[str, ...], caches: Caches | None) -> Va
 
 
 def of(operator: str, target: Target) -> Knobs | None:
-    """The knobs of the schedule that serves an operator's module on a target; nothing where that is the default schedule."""
+    """The knobs of the schedule for an operator's module on a target; ``None`` for the default schedule."""
     return _in(target.schedules, operator)
 
 
@@ -189,7 +189,7 @@ def _of(operator: str) -> tuple[Knobs, ...]:
 
 
 def check(operator: str, values: Mapping[str, Value]) -> None:
-    """Refuse values that no schedule of an operator's module takes.
+    """Refuse values that no schedule of an operator's module accepts.
 
     Raises:
         InvalidArgument: one of the names or values is wrong.
@@ -204,11 +204,11 @@ def check(operator: str, values: Mapping[str, Value]) -> None:
 _Values = Mapping[str, Mapping[str, Value]]
 _NONE: _Values = MappingProxyType({})
 _layers: dict[object, _Values] = {}
-"""Each ``using`` that is entered, in whichever thread: they need not end in the order in which they began."""
+"""Every active ``using``, of all threads: they need not end in the order in which they began."""
 
 
 def in_force() -> Mapping[str, Mapping[str, Value]]:
-    """What ``using`` says now, by operator."""
+    """The values that ``using`` sets now, by operator."""
     found = _NONE
     for layer in tuple(_layers.values()):
         found = {**found, **{name: {**found.get(name, {}), **values} for name, values in layer.items()}}
@@ -217,18 +217,18 @@ def in_force() -> Mapping[str, Mapping[str, Value]]:
 
 @contextlib.contextmanager
 def using(**operators: Mapping[str, Value]) -> Iterator[None]:
-    """Operators that are compiled meanwhile use these values: ``with knobs.using(top_k={"algorithm": "sort"}):``.
+    """Set knobs for operators that are compiled inside: ``with knobs.using(top_k={"algorithm": "sort"}):``.
 
-    It holds for ``tvmdml.compile`` in the whole process, on those targets whose schedule has such a knob that takes the value. A
-    function may have its kernel from before.
+    It applies to ``tvmdml.compile`` in the whole process, on targets with a schedule that has the knob and accepts the value. A
+    function may still use a kernel from an earlier call.
 
     Raises:
-        InvalidArgument: no operator has such a name, or there is no dict for it. (Names and values of knobs are looked at when a
+        InvalidArgument: no operator has that name, or its value is not a dict. (The names and values of knobs are checked when a
             kernel is made.)
     """
     for name, values in operators.items():
         if not isinstance(values, Mapping):
-            raise InvalidArgument(message(f"knobs.using {name}", safe_repr(values), "values by the names of knobs: a dict"))
+            raise InvalidArgument(message(f"knobs.using {name}", safe_repr(values), "a dict of knobs' names and values"))
         if name not in _declared and not (name.isidentifier() and importlib.util.find_spec(f"tvmdml.operators.{name}")):
             raise InvalidArgument(message("knobs.using", safe_repr(name), "an operator's module, such as top_k"))
     layer = object()
@@ -243,15 +243,15 @@ _untuned: dict[object, None] = {}
 
 
 def logs_count() -> bool:
-    """Whether logs of tuning count now, or ``untuned`` says that they do not."""
+    """Whether tuning logs are used now: not inside ``untuned``."""
     return not _untuned
 
 
 @contextlib.contextmanager
 def untuned() -> Iterator[None]:
-    """Operators that are compiled meanwhile go by no log of tuning, in the whole process; a pack's own logs do not count, either.
+    """Ignore all tuning logs, including those of packs, for operators that are compiled inside, in the whole process.
 
-    As with ``using``, a function may have its kernel from before.
+    As with ``using``, a function may still use a kernel from an earlier call.
     """
     layer = object()
     _untuned[layer] = None

@@ -1,7 +1,7 @@
-"""``locked``: a lock on a file, which keeps other processes and other threads out.
+"""``locked``: a file lock between processes and threads.
 
-It is the system's own (``flock``): the end of its process frees it, however that came, so nothing stale is left. The file stays,
-and says nothing. A fork in the middle of it leaves the lock with the parent: the child holds nothing, and waits like anybody else.
+It uses the system's ``flock``: when the process ends, for any reason, the system releases the lock, so no stale lock remains. The
+file remains, and is empty. After a fork the parent keeps the lock: the child holds nothing, and waits like any other process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 from tvmdml._whole import whole
 
 _LONGEST_PAUSE = 0.05
-"""Seconds between two tries, at most."""
+"""The most seconds between two attempts."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class _Hold:
-    """A thread that has, or tries to lock, a file."""
+    """A thread that holds a file's lock, or is trying to take it."""
 
     def __init__(self, path: Path) -> None:
         self.thread = threading.get_ident()
@@ -34,7 +34,7 @@ _held: dict[int, _Hold] = {}
 
 
 class Busy(TimeoutError):
-    """Somebody else has the lock, and kept it for as long as was waited."""
+    """Another process or thread held the lock for the whole timeout."""
 
 
 @contextmanager
@@ -42,13 +42,13 @@ def locked(path: Path, timeout: float, *, again: bool = False) -> Iterator[None]
     """Hold a file's lock.
 
     Args:
-        path: the file; it is made, and stays. Its folder is there.
-        timeout: seconds to wait for whoever has it.
-        again: a thread that has it already does not wait for itself: a signal's handler may call what it has interrupted.
+        path: the file; it is created if needed, and not removed. Its folder must exist.
+        timeout: seconds to wait for the lock.
+        again: a thread that already holds the lock may enter again: a signal handler may call the function that it interrupted.
 
     Raises:
-        Busy: somebody else still has it.
-        OSError: the file cannot be made, is a link, or lies where files have no locks.
+        Busy: another process or thread still holds it.
+        OSError: the file cannot be created, is a link, or is on a file system without locks.
     """
     mine = _Hold(path)
     if again and any(other.thread == mine.thread and other.path == path for other in list(_held.values())):
@@ -72,8 +72,8 @@ def _acquire(mine: _Hold, timeout: float) -> None:
 
 
 def _try(mine: _Hold) -> bool:
-    """Whether the file is locked now, and still has its name: one that was removed meanwhile keeps nobody out."""
-    with whole():  # no fork comes between: a child closes every descriptor that is written down
+    """Try to lock the file. Fails if the file was removed meanwhile: others could then lock a new file of the same name."""
+    with whole():  # no fork between these lines: a child closes only the recorded descriptors
         descriptor = os.open(mine.path, _FLAGS, 0o600)
         _held[descriptor] = mine
     try:
@@ -84,16 +84,18 @@ def _try(mine: _Hold) -> bool:
 
 
 def _release(mine: _Hold) -> None:
-    """Give a lock back. In a child that was forked meanwhile there is nothing to give back."""
+    """Release a lock. In a child that was forked meanwhile there is nothing to release."""
     for descriptor in [descriptor for descriptor, who in list(_held.items()) if who is mine]:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # at once, even if a program that is being started has the file, too
+            fcntl.flock(
+                descriptor, fcntl.LOCK_UN
+            )  # immediately, even if a program that is just being started has the file open too
         del _held[descriptor]
         os.close(descriptor)
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: close what the parent holds. That frees no lock, and the child keeps none when the parent ends."""
+    """In a forked child: close the parent's descriptors. This releases no lock, and the child keeps none after the parent ends."""
     for descriptor in list(_held):
         with suppress(OSError):
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""ONNX's operators, said in DirectML's: one table, for whoever has a node and wants the descriptor that does its work."""
+"""Conversion of ONNX nodes to DirectML descriptors: one table, by operator."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tvmdml.operators.nonzero_coordinates import nonzero_coordinates
 from tvmdml.operators.top_k import top_k
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
-# -- What functions compile -----------------------------------------------------------------------------------------
+# -- The descriptors of functions -----------------------------------------------------------------------------------
 
 
 class Tensor(NamedTuple):
-    """What is known of a tensor of a model."""
+    """What is known about a tensor of a model."""
 
     dtype: Any
-    """NumPy's; ``None`` for one that NumPy lacks, or that is not known."""
+    """The NumPy type; ``None`` if NumPy has no such type, or the type is unknown."""
     shape: tuple[int | str, ...] | None
-    """A size that is open is its name."""
+    """The sizes; a string is the name of a symbolic size."""
 
 
 def _compiled(function: Callable[..., Any], *inputs: Any, **attributes: Any) -> Operator:
-    """The descriptor that a function of an operator's file compiles for tensors such as these."""
+    """The descriptor that a function in an operator's file compiles for such tensors."""
     described: list[Operator] = []
 
     def call(describe: functions.Describe, tensors: Any, values: Any, *more: Any, boolean: bool = False, **rest: Any) -> Any:
@@ -37,7 +37,7 @@ def _compiled(function: Callable[..., Any], *inputs: Any, **attributes: Any) -> 
         described.append(desc)
         return desc.outputs()
 
-    # The function's own code, for which ``call`` means the one above.
+    # The function's own code, with ``call`` replaced by the one above.
     assert isinstance(function, FunctionType)
     among = {name: call if value is functions.call else value for name, value in function.__globals__.items()}
     same = FunctionType(function.__code__, among, function.__name__, function.__defaults__, function.__closure__)
@@ -51,11 +51,11 @@ def _described(tensor: Tensor, boolean: bool) -> ArrayTensorDesc:
     return ArrayTensorDesc(data_type, tensor.shape or (1,), zero_dimensional=not tensor.shape)  # type: ignore[arg-type]
 
 
-# -- ONNX's operators, said in DirectML's ---------------------------------------------------------------------------
+# -- ONNX's operators -----------------------------------------------------------------------------------------------
 
 
 class Refused(Exception):
-    """A node that cannot be taken; says why."""
+    """A node cannot be converted; the text is the reason."""
 
 
 class Arguments:
@@ -68,10 +68,10 @@ class Arguments:
         self.attributes: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
     def integer(self, name: str, default: int) -> int:
-        """An attribute."""
+        """An integer attribute."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int):
-            raise Refused(f"its {name} is no integer")
+            raise Refused(f"its {name} is not an integer")
         return value
 
     def tensor(self) -> Tensor:
@@ -79,23 +79,23 @@ class Arguments:
         name = self._inputs[0] if self._inputs else ""
         found = self._tensors.get(name, Tensor(None, None))
         if found.dtype is None:
-            raise Refused("the type of its input is not known, or is none of DirectML's")
+            raise Refused("the type of its input is unknown, or is not one of DirectML's")
         if found.shape is None:
-            raise Refused("the shape of its input is not known")
+            raise Refused("the shape of its input is unknown")
         open_sizes = [size for size in found.shape if isinstance(size, str)]
         if open_sizes:
-            raise Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are open")
+            raise Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are symbolic")
         return found
 
     def constant(self, name: str) -> int:
         """The second input, which has one element."""
         values = self._constants.get(self._inputs[1], [])
         if len(values) != 1:
-            raise Refused(f"its {name} is no constant")
+            raise Refused(f"its {name} is not a constant")
         return values[0]
 
     def has(self, position: int) -> bool:
-        """Whether there is such an input."""
+        """Whether the node has an input at this position."""
         return len(self._inputs) > position and bool(self._inputs[position])
 
 
@@ -120,7 +120,7 @@ def _eye_like(node: Arguments) -> Operator:
     wanted = node.integer("dtype", 0)
     dtype = numpy_type(onnx, wanted) if wanted else tensor.dtype
     if dtype is None:
-        raise Refused("the type of its output is none of DirectML's")
+        raise Refused("the type of its output is not one of DirectML's")
     return _compiled(
         diagonal_matrix, sizes=tensor.shape, dtype=dtype, diagonal_fill_begin=_diagonal(k), diagonal_fill_end=_diagonal(k + 1)
     )
@@ -131,12 +131,12 @@ def _trilu(node: Arguments) -> Operator:
     begin, end = (None, _diagonal(k)) if node.integer("upper", 1) else (_diagonal(k + 1), None)
     tensor = node.tensor()
     if tensor.dtype == bool:
-        tensor = tensor._replace(dtype="uint8")  # the same bytes, which are moved and not computed with
+        tensor = tensor._replace(dtype="uint8")  # the same bytes; they are only copied
     return _compiled(diagonal_matrix, tensor, value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)
 
 
 def _diagonal(k: int) -> int:
-    """The diagonal as DirectML's INT, which k (an INT64) may exceed: no matrix has diagonals out there."""
+    """The diagonal as DirectML's INT. k is an INT64 and may exceed it, but no matrix has diagonals beyond that range."""
     return min(max(k, -(2**31)), 2**31 - 1)
 
 
@@ -147,11 +147,11 @@ OPERATORS: Mapping[str, Callable[[Arguments], Operator]] = {
     "EyeLike": _eye_like,
     "Trilu": _trilu,
 }
-"""How each of ONNX's operators is said in DirectML's."""
+"""The function that converts a node, for each ONNX operator."""
 
 
 def numpy_type(onnx: Any, element: int) -> Any:
-    """NumPy's type for a tensor's elements; ``None`` where it has none."""
+    """The NumPy type of an ONNX element type; ``None`` if there is none."""
     try:
         return onnx.helper.tensor_dtype_to_np_dtype(element)
     except KeyError:

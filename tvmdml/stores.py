@@ -1,8 +1,8 @@
 """``DiskStore``: compiled kernels on disk, shared by processes and by versions of tvmdml.
 
-An entry is two files. The artifact carries its own content's hash in its name and is never overwritten, because the system's
-loader remembers libraries by path. The manifest names the artifact; it is written last, so an entry is whole or absent.
-Anything that does not check out counts as absent and is built again. So does what another user may have written (``_trust``).
+An entry is two files. The artifact's name contains the hash of its content, and it is never overwritten, because the system's
+loader caches libraries by path. The manifest names the artifact; it is written last, so an entry is complete or absent. Entries
+that fail a check count as absent and are built again. So do files that another user may have written (``_trust``).
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from tvmdml.locks import locked
 
 DEFAULT_SIZE = 1 << 30
 LOCK_TIMEOUT = 300.0
-"""Seconds to wait for another process that builds the same kernel before building it here as well."""
+"""Seconds to wait for another process that builds the same kernel, before building it here too."""
 STALE = 3600.0
-"""Seconds after which a half-written file counts as left behind."""
+"""Seconds after which an incomplete file counts as abandoned."""
 _LARGEST = 256 << 20
-"""Bytes of an artifact or a manifest, at most."""
+"""The most bytes of an artifact or a manifest."""
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 BESIDE = {
     "tuning": "sessions of `tvmdml tune`, and the kernels of candidates",
-    "vulkan": "what drivers of Vulkan made of kernels",
+    "vulkan": "kernels compiled by Vulkan drivers",
 }
-"""Other folders of the cache, and what is in them; what is gone is made anew."""
+"""Other folders of the cache, and their contents. What is removed is created again when it is needed."""
 _NOT_WHOLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
-"""What reading an entry may raise that is no manifest, or has no artifact."""
+"""The exceptions of reading a damaged or incomplete entry."""
 
 _added_since_prune: dict[Path, int] = {}
 
 
 class Artifact(NamedTuple):
-    """A compiled kernel as bytes. What was checked is what is loaded, whatever becomes of the file."""
+    """A compiled kernel as bytes: the same bytes are checked and loaded, even if the file changes meanwhile."""
 
     suffix: str
-    """What kind of file it is: ``.so``."""
+    """The kind of file: ``.so``."""
     content: bytes
 
 
@@ -58,17 +58,17 @@ class Entry(NamedTuple):
     path: Path
     manifest: dict[str, object]
     size: int
-    """Bytes, artifact and manifest together."""
+    """The bytes of the artifact and the manifest together."""
     used: float
-    """When it was last loaded, in seconds since the epoch; 0 where that is still to come, for then a clock was wrong."""
+    """The time of its last use, in seconds since the epoch; 0 if that is in the future, because a clock was wrong."""
 
 
 class DiskStore:
     """A folder of compiled kernels.
 
     Args:
-        root: where it lies; ``None`` asks ``TVMDML_CACHE_DIR``, then the platform's cache folder.
-        limit: bytes it may hold, oldest use going first; ``None`` asks ``TVMDML_CACHE_SIZE``, then takes 1 GiB.
+        root: the folder; ``None`` uses ``TVMDML_CACHE_DIR``, else the platform's cache folder.
+        limit: the most bytes to keep, the least recently used are removed first; ``None`` uses ``TVMDML_CACHE_SIZE``, else 1 GiB.
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
@@ -77,7 +77,7 @@ class DiskStore:
         self.limit = default_limit() if limit is None else limit
 
     def find(self, digest: str, suffixes: tuple[str, ...], sha256: str = "") -> Artifact | None:
-        """The artifact stored under a digest, if it is whole, of a kind that can be loaded, and of this checksum (if given)."""
+        """The artifact stored under a digest, if it is complete, of a loadable kind, and has this checksum (if given)."""
         manifest = f"{digest}.json"
         try:
             with opened(self.cache, "kernels", digest[:2]) as folder:
@@ -89,23 +89,23 @@ class DiskStore:
                 content = folder.read(name, _LARGEST)
                 if hashlib.sha256(content).hexdigest() != (sha256 or stored.get("sha256")):
                     return None
-                with suppress(OSError):  # a read-only store works too, it just forgets what was used
+                with suppress(OSError):  # a read-only store works too, but does not record uses
                     folder.touch(manifest)
         except _NOT_WHOLE:
             return None
         return Artifact(suffix, content)
 
     def add(self, digest: str, manifest: dict[str, object], built: Path) -> Artifact:
-        """Move a built artifact in, from the folder that ``staging`` gave.
+        """Move a built artifact into the store, from the folder that ``staging`` returned.
 
         Raises:
             OSError: the disk is full, or the folder cannot be written.
         """
         content = built.read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
-        folder = built.parent.parent  # as ``staging`` has checked it
+        folder = built.parent.parent  # ``staging`` has checked it
         artifact = folder / f"{digest}-{sha256[:12]}{built.suffix}"
-        os.chmod(built, 0o644)  # whatever the linker and the umask made of it
+        os.chmod(built, 0o644)  # the linker and the umask may have set another mode
         os.replace(built, artifact)
         staged = built.with_suffix(".json")
         staged.write_text(json.dumps({**manifest, "artifact": artifact.name, "sha256": sha256}, indent=1, sort_keys=True))
@@ -116,11 +116,11 @@ class DiskStore:
 
     @contextmanager
     def staging(self, digest: str) -> Iterator[Path]:
-        """A folder to build one artifact in, removed afterwards.
+        """A temporary folder to build one artifact in.
 
         Raises:
             Untrusted: another user may write there.
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         import shutil
         import tempfile
@@ -133,22 +133,22 @@ class DiskStore:
 
     @contextmanager
     def lock(self, digest: str) -> Iterator[None]:
-        """Hold a kernel's lock against other processes. Where locking is impossible, go on without: work is done twice at worst."""
+        """Hold a kernel's lock against other processes. If locking is impossible, go on without it; work may then be done twice."""
         with ExitStack() as stack:
-            with suppress(OSError):  # the folder is read-only, or has no locks; or another process holds this one for too long
+            with suppress(OSError):  # the folder is read-only or has no locks, or another process holds the lock too long
                 path = room(self.cache, "kernels", digest[:2]) / f"{digest}.lock"
                 stack.enter_context(locked(path, LOCK_TIMEOUT, again=True))
             yield
 
     def entries(self) -> list[Entry]:
-        """All whole entries, the one not used for longest first."""
+        """All complete entries, the least recently used first."""
         return self._entries(checked=True)
 
     def damaged(self, most: int) -> list[Path]:
-        """Manifests without an artifact, or whose artifact has another checksum. Nothing of it is ever loaded.
+        """Manifests without an artifact, or with an artifact that has another checksum. They are never loaded.
 
         Args:
-            most: bytes to read, at most: artifacts that were used last are looked at first.
+            most: the most bytes to read, beginning with the most recently used artifacts.
         """
         entries = self.entries()
         known = {entry.path.name for entry in entries}
@@ -157,14 +157,14 @@ class DiskStore:
             most -= entry.size
             if most < 0:
                 break
-            with suppress(OSError):  # it was removed a moment ago
+            with suppress(OSError):  # it was just removed
                 content = read(self.cache, "kernels", entry.path.parent.name, str(entry.manifest["artifact"]))
                 if hashlib.sha256(content).hexdigest() != entry.manifest.get("sha256"):
                     found.append(entry.path)
         return found
 
     def beside(self) -> dict[str, int]:
-        """Bytes that lie beside the kernels, in the same cache, by folder: they have no limit in common with these."""
+        """The bytes in the cache's other folders, by folder. They do not count against the limit for kernels."""
         found = {}
         for name in BESIDE:
             with suppress(OSError), opened(self.cache, name, checked=False) as folder:
@@ -172,10 +172,10 @@ class DiskStore:
         return found
 
     def clear_beside(self) -> list[Path]:
-        """Remove what lies beside the kernels.
+        """Remove the cache's other folders.
 
         Returns:
-            Folders that stay, because something in them is not tvmdml's.
+            The folders that remain, because they contain files that tvmdml did not write.
         """
         left = []
         for name in BESIDE:
@@ -189,12 +189,12 @@ class DiskStore:
         return left
 
     def prune(self, limit: int | None = None) -> int:
-        """Remove what was not used for longest until at most ``limit`` bytes are left, and what a killed process left behind.
+        """Remove the least recently used entries until at most ``limit`` bytes are left, and files left by killed processes.
 
-        Only files that have names of tvmdml's are ever removed, whoever wrote them, and links are not followed.
+        Only files with tvmdml's file names are removed, whoever wrote them, and links are not followed.
 
         Returns:
-            How many entries went.
+            The number of entries that were removed.
         """
         limit = self.limit if limit is None else limit
         self._sweep()
@@ -210,18 +210,18 @@ class DiskStore:
         return gone
 
     def clear(self) -> int:
-        """Remove every entry, of all versions; returns how many."""
+        """Remove every entry, of all versions; returns their number."""
         return self.prune(limit=-1)
 
     def _keep_in_bounds(self, added: int) -> None:
-        """Prune now and then: looking through a large store takes longer than building a kernel."""
+        """Prune only from time to time: scanning a large store takes longer than building a kernel."""
         _added_since_prune[self.root] = _added_since_prune.get(self.root, self.limit) + added
         if _added_since_prune[self.root] > self.limit // 32:
             _added_since_prune[self.root] = 0
             self.prune()
 
     def _folders(self, checked: bool) -> Iterator[_trust.Folder]:
-        """The folders of kernels, one after the other; none where the store cannot be looked into."""
+        """The folders of kernels, one after the other; none if the store cannot be read."""
         with suppress(OSError, ValueError):
             with opened(self.cache, "kernels", checked=checked) as root:
                 places = _cache_files.named(_cache_files.PLACE, root.names())
@@ -230,7 +230,7 @@ class DiskStore:
                     yield folder
 
     def _entries(self, checked: bool) -> list[Entry]:
-        """As ``entries``. To be removed, an entry may be another user's, too."""
+        """As ``entries``. Without ``checked``, for removal, it includes other users' entries."""
         found = []
         latest = time.time() + STALE
         for folder in self._folders(checked):
@@ -258,7 +258,7 @@ class DiskStore:
                     folder.remove(name)
 
     def _sweep(self) -> None:
-        """Remove building folders, locks and artifacts without a manifest that no living process can still want."""
+        """Remove building folders, locks and artifacts without a manifest that no running process can still need."""
         for folder in self._folders(checked=False):
             names = set(folder.names())
             for name in names:
@@ -275,28 +275,28 @@ def _manifests(folder: _trust.Folder) -> list[str]:
 
 
 def _artifact(manifest: dict[str, object], name: str) -> str:
-    """The file that a manifest of this name is about."""
+    """The name of the artifact of a manifest with this name."""
     entry = re.fullmatch(_cache_files.ENTRY, str(manifest["artifact"]))
     if entry is None or entry[2] is None or entry[1] != name[:40]:
-        raise ValueError("it has no artifact")
+        raise ValueError("it names no artifact")
     return entry[0]
 
 
 def is_stale(about: os.stat_result) -> bool:
-    """Whether something half-written was left behind. Not even a clock that was wrong makes it stay for ever."""
+    """Whether an incomplete file is abandoned. Times in the future count too, so that a wrong clock cannot keep it forever."""
     return abs(time.time() - about.st_mtime) >= STALE
 
 
-# -- The files of a cache, whatever they are of ---------------------------------------------------------------------
+# -- The files of a cache, of all kinds -----------------------------------------------------------------------------
 
 
 @contextmanager
 def opened(cache: Path, *names: str, checked: bool = True) -> Iterator[_trust.Folder]:
-    """A folder of a cache, as ``_trust.opened`` has it. What another user may have written is said, once a process and cache.
+    """A folder of a cache, as from ``_trust.opened``. If another user may have written it, a warning says so, once for each cache.
 
     Raises:
-        Untrusted: another user may have written what is, or was to be, used.
-        OSError: it is not there, or cannot be opened.
+        Untrusted: another user may have written it.
+        OSError: it does not exist, or cannot be opened.
     """
     try:
         with _trust.opened(cache, *names, checked=checked) as folder:
@@ -307,10 +307,10 @@ def opened(cache: Path, *names: str, checked: bool = True) -> Iterator[_trust.Fo
 
 
 def read(cache: Path, *names: str, most: int = _LARGEST) -> bytes:
-    """A file of a cache, that this user or root wrote.
+    """The content of a file of a cache that this user or root wrote.
 
     Raises:
-        Untrusted: another user may have written it, which is said.
+        Untrusted: another user may have written it; a warning says so.
         OSError: it cannot be read.
     """
     with opened(cache, *names[:-1]) as folder:
@@ -318,11 +318,11 @@ def read(cache: Path, *names: str, most: int = _LARGEST) -> bytes:
 
 
 def room(cache: Path, *names: str) -> Path:
-    """A folder of a cache to write to, made if need be, that only this user and root can change.
+    """A folder of a cache to write to, which only this user and root can change. It is created if needed.
 
     Raises:
-        Untrusted: another user may write to it, which is said.
-        OSError: it cannot be made.
+        Untrusted: another user may write to it; a warning says so.
+        OSError: it cannot be created.
     """
     try:
         with _trust.opened(cache, create=True) as root:
@@ -335,11 +335,11 @@ def room(cache: Path, *names: str) -> Path:
 
 
 def _refuse(cache: Path, error: Untrusted) -> None:
-    """Say that something in a cache is not used, and what to do about it."""
+    """Warn that something in a cache is not used, and say what to do about it."""
     warn_once(
         f"untrusted {cache}",
         f"tvmdml: {error.problem}, so it is not used: another user may have put code there. "
-        f"Kernels are compiled again, and kept in memory where they cannot be stored. {error.advice}",
+        f"Kernels are compiled again, and kept in memory if they cannot be stored. {error.advice}",
     )
 
 
@@ -347,7 +347,7 @@ _warned: set[str] = set()
 
 
 def warn_once(cause: str, text: str) -> None:
-    """A ``RuntimeWarning``, the first time this process has this cause for it."""
+    """Issue a ``RuntimeWarning``, once for each cause in a process."""
     if cause not in _warned:
         _warned.add(cause)
         warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -355,32 +355,32 @@ def warn_once(cause: str, text: str) -> None:
 
 def _default_root() -> Path:
     if chosen := os.environ.get("TVMDML_CACHE_DIR"):
-        with suppress(RuntimeError):  # a ~ for nobody's home is a name like any other
+        with suppress(RuntimeError):  # ~ without such a user is an ordinary name
             return Path(chosen).expanduser()
         return Path(chosen)
     import platformdirs
 
     try:
         return Path(platformdirs.user_cache_dir("tvmdml", appauthor=False))
-    except (OSError, RuntimeError, KeyError):  # no home
+    except (OSError, RuntimeError, KeyError):  # no home folder
         return Path(sys.prefix) / "var" / "cache" / "tvmdml"
 
 
 def default_limit() -> int:
-    """Bytes that ``TVMDML_CACHE_SIZE`` grants, or 1 GiB.
+    """The limit in bytes from ``TVMDML_CACHE_SIZE``, or 1 GiB.
 
     Raises:
-        InvalidArgument: the variable is no size.
+        InvalidArgument: the variable is not a size.
     """
     text = os.environ.get("TVMDML_CACHE_SIZE", "").strip()
     return parse_size(text, "TVMDML_CACHE_SIZE") if text else DEFAULT_SIZE
 
 
 def parse_size(text: str, where: str) -> int:
-    """Bytes from ``"512M"``, ``"1.5 GiB"`` or a plain number.
+    """The number of bytes in ``"512M"``, ``"1.5 GiB"`` or a plain number.
 
     Raises:
-        InvalidArgument: it is none of those.
+        InvalidArgument: it has another form.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", text.strip().upper())
     if not match or len(text) > 32:

@@ -1,4 +1,4 @@
-"""``TensorDesc``: what a tensor is, and every rule of DirectML about it."""
+"""``TensorDesc``: the description of a tensor, with all of DirectML's rules for it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class TensorDataType(DmlEnum):
 
     @classmethod
     def parse(cls, value: object, where: str) -> TensorDataType:
-        """The member that a value means.
+        """The member for a value: a member, its number or its name.
 
         Raises:
-            InvalidArgument: no such member.
+            InvalidArgument: there is no such member.
         """
         if isinstance(value, str) and str.__str__(value) in _ADVICE:  # a subclass may have no hash
             raise InvalidArgument(message(where, safe_repr(value), TYPE_NAMES, _ADVICE[str.__str__(value)]))
@@ -78,10 +78,10 @@ class TensorDataType(DmlEnum):
 
     @classmethod
     def of(cls, value: object, where: str) -> TensorDataType:
-        """The data type that a member, its number or name, or NumPy's or PyTorch's own type means.
+        """The data type for a member, its number or name, or a NumPy or PyTorch type.
 
         Raises:
-            InvalidArgument: no such type.
+            InvalidArgument: there is no such type.
         """
         if (type(value).__module__, type(value).__name__) == ("torch", "dtype"):
             value = str(value).removeprefix("torch.")
@@ -92,9 +92,9 @@ class TensorDataType(DmlEnum):
                 raise
             try:
                 dtype = np.dtype(value)
-            except (TypeError, ValueError, SyntaxError):  # what NumPy has for texts that are no type differs
+            except (TypeError, ValueError, SyntaxError):  # NumPy raises different errors for texts that are not types
                 dtype = None
-            if dtype is None or dtype == np.bool_:  # arrays of bool pass for UINT8 in places, but it is not DirectML's
+            if dtype is None or dtype == np.bool_:  # some functions accept bool arrays as UINT8, but DirectML has no bool
                 raise
         return cls.from_numpy(dtype, where)
 
@@ -113,7 +113,7 @@ class TensorDataType(DmlEnum):
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in the machine's order of bytes; not all of NumPy's types have orders."""
+    """The type in native byte order; not every NumPy type has a byte order."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
@@ -128,7 +128,7 @@ def _names(numpy: str, code: int) -> _Names:
     return _Names(dtype, numpy, (code, dtype.itemsize * 8))
 
 
-# One row a data type: NumPy's and TVM's name, and DLPack's type code (0 signed, 1 unsigned, 2 float).
+# One row for each data type: NumPy's and TVM's name, and DLPack's type code (0 signed, 1 unsigned, 2 float).
 _TYPES = {
     TensorDataType.FLOAT64: _names("float64", 2),
     TensorDataType.FLOAT32: _names("float32", 2),
@@ -144,7 +144,7 @@ _TYPES = {
 }
 _FROM_NUMPY = {names.numpy: data_type for data_type, names in _TYPES.items()} | {np.dtype(bool): TensorDataType.UINT8}
 NO_BFLOAT16 = "DirectML has no bfloat16: convert to float32, which has all its values, or to float16."
-"""What to do about an array of it."""
+"""The advice for a bfloat16 array."""
 TYPE_NAMES = ", ".join(names.tvm for names in _TYPES.values())
 _UNCLEAR = {
     "float": "Write float32 or float64: libraries differ in what float means.",
@@ -152,7 +152,7 @@ _UNCLEAR = {
     "uint": "Write uint32 or uint64: libraries differ in what uint means.",
 }
 _ADVICE = {"bfloat16": NO_BFLOAT16, **_UNCLEAR}
-"""What to do about names that are refused, and that people write."""
+"""Advice for names that are refused but commonly written."""
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,11 @@ class TensorDesc:
 
     Args:
         data_type: a ``TensorDataType`` or its name.
-        sizes: one to eight sizes, each at least 1, at most 2**32 - 1 elements together.
-        strides: in elements, one a dimension; 0 repeats a dimension (inputs only); ``None`` means packed row-major.
+        sizes: one to eight sizes, each at least 1; the tensor has at most 2**32 - 1 elements.
+        strides: one for each dimension, in elements; 0 repeats a dimension (inputs only); ``None`` means packed row-major.
         total_tensor_size_in_bytes: size of the buffer; ``None`` means the smallest that holds the tensor.
-        guaranteed_base_offset_alignment: 0, or a power of two not below the element size. Kernels need none of it.
-        flags: DirectML's OWNED_BY_DML is accepted and changes nothing here.
+        guaranteed_base_offset_alignment: 0, or a power of two that is at least the element size. Kernels do not depend on it.
+        flags: DirectML's OWNED_BY_DML is accepted and has no effect.
 
     Raises:
         InvalidArgument: a rule above is broken; the message says which.
@@ -179,9 +179,9 @@ class TensorDesc:
     flags: TensorFlags = TensorFlags.NONE
 
     SMALLEST_SIZE: ClassVar[int] = 1
-    """What a size may be at least."""
+    """The smallest allowed size."""
 
-    if TYPE_CHECKING:  # what may be given, where the fields say what is kept
+    if TYPE_CHECKING:  # the accepted types; the fields have the types that are stored
 
         def __init__(
             self,
@@ -194,7 +194,7 @@ class TensorDesc:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        """Bring the fields to their types and check every rule."""
+        """Convert the fields to their types and check every rule."""
         put = object.__setattr__
         put(self, "data_type", TensorDataType.of(self.data_type, "TensorDesc.data_type"))
         put(self, "flags", TensorFlags.parse(self.flags, "TensorDesc.flags"))
@@ -247,17 +247,17 @@ class TensorDesc:
 
     @property
     def layout(self) -> tuple[int, ...]:
-        """The strides in elements, written out also when the tensor is packed."""
+        """The strides in elements, also for a packed tensor."""
         return packed_strides(self.sizes) if self.strides is None else self.strides
 
     @property
     def is_packed(self) -> bool:
-        """True when the elements lie in row-major order without gaps."""
+        """True if the elements are in row-major order without gaps."""
         return all(s == p or n == 1 for n, s, p in zip(self.sizes, self.layout, packed_strides(self.sizes), strict=True))
 
     @property
     def span(self) -> int:
-        """Number of elements from the first address to the last, both counted."""
+        """Number of elements from the first address to the last, both included."""
         if self.element_count == 0:
             return 0
         return sum((n - 1) * s for n, s in zip(self.sizes, self.layout, strict=True)) + 1
@@ -268,11 +268,11 @@ class TensorDesc:
         return (self.span * self.data_type.itemsize + 3) // 4 * 4
 
     def with_sizes(self: D, sizes: Iterable[int], data_type: TensorDataType | None = None) -> D:
-        """A packed tensor of these sizes, of the same data type unless another is named."""
+        """A packed tensor of these sizes, of the same data type unless another is given."""
         return type(self)(self.data_type if data_type is None else data_type, tuple(sizes))
 
     def check_writable(self, where: str) -> None:
-        """Refuse strides with which two elements would share an address: such a tensor cannot be an output.
+        """Refuse strides that give two elements the same address: such a tensor cannot be an output.
 
         Raises:
             InvalidArgument: they do.
@@ -288,17 +288,17 @@ class TensorDesc:
             )
 
     def __str__(self) -> str:
-        """``float32[2, 3]``, with the strides where it is not packed."""
+        """``float32[2, 3]``, with the strides if they are given."""
         layout = "" if self.strides is None else f" strides {list(self.strides)}"
         return f"{self.data_type.tvm}{list(self.sizes)}{layout}"
 
 
 @dataclass(frozen=True)
 class ArrayTensorDesc(TensorDesc):
-    """The description of a caller's array, which may be what no DirectML tensor is: without elements, or without dimensions."""
+    """The description of a caller's array. Unlike a DirectML tensor, it may have no elements or no dimensions."""
 
     zero_dimensional: bool = False
-    """The array has no dimensions; its sizes are {1}, as DirectML has it."""
+    """The array has no dimensions; its sizes are {1}, as in DirectML."""
 
     if TYPE_CHECKING:
 
@@ -325,10 +325,10 @@ def packed_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _integer(where: str, value: object) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
-    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+    except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
         raise InvalidArgument(message(where, safe_repr(value), "an integer")) from None
     if number < 0 or isinstance(value, bool):
-        raise InvalidArgument(message(where, safe_repr(value), "an integer not below 0"))
+        raise InvalidArgument(message(where, safe_repr(value), "an integer from 0 up"))
     return number
 
 
@@ -344,26 +344,26 @@ def _integers(where: str, values: object, smallest: int, largest: int) -> tuple[
         number = _integer(f"{where}[{i}]", value)
         if not smallest <= number <= largest:
             raise InvalidArgument(message(f"{where}[{i}]", number, f"{smallest} to {largest}"))
-        if i >= 64:  # an endless iterator must not hang us
+        if i >= 64:  # an endless iterator must not cause a hang
             raise InvalidArgument(message(where, "more than 64 values", f"at most {MAX_RANK}"))
         numbers.append(number)
     return tuple(numbers)
 
 
 def _addresses_are_distinct(sizes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether no two elements share an address, exactly where that is quick to tell, else no.
+    """Whether no two elements share an address. If the exact answer takes too long to find, the result is false.
 
-    Two elements share an address when some nonzero difference d of their coordinates, |d[i]| < sizes[i], has dot(d, strides) = 0.
+    Two elements share an address if dot(d, strides) = 0 for a nonzero difference d of their coordinates, |d[i]| < sizes[i].
     """
     dims = sorted((s, n) for n, s in zip(sizes, strides, strict=True) if n > 1)
-    reach = [0]  # reach[i]: the furthest that dimensions below i can go
+    reach = [0]  # reach[i]: the largest offset within dimensions below i
     for stride, size in dims:
         reach.append(reach[-1] + stride * (size - 1))
     if all(stride > reach[i] for i, (stride, _) in enumerate(dims)):
-        return True  # each dimension steps over all the smaller ones: the usual case
+        return True  # each stride is larger than the reach of all smaller dimensions: the usual case
     if math.prod(n for _, n in dims) > reach[-1] + 1:
         return False  # more elements than addresses
-    budget = 100_000  # steps of the search; layouts that need more are refused rather than left to hang
+    budget = 100_000  # steps of the search; layouts that need more are refused
 
     def vanishes(i: int, rest: int, nonzero: bool) -> bool:
         """Whether dimensions 0..i can bring ``rest`` to zero, with some difference nonzero."""

@@ -1,4 +1,4 @@
-"""``Trial``: an operator's inputs, with guard bytes around them, and the expected outputs: for code that is not trusted yet."""
+"""``Trial``: an operator's inputs with guard bytes around them, and the expected outputs, to test code that is not trusted yet."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Trial:
         for name, place in places.items():
             held = self._inputs.get(name)
             if held is not None and not np.array_equal(held.memory, place.memory):
-                return f"the input {name} was written to"
+                return f"the kernel wrote to the input {name}"
             if not place.is_guarded():
-                return f"memory outside of {name} was written to"
+                return f"the kernel wrote to memory outside {name}"
         return self._desc.mismatch(tuple(places[name].array for name in places if name not in self._inputs), self._expected)
 
 
