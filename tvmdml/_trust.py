@@ -4,8 +4,8 @@ The rules are those of OpenSSH's ``StrictModes``:
 
 - Each folder above the cache belongs to this user or to root. Group and others cannot write to it, unless it has the sticky bit,
   like ``/tmp``: there nobody can rename files of another user. (A user namespace shows all owners that it does not map as one user,
-  65534, who owns ``/`` in many sandboxes. That user is trusted above the cache, but not inside it. Where the namespace maps 65534 to
-  a user of its own, ``nobody``, that user is not trusted, because daemons run as ``nobody``.)
+  65534, who owns ``/`` in many sandboxes. That user is trusted above the cache, but not inside it. Where the namespace maps
+  65534, it is the user ``nobody``, and not trusted, because daemons run as ``nobody``.)
 - The cache folder itself belongs to this user or to root, and the same rule for writing applies. Symbolic links in its path are
   resolved first.
 - Every folder and file in the cache belongs to this user or to root, and neither group nor others can write to it. None is a
@@ -32,7 +32,7 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _UNMAPPED = 65534
 """The owner that a user namespace shows for users that it does not map."""
 _USERS = Path("/proc/self/uid_map")
-"""The users that this process's namespace maps. Each line has the first user of a range, its number outside, and the range's length."""
+"""The users that this process's namespace maps. Each line has a range's first user, that user's number outside, and the length."""
 
 
 class Untrusted(OSError):
