@@ -234,7 +234,7 @@ def _check(about: os.stat_result, path: str, inside: bool = True, owners: tuple[
 
 
 def _advice(first: str) -> str:
-    text = f"{first}set TVMDML_CACHE_DIR to a folder of your own."
+    text = f"{first}have TVMDML_CACHE_DIR name a folder of your own."
     return text[0].upper() + text[1:]
 
 

@@ -31,7 +31,7 @@ ROOM_OF_TYPE: dict[type, str] = {}
 """Types of arrays that are always on devices of one kind of target, so that each array need not be asked. The target's package adds
 entries."""
 
-ACCEPTED = "a NumPy array, a PyTorch tensor, or any array that supports DLPack, on the CPU or on a CUDA device"
+ACCEPTED = "a NumPy array, a PyTorch tensor, or any array that speaks DLPack, on the CPU or on a CUDA device"
 
 
 def view(array: Any, where: str, write: bool = False) -> NumpyArray:
@@ -74,7 +74,7 @@ def _unseen(array: Any, where: str, error: Exception) -> InvalidArgument:
             return InvalidArgument(message(where, f"{kind} of bfloat16", TYPE_NAMES, NO_BFLOAT16))
         on_cpu = array.__dlpack_device__()[0] == _DLPACK_CPU
     advice = "Convert it first: numpy.asarray(x, dtype=…)." if on_cpu else "Copy it to the CPU first."
-    given = f"{kind} that NumPy cannot access ({type(error).__name__}: {error})"
+    given = f"{kind} that NumPy cannot see ({type(error).__name__}: {error})"
     return InvalidArgument(message(where, given, ACCEPTED, advice))
 
 
@@ -201,7 +201,7 @@ def require_on(array: NumpyArray, target: Target, where: str) -> None:
         given, allowed = f"an array on {array.target}", f"one on {target}"
         move = "x.numpy()" if target.kind == "cpu" else f"tvmdml.asarray(x, device={target.name!r})"
         if array.library is not None:
-            move = f"{move.replace('x.numpy()', 'tvmdml.asarray(x)')}, or {array.library.name}'s own function,"
+            move = f"{move.replace('x.numpy()', 'tvmdml.asarray(x)')}, or what {array.library.name} has for it,"
         raise InvalidArgument(message(where, given, allowed, f"{move} moves it there."))
 
 
@@ -213,8 +213,8 @@ def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
         given = "a PyTorch tensor that requires a gradient"
         raise InvalidArgument(message(where, given, "one that does not", _NO_GRADIENT))
     if write and (tensor.is_conj() or tensor.is_neg()):
-        given = "a PyTorch tensor that is a lazy conjugate or negative view"
-        raise InvalidArgument(message(where, given, "a tensor that stores its own elements", "Pass x.resolve_neg() and keep it."))
+        given = "a PyTorch tensor that is another's conjugate or negative, not yet carried out"
+        raise InvalidArgument(message(where, given, "a tensor of its own memory", "Pass x.resolve_neg() and keep that."))
     if tensor.is_cuda:
         return room(_CUDA).view(tensor, where, write)  # type: ignore[no-any-return]
     try:
@@ -222,6 +222,6 @@ def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
     except (TypeError, RuntimeError) as error:
         if str(tensor.dtype) == "torch.bfloat16":
             raise InvalidArgument(message(where, "a PyTorch tensor of torch.bfloat16", TYPE_NAMES, NO_BFLOAT16)) from None
-        given = f"a PyTorch tensor {tensor.dtype} on {tensor.device} that NumPy cannot access ({error})"
+        given = f"a PyTorch tensor {tensor.dtype} on {tensor.device} that NumPy cannot see ({error})"
         raise InvalidArgument(message(where, given, ACCEPTED, "Move it to the CPU or convert it first.")) from error
     return found

@@ -1,4 +1,4 @@
-"""The command ``tvmdml``. Each command imports what it needs when it runs, so that ``--help`` is fast."""
+"""The command ``tvmdml``. What a command needs is imported when it runs, so that ``--help`` is there at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def _said(error: BaseException) -> str:
-    """The text of an error. For a system error: the file and the reason, without the error number."""
+    """What an error says; of one of the system's, which file it is about and why, without its number."""
     if isinstance(error, OSError) and not isinstance(error, TvmdmlError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     return str(error)
@@ -37,7 +37,7 @@ _formatted = warnings.formatwarning
 
 
 def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    """The text of a warning for users of a command, without the position in the code."""
+    """A warning for who uses a command, and does not care where in the code it comes from."""
     return (
         f"{printable(message)}\n" if str(message).startswith("tvmdml: ") else _formatted(message, category, filename, lineno, line)
     )
@@ -52,11 +52,11 @@ class _Main(click.Group):
             return super().invoke(ctx)
         except (TvmdmlError, MemoryError, OSError) as error:
             if isinstance(error, BrokenPipeError):
-                raise  # the program that read the output has ended
+                raise  # who read what is printed has gone
             text = " ".join(_said(error).split()) or "out of memory"
             say(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)
-        except KeyboardInterrupt:  # of the commands that do not handle it themselves
+        except KeyboardInterrupt:  # of the commands that have nothing of their own to say about it
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
 
@@ -79,7 +79,7 @@ def _bytes(text: str) -> int:
     return stores.parse_size(text, "size")
 
 
-# DxDispatch spells its long options with underscores; hyphens are accepted too.
+# DxDispatch spells its long options with underscores; hyphens are as good.
 @click.group(
     cls=_Main, context_settings={"token_normalize_func": lambda t: t.replace("-", "_"), "help_option_names": ["-h", "--help"]}
 )
@@ -88,7 +88,7 @@ def main() -> None:
     """DirectML's operators on any machine, compiled by Apache TVM."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack characters of a model's names
+            stream.reconfigure(errors="backslashreplace")  # a name in a model need not exist in the terminal's encoding
 
 
 _device = click.option(
@@ -97,13 +97,10 @@ _device = click.option(
     "device",
     metavar="TARGET",
     callback=parsed(_target),
-    help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
+    help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
 )
 _feature_level = click.option(
-    "--feature_level",
-    metavar="LEVEL",
-    callback=parsed(_level),
-    help="The feature level that operators are checked against.  [default: the newest]",
+    "--feature_level", metavar="LEVEL", callback=parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
 )
 
 
@@ -113,32 +110,25 @@ _feature_level = click.option(
 @main.command()
 @click.argument("model", required=False)
 @click.option(
-    "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Minimum number of samples."
+    "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Samples to take, at least."
 )
-@click.option("-r", "--dispatch_repeat", type=click.IntRange(1), default=1, show_default=True, help="Dispatches per sample.")
-@click.option("-t", "--milliseconds_to_run", type=click.IntRange(0), default=0, help="Minimum time to take samples for.")
-@click.option(
-    "-w",
-    "--warmup_samples",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Maximum number of samples counted as cold.",
-)
+@click.option("-r", "--dispatch_repeat", type=click.IntRange(1), default=1, show_default=True, help="Dispatches in a sample.")
+@click.option("-t", "--milliseconds_to_run", type=click.IntRange(0), default=0, help="Time to go on taking samples, at least.")
+@click.option("-w", "--warmup_samples", type=click.IntRange(0), default=1, show_default=True, help="Most samples to count as cold.")
 @click.option(
     "-v",
     "--timing_verbosity",
     type=click.IntRange(0, 2),
     default=0,
     show_default=True,
-    help="0: hot timings in one line; 1: initialisation, cold and hot timings; 2: also each sample.",
+    help="0: hot timings in a line; 1: initialisation, cold and hot timings; 2: each sample, too.",
 )
-@click.option("-s", "--show_adapters", is_flag=True, help="Show the available devices.")
-@click.option("-a", "--adapter", help="Run on the first device whose name contains this text.")
+@click.option("-s", "--show_adapters", is_flag=True, help="Show the devices there are.")
+@click.option("-a", "--adapter", help="Run on the first device with this in its name.")
 @_device
-@click.option("--input_path", type=click.Path(), help="Folder to read data files from.  [default: the model's folder]")
-@click.option("--output_path", type=click.Path(), help="Folder to write files to; required if the model writes files.")
-@click.option("--overwrite", is_flag=True, help="Replace files that already exist in that folder.")
+@click.option("--input_path", type=click.Path(), help="The folder to read data files from.  [default: the model's folder]")
+@click.option("--output_path", type=click.Path(), help="The folder to write files in: needed by a model that writes any.")
+@click.option("--overwrite", is_flag=True, help="Replace files in that folder that were there before.")
 @_feature_level
 def run(
     model: str | None,
@@ -155,7 +145,7 @@ def run(
     overwrite: bool,
     feature_level: FeatureLevel | None,
 ) -> None:
-    """Run a MODEL: a JSON file of resources, dispatchables and commands; - is standard input. The options are DxDispatch's."""
+    """Run a MODEL: DirectML's JSON for resources, dispatchables and commands; - is standard input. The options are DxDispatch's."""
     if adapter is not None and device is not None:
         raise click.UsageError("--adapter and --device name the same thing: give one of them.")
     if show_adapters:
@@ -186,13 +176,13 @@ def _find_adapter(part: str) -> str:
     raise DeviceError(message("adapter", repr(part), f"a part of one of {', '.join(repr(row['device']) for row in rows)}"))
 
 
-# -- Operators and devices ----------------------------------------------------------------------------------------
+# -- What there is ------------------------------------------------------------------------------------------------
 
 
 @main.command()
 @as_json_option
 def operators(as_json: bool) -> None:
-    """List the operators, with the types and ranks of their first tensor at the newest feature level. Extensions follow a plus."""
+    """List the operators, and what their first tensor may be at the newest feature level; extensions stand after a plus."""
     from tvmdml import targets
     from tvmdml.operators import all_operators
 
@@ -246,7 +236,7 @@ def _summary(cls: type[Operator]) -> Row:
 @main.command()
 @as_json_option
 def devices(as_json: bool) -> None:
-    """List the devices of this machine, and whether they can be used."""
+    """List the devices of this machine, and how ready they are."""
     rows = _device_rows()
     if as_json:
         print_json(rows)
@@ -257,7 +247,7 @@ def devices(as_json: bool) -> None:
 @main.command()
 @as_json_option
 def doctor(as_json: bool) -> None:
-    """Check this installation: what works, what does not work and why, and what to do about it.
+    """Check this installation: what works, what does not and why, and what to do.
 
     The exit code is 1 if something is broken, or no kernel can run.
     """
@@ -273,7 +263,7 @@ def doctor(as_json: bool) -> None:
 
 
 def _show_findings(rows: list[Any]) -> None:
-    """Print findings under the names of their groups, each followed by its advice."""
+    """Findings under the names of their groups; what to do stands below each."""
     group, colors = "", {"ok": "green", "limited": "yellow", "broken": "red"}
     for row in rows:
         if row.group != group:
@@ -302,13 +292,13 @@ main.add_command(tuning)
 
 @main.group()
 def cache() -> None:
-    """Show and clean up the compiled kernels on disk."""
+    """Show and tidy the compiled kernels on disk."""
 
 
 @cache.command()
 @as_json_option
 def info(as_json: bool) -> None:
-    """Show the cache's folder and contents."""
+    """Show where the cache is and what is in it."""
     from datetime import datetime
 
     from tvmdml import stores
@@ -319,7 +309,7 @@ def info(as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {
             "kernel": f"{entry.manifest.get('operator')}/{entry.manifest.get('kernel')}",
-            "target": str(entry.manifest.get("target")),  # a device's target lists all its features
+            "target": str(entry.manifest.get("target")),  # a device's says all that it can do
             "size": entry.size,
             "last used": datetime.fromtimestamp(entry.used).isoformat(" ", "seconds"),
         }
@@ -339,7 +329,7 @@ def info(as_json: bool) -> None:
 
 
 def _shown_target(target: str) -> str:
-    """A target's name. If it is a list of features: the first word, and a checksum of the rest."""
+    """A target's name; of one that is a list of features, the first word and a mark for the rest."""
     import zlib
 
     kind, space, features = target.partition(" ")
@@ -348,10 +338,10 @@ def _shown_target(target: str) -> str:
 
 @cache.command()
 @click.option(
-    "--all", "everything", is_flag=True, help="Also remove sessions of `tvmdml tune`, and kernels compiled by Vulkan drivers."
+    "--all", "everything", is_flag=True, help="Also sessions of `tvmdml tune`, and what drivers of Vulkan made of kernels."
 )
 def clear(everything: bool) -> None:
-    """Remove every kernel. Files that tvmdml did not write are kept."""
+    """Remove every kernel. Files that tvmdml did not write stay."""
     from tvmdml.stores import DiskStore
 
     store = DiskStore()
@@ -359,15 +349,15 @@ def clear(everything: bool) -> None:
     click.echo(f"Removed {store.clear()} kernels.")
     if everything:
         left = store.clear_beside()
-        click.echo(f"Removed {shown_bytes(sum(beside.values()))} of other files.")
+        click.echo(f"Removed {shown_bytes(sum(beside.values()))} beside them.")
         for folder in left:
-            click.echo(f"{folder} is kept: it contains files that tvmdml did not write.")
+            click.echo(f"{folder} stays: something in it is not tvmdml's.")
 
 
 @cache.command()
 @click.option("--size", metavar="BYTES", callback=parsed(_bytes), help="Bytes to keep, such as 512M.  [default: the cache's limit]")
 def prune(size: int | None) -> None:
-    """Remove the least recently used kernels, and files left by killed processes."""
+    """Remove what was not used for longest, and what killed processes left behind."""
     from tvmdml.stores import DiskStore
 
     click.echo(f"Removed {DiskStore().prune(size)} kernels.")
@@ -396,8 +386,8 @@ def source(
     tvmdml source TOP_K1 --sizes 32,32000 --attr K=50 --attr Axis=1 --kind asm
     tvmdml source TOP_K1 --sizes 8,9 --attr K=2 --attr Axis=1 --tensor OutputIndexTensor=uint64:8,2
 
-    Names are DirectML's. Sizes and types of outputs are inferred where the operator determines them.
-    """  # noqa: D301 - \b tells click not to rewrap the text
+    Names are DirectML's. Sizes and types of outputs are found where the operator leaves little choice.
+    """  # noqa: D301 - click's mark for text to leave as it is
     from tvmdml.compiler import compile as compile_operator
 
     desc = operation.describe(operator, feature_level)
@@ -419,26 +409,19 @@ def _bench_file(text: str) -> Any:
 
 
 @main.command()
-@click.option("--full", is_flag=True, help="Measure every case against every library; without it, a subset in about two minutes.")
+@click.option("--full", is_flag=True, help="Measure every case, against every library; else a subset, in about two minutes.")
 @click.option(
-    "--operator",
-    "names",
-    metavar="NAME",
-    multiple=True,
-    callback=parsed(operator_name),
-    help="Only this operator; may be repeated.",
+    "--operator", "names", metavar="NAME", multiple=True, callback=parsed(operator_name), help="Only this one; may be repeated."
 )
-@click.option("--filter", "text", metavar="TEXT", default="", help="Only cases whose names contain this text.")
+@click.option("--filter", "text", metavar="TEXT", default="", help="Only cases with this text in their names.")
 @_device
-@click.option("--threads", type=click.IntRange(1, 1024), help="Maximum number of threads, for all libraries.  [default: all]")
-@click.option(
-    "--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Save results to this file after each case."
-)
+@click.option("--threads", type=click.IntRange(1, 1024), help="Threads for everyone, at most.  [default: all there are]")
+@click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Keep results here, case by case.")
 @click.option("--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False), help="Draw the results.")
-@click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Show what changed since this file.")
-@click.option("--resume", is_flag=True, help="Continue the file of --json: measure only the cases that it lacks.")
-@click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, and the time to the first result.")
-@click.option("--tuned", is_flag=True, help="Measure tuned knobs instead: this machine's records in the logs against the defaults.")
+@click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Say what changed since this file.")
+@click.option("--resume", is_flag=True, help="Go on with the file of --json: measure only what it lacks.")
+@click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, first results.")
+@click.option("--tuned", is_flag=True, help="Measure tuned knobs instead: what the logs have for this machine beside the defaults.")
 def bench(
     full: bool,
     names: tuple[str, ...],
@@ -452,12 +435,12 @@ def bench(
     packs: bool,
     tuned: bool,
 ) -> None:
-    """Measure the operators against NumPy, PyTorch, ONNX Runtime and TVM's own operators, and against their goals.
+    """Measure the operators beside NumPy, PyTorch, ONNX Runtime and TVM's own, and against their goals.
 
-    A ratio is the best peer's time divided by tvmdml's. Outputs are checked first: the exit code is 1 if any is wrong. Ctrl-C keeps
-    the results so far. With --device cuda, the peers run on the device too (PyTorch, CuPy; RAFT with --full), times come from the
-    device's events, and CUDA has its own goals. On other devices the peers run on the CPU, there are no goals, and the limit is
-    the device's copy speed.
+    A ratio is the best peer's time over tvmdml's. Outputs are checked first: the exit code is 1 if any is wrong. Ctrl-C keeps
+    what was measured. With --device cuda, everybody runs on the device (PyTorch, CuPy; RAFT with --full), timed by its own
+    events, against goals of its own. On other devices the peers stay on the CPU, there are no goals, and the limit is the
+    device's own copy.
     """
     if packs:
         from tvmdml.bench import packs as pack_figures
@@ -480,5 +463,5 @@ def bench(
 
 
 def _union(groups: Iterable[Iterable[T]]) -> list[T]:
-    """The distinct items, in the order of their first occurrence."""
+    """Each once, in the order that they first come in."""
     return list(dict.fromkeys(item for group in groups for item in group))

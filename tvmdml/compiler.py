@@ -102,7 +102,7 @@ def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | No
     try:
         return None if artifact is None else target.load(artifact)
     except CompileError as error:
-        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled again.")
+        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled anew.")
         return None
 
 
@@ -116,7 +116,7 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
             if written is None:
                 stores.warn_once(
                     "linker",
-                    "tvmdml: no linker was found, so every process compiles its kernels again. "
+                    "tvmdml: no linker was found, so every process compiles its kernels anew. "
                     f"Install one (Debian: binutils) or {installing.command('orcjit')}.",
                 )
             else:
@@ -128,8 +128,8 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
     except Exception as error:  # a kernel that cannot be stored still runs
         stores.warn_once(
             str(store.root),
-            f"tvmdml: kernels cannot be stored in {store.root} ({reason(error)}); they stay in memory. "
-            "Set TVMDML_CACHE_DIR to another folder.",
+            f"tvmdml: kernels cannot be kept in {store.root} ({reason(error)}); they stay in memory. "
+            "TVMDML_CACHE_DIR names another folder.",
         )
     return build.launcher()
 
@@ -152,13 +152,13 @@ def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kerne
             return found
         kernel = target.kernel(wanted, in_place)
     if shelf.strict():
-        raise CompileError(shelf.missing(desc, target, in_place, "and only packs may be used: one was loaded with strict=True"))
+        raise CompileError(shelf.missing(desc, target, in_place, "and nothing else may run: a pack was loaded with strict=True"))
     try:
         launcher = find(kernel, target)
     except _Missing as error:
         raise CompileError(shelf.missing(desc, target, in_place, str(error))) from None
     except _imports.NoCompiler as error:
-        raise CompileError(shelf.missing(desc, target, in_place, f"it is not in the cache, and {error}")) from None
+        raise CompileError(shelf.missing(desc, target, in_place, f"no cache has it, and {error}")) from None
     with whole():
         return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
 
@@ -265,7 +265,7 @@ class CompiledOperator:
         return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
 
     def _at_once(self, tensors: tuple[Any, ...]) -> tuple[NumpyArray, ...]:
-        """The tensors, if they are on the target's device as described and do not overlap; if not, nothing: check them one by one."""
+        """The tensors, if they are on the target's device as described and do not overlap; else nothing: check them one by one."""
         if len(tensors) != len(self._expected):
             return ()
         ready: list[Any] = []
@@ -371,7 +371,7 @@ class _Expected:
         if array.dtype != self.dtype and not (array.dtype == np.bool_ and self.dtype == np.uint8):
             raise InvalidArgument(message(where, f"data type {array.dtype}", str(self.dtype)))
         if array.shape != self.shape:
-            advice = "An array must have its TensorDesc's sizes and strides; numpy.lib.stride_tricks.as_strided makes such a view."
+            advice = "An array has its TensorDesc's own sizes and strides; numpy.lib.stride_tricks.as_strided makes such a view."
             raise InvalidArgument(message(where, f"shape {array.shape}", str(self.shape), advice))
         if any(n > 1 and a != b for n, a, b in zip(self.shape, array.strides, self.strides, strict=True)):
             itemsize = self.dtype.itemsize

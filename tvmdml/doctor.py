@@ -90,7 +90,7 @@ def verdict(rows: Iterable[Row]) -> str:
     if count[BROKEN]:
         first = next(row for row in rows if row.state == BROKEN)
         more = f", and {count[BROKEN] - 1} more" if count[BROKEN] > 1 else ""
-        return f"Something is broken: {first.check}{more}; see the details above."
+        return f"Something is broken: {first.check}{more}; see what is said of it above."
     if cannot_run(rows):
         advice = next((row.advice for row in rows if row.check == _KERNEL and row.advice), "")
         return f"tvmdml is limited here: no kernel can run. {advice}".strip()
@@ -120,7 +120,7 @@ def _each_fault_once(rows: list[Row]) -> list[Row]:
     for row in rows:
         because = next((name for name in told if name in row.words), "") if row.state in (BROKEN, LIMITED) else ""
         if because and row.check not in (_SETTINGS, told[because]):
-            row = row._replace(state=LIMITED, words=f"not checked, because of {because}: see {told[because]}", advice="")
+            row = row._replace(state=LIMITED, words=f"not looked at, because of {because}: see {told[because]}", advice="")
         found.append(row)
     return found
 
@@ -144,10 +144,10 @@ def _made(check: Check) -> list[Finding]:
     except TvmdmlError as error:
         found.append(Finding(BROKEN, str(error)))
     except ImportError as error:
-        words = f"the Python package {error.name or 'that it needs'} cannot be imported: {error}"
-        found.append(Finding(BROKEN, words, "Reinstall tvmdml with pip, which also installs its dependencies."))
+        words = f"the Python package {error.name or 'that it takes'} cannot be imported: {error}"
+        found.append(Finding(BROKEN, words, "Install tvmdml anew with pip, which brings what it takes."))
     except Exception as error:  # anything else that can go wrong on an unknown machine
-        found.append(Finding(BROKEN, f"this could not be checked: {type(error).__name__}: {error}"))
+        found.append(Finding(BROKEN, f"this could not be looked at: {type(error).__name__}: {error}"))
     return found
 
 
@@ -159,9 +159,9 @@ def _asked(name: str) -> list[Finding]:
     except subprocess.TimeoutExpired:
         return [Finding(BROKEN, f"no answer within {PATIENCE:g} s", "Is the machine very busy, or the driver stuck? Try again.")]
     except OSError as error:
-        return [Finding(BROKEN, f"the process for this check could not be started: {error}")]
+        return [Finding(BROKEN, f"a process of its own could not be started: {error}")]
     with contextlib.suppress(ValueError, TypeError, IndexError):
         return [Finding(*one) for one in json.loads(done.stdout.splitlines()[-1])]
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    said = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "no error message")
-    return [Finding(BROKEN, f"the process that ran this check crashed ({how}): {said}")]
+    said = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
+    return [Finding(BROKEN, f"the process that tried it crashed ({how}): {said}")]

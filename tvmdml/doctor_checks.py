@@ -1,4 +1,4 @@
-"""The checks of ``tvmdml doctor``: a function for each, and the table of all checks."""
+"""What ``tvmdml doctor`` looks at: a function for each check, and the table of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tvmdml.targets import Target
 
 FFI = ((0, 1, 14), (0, 1, 15))
-"""The supported versions of apache-tvm-ffi: from the first (included) to the second (excluded)."""
+"""The versions of apache-tvm-ffi that this package works with: from the first on, and older than the second."""
 TVM = ((0, 27), (0, 28))
 TORCH = (2, 4)
-"""The oldest version that ``tvmdml.torch`` supports."""
+"""The oldest that ``tvmdml.torch`` works with."""
 _LEAST_ROOM = 64 << 20
-"""If the cache's disk has fewer free bytes than this, there will soon be no space for kernels."""
+"""Bytes on the cache's disk below which kernels will soon not fit."""
 _MOST_READ = 128 << 20
-"""The most bytes of the cache that are compared with their checksums, beginning with the most recently used."""
+"""Bytes of the cache that are compared with their checksums, those used last first."""
 
 
 # -- Installation -------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ def _versions() -> Iterator[Finding]:
     here = Path(tvmdml.__file__).resolve().parent
     words = f"tvmdml {tvmdml.__version__} in {here}, Python {platform.python_version()}, {system}"
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
-        yield Finding(LIMITED, words, "Supported is Linux on x86-64 and 64-bit Arm processors.")
+        yield Finding(LIMITED, words, "It is made for Linux, on x86-64 and 64-bit Arm processors.")
     else:
         yield Finding(OK, words)
     for installed in importlib.metadata.distributions(name="tvmdml"):
@@ -79,11 +79,11 @@ def _dotted(version: Iterable[int]) -> str:
 
 
 def _compiler() -> Iterator[Finding]:
-    """The compiler alone, without the cache and packs."""
+    """The compiler alone: with no cache and no pack."""
     from tvmdml import targets
 
     if not _imports.version("apache-tvm"):
-        words = "apache-tvm is not installed: only kernels from a pack or the cache can run"
+        words = "apache-tvm is not installed: only kernels that a pack or the cache has can run"
         yield Finding(ABSENT, words, f"{installing.command('compiler')}.")
         return
     yield _in_range("apache-tvm", *TVM)
@@ -101,7 +101,7 @@ def _extension() -> Iterator[Finding]:
 
     words, advice = threads.state(), ""
     if threads.native() is None:
-        advice = "Everything works without it, but calls take some microseconds more, and threads help only with large arrays."
+        advice = "It works as well; calls take some microseconds more, and threads pay only for large arrays."
     yield Finding(OK if threads.native() else LIMITED, words, advice)
 
 
@@ -114,8 +114,8 @@ def _processor() -> Iterator[Finding]:
     yield Finding(OK, f"{host.model_name()}: kernels are compiled for {host.host().name}")
     chosen = f", TVMDML_NUM_THREADS={text}" if (text := os.environ.get("TVMDML_NUM_THREADS", "")) else ""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    granted = f", the container's limit is the time of {limit}" if (limit := cgroups.processors()) else ""
-    here = f"{os.cpu_count()} processors; the process may use {usable}{granted}{chosen}"
+    granted = f", the container is granted the time of {limit}" if (limit := cgroups.processors()) else ""
+    here = f"{os.cpu_count()} processors, of which the process may use {usable}{granted}{chosen}"
     yield Finding(OK, f"kernels run on up to {threads.thread_count()} threads ({here})")
 
 
@@ -125,14 +125,14 @@ def _linker() -> Iterator[Finding]:
     if found := link.linker():
         yield Finding(OK, f"kernels are linked by {found}")
     elif link.object_loader():
-        yield Finding(OK, "there is no linker; kernels are stored as object files, which tvm_ffi_orcjit loads")
+        yield Finding(OK, "there is no linker; kernels are kept as objects, which tvm_ffi_orcjit loads")
     else:
         advice = f"Install binutils (Debian, Ubuntu: apt-get install binutils), or {installing.command('orcjit')}."
-        yield Finding(LIMITED, "there is no linker (ld, ld.lld, cc, gcc, clang): every process compiles its kernels again", advice)
+        yield Finding(LIMITED, "there is no linker (ld, ld.lld, cc, gcc, clang): every process compiles its kernels anew", advice)
 
 
 def _cpu_kernel() -> Iterator[Finding]:
-    """A kernel as programs get it: from a pack, from the cache, or compiled."""
+    """A kernel as any program has it: from a pack, from the cache, or compiled."""
     try:
         yield _run_on("cpu", _operation())
     except CompileError as error:
@@ -141,16 +141,16 @@ def _cpu_kernel() -> Iterator[Finding]:
             return
         advice = f"{installing.command('compiler')}, or name a pack in TVMDML_PACKS."
         if _imports.version("apache-tvm") or _pack_paths():
-            yield Finding(BROKEN, f"no kernel is available: {error}", advice)
+            yield Finding(BROKEN, f"no kernel can be had: {error}", advice)
         elif count := len(stores.DiskStore().entries()):
-            words = f"nothing was run: there is no compiler and no pack; only the {count} kernels in the cache can run"
+            words = f"nothing was tried: there is no compiler and no pack; the {count} kernels of the cache are all that can run"
             yield Finding(LIMITED, words, advice, runs=True)
         else:
             yield Finding(LIMITED, "no kernel can run: there is no compiler, no pack, and nothing in the cache", advice)
 
 
 def _packed() -> Iterator[Operator]:
-    """Small operations in the loaded packs with kernels for this processor."""
+    """Operations of the packs in use that this processor has kernels for, small ones."""
     from tvmdml import targets
     from tvmdml.packs import lines
 
@@ -174,7 +174,7 @@ def _operation() -> Operator:
 
 
 def _run_on(target: Target | str, desc: Operator) -> Finding:
-    """Find or compile an operation's kernel, run it, and compare the result with the reference."""
+    """Compile or find an operation's kernel, run it, and compare with the reference."""
     from tvmdml import compiler
 
     before, start = compiler.compiled_count, time.perf_counter()
@@ -199,11 +199,11 @@ def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
     run(*arrays.values())
     problem = desc.mismatch(tuple(a for name, a in arrays.items() if name not in inputs and a is not None), expected)
     if not problem and not all(place is None or place.is_guarded() for place in places.values()):
-        problem = "it wrote to memory outside its tensors"
+        problem = "memory outside of its tensors was written to"
     if problem:
-        advice = "`tvmdml cache clear` makes tvmdml build kernels again; if that does not help, update drivers, and report it."
-        return Finding(BROKEN, f"{words}, but the result is WRONG: {problem}", advice)
-    return Finding(OK, f"{words}, result correct", runs=True)
+        advice = "`tvmdml cache clear` makes kernels be built anew; where that does not help, update drivers, and report it."
+        return Finding(BROKEN, f"{words}, and the result is WRONG: {problem}", advice)
+    return Finding(OK, f"{words}, and right", runs=True)
 
 
 # -- Kernels on disk ----------------------------------------------------------------------------------------------
@@ -214,12 +214,12 @@ def _cache() -> Iterator[Finding]:
 
     store = DiskStore(limit=0)
     root = store.root
-    other = "Kernels stay in memory, and every process compiles its own. Set TVMDML_CACHE_DIR to another folder."
+    other = "Kernels stay in memory, and every process compiles its own. TVMDML_CACHE_DIR names another folder."
     try:
         with store.staging("d0" * 20) as folder:
             (folder / "written").write_bytes(b"x")
     except Untrusted as error:
-        yield Finding(LIMITED, f"{error.problem}, so the cache is not used: it may contain another user's code", error.advice)
+        yield Finding(LIMITED, f"{error.problem}, so the cache is not used: it may have another user's code", error.advice)
         return
     except OSError as error:
         yield Finding(LIMITED, f"{root} cannot be written: {error.strerror or error}", other)
@@ -230,7 +230,7 @@ def _cache() -> Iterator[Finding]:
     yield Finding(OK, f"{root} can be written")
     free = shutil.disk_usage(root).free
     if free < _LEAST_ROOM:
-        yield Finding(LIMITED, f"its disk has only {shown_bytes(free)} free", other)
+        yield Finding(LIMITED, f"its disk has {shown_bytes(free)} left", other)
     yield _locks(root)
 
 
@@ -242,12 +242,12 @@ def _locks(root: Path) -> Finding:
         with locked(path, timeout=5):
             pass
     except OSError as error:
-        advice = "Processes that start together compile the same kernels twice. Use a folder on a local disk, which supports locks."
+        advice = "Processes that start at once compile the same kernels twice; a folder on a local disk has locks."
         return Finding(LIMITED, f"files cannot be locked in {root}: {error}", advice)
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
-    return Finding(OK, "file locks work there")
+    return Finding(OK, "its locks work")
 
 
 def _contents() -> Iterator[Finding]:
@@ -258,8 +258,8 @@ def _contents() -> Iterator[Finding]:
     total = sum(entry.size for entry in entries)
     yield Finding(OK, f"{len(entries)} kernels, {shown_bytes(total)} of at most {shown_bytes(store.limit)}")
     if damaged := store.damaged(_MOST_READ):
-        words = f"{len(damaged)} damaged, such as {damaged[0].name}; they are ignored, and built again when needed"
-        yield Finding(LIMITED, words, "Nothing has to be done. If it happens again, check the disk.")
+        words = f"{len(damaged)} damaged, such as {damaged[0].name}; they are passed over, and built anew when needed"
+        yield Finding(LIMITED, words, "Nothing has to be done. If it happens again, look at the disk.")
 
 
 # -- Packs and tuning ---------------------------------------------------------------------------------------------
@@ -283,19 +283,19 @@ def _packs() -> Iterator[Finding]:
         try:
             pack = _opened(path)
         except TvmdmlError as error:
-            advice = "Every call fails without it: correct TVMDML_PACKS, or build the pack again."
+            advice = "Every call fails for want of it: correct TVMDML_PACKS, or build the pack anew."
             yield Finding(BROKEN, str(error), advice)
             continue
         if other := _of_other_schedules(pack):
             made = pack.head["producer"].get("tvmdml")
-            words = f"{path}: its kernels for {', '.join(other)} come from other schedules (tvmdml {made}) and are ignored"
-            yield Finding(LIMITED, words, "Build it again with the installed version.")
+            words = f"{path}: its kernels for {', '.join(other)} are of other schedules (tvmdml {made}), and are passed over"
+            yield Finding(LIMITED, words, "Build it anew with the version that is installed.")
         else:
             yield Finding(OK, f"{path}: {pack.count} records, for {', '.join(sorted(pack.head['targets'].values()))}")
 
 
 def _of_other_schedules(pack: Pack) -> list[str]:
-    """The target kinds and operators whose kernels in a pack come from schedules other than the installed ones."""
+    """The kinds and operators of a pack whose kernels were built of schedules that are not those installed."""
     from tvmdml import targets
     from tvmdml.kernel import source_stamp
 
@@ -317,9 +317,9 @@ def _keys() -> Iterator[Finding]:
     if trusted is None:
         yield Finding(OK, f"any pack may be loaded: {signing.VARIABLE} is not set")
     else:
-        yield Finding(OK, f"only packs signed with one of {len(trusted)} trusted keys may be loaded")
+        yield Finding(OK, f"only packs that one of {len(trusted)} trusted keys has signed may be loaded")
         if not _imports.version("cryptography"):
-            words = "no pack can be loaded: the package cryptography, which checks signatures, is not installed"
+            words = "no pack can be loaded: signatures are checked by the package cryptography, which is not installed"
             yield Finding(BROKEN, words, f"{installing.command('sign')}.")
 
 
@@ -328,7 +328,7 @@ def _tuning() -> Iterator[Finding]:
     from tvmdml.tuning import log_files, logs
 
     if logs.are_off():
-        yield Finding(OK, "TVMDML_TUNING=0: no log is used")
+        yield Finding(OK, "TVMDML_TUNING=0: no log counts")
         return
     folders = logs.folders()
     machine = targets.resolve("cpu").machine()
@@ -338,7 +338,7 @@ def _tuning() -> Iterator[Finding]:
     lines = log_files.read_all(path for folder in folders for path in log_files.files(folder))
     if bad := [line for line in lines if line.record is None]:
         advice = "`tvmdml tuning validate` lists them, `tvmdml tuning prune` removes them."
-        yield Finding(LIMITED, f"{len(bad)} lines are ignored, such as {bad[0].where}: {bad[0].problem}", advice)
+        yield Finding(LIMITED, f"{len(bad)} lines are left out, such as {bad[0].where}: {bad[0].problem}", advice)
 
 
 # -- Devices ------------------------------------------------------------------------------------------------------
@@ -358,24 +358,22 @@ def _cuda() -> Iterator[Finding]:
     except NoDevice as error:
         yield Finding(ABSENT, str(error).removeprefix("cuda: "))
         return
-    yield Finding(OK, f"NVIDIA's driver supports CUDA {loader.version_text(loader.cuda().version)}")
+    yield Finding(OK, f"NVIDIA's driver speaks CUDA {loader.version_text(loader.cuda().version)}")
     for info in found:
         about = f"cuda:{info.index}, {info.name} ({info.arch}, {shown_bytes(info.memory)})"
         yield from _device("cuda", info.index, about, info.problem)
 
 
 def _cuda_compiler(name: str) -> Finding:
-    """The compiler that was found, and its version; asking for the version shows whether it runs."""
+    """The compiler that was found, asked for its version: what does not run cannot answer."""
     from tvmdml.targets.cuda import compilers
 
     try:
         return Finding(OK, f"kernels are compiled by {name}, version {compilers.version()}")
     except CompileError as error:
-        words = f"{name} was chosen to compile kernels, but it does not work: {str(error).removeprefix('cuda: ')}"
+        words = f"{name} is what would compile kernels, and it does not work: {str(error).removeprefix('cuda: ')}"
         return Finding(
-            LIMITED,
-            words,
-            "Correct TVMDML_NVCC or the installation of CUDA's toolkit. TVMDML_CUDA_COMPILER=nvrtc selects NVRTC instead.",
+            LIMITED, words, "Correct TVMDML_NVCC or the installation of CUDA's toolkit. TVMDML_CUDA_COMPILER=nvrtc passes it over."
         )
 
 
@@ -387,11 +385,11 @@ def _vulkan() -> Iterator[Finding]:
     except NoDevice as error:
         yield Finding(ABSENT, str(error))
         return
-    layer = "is installed" if loader.has_validation_layer() else "is not installed; only developers need it"
-    yield Finding(OK, f"the Vulkan loader is installed; the Khronos validation layer {layer}")
+    layer = "is here" if loader.has_validation_layer() else "is not here, and only developers need it"
+    yield Finding(OK, f"Vulkan's loader is here; Khronos's validation layer {layer}")
     for info in found:
         lacking = [name for name in ("float64", "int64", "float16") if not getattr(info.capabilities, name)]
-        lacks = f"; without {' and '.join(lacking)}" if lacking and not info.problem else ""
+        lacks = f"; it cannot do {' and '.join(lacking)}" if lacking and not info.problem else ""
         about = f"vulkan:{info.index}, {info.name} ({info.type}, Vulkan {info.api}, {info.driver}{lacks})"
         yield from _device("vulkan", info.index, about, info.problem)
 
@@ -406,22 +404,22 @@ def _device(kind: str, index: int, about: str, problem: str) -> Iterator[Finding
     try:
         yield _run_on(targets.resolve(f"{kind}:{index}"), _operation())
     except CompileError as error:
-        words = f"{kind}:{index}: no kernel is available: {error}"
-        yield Finding(LIMITED, words, "Packs for it still run; to compile, install what is missing.")
+        words = f"{kind}:{index}: no kernel can be had: {error}"
+        yield Finding(LIMITED, words, "Packs for it run all the same; to compile, install what is missing.")
 
 
 # -- Other packages -----------------------------------------------------------------------------------------------
 
 _LIBRARIES = ("torch", "cupy", "cupy-cuda12x", "cupy-cuda13x", "onnx", "onnxruntime", "matplotlib")
 _EXTRAS = {
-    "compiler": "compiles kernels that are not in a pack or the cache",
-    "cuda": "compiles for CUDA without the CUDA toolkit",
+    "compiler": "compiles kernels that no pack and no cache has",
+    "cuda": "compiles for CUDA where there is no toolkit",
     "sign": "signs packs, and checks signatures",
     "tune": "searches for faster knobs",
-    "bench": "compares speed with other libraries, with plots",
-    "orcjit": "stores kernels without a linker",
+    "bench": "measures beside other libraries, with pictures",
+    "orcjit": "keeps kernels where there is no linker",
 }
-"""The purpose of each extra."""
+"""What each extra is for."""
 
 
 def _libraries() -> Iterator[Finding]:
@@ -429,7 +427,7 @@ def _libraries() -> Iterator[Finding]:
     here = ", ".join(f"{name} {version}" for name, version in found.items())
     yield Finding(OK, here) if here else Finding(ABSENT, f"none of {', '.join(_LIBRARIES)} is installed, and none is needed")
     if "torch" in found and _numbers(found["torch"]) < TORCH:
-        words = f"tvmdml.torch does not work with PyTorch {found['torch']}; functions still accept its tensors"
+        words = f"tvmdml.torch does not work with PyTorch {found['torch']}; functions take its tensors all the same"
         yield Finding(LIMITED, words, f"`pip install -U torch`: {_dotted(TORCH)} or later.")
 
 
@@ -438,7 +436,7 @@ def _extras() -> Iterator[Finding]:
     try:
         required = importlib.metadata.requires("tvmdml") or ()
     except importlib.metadata.PackageNotFoundError:
-        words = f"tvmdml runs from {Path(tvmdml.__file__).parent} and was not installed by pip: its dependencies are unknown"
+        words = f"tvmdml runs from {Path(tvmdml.__file__).parent}, and pip has not installed it: what it needs is not known"
         yield Finding(LIMITED, words, f"{installing.command('compiler')}.")
         return
     for line in required:
@@ -471,4 +469,4 @@ CHECKS = (
     Check("Other packages", "libraries", _libraries),
     Check("Other packages", "extras", _extras),
 )
-"""All checks, in the order in which they are shown."""
+"""All checks, in the order that they are shown in."""

@@ -22,7 +22,7 @@ def _switch(empty: str) -> Callable[[str], Finding]:
         state = {"": empty, "0": "off"}.get(text, "on")
         if text in ("", "0", "1"):
             return Finding(OK, state)
-        return Finding(LIMITED, f"{state}: every value except 0 means on", "Write 1 or 0.")
+        return Finding(LIMITED, f"{state}: every value but 0 is", "Write 1 or 0.")
 
     return look
 
@@ -42,7 +42,7 @@ def _one_of(*allowed: str) -> Callable[[str], Finding]:
     def look(name: str) -> Finding:
         if os.environ[name] in ("", *allowed):
             return Finding(OK, "valid")
-        return Finding(BROKEN, f"allowed: {' or '.join(allowed)}", f"Write one of these, or unset {name}.")
+        return Finding(BROKEN, f"it may be {' or '.join(allowed)}", f"Write one of these, or unset {name}.")
 
     return look
 
@@ -50,7 +50,7 @@ def _one_of(*allowed: str) -> Callable[[str], Finding]:
 def _paths(name: str) -> Finding:
     missing = [part for part in os.environ[name].split(os.pathsep) if part.strip() and not Path(part).expanduser().exists()]
     if missing:
-        return Finding(LIMITED, f"{', '.join(missing)}: there is no such file or folder", "Correct or remove the path.")
+        return Finding(LIMITED, f"{', '.join(missing)}: there is no such file or folder", "Correct the path, or leave it out.")
     return Finding(OK, "valid")
 
 
@@ -74,7 +74,7 @@ def _folder(name: str) -> Finding:
         text = str(Path(text).expanduser())
     if text and not Path(text).is_absolute():
         return Finding(
-            LIMITED, "it is relative: each folder from which a program is started gets its own cache", "Write an absolute path."
+            LIMITED, "it is relative: every folder that a program starts in has a cache of its own", "Write an absolute path."
         )
     return Finding(OK, "set")
 
@@ -112,8 +112,8 @@ def findings() -> Iterator[Finding]:
     for name in given:
         if name not in SETTINGS:
             near = difflib.get_close_matches(name, SETTINGS, 1)
-            advice = f"Did you mean {near[0]}?" if near else f"Known variables: {', '.join(SETTINGS)}."
-            yield Finding(LIMITED, f"{name} is set, but tvmdml does not read such a variable", advice)
+            advice = f"Did you mean {near[0]}?" if near else f"There are {', '.join(SETTINGS)}."
+            yield Finding(LIMITED, f"{name} is set, and no such variable is read", advice)
             continue
         shown = f"{name}={os.environ[name]}"
         try:

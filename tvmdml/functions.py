@@ -403,9 +403,9 @@ def _no_bool(found: Operator | Described, where: str) -> InvalidArgument:
     desc = found if isinstance(found, Operator) else found.desc
     name = next(name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None)
     types = [data_type for data_type in TensorDataType if any(data_type in row.tensors[name].types for row in desc.SUPPORT)]
-    advice = "x.view(numpy.uint8) has the same bytes; for a PyTorch tensor, x.view(torch.uint8)."
+    advice = "x.view(numpy.uint8) has the same bytes; of a PyTorch tensor, x.view(torch.uint8)."
     if TensorDataType.UINT8 not in types:
-        advice = f"Convert it: numpy.asarray(x, {types[0].tvm!r}); for a PyTorch tensor, x.to(torch.{types[0].tvm})."
+        advice = f"Convert it: numpy.asarray(x, {types[0].tvm!r}); of a PyTorch tensor, x.to(torch.{types[0].tvm})."
     return InvalidArgument(message(where, "data type bool", ", ".join(data_type.tvm for data_type in types), advice))
 
 

@@ -228,7 +228,7 @@ def using(**operators: Mapping[str, Value]) -> Iterator[None]:
     """
     for name, values in operators.items():
         if not isinstance(values, Mapping):
-            raise InvalidArgument(message(f"knobs.using {name}", safe_repr(values), "a dict of knobs' names and values"))
+            raise InvalidArgument(message(f"knobs.using {name}", safe_repr(values), "values by the names of knobs: a dict"))
         if name not in _declared and not (name.isidentifier() and importlib.util.find_spec(f"tvmdml.operators.{name}")):
             raise InvalidArgument(message("knobs.using", safe_repr(name), "an operator's module, such as top_k"))
     layer = object()

@@ -71,7 +71,7 @@ class Arguments:
         """An integer attribute."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int):
-            raise Refused(f"its {name} is not an integer")
+            raise Refused(f"its {name} is no integer")
         return value
 
     def tensor(self) -> Tensor:
@@ -79,19 +79,19 @@ class Arguments:
         name = self._inputs[0] if self._inputs else ""
         found = self._tensors.get(name, Tensor(None, None))
         if found.dtype is None:
-            raise Refused("the type of its input is unknown, or is not one of DirectML's")
+            raise Refused("the type of its input is not known, or is none of DirectML's")
         if found.shape is None:
-            raise Refused("the shape of its input is unknown")
+            raise Refused("the shape of its input is not known")
         open_sizes = [size for size in found.shape if isinstance(size, str)]
         if open_sizes:
-            raise Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are symbolic")
+            raise Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are open")
         return found
 
     def constant(self, name: str) -> int:
         """The second input, which has one element."""
         values = self._constants.get(self._inputs[1], [])
         if len(values) != 1:
-            raise Refused(f"its {name} is not a constant")
+            raise Refused(f"its {name} is no constant")
         return values[0]
 
     def has(self, position: int) -> bool:
@@ -120,7 +120,7 @@ def _eye_like(node: Arguments) -> Operator:
     wanted = node.integer("dtype", 0)
     dtype = numpy_type(onnx, wanted) if wanted else tensor.dtype
     if dtype is None:
-        raise Refused("the type of its output is not one of DirectML's")
+        raise Refused("the type of its output is none of DirectML's")
     return _compiled(
         diagonal_matrix, sizes=tensor.shape, dtype=dtype, diagonal_fill_begin=_diagonal(k), diagonal_fill_end=_diagonal(k + 1)
     )

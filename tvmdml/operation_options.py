@@ -1,4 +1,4 @@
-"""Options that describe an operation for a command: ``--sizes 32,32000 --attr K=50``, or an operation of a model file."""
+"""Options that say what operation a command is about: ``--sizes 32,32000 --attr K=50``, or one of a model file's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class TensorOption(NamedTuple):
-    """A tensor whose type or sizes differ from the input's."""
+    """A tensor unlike the input."""
 
     name: str
     data_type: TensorDataType | None
@@ -28,7 +28,7 @@ class TensorOption(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """The values of the options."""
+    """What the options say."""
 
     sizes: tuple[int, ...] | None
     dtype: TensorDataType
@@ -39,19 +39,19 @@ class Operation(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether any of the options is given."""
+        """Whether they name an operation, or the beginning of one."""
         return bool(self.sizes is not None or self.attributes or self.tensors or self.model or self.dispatchable)
 
     def describe(self, operator: str | None, level: FeatureLevel | None = None, extensions: bool = False) -> Operator:
         """The operation's descriptor.
 
         Args:
-            operator: DirectML's name of the operator; ``None`` if it comes from a model.
-            level: the feature level to check against; ``None`` is the newest.
-            extensions: if DirectML does not support the operation, allow tvmdml's extensions.
+            operator: DirectML's name of the operator; ``None`` where a model has it.
+            level: whose rules apply; ``None`` is the newest.
+            extensions: where DirectML has no such operation, tvmdml's extensions may.
 
         Raises:
-            click.UsageError: options are missing or contradict each other.
+            click.UsageError: too much or too little is given.
             InvalidArgument, Unsupported, ModelError: there is no such operation.
         """
         from tvmdml import operators
@@ -94,7 +94,7 @@ class Operation(NamedTuple):
 
 
 def operation_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add these options to a command, which receives them as one argument ``operation``, an ``Operation``."""
+    """Give a command these options; it gets them as ``operation``, an ``Operation``."""
 
     @functools.wraps(command)
     def gathered(*args: Any, **values: Any) -> T:
@@ -107,7 +107,7 @@ def operation_options(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def operator_name(text: str) -> str:
-    """An operator's name, in DirectML's spelling.
+    """An operator's name, as DirectML has it.
 
     Raises:
         InvalidArgument: there is no such operator.
@@ -120,7 +120,7 @@ def operator_name(text: str) -> str:
         raise InvalidArgument(str(error)) from None
 
 
-# -- Parsing of values --------------------------------------------------------------------------------------------
+# -- What each is written like ------------------------------------------------------------------------------------
 
 
 def _data_type(text: str) -> TensorDataType:
@@ -133,7 +133,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in text.strip("[]()").split(","))
     except ValueError:
-        raise InvalidArgument(message("sizes", repr(text), "numbers separated by commas, such as 32,32000")) from None
+        raise InvalidArgument(message("sizes", repr(text), "numbers with commas between them, such as 32,32000")) from None
 
 
 def _tensor(text: str) -> TensorOption:
@@ -153,7 +153,7 @@ def _attribute(text: str) -> tuple[str, Any]:
     try:
         return name, pyjson5.decode(f"[{value}]")[0]
     except (pyjson5.Json5Exception, IndexError):
-        return name, value  # a plain word
+        return name, value  # a word
 
 
 _OPTIONS = (
@@ -169,16 +169,11 @@ _OPTIONS = (
         metavar="NAME=VALUE",
         callback=parsed(_attribute),
         multiple=True,
-        help="A field's value, such as K=50; fields not given are zero.",
+        help="A field, such as K=50; else zero.",
     ),
     click.option(
-        "--tensor",
-        "tensors",
-        metavar="NAME=TYPE:SIZES",
-        callback=parsed(_tensor),
-        multiple=True,
-        help="A tensor whose type or sizes differ from the input's.",
+        "--tensor", "tensors", metavar="NAME=TYPE:SIZES", callback=parsed(_tensor), multiple=True, help="A tensor unlike the input."
     ),
-    click.option("--model", help="Read the operation from a model file instead."),
-    click.option("--dispatchable", help="The model's dispatchable to use."),
+    click.option("--model", help="Take the operator from a model file instead."),
+    click.option("--dispatchable", help="Which one of the model's."),
 )

@@ -35,7 +35,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 BESIDE = {
     "tuning": "sessions of `tvmdml tune`, and the kernels of candidates",
-    "vulkan": "kernels compiled by Vulkan drivers",
+    "vulkan": "what drivers of Vulkan made of kernels",
 }
 """Other folders of the cache, and their contents. What is removed is created again when it is needed."""
 _NOT_WHOLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
@@ -278,7 +278,7 @@ def _artifact(manifest: dict[str, object], name: str) -> str:
     """The name of the artifact of a manifest with this name."""
     entry = re.fullmatch(_cache_files.ENTRY, str(manifest["artifact"]))
     if entry is None or entry[2] is None or entry[1] != name[:40]:
-        raise ValueError("it names no artifact")
+        raise ValueError("it has no artifact")
     return entry[0]
 
 
@@ -339,7 +339,7 @@ def _refuse(cache: Path, error: Untrusted) -> None:
     warn_once(
         f"untrusted {cache}",
         f"tvmdml: {error.problem}, so it is not used: another user may have put code there. "
-        f"Kernels are compiled again, and kept in memory if they cannot be stored. {error.advice}",
+        f"Kernels are compiled again, and kept in memory where they cannot be stored. {error.advice}",
     )
 
 

@@ -328,7 +328,7 @@ def _integer(where: str, value: object) -> int:
     except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
         raise InvalidArgument(message(where, safe_repr(value), "an integer")) from None
     if number < 0 or isinstance(value, bool):
-        raise InvalidArgument(message(where, safe_repr(value), "an integer from 0 up"))
+        raise InvalidArgument(message(where, safe_repr(value), "an integer not below 0"))
     return number
 
 

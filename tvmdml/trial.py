@@ -66,9 +66,9 @@ class Trial:
         for name, place in places.items():
             held = self._inputs.get(name)
             if held is not None and not np.array_equal(held.memory, place.memory):
-                return f"the kernel wrote to the input {name}"
+                return f"the input {name} was written to"
             if not place.is_guarded():
-                return f"the kernel wrote to memory outside {name}"
+                return f"memory outside of {name} was written to"
         return self._desc.mismatch(tuple(places[name].array for name in places if name not in self._inputs), self._expected)
 
 
