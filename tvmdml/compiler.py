@@ -265,7 +265,7 @@ class CompiledOperator:
         return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
 
     def _at_once(self, tensors: tuple[Any, ...]) -> tuple[NumpyArray, ...]:
-        """The tensors, if they are on the target's device as described and do not overlap. If empty, they must be checked one by one."""
+        """The tensors, if they are on the target's device as described and do not overlap; else empty, and each must be checked."""
         if len(tensors) != len(self._expected):
             return ()
         ready: list[Any] = []

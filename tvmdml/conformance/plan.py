@@ -93,6 +93,6 @@ def _answering(device: str) -> str:
 
 def _there(operator: type[Operator], level: FeatureLevel) -> str:
     if level < operator.feature_level():
-        allowed = f"{operator.feature_level()} and above: the operator came with that level"
+        allowed = f"{operator.feature_level()} and above: that level introduced the operator"
         raise InvalidArgument(message(f"conformance feature_level for {operator.NAME}", level, allowed))
     return operator.NAME

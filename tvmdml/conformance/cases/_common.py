@@ -56,7 +56,7 @@ INT_32_NAMES = "float32, float16, uint32, uint16, uint8, int32, int16, int8"
 NAMES = f"{INT_32_NAMES}, uint64, int64"
 TENSOR = "input tensor: a TensorDesc"
 DISTINCT = "strides that give each element its own address"
-EXTENSION = "The function door of tvmdml takes it as an extension."
+EXTENSION = "tvmdml's functions support it as an extension."
 
 
 # -- Reference cases ----------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ BROKEN: dict[str, Broken] = {
     "diagonal of integers at 2.0": Broken(
         change(DIAGONAL_2_0, output_tensor=T("uint8", X.sizes)),
         *("DIAGONAL_MATRIX output_tensor", "uint8 of rank 4", "float32, float16; rank 4, at feature level 2.0"),
-        *(Unsupported, "2.0", "Feature level 2.1 has it."),
+        *(Unsupported, "2.0", "Feature level 2.1 supports it."),
     ),
     "diagonal of rank 3": Broken(
         change(DIAGONAL_2_0, output_tensor=T("float32", (3, 4, 5))),

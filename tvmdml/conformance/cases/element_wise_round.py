@@ -27,12 +27,12 @@ BROKEN: dict[str, Broken] = {
     "round before its level": Broken(
         lambda: ROUND,
         *("ELEMENT_WISE_ROUND feature_level", "2.0", "2.1 and above", Unsupported, "2.0"),
-        advice="The operator came with that level.",
+        advice="That level introduced the operator.",
     ),
     "round of rank 3 at 2.1": Broken(
         lambda: rounded(T("float32", (2, 3, 4))),
         *("ELEMENT_WISE_ROUND input_tensor", "float32 of rank 3", "float32, float16; rank 4, at feature level 2.1"),
-        *(Unsupported, "2.1", "Feature level 3.0 has it."),
+        *(Unsupported, "2.1", "Feature level 3.0 supports it."),
     ),
     "round of float64": Broken(
         lambda: rounded(T("float64", (2, 3))),

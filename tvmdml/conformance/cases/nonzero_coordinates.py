@@ -37,7 +37,7 @@ BROKEN: dict[str, Broken] = {
     "nonzero of rank 3 at 3.0": Broken(
         lambda: nonzero(T("float32", (2, 3, 4)), rank=4),
         *("NONZERO_COORDINATES input_tensor", "float32 of rank 3", f"{INT_32_NAMES}; rank 4 to 5, at feature level 3.0"),
-        *(Unsupported, "3.0", "Feature level 4.0 has it."),
+        *(Unsupported, "3.0", "Feature level 4.0 supports it."),
     ),
     "nonzero of int64": Broken(
         lambda: nonzero(T("int64", (2, 3))),

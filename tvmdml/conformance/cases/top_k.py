@@ -56,22 +56,22 @@ TOP_1_0 = best_1_0(X)
 
 BROKEN: dict[str, Broken] = {
     "top k1 before its level": Broken(
-        lambda: TOP, "TOP_K1 feature_level", "2.0", "2.1 and above", Unsupported, "2.0", "The operator came with that level."
+        lambda: TOP, "TOP_K1 feature_level", "2.0", "2.1 and above", Unsupported, "2.0", "That level introduced the operator."
     ),
     "top k1 of rank 2 at 3.0": Broken(
         lambda: best(T("int8", (2, 3)), 0, 1, "increasing"),
         *("TOP_K1 input_tensor", "int8 of rank 2", f"{INT_32_NAMES}; rank 4, at feature level 3.0"),
-        *(Unsupported, "3.0", "Feature level 3.1 has it."),
+        *(Unsupported, "3.0", "Feature level 3.1 supports it."),
     ),
     "top k1 of int64 at 4.1": Broken(
         lambda: best(T("int64", (2, 3)), 0, 1, "increasing"),
         *("TOP_K1 input_tensor", "int64 of rank 2", f"{INT_32_NAMES}; rank 1 to 8, at feature level 4.1"),
-        *(Unsupported, "4.1", "Feature level 5.0 has it."),
+        *(Unsupported, "4.1", "Feature level 5.0 supports it."),
     ),
     "top k1 with 64-bit indices at 4.1": Broken(
         lambda: best(T("int8", (2, 3)), 0, 1, "increasing", "uint64"),
         *("TOP_K1 output_index_tensor", "uint64 of rank 2", "uint32; rank 1 to 8, at feature level 4.1"),
-        *(Unsupported, "4.1", "Feature level 5.0 has it."),
+        *(Unsupported, "4.1", "Feature level 5.0 supports it."),
     ),
     "top k1 with signed indices": Broken(
         lambda: best(T("int8", (2, 3)), 0, 1, "increasing", "int32"),
@@ -97,15 +97,15 @@ BROKEN: dict[str, Broken] = {
     ),
     "values of the input's sizes": Broken(
         change(TOP, output_value_tensor=X),
-        *("TOP_K1 output_value_tensor.sizes", "(2, 3, 4, 5)", "(2, 2, 4, 5): the input's, but k along the axis"),
+        *("TOP_K1 output_value_tensor.sizes", "(2, 3, 4, 5)", "(2, 2, 4, 5): the input's, except k along the axis"),
     ),
     "indices of other sizes": Broken(
         change(TOP, output_index_tensor=T("uint32", (2, 2, 4, 1))),
-        *("TOP_K1 output_index_tensor.sizes", "(2, 2, 4, 1)", "(2, 2, 4, 5): the input's, but k along the axis"),
+        *("TOP_K1 output_index_tensor.sizes", "(2, 2, 4, 1)", "(2, 2, 4, 5): the input's, except k along the axis"),
     ),
     "indices of another rank": Broken(
         change(TOP, output_index_tensor=T("uint32", (4, 4, 5))),
-        *("TOP_K1 output_index_tensor.sizes", "(4, 4, 5)", "(2, 2, 4, 5): the input's, but k along the axis"),
+        *("TOP_K1 output_index_tensor.sizes", "(4, 4, 5)", "(2, 2, 4, 5): the input's, except k along the axis"),
     ),
     "values that share addresses": Broken(
         change(TOP, output_value_tensor=T("float32", (2, 2, 4, 5), (40, 0, 5, 1))),
@@ -119,12 +119,12 @@ BROKEN: dict[str, Broken] = {
     "top k of integers at 2.0": Broken(
         lambda: best_1_0(T("int32", (2, 3, 4, 5))),
         *("TOP_K input_tensor", "int32 of rank 4", "float32, float16; rank 4, at feature level 2.0"),
-        *(Unsupported, "2.0", "Feature level 2.1 has it."),
+        *(Unsupported, "2.0", "Feature level 2.1 supports it."),
     ),
     "top k of rank 3 at 1.0": Broken(
         lambda: best_1_0(T("float32", (2, 3, 4))),
         *("TOP_K input_tensor", "float32 of rank 3", "float32, float16; rank 4, at feature level 1.0"),
-        *(Unsupported, "1.0", "Feature level 3.1 has it."),
+        *(Unsupported, "1.0", "Feature level 3.1 supports it."),
     ),
     "top k past the axis": Broken(change(TOP_1_0, k=3), "TOP_K k", "3", "1 to 2, the input's size along axis 0"),
     "top k along no axis": Broken(change(TOP_1_0, axis=7), "TOP_K axis", "7", "0 to 3"),
