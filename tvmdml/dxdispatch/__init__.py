@@ -1,7 +1,7 @@
-"""DirectML's JSON models, read and run as DirectML's own runner DxDispatch does.
+"""Reads and runs DirectML's JSON models, like DirectML's own tool DxDispatch.
 
-A model has ``resources`` (named buffers), ``dispatchables`` (named operators) and ``commands``. It is read and checked as a whole
-before anything of it runs. It reaches no memory but its buffers, reads no file outside its own folder (or ``input_path``), and
+A model has ``resources`` (named buffers), ``dispatchables`` (named operators) and ``commands``. The whole model is read and checked
+before any part of it runs. It accesses no memory except its buffers, reads no files outside its own folder (or ``input_path``), and
 writes none outside ``output_path``.
 """
 
@@ -32,11 +32,11 @@ def read(path: str | Path, *, input_path: str | Path | None = None) -> Model:
     """Read a model file.
 
     Args:
-        path: the file: JSON, in which comments and trailing commas are fine.
-        input_path: the folder that data files are read from, and never outside of; by default the one that the model is in.
+        path: the file: JSON; comments and trailing commas are allowed.
+        input_path: the folder with the data files; no file outside it is read. By default the model's folder.
 
     Raises:
-        ModelError: it cannot be read, or is wrong; the message names the file, the place and what is allowed.
+        ModelError: it cannot be read, or is invalid; the message names the file, the position and the allowed values.
     """
     root = nodes.read(Path(path))
     root.only(("resources", "dispatchables", "commands"), ignored=[name for name in root.members() if name.startswith("$")])
@@ -49,7 +49,7 @@ def read(path: str | Path, *, input_path: str | Path | None = None) -> Model:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model that was read and can run."""
+    """A model that was read and is ready to run."""
 
     resources: dict[str, Resource]
     dispatchables: dict[str, Dispatchable]
@@ -65,19 +65,19 @@ class Model:
         timing: Timing | None = None,
         write: Callable[[str], object] | None = None,
     ) -> None:
-        """Run the commands, with fresh resources.
+        """Run the commands, with newly initialised resources.
 
         Args:
             target: where to run.
-            feature_level: whose rules apply to the operators; ``None`` is the newest.
-            output_path: the folder that files are written in, and never outside of; a model that writes any needs it.
-            overwrite: replace files in there that this run did not write itself.
+            feature_level: the feature level that operators are checked against; ``None`` is the newest.
+            output_path: the folder for written files; no file outside it is written. Required if the model writes files.
+            overwrite: replace files in that folder that existed before this run.
             timing: how often each dispatch runs; once by default.
-            write: takes what there is to say; by default it goes to standard output.
+            write: receives the printed text; by default it is written to standard output.
 
         Raises:
-            ModelError: a dispatchable, a binding or a command cannot run, and so none has; or a file cannot be written.
-            CompileError, DeviceError: a kernel or the device cannot be had.
+            ModelError: a dispatchable, a binding or a command is invalid, and no command was run; or a file cannot be written.
+            CompileError, DeviceError: a kernel or the device is not available.
         """
         machine = targets.resolve(target)
         timing, write = timing or Timing(), write or sys.stdout.write
@@ -109,5 +109,5 @@ def _compile(dispatchable: Dispatchable, target: Target, level: str | FeatureLev
         raise dispatchable.node.blame(error, desc.NAME, [field.dml_name for field in desc.fields()]) from None
     try:
         return compile_operator(desc, target, level)
-    except Unsupported as error:  # what else may be wrong is no fault of the model's
+    except Unsupported as error:  # other errors are not the model's fault
         raise dispatchable.node.blame(error, desc.NAME, [field.dml_name for field in desc.fields()]) from None

@@ -1,4 +1,4 @@
-"""Bindings: which part of which resource a tensor lies in."""
+"""Bindings: the part of a resource that stores a tensor."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from tvmdml.tensors import TensorDesc
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 _FIELDS = ("name", "elementCount", "elementSizeInBytes", "elementOffset")
-# What only shaders and ONNX models take from a binding.
+# Fields that only shaders and ONNX models use.
 _IGNORED = ("counter", "counterOffsetBytes", "elementStride", "format", "shape")
 
 
 class Binding(NamedTuple):
-    """A view that a model asks for."""
+    """A model's reference to a part of a resource."""
 
     node: Node
     resource: str
     elements: int | None
-    """How many are bound; ``None`` for all up to the end."""
+    """The number of bound elements; ``None`` means all up to the end."""
     itemsize: int | None
-    """Bytes an element of the binding has; ``None`` for the size of the resource's own elements."""
+    """The bytes of an element of the binding; ``None`` means the size of the resource's own elements."""
     offset: int
-    """Elements before the first."""
+    """The number of elements before the first bound one."""
 
     def view(self, resource: Resource, buffer: Buffer, desc: TensorDesc, frozen: bool) -> AnyArray:
-        """The tensor in its resource's buffer, or a copy of it as it is now.
+        """The tensor in its resource's buffer, or with ``frozen`` a copy of its current elements.
 
         Raises:
-            ModelError: it does not lie in the part that is bound.
+            ModelError: it does not fit in the bound part.
         """
         own = desc.data_type.itemsize
         itemsize = self.itemsize or (own if resource.data_type is None else resource.data_type.itemsize)
@@ -59,7 +59,7 @@ class Binding(NamedTuple):
         if start % own:
             raise self.node.error(f"an offset of {start} bytes", f"a multiple of {own}, for {desc}")
         dtype = desc.data_type.numpy
-        elements: AnyArray = np.ndarray((desc.span,), dtype, buffer, start)  # NumPy checks that both lie inside
+        elements: AnyArray = np.ndarray((desc.span,), dtype, buffer, start)  # NumPy checks the bounds
         if frozen:
             elements = elements.copy()
         tensor: AnyArray = np.ndarray(desc.sizes, dtype, elements, 0, [step * own for step in desc.layout])
@@ -69,14 +69,14 @@ class Binding(NamedTuple):
 _ADVICE = "A larger buffer comes with more initial values or with sizeInBytes."
 
 Bindings = dict[str, list[Binding]]
-"""By the name of a descriptor's field; more than one for an array of tensors."""
+"""The bindings by the name of a descriptor's field; several for an array of tensors."""
 
 
 def read(node: Node, desc: Operator, resources: Mapping[str, Any], owned: bool) -> Bindings:
-    """The bindings of a dispatch, or those of a dispatchable itself, which are for tensors OWNED_BY_DML.
+    """The bindings of a dispatch; with ``owned``, those of a dispatchable, which are for tensors OWNED_BY_DML.
 
     Raises:
-        ModelError: a tensor is bound that should not be, or one that should be is not.
+        ModelError: a binding is missing, or is not allowed here.
     """
     points = {field.dml_name: tensors for field, tensors in _points(desc) if _is_owned(tensors) == owned}
     bound = node.members()
@@ -97,10 +97,10 @@ def read(node: Node, desc: Operator, resources: Mapping[str, Any], owned: bool) 
 def arrays(
     desc: Operator, found: Bindings, resources: Mapping[str, Resource], buffers: Mapping[str, Buffer], frozen: bool = False
 ) -> dict[str, list[AnyArray]]:
-    """The tensors that bindings mean, by field; copies, if they shall stay what they are now.
+    """The bound tensors, by field; with ``frozen``, copies of their current elements.
 
     Raises:
-        ModelError: a tensor does not lie in what is bound to it.
+        ModelError: a tensor does not fit in its binding.
     """
     return {
         field.dml_name: [
@@ -113,7 +113,7 @@ def arrays(
 
 
 def _points(desc: Operator) -> Iterator[tuple[Field, tuple[TensorDesc, ...]]]:
-    """The tensor fields that are there, with their tensors."""
+    """The tensor fields that are present, with their tensors."""
     for field in desc.fields():
         if field.role in (Role.INPUT, Role.OUTPUT):
             value = getattr(desc, field.name)
@@ -130,7 +130,7 @@ def _binding(node: Node, resources: Mapping[str, Any]) -> Binding:
     if isinstance(node.value, dict):
         node.only(_FIELDS, ignored=_IGNORED)
         name = node.need("name", "the name of a resource")
-        # Zero is DxDispatch's way to say "as the resource has it".
+        # In DxDispatch zero means "as in the resource".
         count, itemsize, offset = (found.integer() if (found := node.get(field)) else 0 for field in _FIELDS[1:])
     else:
         name, count, itemsize, offset = node, 0, 0, 0
@@ -138,10 +138,10 @@ def _binding(node: Node, resources: Mapping[str, Any]) -> Binding:
 
 
 def reference(node: Node, known: Mapping[str, Any], kind: str) -> str:
-    """The name of something that the model declares.
+    """The name of a resource or dispatchable that the model declares.
 
     Raises:
-        ModelError: it does not.
+        ModelError: the model does not declare it.
     """
     name = node.text()
     if name not in known:

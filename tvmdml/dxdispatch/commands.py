@@ -28,22 +28,22 @@ from tvmdml.tensors import MAX_ELEMENTS
 _IMAGES = (".bmp", ".jpeg", ".jpg", ".png")
 _CHUNK = 1 << 14
 _MAX_DIMENSIONS = 32
-"""What every version of NumPy can read."""
+"""The most dimensions that every version of NumPy can read."""
 
 
 class Timing(NamedTuple):
-    """How often dispatches run, and what is told of it: DxDispatch's switches."""
+    """How often dispatches run, and which timings are printed: DxDispatch's options."""
 
     iterations: int = 1
-    """``-i``: samples to take, at least."""
+    """``-i``: the minimum number of samples."""
     repeat: int = 1
     """``-r``: dispatches in each sample."""
     milliseconds: int = 0
-    """``-t``: time to go on for, at least."""
+    """``-t``: the minimum time to take samples for."""
     warmup: int = 1
-    """``-w``: samples to leave out of the hot ones, at most; one is always left."""
+    """``-w``: the maximum number of first samples that count as cold; at least one sample counts as hot."""
     verbosity: int = 0
-    """``-v``: 0 for one line, 1 for statistics, 2 for every sample too."""
+    """``-v``: 0 for one line, 1 for statistics, 2 also for every sample."""
 
 
 class Session(NamedTuple):
@@ -53,23 +53,23 @@ class Session(NamedTuple):
     buffers: Mapping[str, Buffer]
     operators: Mapping[str, CompiledOperator]
     owned: Mapping[str, Mapping[str, list[AnyArray]]]
-    """What the tensors OWNED_BY_DML of each dispatchable hold, by field."""
+    """The contents of each dispatchable's tensors OWNED_BY_DML, by field."""
     output_path: Path | None
-    """The folder that files are written in; ``None`` for a run that writes none."""
+    """The folder for written files; ``None`` if the run writes none."""
     overwrite: bool
-    """Whether files are replaced that were there before."""
+    """Whether files that existed before are replaced."""
     made: set[tuple[int, int]]
-    """Device and number of each file that this run wrote, which it may replace."""
+    """The device and inode numbers of the files that this run wrote; it may replace them."""
     timing: Timing
     write: Callable[[str], object]
-    """Where the text goes."""
+    """Receives the printed text."""
 
 
 class Command(abc.ABC):
     """One command."""
 
-    def check(self, session: Session) -> None:  # noqa: B027 - most have nothing left to check
-        """Find out whether the command can run.
+    def check(self, session: Session) -> None:  # noqa: B027 - most commands have nothing more to check
+        """Check whether the command can run.
 
         Raises:
             ModelError: it cannot.
@@ -81,16 +81,16 @@ class Command(abc.ABC):
 
 
 def read(node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> Command:
-    """The command that a node asks for.
+    """The command that a node describes.
 
     Raises:
-        ModelError: it is none, or names what the model does not have.
+        ModelError: it is not a command, or names something that the model does not declare.
     """
     return node.need("type", ", ".join(_COMMANDS)).choice(_COMMANDS)(node, resources, dispatchables)
 
 
 class Dispatch(Command):
-    """Runs a dispatchable, again and again if asked to, and tells how long it takes."""
+    """Runs a dispatchable, repeatedly if requested, and prints how long it takes."""
 
     def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "dispatchable", "bindings"), ignored=("threadGroupCount",))  # of shaders
@@ -100,13 +100,13 @@ class Dispatch(Command):
         self._bindings = bindings.read(self._node, self._desc, resources, owned=False)
 
     def check(self, session: Session) -> None:
-        """Bind once: sizes, alignment and overlaps are found to be right or wrong here."""
+        """Bind once, which checks sizes, alignment and overlaps."""
         self._bind(session, lambda array: array)
 
     def run(self, session: Session) -> None:
         """Take samples as the timing says."""
         timing, target = session.timing, session.operators[self._name].target
-        samples = array("d")  # as many as there is time for, so 8 bytes each and no more
+        samples = array("d")  # there may be very many samples, so use only 8 bytes for each
         used = {bound.resource for tensors in self._bindings.values() for bound in tensors}
         with target.holding([session.buffers[name] for name in used]) as there:
             started = time.perf_counter()
@@ -122,13 +122,13 @@ class Dispatch(Command):
             session.write(f"{line}\n")
 
     def _bind(self, session: Session, there: Callable[[AnyArray], AnyArray]) -> Callable[[], None]:
-        """A call on the tensors bound, as ``there`` gives them."""
+        """A call on the bound tensors, each as returned by ``there``."""
         desc = self._desc
         bound = bindings.arrays(desc, self._bindings, session.resources, session.buffers)
         bound.update(session.owned[self._name])
         tensors: list[AnyArray | None] = []
         for field in desc.fields():
-            if field.role in (Role.INPUT, Role.OUTPUT):  # an array of no tensors has none, an optional tensor is None
+            if field.role in (Role.INPUT, Role.OUTPUT):  # an absent array has no tensors; an absent optional tensor is None
                 tensors += map(there, bound.get(field.dml_name, [])) if field.many or field.dml_name in bound else [None]
         try:
             return session.operators[self._name].bind(*tensors)
@@ -158,7 +158,7 @@ def _median(samples: Sequence[float]) -> float:
 
 
 class Print(Command):
-    """Prints a resource: the elements that it was declared with."""
+    """Prints the declared elements of a resource."""
 
     def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "resource", "verbose"))
@@ -167,7 +167,7 @@ class Print(Command):
         self._verbose = verbose.flag() if verbose else False
 
     def run(self, session: Session) -> None:
-        """Print piece by piece: a buffer's text is many times its size."""
+        """Print in pieces, because a buffer's text is much larger than the buffer."""
         resource = self._resource
         elements = resource.elements(session.buffers[self._name], resource.offset + resource.initial.size)
         session.write(f"Resource '{printable(self._name)}':" + ("\n" if self._verbose else " "))
@@ -182,19 +182,19 @@ class Print(Command):
 
 
 def _texts(elements: AnyArray) -> list[str]:
-    """Elements as C++ prints them: floats with six digits."""
+    """The elements as C++ prints them: floats with six digits."""
     return [f"{x:g}" if isinstance(x, float) else str(x) for x in elements.tolist()]
 
 
 def _verbose(elements: AnyArray, first: int, width: int) -> Iterator[str]:
-    """Lines of index, value and bits."""
+    """Lines with index, value and bits."""
     bits = elements.view(f"u{elements.itemsize}").tolist()
     for i, (text, word) in enumerate(zip(_texts(elements), bits, strict=True), first):
         yield f"[{i:{width}}] {text} (0x{word:0{2 * elements.itemsize}X})\n"
 
 
 class WriteFile(Command):
-    """Writes a resource to a file: .npy, or raw."""
+    """Writes a resource to a file: .npy, or raw data."""
 
     def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "resource", "targetPath", "dimensions"))
@@ -209,7 +209,7 @@ class WriteFile(Command):
             raise dimensions.error(given, f"at most {_MAX_DIMENSIONS}, {room}: {self._name!r} has no more elements")
 
     def check(self, session: Session) -> None:
-        """The file may be written, and replaces nothing that it should not."""
+        """The file can be written, and would not replace a file that must be kept."""
         folder, name = self._folder(session), self._target.text()
         if os.path.splitext(name)[1].lower() in _IMAGES:
             raise self._target.wrong("a .npy file, or any other for raw data", "No images are written.")
@@ -220,7 +220,7 @@ class WriteFile(Command):
             raise self._refusal(folder, error) from None
 
     def run(self, session: Session) -> None:
-        """Write the whole buffer, or as much of it as the dimensions say."""
+        """Write the whole buffer, or the part given by the dimensions."""
         folder, name = self._folder(session), self._target.text()
         path = os.path.join(folder.resolve(), *_inside.steps(name))
         elements = self._resource.elements(session.buffers[self._name], self._resource.size)
@@ -240,7 +240,7 @@ class WriteFile(Command):
         session.write(f"Resource '{printable(self._name)}' written to '{printable(path)}'\n")
 
     def _folder(self, session: Session) -> Path:
-        # A model may come from anywhere: the one who runs it says where it may write.
+        # A model may be untrusted: the user decides where it may write.
         if session.output_path is None:
             raise self._target.error(
                 f"{shown(self._target.value)}, and no folder to write in",
@@ -263,7 +263,7 @@ def _identity(about: os.stat_result) -> tuple[int, int]:
 
 
 def _typed(node: Node, resources: Mapping[str, Resource]) -> tuple[str, Resource]:
-    """The resource that a command is about, whose elements must be of one type."""
+    """The resource of a command. Its elements must be of one type."""
     named = node.need("resource", "the name of a resource")
     name = bindings.reference(named, resources, "resource")
     if resources[name].data_type is None:

@@ -1,4 +1,4 @@
-"""From JSON to an operator's descriptor, by the descriptor's own fields: one reader for every operator there is or will be."""
+"""Reads an operator's descriptor from JSON, guided by the descriptor's fields: one reader for all operators."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _FLAGS = {flag.name: flag for flag in TensorFlags}
 
 
 def read(cls: type[Operator], node: Node, fused: bool = False) -> Operator:
-    """The descriptor of a class that an object's fields spell.
+    """Read an object's fields into a descriptor of a class.
 
     Args:
         cls: the operator.
         node: the object, with DirectML's names for the fields.
-        fused: the operator is part of another one, and so has no tensors of its own.
+        fused: the operator is part of another operator, and therefore has no tensors.
 
     Raises:
-        ModelError: a field is unknown, missing or wrong; the message says where.
+        ModelError: a field is unknown, missing or invalid; the message says where.
     """
     fields = {field.dml_name: field for field in cls.fields()}
     members = node.members()
@@ -50,19 +50,19 @@ def read(cls: type[Operator], node: Node, fused: bool = False) -> Operator:
 
 
 def find(node: Node) -> type[Operator]:
-    """The class of the operator that a string names.
+    """The operator class with the name in a node.
 
     Raises:
-        Unsupported: there is none.
+        Unsupported: there is no such operator.
     """
     return operators.by_name(node.text())
 
 
 def nested(desc: Node) -> Iterator[Node]:
-    """The names of the operators inside the object of an operator that may itself be unknown: fused activations."""
+    """The names of fused activations inside an operator's object. The outer operator may be unknown."""
     for field in desc.members().values():
         for item in field.items() if isinstance(field.value, list) else [field]:
-            # What has a type and no sizes is no tensor.
+            # An object with a type but no sizes is not a tensor.
             if isinstance(item.value, dict) and isinstance(item.value.get("Type"), str):
                 inner = item.value.get("Desc")
                 names = {*item.value, *(inner if isinstance(inner, dict) else ())}
@@ -77,7 +77,7 @@ def _value(node: Node, field: Field, desc: Node, cls: type[Operator]) -> Any:
     if field.role is Role.SCALAR:
         return _scalar(node, _scalar_type(desc, cls))
     one = _READERS.get(field.role)
-    if one is None:  # the contract's own check will do, and says what the field may be
+    if one is None:  # the descriptor's own check is enough
         return node.value
     return tuple(one(item) for item in node.items()) if field.many or field.role is Role.FLOATS else one(node)
 
@@ -121,10 +121,10 @@ def _flags(node: Node) -> TensorFlags:
 
 
 def _integers(node: Node) -> list[Any] | None:
-    return [item.value for item in node.items()] or None  # an empty list is C's null
+    return [item.value for item in node.items()] or None  # an empty list means null in C
 
 
-# The fields of DML_BUFFER_TENSOR_DESC, by JSON's name: TensorDesc's name, and what reads it.
+# The fields of DML_BUFFER_TENSOR_DESC, by their names in JSON: TensorDesc's name, and the function that reads the field.
 _TENSOR_FIELDS: Mapping[str, tuple[str, Callable[[Node], Any]]] = {
     "DataType": ("data_type", lambda node: _member(node, TensorDataType)),
     "Sizes": ("sizes", lambda node: node.value),
@@ -148,7 +148,7 @@ def _operator(node: Node) -> Operator:
     return read(cls, Node({k: v for k, v in node.value.items() if k != "Type"}, node.file, node.path), fused=True)
 
 
-# What reads a value of each role. The others are passed on as they are.
+# The functions that read a value of each role. Values of other roles are passed on unchanged.
 _READERS: Mapping[Role, Callable[[Node], Any]] = {
     Role.INPUT: _tensor,
     Role.OUTPUT: _output,
@@ -162,7 +162,7 @@ _READERS: Mapping[Role, Callable[[Node], Any]] = {
 
 
 def _scalar_type(desc: Node, cls: type[Operator]) -> TensorDataType | None:
-    """The type that a descriptor's scalars have; one field says it for all of them."""
+    """The type of a descriptor's scalars; one field gives it for all of them."""
     for field in cls.fields():
         if field.enum is TensorDataType:
             named = desc.need(field.dml_name, ", ".join(TensorDataType.__members__))
@@ -174,7 +174,7 @@ def _scalar(node: Node, data_type: TensorDataType | None) -> int | float:
     """A number, or the member of ``DML_SCALAR_UNION`` for the type, such as ``{"Float32": 0.5}``."""
     if not isinstance(node.value, dict) or data_type is None:
         return node.number()
-    # The union has no half: its bits go in as an integer.
+    # The union has no member for float16: its bits are given as an integer.
     as_bits = data_type is TensorDataType.FLOAT16
     name = "UInt16" if as_bits else data_type.name.title().replace("Uint", "UInt")
     node.only((name,))
@@ -186,7 +186,7 @@ def _scalar(node: Node, data_type: TensorDataType | None) -> int | float:
 
 
 def _check_count(node: Node, cls: type[Operator], values: Mapping[str, Any]) -> None:
-    """Check the count that C needs. In each of DirectML's structures there is at most one, and it counts every array."""
+    """Check the count that C needs. Each of DirectML's structures has at most one, which applies to all its arrays."""
     arrays = {f.dml_name: values[f.name] for f in cls.fields() if isinstance(values[f.name], (list, tuple))}
     if not arrays:
         raise node.error("an unknown field", ", ".join(f.dml_name for f in cls.fields()), "Remove it.")

@@ -24,14 +24,14 @@ class Dispatchable(NamedTuple):
     """The object of its fields."""
     desc: Operator
     owned: Bindings
-    """Bindings of the tensors that are OWNED_BY_DML, which are read once, at the start."""
+    """Bindings of the tensors that are OWNED_BY_DML; these are read once, at the start."""
 
 
 def read(node: Node, resources: Mapping[str, Resource]) -> dict[str, Dispatchable]:
     """All dispatchables of a model.
 
     Raises:
-        ModelError: some are of a kind that tvmdml lacks (all of those are named), or one is wrong.
+        ModelError: tvmdml does not support some operators (the message names them all), or a dispatchable is invalid.
     """
     members = node.members()
     missing = [line for member in members.values() for line in _missing(member)]
@@ -47,7 +47,7 @@ def _read(node: Node, resources: Mapping[str, Resource]) -> Dispatchable:
     if compile_type := node.get("dmlCompileType"):
         compile_type.choice(_COMPILE_TYPES)
     if flags := node.get("executionFlags"):
-        # They let DirectML choose how to run, never what to answer.
+        # They affect how DirectML runs an operator, but not its results.
         for flag in flags.items() if isinstance(flags.value, list) else [flags]:
             flag.choice(_EXECUTION_FLAGS, "DML_EXECUTION_FLAG_")
     bound = node.get("bindings") or Node({}, node.file, f"{node.path}.bindings")
@@ -59,7 +59,7 @@ def _type(node: Node) -> Node:
 
 
 def _desc(node: Node) -> Node:
-    """The object of the structure's fields, which may also stand among the dispatchable's own."""
+    """The object with the descriptor's fields; these may also be among the dispatchable's own fields."""
     found = node.get("desc", "Desc")
     if found is not None:
         node.only(_FIELDS)
@@ -68,7 +68,7 @@ def _desc(node: Node) -> Node:
 
 
 def _missing(node: Node) -> Iterator[str]:
-    """What tvmdml lacks of a dispatchable: its own type, and those of the operators in it."""
+    """The operators of a dispatchable, including fused ones, that tvmdml does not support."""
     for kind in (_type(node), *descriptors.nested(_desc(node))):
         try:
             descriptors.find(kind)

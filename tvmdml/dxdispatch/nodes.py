@@ -1,4 +1,4 @@
-"""The JSON of a model: every value with the place where it stands, so that a mistake can be pointed at."""
+"""The JSON of a model: every value with its position, so that errors can name it."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from tvmdml.errors import ModelError, TvmdmlError, message, reason, safe_repr
 T = TypeVar("T")
 
 MAX_MODEL_BYTES = 1 << 28
-"""A model is read as a whole; data of this size belongs in a file of its own."""
+"""The most bytes of a model file. Larger data belongs in separate files."""
 _UINT64 = 2**64 - 1
 _SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _DECODER_TERM = re.compile(r"b'(\w+)'|U\+([0-9a-fA-F]{4,6})")
 
 
 class Node:
-    """A JSON value, the file that it is from and its path in there, such as ``dispatchables.topk.desc.Axis``."""
+    """A JSON value, its file, and its path in the file, such as ``dispatchables.topk.desc.Axis``."""
 
     __slots__ = ("file", "path", "value")
 
     def __init__(self, value: Any, file: str, path: str = "") -> None:
         self.value, self.file, self.path = value, file, path
 
-    # -- What can be wrong with it --------------------------------------------------------------------------------
+    # -- Errors ---------------------------------------------------------------------------------------------------
 
     @property
     def where(self) -> str:
-        """File and path, as messages begin."""
+        """The file and path, at the beginning of messages."""
         return f"{self.file}: {self.path}" if self.path else self.file
 
     def error(self, given: object, allowed: str, advice: str = "") -> ModelError:
-        """What to raise for this value."""
+        """An error about this value."""
         return ModelError(printable(message(self.where, given, allowed, advice)))
 
     def wrong(self, allowed: str, advice: str = "") -> ModelError:
-        """What to raise when the value itself is not of what is allowed."""
+        """The error for a value that is not allowed."""
         return self.error(shown(self.value), allowed, advice)
 
     def blame(self, error: TvmdmlError, name: str, fields: Iterable[str] = ()) -> ModelError:
-        """What to raise for an error of the core about this value, which the core calls ``name``.
+        """Convert another module's error about this value, which that module calls ``name``.
 
         ``TOP_K1 output_value_tensor.sizes: given …`` becomes ``<file>: <path>.OutputValueTensor.Sizes: given …``.
         """
@@ -58,7 +58,7 @@ class Node:
             return ModelError(printable(f"{self._within(f'.{inside}').where}: {rest}"))
         return ModelError(printable(f"{self.where}: {error}"))
 
-    # -- What is inside it ----------------------------------------------------------------------------------------
+    # -- Contents -------------------------------------------------------------------------------------------------
 
     def members(self) -> dict[str, Node]:
         """The fields of an object."""
@@ -73,19 +73,19 @@ class Node:
         return [self._within(f"[{i}]", value) for i, value in enumerate(self.value)]
 
     def get(self, *names: str) -> Node | None:
-        """The field of the first of these names that is there and not null."""
+        """The first field with one of these names that is present and not null."""
         members = self.members()
         return next((members[name] for name in names if name in members and members[name].value is not None), None)
 
     def need(self, name: str, allowed: str) -> Node:
-        """The field of this name, which has to be there."""
+        """The field with this name, which is required."""
         found = self.get(name)
         if found is None:
             raise self._within(_step(name)).error("nothing", allowed, "The field has to be there.")
         return found
 
     def only(self, known: Iterable[str], ignored: Iterable[str] = ()) -> None:
-        """Refuse fields that are neither known nor, for being of no meaning here, ignored."""
+        """Refuse fields that are neither known nor ignored."""
         known = list(known)
         for name, node in self.members().items():
             if name not in known and name not in ignored:
@@ -94,7 +94,7 @@ class Node:
                 advice = f"Did you mean {close[likely[0]]}?" if likely else "Remove it."
                 raise node.error("an unknown field", ", ".join(known) or "no fields", advice)
 
-    # -- What it is -----------------------------------------------------------------------------------------------
+    # -- Values ---------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """A string."""
@@ -115,14 +115,14 @@ class Node:
         return self.value
 
     def number(self) -> int | float:
-        """A number, or the name of one that JSON cannot write."""
+        """A number, or the name of one that JSON cannot express."""
         found = as_number(self.value)
         if found is None:
             raise self.wrong('a number, "nan", "inf" or "-inf"')
         return found
 
     def choice(self, choices: Mapping[str, T], prefix: str = "") -> T:
-        """What a name stands for; its case is free and the prefix may be left out."""
+        """The meaning of a name, in upper or lower case, with or without the prefix."""
         name = self.text().lower().removeprefix(prefix.lower())
         for choice, meaning in choices.items():
             if choice.lower() == name:
@@ -134,21 +134,21 @@ class Node:
 
 
 def as_number(value: object) -> int | float | None:
-    """The number that a JSON value means, if it means one."""
+    """The number for a JSON value, if there is one."""
     if isinstance(value, str):
         return _SPECIAL_NUMBERS.get(value.lower())
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def shown(value: Any) -> str:
-    """A JSON value as a message shows it: short."""
+    """A short text of a JSON value, for messages."""
     if isinstance(value, dict):
         return f"an object of {', '.join(value)}"[:80] if value else "an empty object"
     if isinstance(value, list) and len(value) > 8:
         return f"a list of {len(value)} items"
     try:
         text = json.dumps(value, ensure_ascii=False)
-    except (ValueError, RecursionError):  # a hexadecimal number may have any number of digits
+    except (ValueError, RecursionError):  # hexadecimal numbers may have any number of digits
         text = safe_repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
@@ -157,7 +157,7 @@ def read(path: Path) -> Node:
     """The root of a model file; ``-`` is standard input.
 
     Raises:
-        ModelError: it cannot be read, or is no JSON.
+        ModelError: it cannot be read, or is not JSON.
     """
     file, wanted = str(path), f"a file of JSON of at most {MAX_MODEL_BYTES >> 20} MiB"
     content = _from_stdin if file == "-" else _from_file
@@ -171,11 +171,11 @@ def read(path: Path) -> Node:
 
 
 class _NoModel(Exception):
-    """What is given in place of a model."""
+    """There is no model; the text says what was given instead."""
 
 
 def _from_file(path: Path) -> bytes:
-    # Only a regular file has an end for sure.
+    # Other kinds of files may have no end.
     about = path.stat()
     if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_MODEL_BYTES:
         raise _NoModel("a folder, a device or a larger file")
@@ -209,5 +209,5 @@ def _decode(text: str, file: str) -> Any:
 
 
 def _step(name: str) -> str:
-    """How a path goes on to a field: ``.Axis``, or ``["my input"]`` for a name that a dot would not set apart."""
+    """A field's part of a path: ``.Axis``, or ``["my input"]`` for a name that is not a single word."""
     return f".{name}" if re.fullmatch(r"[\w$-]+", name) else f"[{json.dumps(name, ensure_ascii=False)}]"

@@ -1,4 +1,4 @@
-"""A model's resources: named buffers of bytes, and what stands in them at first."""
+"""A model's resources: named buffers of bytes, and their initial values."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _DATA_TYPES: Mapping[str, TensorDataType | None] = {**TensorDataType.__members__
 _MAX_COUNT = 2**32 - 1
 _CHUNK = 1 << 16
 _MAX_DIMENSIONS = 64
-"""Of an array of NumPy's."""
+"""The most dimensions of a NumPy array."""
 _IMAGES = (".bmp", ".jpeg", ".jpg", ".png")
 _FIELDS = ("initialValues", "initialValuesDataType", "initialValuesOffsetInBytes", "sizeInBytes", "type")
 
 
 class Initial(NamedTuple):
-    """What stands in a buffer at first."""
+    """The initial values of a buffer."""
 
     data_type: TensorDataType | None
-    """``None`` when it is no single one: UNKNOWN."""
+    """The elements' type; ``None`` if there is no single type: UNKNOWN."""
     size: int
     """Bytes."""
     write: Callable[[Buffer], None]
-    """Writes exactly that many."""
+    """Writes exactly that number of bytes."""
 
 
 class Resource(NamedTuple):
@@ -47,18 +47,18 @@ class Resource(NamedTuple):
     node: Node
     initial: Initial
     offset: int
-    """Where the initial values start, in bytes."""
+    """The offset of the initial values, in bytes."""
     size: int
-    """Bytes, as declared or needed."""
+    """Bytes, as declared, or else as needed."""
 
     @property
     def data_type(self) -> TensorDataType | None:
-        """The type that it is printed and written in."""
+        """The type in which it is printed and written."""
         return self.initial.data_type
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element; 1 where elements are of no single type."""
+        """The bytes of an element; 1 if there is no single type."""
         return 1 if self.data_type is None else self.data_type.itemsize
 
     def elements(self, buffer: Buffer, size: int) -> AnyArray:
@@ -68,12 +68,12 @@ class Resource(NamedTuple):
 
 
 def read(node: Node, folder: Path) -> Resource:
-    """The resource that a node declares; files of values are read from inside the folder alone.
+    """The resource that a node declares. Data files are read only from inside the folder.
 
     Raises:
-        ModelError: it declares none.
+        ModelError: the declaration is invalid.
     """
-    node.only(_FIELDS, ignored=("resampleMode", "resampleSize"))  # for images alone
+    node.only(_FIELDS, ignored=("resampleMode", "resampleSize"))  # only for images
     if kind := node.get("type"):
         kind.choice({"buffer": None})
     named = node.get("initialValuesDataType")
@@ -92,7 +92,7 @@ def allocate(resources: Mapping[str, Resource]) -> dict[str, Buffer]:
     """Buffers for all resources, with their initial values.
 
     Raises:
-        ModelError: they do not fit in memory, or a file of values cannot be read.
+        ModelError: they do not fit in memory, or a data file cannot be read.
     """
     free = _available_memory()
     if sum(r.size for r in resources.values()) > free:
@@ -103,7 +103,7 @@ def allocate(resources: Mapping[str, Resource]) -> dict[str, Buffer]:
 
 def _allocate(resource: Resource) -> Buffer:
     try:
-        # In words of 8 bytes: aligned for every type, and past the 4 bytes that DirectML rounds tensors up to.
+        # In words of 8 bytes: aligned for every type, and at least the multiple of 4 bytes to which DirectML rounds tensors up.
         buffer = np.zeros(-(-resource.size // 8), np.uint64).view(np.uint8)
         resource.initial.write(buffer[resource.offset : resource.offset + resource.initial.size])
     except (MemoryError, OSError) as error:
@@ -113,12 +113,12 @@ def _allocate(resource: Resource) -> Buffer:
 
 
 def _available_memory() -> int:
-    """Bytes that can be used before the system ends processes; allocating more would seem to work at first."""
+    """The bytes that can be used before the system kills processes; allocating more would seem to work at first."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with suppress(OSError):
         if match := re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text()):
             found.append(int(match[1]) << 10)
-    with suppress(OSError, ValueError):  # a container's limit; the word "max" means none
+    with suppress(OSError, ValueError):  # a container's limit; "max" means no limit
         group = Path("/sys/fs/cgroup")
         found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
     return max(min(found), 0)
@@ -156,12 +156,12 @@ def _sequence(resource: Node, node: Node, data_type: TensorDataType | None, fold
     start, delta = (_element(node.need(name, _wanted(known)), known) for name in ("valueStart", "valueDelta"))
 
     def write(view: Buffer) -> None:
-        """Add the delta up, rounding to the type each time as DxDispatch does; in chunks, for each takes a copy."""
+        """Add the delta repeatedly, rounding to the type each time as DxDispatch does. In chunks, because the sum needs a copy."""
         values = view.view(known.numpy)
         values[0] = start
         with np.errstate(all="ignore"):
             for first in range(0, count, _CHUNK):
-                chunk = values[first : first + _CHUNK + 1]  # the last one's value is where the next chunk starts
+                chunk = values[first : first + _CHUNK + 1]  # the last value is the start of the next chunk
                 chunk[1:] = delta
                 np.add.accumulate(chunk, out=chunk)
 
@@ -178,7 +178,7 @@ def _list(resource: Node, node: Node, data_type: TensorDataType | None) -> Initi
         return Initial(None, len(content), _writer(np.frombuffer(content, np.uint8)))
     elements = np.empty(len(node.value), data_type.numpy)
     cast = _cast(data_type)
-    with np.errstate(over="ignore"):  # past the range of a float type lies infinity
+    with np.errstate(over="ignore"):  # values outside the range of a float type become infinite
         for i, value in enumerate(node.value):
             element = cast(value)
             if element is None:
@@ -243,7 +243,7 @@ _HEADERS: Mapping[tuple[int, int], Callable[[BinaryIO], tuple[tuple[int, ...], b
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-"""By the version of a .npy file. Later ones are for names of fields, which no type of DirectML's has."""
+"""By the version of a .npy file. Later versions are for named fields, which DirectML's types do not have."""
 
 
 def _fill(content: Buffer, source: Node, folder: Path, start: int) -> None:
@@ -266,7 +266,7 @@ def _size(file: BinaryIO) -> int:
 
 
 _Form = Callable[[Node, Node, "TensorDataType | None", Path], Initial]
-# The field that gives a form away, all its fields, and what reads it.
+# The field that identifies a form, all fields of the form, and the function that reads it.
 _FORMS: Mapping[str, tuple[tuple[str, ...], _Form]] = {
     "value": (("valueCount", "value"), _constant),
     "valueStart": (("valueCount", "valueStart", "valueDelta"), _sequence),
@@ -298,7 +298,7 @@ def _element(node: Node, data_type: TensorDataType) -> AnyArray:
 
 
 def _cast(data_type: TensorDataType) -> Callable[[object], int | float | None]:
-    """What brings a JSON value to the number that it is in a data type, or ``None`` if it is none."""
+    """A function that converts a JSON value to a number of a data type; it returns ``None`` if that is not possible."""
     if not data_type.is_float:
         limits = np.iinfo(data_type.tvm)
         low, high = int(limits.min), int(limits.max)

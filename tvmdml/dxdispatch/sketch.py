@@ -1,7 +1,7 @@
-"""A descriptor from a sketch of it: the input's type and sizes and a few fields, for a look at an operator's kernel.
+"""Makes a descriptor from a sketch: the input's type and sizes and a few fields.
 
-What the sketch leaves open is zero, as in a C structure that nobody filled, but for the outputs' types and sizes: likely ones
-are tried until the operator's own rules are content.
+Fields that the sketch leaves out are zero, as in a zeroed C structure. For the outputs' types and sizes, likely ones are tried until
+the operator's rules accept them.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ def describe(
     strides: Sizes | None = None,
     extensions: bool = False,
 ) -> Operator:
-    """The descriptor that a sketch means.
+    """The descriptor for a sketch.
 
     Args:
         cls: the operator.
-        data_type: the first tensor's type, and the others' where they can have it.
+        data_type: the first tensor's type, and that of the others if they support it.
         sizes: the inputs' sizes.
         fields: JSON values by the fields' names; case and underscores do not matter.
-        tensors: types and sizes of tensors that differ, or of optional ones that are there; ``None`` is for what is likely.
-        level: whose rules apply.
+        tensors: types and sizes of tensors that differ, or of present optional tensors; ``None`` means a likely type or sizes.
+        level: the feature level to check against.
         strides: the first tensor's; packed by default.
-        extensions: tvmdml's own extensions are fine, too.
+        extensions: allow tvmdml's extensions.
 
     Raises:
-        InvalidArgument, Unsupported, ModelError: there is no such field, or nothing that was tried fits.
+        InvalidArgument, Unsupported, ModelError: a field does not exist, or none of the tried descriptors is valid.
     """
     fields = {_field(cls, name).dml_name: value for name, value in fields.items()}
     tensors = {_field(cls, name).dml_name: given for name, given in tensors.items()}
@@ -63,7 +63,7 @@ def describe(
             choices[name] = [fields[name]]
         elif field.role in (Role.INPUT, Role.OUTPUT) and (name in tensors or not field.optional):
             kind, own = tensors.get(name, (None, None))
-            # The first tensor is what the sketch is of.
+            # The sketch describes the first tensor.
             kind = kind or (data_type if is_first else _likely_type(cls, field, data_type, level, extensions))
             likely = [own] if own else [sizes] if field.role is Role.INPUT else _likely_sizes(sizes, numbers)
             found = [{"DataType": kind.name, "Sizes": list(one), **layout} for one in likely]
@@ -87,13 +87,13 @@ def describe(
         else:
             return desc
         if turn + 1 == together and len(said) == 1:
-            break  # whatever was tried, it is about something else
+            break  # the same error for all sizes: it has another cause
     assert first is not None  # there is at least one trial
     raise first
 
 
 def _trials(choices: list[list[Any]], together: int) -> Iterator[tuple[Any, ...]]:
-    """Every combination; first those in which all go on at once, for most outputs are of one size."""
+    """All combinations; first those in which all choices advance together, because most outputs have the same sizes."""
     for turn in range(together):
         yield tuple(choice[min(turn, len(choice) - 1)] for choice in choices)
     yield from itertools.product(*choices)
@@ -115,7 +115,7 @@ def _likely_type(
 
 
 def _likely_sizes(sizes: Sizes, numbers: list[int]) -> Iterator[Sizes]:
-    """Sizes that outputs have: the input's, one value, one size from a field, or a row of coordinates for each element."""
+    """Usual sizes of outputs: the input's, one element, one size from a field, or a row of coordinates for each element."""
     yield sizes
     yield (1,) * len(sizes)
     for axis in range(len(sizes)):

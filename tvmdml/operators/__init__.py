@@ -1,4 +1,4 @@
-"""WHAT an operator means: one file an operator, found by looking, with no list of them anywhere."""
+"""The operators' definitions: one file for each operator, found by listing this folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def all_operators() -> dict[str, type[Operator]]:
 
 
 def by_name(name: str) -> type[Operator]:
-    """The descriptor class of an operator, by DirectML's name, with or without ``DML_OPERATOR_``, in any case.
+    """The descriptor class of an operator, by DirectML's name, with or without ``DML_OPERATOR_``, in upper or lower case.
 
     Raises:
         Unsupported: tvmdml has no such operator.
@@ -55,17 +55,17 @@ def by_name(name: str) -> type[Operator]:
 
 
 def module_of(cls: type[Operator]) -> str:
-    """The short name of the file that an operator stands in; its schedules have the same."""
+    """The short name of the module that defines an operator; its schedules have the same name."""
     return cls.__module__.rpartition(".")[2]
 
 
 def public_name(name: str) -> object:
-    """What an operator's file gives to the package: a descriptor class or a function of ``__all__``, by its name.
+    """A public name of an operator's module: a descriptor class or a function in its ``__all__``.
 
     Raises:
-        AttributeError: no operator's file offers this name.
+        AttributeError: no operator's module defines this name.
     """
-    # The likely file first, so that one name costs one import: TopK1 and top_k both live in top_k.py.
+    # Try the likely module first, so that one name needs one import: TopK1 and top_k are both in top_k.py.
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     for module in (*_candidates(snake), *_modules()):
         loaded = _load(module)
@@ -75,7 +75,7 @@ def public_name(name: str) -> object:
 
 
 def public_names_by_module() -> dict[str, list[str]]:
-    """Every name that ``public_name`` knows, by the operator's file that offers it."""
+    """Every name that ``public_name`` finds, by the operator's module."""
     return {module: list(_load(module).__all__) for module in _modules()}
 
 

@@ -1,7 +1,7 @@
-"""How far an output may be from the reference: not at all, some representable numbers, or a fraction of what was summed.
+"""Allowed differences from the reference: none, a number of representable values, or a fraction of the summed magnitudes.
 
-A reference gives an array for each output that must be exact, bit for bit. For another it gives a ``Near``: the value, in more
-precision than the output has, and the bound. Tests, conformance, tuning, packs and the bench all compare by ``difference``.
+For an output that must be exact bit for bit, a reference returns an array. For any other it returns a ``Near``: the values in
+higher precision than the output's, and the bound. Tests, conformance, tuning, packs and the benchmark all use ``difference``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class Near(NamedTuple):
     """An output that need not be exact. ``within_steps`` and ``within_sum`` make them."""
 
     values: Array
-    """The right values, before they are rounded to the output's type: float64, or the longest float there is."""
+    """The correct values, before they are rounded to the output's type: in float64, or in NumPy's longest float."""
     dtype: np.dtype[Any]
     """The output's type."""
     steps: int
-    """How many representable numbers of the output's type may lie between a result and the correctly rounded value, plus one."""
+    """The largest distance from the correctly rounded value, in representable numbers of the output's type."""
     error: Array | float
-    """How far a result may be from the value before its last rounding, element by element."""
+    """The largest absolute error of a result before its last rounding, for each element."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,21 +41,21 @@ Expected = Array | Near
 
 
 def within_steps(values: Array, dtype: Any, steps: int, absolute: Array | float = 0.0) -> Near:
-    """Results are at most ``steps`` representable numbers from the correctly rounded value, or ``absolute`` from the value.
+    """Results may differ by ``steps`` representable numbers from the correctly rounded value, or by ``absolute`` from the value.
 
-    What is smaller than the smallest normal number may also come out as zero, or be off by less than that number.
+    A result that is smaller than the smallest normal number may also be zero, or have an error of less than that number.
     """
     return Near(np.asarray(values), np.dtype(dtype), steps, absolute)
 
 
 def within_sum(values: Array, dtype: Any, factor: Array | float, magnitudes: Array) -> Near:
-    """Results are at most ``factor * eps * magnitudes`` from the value, and then rounded once.
+    """Results may differ by ``factor * eps * magnitudes`` from the value, and are then rounded once.
 
     Args:
-        values: the sums, in more precision than they are computed in.
-        dtype: the output's type. ``eps`` is that of the type which sums are computed in: float32 for float16.
-        factor: how many rounding errors of the whole sum are allowed.
-        magnitudes: the sum of the terms' magnitudes, element by element.
+        values: the sums, in higher precision than the kernel's.
+        dtype: the output's type. ``eps`` is that of the type in which sums are computed: float32 for float16.
+        factor: the allowed number of rounding errors of the whole sum.
+        magnitudes: the sum of the terms' magnitudes, for each element.
     """
     eps = np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).eps
     with np.errstate(over="ignore", invalid="ignore"):
@@ -63,17 +63,17 @@ def within_sum(values: Array, dtype: Any, factor: Array | float, magnitudes: Arr
 
 
 def as_array(expected: Expected) -> Array:
-    """The output that a kernel without any error would give."""
+    """The output of a kernel without any error."""
     return expected.rounded() if isinstance(expected, Near) else expected
 
 
 def difference(actual: Array, expected: Expected, any_nan: bool = False) -> str:
-    """What is wrong with an output of the right type and shape, in words; empty if nothing is.
+    """A description of what is wrong with an output of the correct type and shape; empty if nothing is wrong.
 
     Args:
         actual: the output.
-        expected: what it must equal bit for bit, or be near to.
-        any_nan: NaN may come out as any other NaN. This always holds for a ``Near``.
+        expected: the values that it must equal bit for bit, or be near to.
+        any_nan: accept any NaN where a NaN is expected. This always applies to a ``Near``.
     """
     wanted = as_array(expected)
     bits, wanted_bits = (np.asarray(array, order="C").view(f"u{array.itemsize}") for array in (actual, wanted))
@@ -100,14 +100,14 @@ def _near(actual: Array, expected: Near, rounded: Array) -> Array:
     with np.errstate(all="ignore"):
         found, values = actual.astype(wide), expected.values.astype(wide)
         error = np.asarray(expected.error, wide)
-        # Numbers from -inf to inf in their order: neighbours differ by 1, and the two zeros are one.
+        # The numbers from -inf to inf in order: neighbours differ by 1, and both zeros are the same.
         places = [_ordinals(array) for array in (actual, rounded)]
         near = np.abs(places[0] - places[1]) <= expected.steps
         near &= ~np.isnan(actual) & ~np.isnan(rounded)
         # An error before the last rounding, and that rounding. Denormal results may be flushed to zero.
         last = float(limits.tiny) if expected.dtype != np.float16 else 2.0**-11 * (np.abs(values) + error) + 2.0**-25
         near |= (np.abs(found - values) <= error + last) & np.isfinite(values)
-        # What may round to infinity within the error, may be infinity.
+        # A result may be infinite if a value within the error would round to infinity.
         edge = np.ldexp(wide(2), limits.maxexp - 1) - np.ldexp(wide(1), limits.maxexp - limits.nmant - 2)
         near |= np.isinf(actual) & (np.sign(found) == np.sign(values)) & (np.abs(values) + error >= edge)
     accepted: Array = near
@@ -117,6 +117,6 @@ def _near(actual: Array, expected: Near, rounded: Array) -> Array:
 def _ordinals(array: Array) -> Array:
     bits = np.asarray(array, order="C").view(f"i{array.itemsize}").astype(np.int64)
     magnitude = bits & np.int64(2 ** (8 * array.itemsize - 1) - 1)
-    # As floats, for differences of float64's ordinals do not fit 64 bits.
+    # As floats, because differences of float64's ordinals do not fit in 64 bits.
     ordinals: Array = np.where(bits < 0, -magnitude, magnitude).astype(np.float64 if array.itemsize < 8 else np.longdouble)
     return ordinals

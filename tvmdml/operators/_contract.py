@@ -1,4 +1,4 @@
-"""What every operator is: a typed descriptor, a support table, shape rules, a computation and a reference.
+"""The parts of every operator: a typed descriptor, a support table, shape rules, a computation and a reference.
 
 A new operator is a module beside this one with a class such as::
 
@@ -10,8 +10,8 @@ A new operator is a module beside this one with a class such as::
         output_tensor: Output
         rounding_mode: RoundingMode
 
-It is found by its file; there is no list to add it to. Fields are DirectML's, in DirectML's order, in snake case. The
-counts that C needs (``DimensionCount``, ``InputCount``) are no fields: a Python sequence knows its length.
+It is found by its file; there is no list to add it to. Fields are DirectML's, in DirectML's order, in snake case. The counts that
+C needs (``DimensionCount``, ``InputCount``) are not fields, because a Python sequence knows its length.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ O = TypeVar("O", bound="Operator")  # noqa: E741 - O for operator
 
 
 class Role(Enum):
-    """What a field of a descriptor holds."""
+    """The kind of a descriptor's field."""
 
     INPUT = "input tensor"
     OUTPUT = "output tensor"
@@ -63,7 +63,7 @@ class Role(Enum):
     OPERATOR = "operator descriptor"
 
 
-# The types a descriptor's fields are written in. A trailing s is DirectML's array: a count and a pointer in C.
+# The types of a descriptor's fields. A trailing s marks an array: a count and a pointer in C.
 Input = Annotated[TensorDesc, Role.INPUT]
 OptionalInput = Annotated[TensorDesc | None, Role.INPUT]
 Inputs = Annotated[tuple[TensorDesc, ...], Role.INPUT]
@@ -85,7 +85,7 @@ _FUNCTION: ContextVar[str] = ContextVar("tvmdml_function", default="")
 
 @contextmanager
 def called_by(function: str) -> Iterator[None]:
-    """Errors about descriptors name this function, which the caller knows, and not the operator behind it."""
+    """A context manager: errors about descriptors name this function, which the user called, instead of its operator."""
     token = _FUNCTION.set(function)
     try:
         yield
@@ -117,9 +117,9 @@ class Operator:
     SUPPORT: ClassVar[tuple[Support, ...]] = ()
     """``support("…")``. The lowest level of the table is the one that introduced the operator."""
     IN_PLACE: ClassVar[bool] = False
-    """Whether DirectML lets the output be the input's own buffer."""
+    """Whether DirectML allows the output to use the input's buffer."""
     ANY_NAN: ClassVar[bool] = False
-    """Whether a NaN may come out as any other NaN."""
+    """Whether any NaN is accepted where the reference has a NaN."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the subclass a dataclass."""
@@ -130,7 +130,7 @@ class Operator:
             cls.SUPPORT = tuple(row.of(names) for row in cls.SUPPORT)
 
     def __post_init__(self) -> None:
-        """Bring every field to its type."""
+        """Convert every field to its type."""
         for field in self.fields():
             object.__setattr__(self, field.name, _coerce(self, field, getattr(self, field.name)))
 
@@ -144,7 +144,7 @@ class Operator:
         return tuple(_field(f.name, hints[f.name]) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
 
     def rows(self) -> tuple[Support, ...]:
-        """The rows of the support table that hold for this descriptor: all of them, unless an attribute decides."""
+        """The rows of the support table that apply to this descriptor: all rows, unless they depend on an attribute."""
         return self.SUPPORT
 
     @classmethod
@@ -153,7 +153,7 @@ class Operator:
         return min(row.level for row in cls.SUPPORT if row.level is not None)
 
     def tensors(self, *roles: Role) -> Iterator[tuple[str, TensorDesc | None]]:
-        """Name and description of every tensor of these roles (of all, if none is named), in DirectML's order."""
+        """The name and description of every tensor of these roles (of all roles, if none is given), in DirectML's order."""
         for field in self.fields():
             if field.role in (roles or (Role.INPUT, Role.OUTPUT)):
                 value = getattr(self, field.name)
@@ -164,20 +164,20 @@ class Operator:
 
     @classmethod
     def fused(cls: type[O], **attributes: Any) -> O:
-        """The operator as part of another (a fused activation): its attributes, without tensors of its own."""
+        """The operator as part of another operator (a fused activation): its attributes, without tensors."""
         absent = {field.name: None for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)}
         return cls(**absent, **attributes)
 
     def outputs(self) -> tuple[TensorDesc, ...]:
-        """The output tensors that are there, in DirectML's order."""
+        """The output tensors that are present, in DirectML's order."""
         return tuple(desc for _, desc in self.tensors(Role.OUTPUT) if desc is not None)
 
     def validate(self, level: FeatureLevel, extensions: bool = False) -> None:
         """Check the whole contract: the support table at ``level``, writable outputs, and the operator's own rules.
 
         Raises:
-            Unsupported: this level has no such operator, or not for these types and ranks.
-            InvalidArgument: a rule that holds at every level is broken.
+            Unsupported: this level does not have the operator, or does not support these types and ranks.
+            InvalidArgument: a rule of every level is broken.
         """
         for field in self.fields():
             present = field.optional or getattr(self, field.name) is not None
@@ -190,64 +190,64 @@ class Operator:
         self.check()
 
     def check_level(self, level: FeatureLevel) -> None:
-        """The operator's own rules that only some feature levels have."""
+        """The operator's own rules that apply only to some feature levels."""
 
     def check(self) -> None:
-        """The operator's own rules, beyond the support table; ``require`` and ``require_same`` state them."""
+        """The operator's own rules, in addition to the support table; written with ``require`` and ``require_same``."""
 
     def canonical(self) -> Operator:
-        """The operator that does this one's work, where a newer one covers it."""
+        """The newer operator that replaces this one, or else this operator."""
         return self
 
     def exactly(self) -> str:
-        """The descriptor in words, followed by the bits of all floats in it, since every NaN is written alike."""
+        """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text."""
         return f"{self!r} {b''.join(_float_bits(exact.key(self))).hex()}"
 
     # -- Speed ----------------------------------------------------------------------------------------------------
 
     def shape_class(self) -> dict[str, int | str]:
-        """What of the shapes decides which knobs suit.
+        """The properties of the shapes that determine the best knobs.
 
-        Sizes are integers, 0 included; whoever compares them goes by the nearest power of two. Words are equal or not. An operator
-        and its ``canonical`` have the same.
+        Sizes are integers, 0 included, and are compared by their nearest power of two. Strings are equal or not. An operator and
+        its ``canonical`` have the same shape class.
         """
         first = next(desc for _, desc in self.tensors() if desc is not None)
         return {"elements": self.outputs()[0].element_count, "length": first.sizes[-1], "layout": self.layout()}
 
     def layout(self) -> str:
-        """How the tensors lie in memory: ``packed``, all of them, or ``strided``."""
+        """The memory layout: ``packed`` if all tensors are packed, else ``strided``."""
         return "packed" if all(desc.is_packed for _, desc in self.tensors() if desc is not None) else "strided"
 
     def samples(self) -> tuple[str, ...]:
-        """What inputs are like, for whoever measures: names of ``tvmdml.bench.inputs.FILLS``. None where there is no input."""
+        """The kinds of inputs to measure with: names of ``tvmdml.bench.inputs.FILLS``. Empty if there is no input."""
         return ("normal",) if any(desc is not None for _, desc in self.tensors(Role.INPUT)) else ()
 
     # -- The computation ------------------------------------------------------------------------------------------
 
     def computation(self, each: Each, in_place: bool = False) -> PrimFunc:
-        """The operator as a plain TensorIR function over its tensors in field order, right for any layout.
+        """The operator as a plain TensorIR function over its tensors in field order, correct for any layout.
 
-        A target without a hand-written schedule for the operator compiles this. ``each`` is how that target
-        runs independent items. In place, which only some operators can, the output's tensor is the input's as well.
+        A target without a hand-written schedule for the operator compiles this. ``each`` is the target's way to run independent
+        items. With ``in_place``, which only some operators support, the input and the output are the same tensor.
         """
         raise NotImplementedError(self.NAME)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy: the inputs in field order, the outputs in field order.
 
-        Every kernel must equal it: bit for bit where an output is an array, within the bound where it is a ``Near``.
+        Every kernel must agree with it: bit for bit if the expected output is an array, within the bound if it is a ``Near``.
         """
         raise NotImplementedError(self.NAME)
 
     def defined(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What of the outputs is defined: less than all only where an output before it says how much, as a count does."""
+        """The defined part of the outputs: all, unless an earlier output, such as a count, determines how much is defined."""
         return outputs
 
     def mismatch(self, actual: tuple[Array, ...], expected: tuple[Expected, ...]) -> str:
-        """What is wrong with outputs beside the reference's: their types, their shapes, or the values of what is defined.
+        """Compare outputs with the reference's: their types, their shapes, and the values of the defined part.
 
         Returns:
-            The first that is wrong, in words; empty where they agree.
+            A description of the first difference; empty if they agree.
         """
         names = [name for name, desc in self.tensors(Role.OUTPUT) if desc is not None]
         for name, one, other in zip(names, actual, expected, strict=True):
@@ -262,7 +262,7 @@ class Operator:
 
     @classmethod
     def where(cls, field: str) -> str:
-        """How an error names a field: ``TOP_K1 k``, or ``tvmdml.top_k: k`` where a function was called."""
+        """The name of a field in errors: ``TOP_K1 k``, or ``tvmdml.top_k: k`` if the user called a function."""
         function = _FUNCTION.get()
         return f"{function}: {field.replace('_tensor', '')}" if function else f"{cls.NAME} {field}"
 
@@ -272,7 +272,7 @@ class Operator:
             raise InvalidArgument(message(self.where(field), given, allowed, advice))
 
     def require_same(self, what: str, tensor: str, other: str) -> None:
-        """Raise ``InvalidArgument`` unless two tensors agree in ``data_type``, ``rank`` or ``sizes``."""
+        """Raise ``InvalidArgument`` unless two tensors have the same ``data_type``, ``rank`` or ``sizes`` (``what``)."""
         mine, theirs = getattr(getattr(self, tensor), what), getattr(getattr(self, other), what)
         show = (lambda v: v.tvm) if what == "data_type" else str
         self.require(mine == theirs, f"{tensor}.{what}", show(mine), f"{show(theirs)}, as in {other}")
@@ -286,7 +286,7 @@ class Operator:
         rows = [r for r in self.rows() if (extensions if r.level is None else r.level <= level)]
         if any(not self._misfit(row) for row in rows):
             return
-        # Speak of the row that comes closest: the one that the fewest tensors break.
+        # Report the closest row: the one with the fewest tensors that do not fit.
         row = min(rows, key=lambda r: len(self._misfit(r)))
         name, desc = self._misfit(row)[0]
         allows = [r.tensors[name.partition("[")[0]] for r in rows]
@@ -327,7 +327,7 @@ Operators = Annotated[tuple[Operator, ...], Role.OPERATOR]
 
 
 def _float_bits(key: Any) -> Iterator[bytes]:
-    """The bits of the floats that are in an ``exact.key``."""
+    """The bits of the floats in an ``exact.key``."""
     for part in key:
         if isinstance(part, tuple):
             yield from _float_bits(part)
@@ -353,10 +353,10 @@ def _field(name: str, hint: Any) -> Field:
 
 
 def _coerce(desc: Operator, field: Field, value: Any) -> Any:
-    """The value in its field's type."""
+    """The value, converted to its field's type."""
     where = desc.where(field.name)
     if value is None and (field.optional or field.role in (Role.INPUT, Role.OUTPUT)):
-        return None  # an operator that is part of another has no tensors; `validate` asks for those that are needed
+        return None  # a fused operator has no tensors; `validate` checks for required tensors
     if field.enum is not None:
         return field.enum.parse(value, where)
     if field.role in _SEQUENCES or field.many:
@@ -381,7 +381,7 @@ def _integer(low: int, high: int) -> Callable[[str, Role, Any], int]:
     def check(where: str, role: Role, value: Any) -> int:
         try:
             number = python_operator.index(value)
-        except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+        except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
             raise InvalidArgument(message(where, safe_repr(value), role.value)) from None
         if isinstance(value, bool) or not low <= number <= high:
             raise InvalidArgument(message(where, safe_repr(value), role.value))
@@ -391,7 +391,7 @@ def _integer(low: int, high: int) -> Callable[[str, Role, Any], int]:
 
 
 def _number(where: str, role: Role, value: Any) -> int | float:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # which NumPy calls an integer
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # timedelta64 is an np.integer
         return int(value)
     if isinstance(value, (float, np.floating)):
         return float(value)
@@ -412,7 +412,7 @@ def _bool(where: str, role: Role, value: Any) -> bool:
     raise InvalidArgument(message(where, safe_repr(value), role.value))
 
 
-# What a value of each role must be, and which role the items of a sequence have.
+# The check of a value of each role, and the role of the items of a sequence.
 _ONE: dict[Role, Callable[[str, Role, Any], Any]] = {
     Role.INPUT: _instance(lambda: TensorDesc),
     Role.OUTPUT: _instance(lambda: TensorDesc),

@@ -1,11 +1,11 @@
-"""Support tables: which types and ranks an operator's tensors may have, and from which feature level on.
+"""Support tables: the types and ranks that an operator's tensors may have, by feature level.
 
 ``support`` reads them in a short notation::
 
     SUPPORT = support("2.1 F r4 · 3.0 r8 · ext D")
 
-From level 2.1 on the tensors may be FLOAT32 or FLOAT16 of rank 4, from 3.0 on of rank 1 to 8. The function door takes FLOAT64,
-too. A tensor that differs from the others has a line of its own::
+From level 2.1 the tensors may be FLOAT32 or FLOAT16 of rank 4, and from level 3.0 of rank 1 to 8. tvmdml's functions also support
+FLOAT64. A tensor that differs from the others has its own argument::
 
     SUPPORT = support("2.1 FIU r4 · 3.1 r8 · 5.0 +LW", output_index_tensor="2.1 u r4 · 3.1 r8 · 5.0 +W")
 """
@@ -38,35 +38,35 @@ CODES: dict[str, tuple[TensorDataType, ...]] = {
     "B": (TensorDataType.UINT32, TensorDataType.UINT8),
     "all": ALL_TYPES,
 }
-"""What stands for which types. ``B`` are the types of a truth value."""
+"""The types of each letter. ``B`` are the types of a truth value."""
 
 EXTENSION = "ext"
-"""In place of a level: what the function door takes beyond DirectML."""
+"""Used instead of a level: types and ranks that tvmdml's functions support in addition to DirectML's."""
 
 _RANKS = re.compile(r"r(\d)(?:-?(\d))?")
 
 
 class Allows(NamedTuple):
-    """What one tensor of an operator may be."""
+    """The types and ranks of one tensor of an operator."""
 
     types: tuple[TensorDataType, ...]
     min_rank: int
     max_rank: int
 
     def takes(self, desc: TensorDesc) -> bool:
-        """Whether the tensor is of a listed type and rank."""
+        """Whether the tensor has an allowed type and rank."""
         return desc.data_type in self.types and self.min_rank <= desc.rank <= self.max_rank
 
 
 class Support:
-    """One row of an operator's support table: what its tensors may be from a feature level on.
+    """One row of an operator's support table: the types and ranks of its tensors from a feature level on.
 
-    ``level=None`` marks an extension of tvmdml's, open to the function door alone. ``others`` holds for every tensor that has no
-    ``Allows`` of its own.
+    ``level=None`` marks an extension by tvmdml, which only functions support. ``others`` applies to every tensor without its own
+    ``Allows``.
     """
 
     def __init__(self, level: str | None, others: Allows | None = None, **tensors: Allows) -> None:
-        """A row for ``level``, with one ``Allows`` for each tensor field."""
+        """Make a row for ``level``, with an ``Allows`` for each tensor field."""
         self.level = None if level is None else FeatureLevel.of(level)
         self.others = others
         self.tensors: Mapping[str, Allows] = tensors
@@ -81,14 +81,15 @@ class Support:
 
 
 def support(others: str = "", **tensors: str) -> tuple[Support, ...]:
-    """The rows that the notation says, one for each level that any of the tensors names.
+    """Read the notation into rows, one for each level in any of the texts.
 
     Args:
-        others: what every tensor may be that is not named.
-        tensors: what each of these may be.
+        others: the text for every tensor that is not in ``tensors``.
+        tensors: the text for each of these tensors.
 
     Each part is ``level types ranks``; ``·`` separates parts. Types are letters of ``CODES``; after a ``+`` they are added to the
-    types so far. Ranks are ``r4`` (4), ``r45`` (4 to 5), ``r2-8``; ``r8`` is 1 to 8. What a part does not say stays as it was.
+    previous types. Ranks are ``r4`` (4), ``r45`` (4 to 5), ``r2-8``; ``r8`` is 1 to 8. If a part leaves out types or ranks, they
+    are those of the previous part.
 
     Raises:
         ValueError: the notation is wrong.

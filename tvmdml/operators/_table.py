@@ -1,6 +1,7 @@
 """The table of operators in README.md: ``python -m tvmdml.operators._table`` prints it.
 
-Types and ranks are those of an operator's first tensor, at the newest feature level. What only functions take stands in italics.
+Types and ranks are those of an operator's first tensor, at the newest feature level. Those that only functions support are in
+italics.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _row(cls: type[Operator]) -> Sequence[str]:
 
 
 def _functions(cls: type[Operator]) -> str:
-    """The functions of the operator's file that name it; those of TOP_K1 serve TOP_K."""
+    """The functions in the operator's module that mention it; those of TOP_K1 also count for TOP_K."""
     names = vars(inspect.getmodule(cls))
     named = f"DML_OPERATOR_{cls.NAME.rstrip('0123456789')}"
     found = [name for name in names["__all__"] if inspect.isfunction(names[name]) and named in str(names[name].__doc__)]
@@ -48,7 +49,7 @@ def _functions(cls: type[Operator]) -> str:
 
 
 def _shown(types: Collection[TensorDataType]) -> str:
-    """Types, each kind from its narrowest to its widest: ``float16, float32, int8 to int64``."""
+    """The types as text, each kind from narrowest to widest: ``float16, float32, int8 to int64``."""
     kinds: dict[str, list[int]] = {}
     for one in types:
         kind, width = re.findall(r"[a-z]+|\d+", one.tvm)
@@ -63,4 +64,4 @@ def _shown(types: Collection[TensorDataType]) -> str:
 
 
 if __name__ == "__main__":
-    print(text(), end="")  # noqa: T201 - it is to be pasted
+    print(text(), end="")  # noqa: T201 - the output is for README.md

@@ -35,11 +35,11 @@ _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 
 class DiagonalMatrix1(Operator):
-    """A matrix whose band of diagonals is a value, and whose rest is an input's or zero (``DML_DIAGONAL_MATRIX1_OPERATOR_DESC``).
+    """Fills a band of diagonals with a value; other elements are the input's, or 0 (``DML_DIAGONAL_MATRIX1_OPERATOR_DESC``).
 
-    The last two dimensions are a matrix, the ones before it a batch. Where ``d`` is column minus row, elements with
-    ``begin <= d < end`` become the value; when begin is above end, those with ``d < end`` or ``d >= begin``.
-    INT32_MIN and INT32_MAX serve as "no bound".
+    The last two dimensions are a matrix, the dimensions before them a batch. With ``d`` the column minus the row, elements with
+    ``begin <= d < end`` become the value; if begin is greater than end, those with ``d < end`` or ``d >= begin``. INT32_MIN and
+    INT32_MAX mean "no bound".
     """
 
     NAME = "DIAGONAL_MATRIX1"
@@ -53,7 +53,7 @@ class DiagonalMatrix1(Operator):
     diagonal_fill_end: Int
 
     def check(self) -> None:
-        """Input, output and value alike."""
+        """The input, the output and the value have the same type, and the tensors the same sizes."""
         if self.input_tensor is not None:
             self.require_same("data_type", "output_tensor", "input_tensor")
             self.require_same("sizes", "output_tensor", "input_tensor")
@@ -67,7 +67,7 @@ class DiagonalMatrix1(Operator):
         return _element(self.value, self.output_tensor.data_type)
 
     def shape_class(self) -> dict[str, int | str]:
-        """Rows and columns, and how much of a row the band takes."""
+        """The rows, the columns, and the average width of the band in a row."""
         height, width = self.output_tensor.sizes[-2:]
         return {
             "rows": height,
@@ -79,19 +79,19 @@ class DiagonalMatrix1(Operator):
         }
 
     def _filled(self) -> int:
-        """How many elements of a matrix become the value."""
+        """The number of elements of a matrix that become the value."""
         height, width = self.output_tensor.sizes[-2:]
         begin, end = (_below(bound, height, width) for bound in (self.diagonal_fill_begin, self.diagonal_fill_end))
         return end - begin + (0 if self.diagonal_fill_begin <= self.diagonal_fill_end else height * width)
 
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
-        """One element an item."""
+        """One item for each element."""
         source, result = self.input_tensor, self.output_tensor
         begin, end = self.diagonal_fill_begin, self.diagonal_fill_end
         unsigned = f"uint{8 * result.data_type.itemsize}"
         value = T.word(bits(self.element()), 8 * result.data_type.itemsize)
         with T.function() as f:
-            # Elements are moved, not computed with: as plain bits every type is alike, and NaN stays what it is.
+            # Elements are copied as plain bits: the code is then the same for all types of a size, and a NaN is unchanged.
             tensors = {name: f.buffer(name, unsigned) for name, desc in self.tensors() if desc is not None}
             with each(result.element_count) as element:
                 at = T.unravel(element, result.sizes)
@@ -105,7 +105,7 @@ class DiagonalMatrix1(Operator):
         return f.result()
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        """The operator in NumPy, by the formula of DirectML's page."""
+        """The operator in NumPy, with the formula from DirectML's documentation."""
         (x,) = inputs
         sizes, dtype = self.output_tensor.sizes, self.output_tensor.data_type.numpy
         diagonal = np.arange(sizes[-1])[None, :] - np.arange(sizes[-2])[:, None]
@@ -116,9 +116,9 @@ class DiagonalMatrix1(Operator):
 
 
 class DiagonalMatrix(Operator):
-    """A matrix with one diagonal of a value, and zeros elsewhere (``DML_DIAGONAL_MATRIX_OPERATOR_DESC``).
+    """A matrix with a value on one diagonal and zeros elsewhere (``DML_DIAGONAL_MATRIX_OPERATOR_DESC``).
 
-    Integer outputs take the value truncated toward zero.
+    For integer outputs the value is truncated toward zero.
     """
 
     NAME = "DIAGONAL_MATRIX"
@@ -129,7 +129,7 @@ class DiagonalMatrix(Operator):
     value: Float
 
     def check(self) -> None:
-        """The value fits the type, and the diagonal has an end that is an INT."""
+        """The value fits the type, and the diagonal after the filled one is an INT too."""
         _check_value(self, self.output_tensor.data_type, truncate=True)
         width = self.output_tensor.sizes[-1]
         self.require(self.offset < _INT_MAX or width <= _INT_MAX, "offset", self.offset, f"below {_INT_MAX} for {width} columns")
@@ -159,8 +159,10 @@ class DiagonalMatrix(Operator):
 
 
 def _below(bound: int, height: int, width: int) -> int:
-    """How many elements of a matrix have a diagonal below the bound: in row ``r``, the first ``bound + r`` that there are."""
-    first, whole = (max(0, min(height, row)) for row in (-bound, width - bound))  # rows before have none; from ``whole`` on, all
+    """The number of elements of a matrix with a diagonal below the bound: in row ``r``, the first ``bound + r`` elements."""
+    first, whole = (
+        max(0, min(height, row)) for row in (-bound, width - bound)
+    )  # rows before ``first`` have none, rows from ``whole`` on have all
     return (whole - first) * (2 * bound + first + whole - 1) // 2 + (height - whole) * width
 
 
@@ -201,21 +203,21 @@ def diagonal_matrix(
 ) -> AnyArray:
     """Fill a band of diagonals of a matrix, or of each matrix of a batch (DML_OPERATOR_DIAGONAL_MATRIX1).
 
-    With ``d`` the column minus the row, elements with ``begin <= d < end`` become ``value``; when begin is above end, those with
-    ``d < end`` or ``d >= begin``. The others are the input's, or zero without one.
+    With ``d`` the column minus the row, elements with ``begin <= d < end`` become ``value``; if begin is greater than end, those
+    with ``d < end`` or ``d >= begin``. The other elements are the input's, or zero without an input.
 
     Args:
-        input: what stands outside the band; any of the eleven types, two to eight dimensions.
-        sizes: the result's sizes, where there is no input.
-        dtype: the result's type, where there is no input; float32 by default.
-        value: what to fill with; an integer for integer types.
-        diagonal_fill_begin: the first diagonal to fill; ``None`` for no bound: all that are below ``diagonal_fill_end``.
-        diagonal_fill_end: the diagonal after the last; ``None`` for no bound: all from ``diagonal_fill_begin`` on.
-        out: where to write the result; may be ``input`` itself.
+        input: the elements outside the band; any of the eleven types, two to eight dimensions.
+        sizes: the result's sizes, if there is no input.
+        dtype: the result's type, if there is no input; float32 by default.
+        value: the value to fill the band with; an integer for integer types.
+        diagonal_fill_begin: the first diagonal to fill; ``None`` for no bound: all diagonals below ``diagonal_fill_end``.
+        diagonal_fill_end: the diagonal after the last to fill; ``None`` for no bound: all from ``diagonal_fill_begin`` on.
+        out: an array for the result; may be ``input`` itself.
         device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is, or the CPU.
 
     Returns:
-        An array of the input's kind, type and sizes; a NumPy array where there is no input.
+        An array of the input's kind, type and sizes; a NumPy array if there is no input.
 
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
@@ -257,9 +259,9 @@ def _describe(
 
 def _hashable(sizes: Any) -> Any:
     try:
-        some = tuple(itertools.islice(sizes, 65))  # an endless iterator must not hang us, and 65 are too many anyway
+        some = tuple(itertools.islice(sizes, 65))  # an endless iterator must not cause a hang, and 65 sizes are too many anyway
         if not any(isinstance(size, (bool, np.bool_)) for size in some):
             return tuple(operator.index(size) for size in some)
-    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+    except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
         pass
     raise InvalidArgument(message("tvmdml.diagonal_matrix: sizes", safe_repr(sizes), "a sequence of integers"))

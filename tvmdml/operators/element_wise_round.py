@@ -1,4 +1,4 @@
-"""DML_OPERATOR_ELEMENT_WISE_ROUND: each element to an integral value."""
+"""DML_OPERATOR_ELEMENT_WISE_ROUND: rounds each element to an integral value."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["ElementWiseRound", "round"]
 class ElementWiseRound(Operator):
     """Rounds each element to an integral value (``DML_ELEMENT_WISE_ROUND_OPERATOR_DESC``).
 
-    Infinities and NaN pass through, the sign of zero is kept, and the result is exact: 0.49999997 rounds to 0 in every mode.
-    Input and output agree in type and sizes; strides may differ. May run in place.
+    Infinities and NaN are unchanged, the sign of zero is kept, and the result is exact: 0.49999997 rounds to 0 in every mode.
+    The input and output have the same type and sizes; strides may differ. It can run in place.
     """
 
     NAME = "ELEMENT_WISE_ROUND"
@@ -39,12 +39,12 @@ class ElementWiseRound(Operator):
     rounding_mode: RoundingMode
 
     def check(self) -> None:
-        """Input and output alike."""
+        """The input and output have the same type and sizes."""
         self.require_same("data_type", "output_tensor", "input_tensor")
         self.require_same("sizes", "output_tensor", "input_tensor")
 
     def shape_class(self) -> dict[str, int | str]:
-        """By the mode, too: each has instructions of its own."""
+        """Includes the mode, because each mode uses different instructions."""
         return {
             "elements": self.output_tensor.element_count,
             "rounding_mode": self.rounding_mode.name.lower(),
@@ -52,12 +52,12 @@ class ElementWiseRound(Operator):
         }
 
     def layout(self) -> str:
-        """Elements are all alike, so tensors that are transposed in the same way are as good as packed."""
+        """All elements are treated alike, so tensors that are transposed in the same way count as packed."""
         _, steps = collapse(self.output_tensor.sizes, self.input_tensor.layout, self.output_tensor.layout, reorder=True)
         return "packed" if set(steps) <= {(), (1,)} else "strided"
 
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
-        """One element an item."""
+        """One item for each element."""
         source, result = self.input_tensor, self.output_tensor
         with T.function() as f:
             tensors = f.tensors(self, in_place)
@@ -82,8 +82,8 @@ class ElementWiseRound(Operator):
         return (whole,)
 
 
-# The bits of the largest float below one half, by type. Adding it and cutting off rounds halves away from zero exactly; adding one
-# half itself would take 0.49999997 to 1. Float16 is rounded as float32, which holds every float16.
+# The bits of the largest float below one half, by type. Adding it and truncating rounds halves away from zero exactly; adding one
+# half itself would round 0.49999997 to 1. Float16 is rounded as float32, which can represent every float16.
 _BELOW_HALF = {"float32": 0x3EFFFFFF, "float64": 0x3FDFFFFFFFFFFFFF}
 
 
@@ -93,13 +93,13 @@ def rounding(
     data_type: TensorDataType,
     own: Mapping[RoundingMode, Callable[[Any], Any]] = MappingProxyType({}),
 ) -> Any:
-    """The rounded value, as a TensorIR expression of the same type; a vector gives a vector.
+    """The rounded value, as a TensorIR expression of the same type, scalar or vector.
 
     Args:
-        mode: how to round.
+        mode: the rounding mode.
         value: float16, float32 or float64.
-        data_type: the value's.
-        own: what a schedule has in place of the expressions here, by mode, for float32 and float64.
+        data_type: the value's data type.
+        own: a schedule's own expressions for float32 and float64, by mode; they replace those here.
     """
     lanes = T.lanes(value)
     of_lanes = f"x{lanes}" if lanes > 1 else ""
@@ -130,15 +130,15 @@ def round(  # noqa: A001 - DirectMLX's name
 
     Args:
         input: float16, float32 or float64; any shape of up to eight dimensions.
-        rounding_mode: ``"halves_to_nearest_even"``, ``"toward_zero"``, or ``"toward_infinity"``, which is halves away from zero.
-        out: where to write the result; may be ``input`` itself.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
+        rounding_mode: ``"halves_to_nearest_even"``, ``"toward_zero"``, or ``"toward_infinity"``: halves away from zero.
+        out: an array for the result; may be ``input`` itself.
+        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of ``input``.
 
     Returns:
         An array of the input's kind, type and shape.
 
     Raises:
-        InvalidArgument, Unsupported: no such mode, type or shape.
+        InvalidArgument, Unsupported: the mode, type or shape is not supported.
     """
     return call(_describe, (input,), (rounding_mode,), out, device)[0]
 

@@ -1,4 +1,4 @@
-"""DML_OPERATOR_NONZERO_COORDINATES: where the elements that are not zero lie, and how many there are."""
+"""DML_OPERATOR_NONZERO_COORDINATES: the coordinates and the number of nonzero elements."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["NonzeroCoordinates", "NonzeroCoordinatesResult", "non_zero_coordinat
 
 
 class NonzeroCoordinates(Operator):
-    """Where every element that is not zero lies, in the order of the elements (``DML_NONZERO_COORDINATES_OPERATOR_DESC``).
+    """The coordinates of all nonzero elements, in row-major order (``DML_NONZERO_COORDINATES_OPERATOR_DESC``).
 
-    Both zeros are zero; NaN is not. The count tensor has one element. The coordinates have sizes {1, …, 1, M, N}: M is the
-    number of elements of the input, N lies between the input's effective rank (at least 1) and its rank, and a row holds the
-    last N coordinates. Rows at and after the count are undefined.
+    -0 counts as zero; NaN counts as nonzero. The count tensor has one element. The coordinates have sizes {1, …, 1, M, N}: M is
+    the number of elements of the input, N is between the input's effective rank (at least 1) and its rank, and a row contains the
+    last N coordinates. Rows from the count on are undefined.
     """
 
     NAME = "NONZERO_COORDINATES"
@@ -43,13 +43,13 @@ class NonzeroCoordinates(Operator):
     output_coordinates_tensor: Output
 
     def check_level(self, level: FeatureLevel) -> None:
-        """Before 4.0 the three tensors share their dimension count."""
+        """Before level 4.0 the three tensors have the same number of dimensions."""
         if level < FeatureLevel.LEVEL_4_0:
             for name in ("output_count_tensor", "output_coordinates_tensor"):
                 self.require_same("rank", name, "input_tensor")
 
     def check(self) -> None:
-        """One count, and room for every element's coordinates."""
+        """One count, and a row of coordinates for every element."""
         count, coordinates = self.output_count_tensor.sizes, self.output_coordinates_tensor.sizes
         self.require(set(count) == {1}, "output_count_tensor.sizes", count, "all sizes 1")
         elements = self.input_tensor.element_count
@@ -59,7 +59,7 @@ class NonzeroCoordinates(Operator):
         self.require(fits, "output_coordinates_tensor.sizes", coordinates, allowed)
 
     def shape_class(self) -> dict[str, int | str]:
-        """By the numbers of a row of coordinates, too, which are what is written."""
+        """Includes the number of coordinates in a row, which determines how much is written."""
         return {
             "elements": self.input_tensor.element_count,
             "length": self.input_tensor.sizes[-1],
@@ -68,11 +68,11 @@ class NonzeroCoordinates(Operator):
         }
 
     def samples(self) -> tuple[str, ...]:
-        """Shares of elements that are not zero."""
+        """The percentages of nonzero elements."""
         return "10 %", "0.1 %", "50 %", "100 %"
 
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
-        """One item does it all: where a row goes depends on every element before it."""
+        """A single item, because the position of a row depends on all elements before it."""
         source, result = self.input_tensor, self.output_coordinates_tensor
         columns = result.sizes[-1]
         with T.function() as f:
@@ -84,7 +84,7 @@ class NonzeroCoordinates(Operator):
                     value = tensors["input_tensor"][T.dot(at, source.layout)]
                     nonzero = value != T.const(0, source.data_type.tvm)
                     if source.data_type.is_float:
-                        nonzero = nonzero | T.isnan(value)  # TVM takes a comparison with NaN for false, this one too
+                        nonzero = nonzero | T.isnan(value)  # TVM treats every comparison with NaN as false, != too
                     with T.when(nonzero):
                         for column, coordinate in enumerate(at[source.rank - columns :]):
                             place = T.dot([count.value, column], result.layout[-2:])
@@ -94,7 +94,7 @@ class NonzeroCoordinates(Operator):
         return f.result()
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        """The operator in NumPy; rows past the count are zero."""
+        """The operator in NumPy; rows after the count are zero."""
         (x,) = inputs
         assert x is not None
         sizes = self.output_coordinates_tensor.sizes
@@ -104,18 +104,18 @@ class NonzeroCoordinates(Operator):
         return np.full(self.output_count_tensor.sizes, len(found), np.uint32), rows.reshape(sizes)
 
     def defined(self, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
-        """The count, and as many rows."""
+        """The count, and that number of rows."""
         count, rows = outputs
         return count, rows[..., : int(count.item()), :]
 
 
 class NonzeroCoordinatesResult(NamedTuple):
-    """What ``nonzero_coordinates(trim=False)`` returns."""
+    """The result of ``nonzero_coordinates(trim=False)``."""
 
     count: AnyArray
-    """uint32, shape (1,), for every kind of array: how many rows are meant."""
+    """uint32, shape (1,), for every kind of array: the number of valid rows."""
     coordinates: AnyArray
-    """(elements, rank): the coordinates; rows at and after ``count`` are undefined."""
+    """The coordinates, of shape (elements, rank); rows from ``count`` on are undefined."""
 
 
 @overload
@@ -145,16 +145,16 @@ def nonzero_coordinates(
     index_dtype: Any = None,
     device: str | None = None,
 ) -> AnyArray:
-    """Where the elements that are not zero lie, in the order of the elements (DML_OPERATOR_NONZERO_COORDINATES).
+    """The coordinates of all nonzero elements, in row-major order (DML_OPERATOR_NONZERO_COORDINATES).
 
-    Both zeros are zero; NaN is not. Also under DirectMLX's spelling, ``non_zero_coordinates``.
+    -0 counts as zero; NaN counts as nonzero. DirectMLX's spelling ``non_zero_coordinates`` works too.
 
     Args:
         input: any of the eleven data types, or bool; any shape of up to eight dimensions.
-        trim: return only the rows that are meant. Without it nothing is cut, copied or waited for.
+        trim: return only the valid rows. Without it the whole array is returned, with no copy and no wait for the device.
         index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``. By default int64 for a PyTorch tensor, because PyTorch
             cannot index with uint32, and uint32 for other arrays. Differences of unsigned coordinates wrap around.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
+        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of ``input``.
 
     Returns:
         The coordinates, of shape (count, rank); with ``trim=False`` a ``NonzeroCoordinatesResult``.
@@ -162,7 +162,7 @@ def nonzero_coordinates(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
-    if not isinstance(trim, (int, np.bool_)):  # as True and False are
+    if not isinstance(trim, (int, np.bool_)):  # bool is an int
         raise InvalidArgument(message("tvmdml.nonzero_coordinates: trim", safe_repr(trim), "True or False"))
     if index_dtype is None:
         index_dtype = usual_index_type(input)
@@ -175,7 +175,7 @@ non_zero_coordinates = nonzero_coordinates
 
 
 def _without_columns(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
-    """An element of an array without dimensions has no coordinates."""
+    """For an array without dimensions, remove the coordinate columns."""
     (x,), (count, coordinates) = inputs, results
     assert x is not None
     return count, coordinates if x.ndim else coordinates[:, :0]
@@ -184,11 +184,11 @@ def _without_columns(inputs: Sequence[Array | None], results: tuple[Array, ...])
 def _trim(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
     count, coordinates = _without_columns(inputs, results)
     rows = coordinates[: int(count[0])]
-    # A view would keep room for every element alive, which is much for the sake of a few rows.
+    # A view of a few rows would keep the memory for all elements alive.
     return count, rows if len(rows) * 2 > len(coordinates) else rows.copy()
 
 
-# What these steps make of the inputs' and the results' shapes, for those who have no data yet; None is a size that the data tell.
+# The results' shapes after these steps, from the inputs' and results' shapes, without data; None is a size that depends on data.
 _without_columns.shapes = lambda inputs, results: (results[0], results[1] if inputs[0] else (results[1][0], 0))  # type: ignore[attr-defined]
 _trim.shapes = lambda inputs, results: (results[0], (None, len(inputs[0])))  # type: ignore[attr-defined]
 

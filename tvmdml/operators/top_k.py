@@ -29,9 +29,9 @@ _INDICES = "2.1 u r4 · 3.1 r8 · 5.0 +W"
 class TopK1(Operator):
     """The K largest or smallest elements of each sequence along an axis, with positions (``DML_TOP_K1_OPERATOR_DESC``).
 
-    ``DECREASING`` is the largest first. They come in order, equal ones by ascending position, in both directions. -0 equals
-    +0; NaN ranks above +infinity, and all NaN are equal. A value is a copy of the input's element, so a NaN's payload and a
-    zero's sign survive. The outputs have the input's sizes, but K along the axis.
+    ``DECREASING`` gives the largest first. The results are sorted; equal elements are in ascending order of their positions, in
+    both directions. -0 equals +0; NaN ranks above +infinity, and all NaN are equal. A value is a copy of the input's element, so a
+    NaN's payload and a zero's sign are kept. The outputs have the input's sizes, except K along the axis.
     """
 
     NAME = "TOP_K1"
@@ -45,11 +45,11 @@ class TopK1(Operator):
     axis_direction: AxisDirection
 
     def check(self) -> None:
-        """The axis is there, K lies on it, and the outputs have their sizes."""
+        """The axis exists, K is at most its size, and the outputs have the right sizes."""
         _check(self)
 
     def shape_class(self) -> dict[str, int | str]:
-        """Rows along the axis, how many there are, and how many elements lie between one of a row and the next."""
+        """The length and number of rows along the axis, and the distance in elements between neighbours in a row."""
         sizes = self.input_tensor.sizes
         return {
             "length": sizes[self.axis],
@@ -60,12 +60,12 @@ class TopK1(Operator):
         }
 
     def samples(self) -> tuple[str, ...]:
-        """What selecting is easy and hard on."""
+        """Easy and hard inputs for selection."""
         nan = ("all NaN",) if self.input_tensor.data_type.is_float else ()
         return "normal", "ascending", "descending", "constant", *nan, "dense block"
 
     def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
-        """One element an item: its rank is the number of elements that come before it, and a rank below K is its place."""
+        """One item for each element: its rank is the number of elements before it. If the rank is below K, it is the position."""
         source, values, indices = self.input_tensor, self.output_value_tensor, self.output_index_tensor
         length = source.sizes[self.axis]
         with T.function() as f:
@@ -90,11 +90,11 @@ class TopK1(Operator):
         low, high = (a, b) if self.axis_direction is AxisDirection.INCREASING else (b, a)
         if not self.input_tensor.data_type.is_float:
             return low < high
-        # NaN is above all numbers. Every comparison with it is false, so it is asked for by name.
+        # NaN ranks above all numbers. Every comparison with it is false, so it needs a separate test.
         return (low < high) | (~T.isnan(low) & T.isnan(high))
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
-        """The operator in NumPy: a stable sort by value, with NaN kept apart from the numbers."""
+        """The operator in NumPy: a stable sort by value, with a separate key for NaN."""
         (x,) = inputs
         assert x is not None
         order = _order(x, self.axis, self.axis_direction).take(range(self.k), axis=self.axis)
@@ -148,7 +148,7 @@ class TopK(Operator):
 def _check(desc: TopK | TopK1) -> None:
     sizes = desc.input_tensor.sizes
     desc.require(desc.axis < len(sizes), "axis", desc.axis, f"0 to {len(sizes) - 1}", "The input has no such dimension.")
-    # DirectML has no tensors without elements, and so no K of 0. Arrays may be empty.
+    # DirectML has no tensors without elements, and therefore no K of 0. Arrays may be empty.
     least, length = desc.output_value_tensor.SMALLEST_SIZE, sizes[desc.axis]
     desc.require(least <= desc.k <= length, "k", desc.k, f"{least} to {length}, the input's size along axis {desc.axis}")
     desc.require_same("data_type", "output_value_tensor", "input_tensor")
@@ -159,9 +159,9 @@ def _check(desc: TopK | TopK1) -> None:
 
 
 def _order(x: Array, axis: int, direction: AxisDirection) -> Array:
-    """The positions along an axis in the operator's order."""
+    """The positions along an axis, sorted in the operator's order."""
     if x.dtype.kind != "f":
-        # The complement turns the order round without overflow, for signed and unsigned alike.
+        # The complement reverses the order without overflow, for signed and unsigned integers.
         return np.argsort(x if direction is AxisDirection.INCREASING else ~x, axis=axis, kind="stable")
     nan = np.isnan(x)
     numbers = np.where(nan, x.dtype.type(0), x)
@@ -171,7 +171,7 @@ def _order(x: Array, axis: int, direction: AxisDirection) -> Array:
 
 
 class TopKResult(NamedTuple):
-    """What ``top_k`` returns."""
+    """The result of ``top_k``."""
 
     values: AnyArray
     """The elements, of the input's kind and type."""
@@ -179,7 +179,7 @@ class TopKResult(NamedTuple):
     """Their positions along the axis."""
 
 
-# The index types a caller may ask for, and the one the kernel writes: the signed forms have the same bits.
+# The index types that a caller may request, and the type that the kernel writes: signed types have the same bits.
 _INDEX_TYPES = {
     "uint32": TensorDataType.UINT32,
     "int32": TensorDataType.UINT32,
@@ -189,7 +189,7 @@ _INDEX_TYPES = {
 
 
 def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
-    """The name of an index type, and the type that a kernel writes for it.
+    """The name of an index type, and the type that the kernel writes for it.
 
     Raises:
         InvalidArgument: it is not one of the four.
@@ -202,12 +202,12 @@ def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
 
 
 def usual_index_type(input: AnyArray, out: Any = None) -> str:  # noqa: A002
-    """The index type where a caller names none: that of the array for the indices, else what the input's library can index with."""
+    """The default index type: that of the output array for indices, else a type that the input's library can index with."""
     if out is not None and isinstance(out, (tuple, list)) and len(out) == 2:
         try:
             return _index_name(getattr(out[1], "dtype", None))
         except (InvalidArgument, TypeError):
-            pass  # what is no index type, the check of ``out`` refuses
+            pass  # if it is not an index type, the check of ``out`` refuses it
     return "int64" if type(input) is not np.ndarray and is_torch(input) else "uint32"
 
 
@@ -228,21 +228,22 @@ def top_k(
 ) -> TopKResult:
     """The k largest or smallest elements along an axis, in order, with their positions (DML_OPERATOR_TOP_K1).
 
-    Equal elements come by ascending position. NaN ranks above +infinity: first when decreasing, last when increasing.
+    Equal elements are in ascending order of their positions. NaN ranks above +infinity: it is first when decreasing, last when
+    increasing.
 
     Args:
         input: any of the eleven data types; any shape of up to eight dimensions.
-        k: how many, from 0 (the results are empty) to the input's size along the axis (a full sort).
-        axis: which dimension; negative counts from the last.
+        k: the number of elements, from 0 (the results are empty) to the input's size along the axis (a full sort).
+        axis: the dimension; a negative number counts from the last.
         axis_direction: ``"decreasing"`` for the largest first, ``"increasing"`` for the smallest first.
         index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``. By default the type of the second array of ``out``.
             Without ``out``, int64 for a PyTorch tensor, because PyTorch cannot index with uint32, and uint32 for other arrays.
             Differences of unsigned indices wrap around: ``numpy.uint32(1) - numpy.uint32(2)`` is 4294967295.
-        out: a pair of arrays to write values and indices to.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is.
+        out: a pair of arrays for the values and the indices.
+        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of ``input``.
 
     Returns:
-        ``(values, indices)``, arrays of the input's kind and shape, but k along the axis.
+        ``(values, indices)``, arrays of the input's kind and shape, except k along the axis.
 
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
@@ -258,12 +259,12 @@ def _describe(input: ArrayTensorDesc, k: int, axis: int, axis_direction: AxisDir
     position = normalise_axis(axis, input.rank, TopK1.where("axis"))
     try:
         count = -1 if isinstance(k, bool) else operator.index(k)
-    except (TypeError, RuntimeError):  # PyTorch's for a tensor that is too large
+    except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
         count = -1
     if count < 0:
         allowed = f"an integer from 0 to {input.sizes[position]}, the input's size along axis {position}"
         raise InvalidArgument(message(TopK1.where("k"), safe_repr(k), allowed))
-    # TOP_K1 refuses a k above the axis's size. As a size of the outputs it must not fail here already.
+    # TOP_K1 itself refuses a k above the axis's size; the outputs' sizes must not fail first.
     length = min(count, input.sizes[position])
     sizes = (*input.sizes[:position], length, *input.sizes[position + 1 :])
     desc = TopK1(
@@ -278,7 +279,7 @@ def _describe(input: ArrayTensorDesc, k: int, axis: int, axis_direction: AxisDir
 
 
 def normalise_axis(axis: Any, rank: int, where: str) -> int:
-    """An axis from 0 up, from one that may count from the end.
+    """The axis as a number from 0 up; a negative axis counts from the last.
 
     Raises:
         InvalidArgument: there is no such axis.

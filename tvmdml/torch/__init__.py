@@ -10,18 +10,20 @@ Importing this registers every function as ``torch.ops.tvmdml.<name>``, with the
         values, indices = torch.ops.tvmdml.top_k(scores, 3)
         return torch.ops.tvmdml.round(values)
 
-Results are new tensors, and equal the functions' bit for bit. Members of enumerations are written as their names, data types as
-PyTorch's; there is no ``out``. Indices are int64 unless ``index_dtype`` names another type. Results lie where the inputs do.
-``diagonal_matrix`` without an input takes a ``device`` instead, and is on the CPU unless one is named. Bad arguments are the
-functions' errors, also while a graph is made; ``torch.compile`` wraps those in an error of its own.
+Results are new tensors, and equal the functions' results bit for bit. Enumeration members are given by name, data types as PyTorch
+types; there is no ``out``. Indices are int64 unless ``index_dtype`` is given. Results are on the inputs' device.
+``diagonal_matrix`` without an input accepts a ``device``, by default the CPU. Invalid arguments raise the functions' errors, also
+while a graph is traced; ``torch.compile`` wraps them in its own error.
 
-Sizes may stay open in a graph, those that ``k`` and ``sizes`` are made of too. ``nonzero_coordinates`` has as many rows as the data
-say; ``trim=False`` is an overload of it, whose results have sizes that are known without data. ``trim=True`` is not written.
+Sizes may be symbolic in a graph, including ``k`` and ``sizes``. The number of rows of ``nonzero_coordinates`` depends on the data;
+its overload ``trim=False`` has results with known sizes. Leave ``trim`` out for ``trim=True``.
 
-Gradients flow back through the values of ``top_k`` to where they came from, and through ``diagonal_matrix`` outside the band; that
-of ``round`` is zero, as PyTorch has it. Integer results have none. A function without a gradient says so when one is asked for.
+The gradient of ``top_k``'s values goes to the selected elements, that of ``diagonal_matrix`` to the elements outside the band; that
+of ``round`` is zero, as in PyTorch. Integer results have no gradient. A function without a gradient raises an error in the backward
+pass.
 
-A program that loads an exported model imports this first. Without PyTorch 2.4 or later, importing it is an ``ImportError``.
+A program that loads an exported model must import this module first. Without PyTorch 2.4 or later, the import raises
+``ImportError``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from tvmdml.errors import TvmdmlError, message
 
 
 class MissingPyTorch(TvmdmlError, ImportError):
-    """There is no PyTorch here to register anything with."""
+    """PyTorch is not installed, or is too old."""
 
 
 try:
@@ -40,7 +42,7 @@ except ImportError as error:
 if not hasattr(torch.library, "register_autograd"):
     raise MissingPyTorch(message("tvmdml.torch", f"PyTorch {torch.__version__}", "2.4 or later", "`pip install -U torch`."))
 
-from tvmdml.torch._register import register  # noqa: E402 - it takes PyTorch
+from tvmdml.torch._register import register  # noqa: E402 - it needs PyTorch
 
 __all__ = ["MissingPyTorch", "register"]
 

@@ -1,8 +1,9 @@
-"""What a function makes of tensors that have no data: results of the right shapes, types and strides, or a real call's error.
+"""The functions for tensors without data: they return results of the right shapes, types and strides, or raise the usual errors.
 
-For this an operator's file runs as it stands, but with some names meaning something else. ``call`` describes and checks, and
-computes nothing. Descriptors let a symbol stand for an integer, as PyTorch does for a size that is to stay open, and so does
-``operator.index``. All else asks a symbol for its value, which PyTorch then takes for given: less is open, and nothing is wrong.
+The code of an operator's module runs unchanged, but with some names replaced. ``call`` describes and checks the operation, and
+computes nothing. Descriptors and ``operator.index`` accept a symbol instead of an integer, as PyTorch uses for a symbolic size.
+All other code asks a symbol for its value, and PyTorch then treats that size as fixed: the result is still correct, but less
+general.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _OPERATORS = Operator.__module__.rpartition(".")[0] + "."
 
 
 def without_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for tensors without data. Its ``device`` is where results lie when there is no tensor."""
+    """The function for tensors without data. Its ``device`` is the results' device if there is no input tensor."""
     fake: Callable[..., Any] = _names(function.__module__)[function.__name__]
     return fake
 
 
 @functools.cache
 def _names(module: str) -> dict[str, Any]:
-    """The names in an operator's file, and what they mean here. Functions are the same code, among these names."""
+    """The names in an operator's module, some of them replaced. Functions have the same code, but use these names."""
     own = vars(sys.modules[module])
     names = {"min": _either(min, operator.le), "max": _either(max, operator.ge), **own}
     for name, value in own.items():
@@ -50,7 +51,7 @@ def _names(module: str) -> dict[str, Any]:
             names[name] = type(value.__name__, (_OpenOperator, value), {})
         elif inspect.isfunction(value) and value.__module__ == module:
             names[name] = _among(names, value)
-        elif inspect.isfunction(value) and value.__module__.startswith(_OPERATORS):  # from another operator's file
+        elif inspect.isfunction(value) and value.__module__.startswith(_OPERATORS):  # from another operator's module
             names[name] = _names(value.__module__).get(value.__name__, value)
     return names
 
@@ -73,7 +74,7 @@ def _call(
     boolean: bool = False,
     finish: functions.Finish | None = None,
 ) -> tuple[Any, ...]:
-    """``functions.call``, as far as it goes without data."""
+    """The part of ``functions.call`` that works without data."""
     function = functions.name_of(describe)
     descs = [None if tensor is None else _describe(tensor, f"{function}: input", boolean) for tensor in inputs]
     with called_by(function):
@@ -94,7 +95,7 @@ def _describe(tensor: Any, where: str, boolean: bool) -> ArrayTensorDesc:
 
 
 def _finished(function: str, finish: functions.Finish, inputs: tuple[Any, ...], sizes: list[Shape]) -> list[Shape]:
-    """The results' shapes after the last step, which has to say what it makes of them."""
+    """The results' shapes after the last step, which must declare them in its attribute ``shapes``."""
     rule = getattr(finish, "shapes", None)
     if rule is None:
         advice = f"{finish.__module__}.{finish.__name__} does not tell its `shapes`."
@@ -107,8 +108,8 @@ def _finished(function: str, finish: functions.Finish, inputs: tuple[Any, ...], 
 
 
 def _counted(room: Any) -> Any:
-    """A size that only the data tell, up to what there was room for."""
-    # To PyTorch a size that is open is above 1, which leaves none below a bound like that.
+    """A size that depends on the data, up to the allocated size."""
+    # PyTorch assumes that a symbolic size is above 1, so a bound of 2 or less would leave no possible size.
     return torch.library.get_ctx().new_dynamic_size(min=0, max=room if isinstance(room, int) and room > 2 else None)
 
 
@@ -117,7 +118,7 @@ def _is_open(value: object) -> bool:
 
 
 class _Open:
-    """A dataclass whose integers may be symbols. To the checks of its fields a symbol is a one, to all else it is itself."""
+    """A dataclass that accepts symbols as integers. The checks of its fields see the number 1 in place of a symbol."""
 
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if _is_open(value)}
@@ -136,21 +137,21 @@ class _OpenTensorDesc(_Open, ArrayTensorDesc):
 
     @property
     def effective_rank(self) -> int:
-        """A symbol counts, without asking whether it is 1."""
+        """A symbolic size counts as a dimension, without a test whether it is 1."""
         leading = next((i for i, size in enumerate(self.sizes) if _is_open(size) or size != 1), self.rank)
         return self.rank - leading
 
 
 class _OpenOperator(_Open):
     def require(self, holds: Any, *rule: Any, **named: Any) -> None:
-        """A rule on a size that only the data tell is left to the call that has them."""
+        """A rule about a size that depends on data is checked later, in the call with data."""
         if isinstance(holds, torch.SymBool):
             holds = expect_true(holds)
         super().require(holds, *rule, **named)  # type: ignore[misc] # the operator's
 
 
 def _either(choose: Callable[..., Any], first: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """``min`` or ``max`` that gives one of two sizes as it is, rather than a symbol for both."""
+    """A ``min`` or ``max`` that returns one of two sizes, instead of a new symbol for both."""
 
     def chosen(*values: Any, **keywords: Any) -> Any:
         if len(values) == 2 and any(map(_is_open, values)):

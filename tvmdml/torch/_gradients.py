@@ -1,6 +1,6 @@
-"""Gradients, for the functions that have one: what is kept of a call, and what is made of the results' gradients.
+"""Gradients of functions: what the forward pass saves, and how the backward pass computes the gradient.
 
-A function that is not here has none, and says so when one is asked for. Integer results never have one.
+A function that is not listed here has no gradient, and raises an error in the backward pass. Integer results never have one.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tvmdml.errors import Unsupported, message
 
 
 class Gradient(NamedTuple):
-    """How a gradient flows back through a function."""
+    """The gradient of a function."""
 
     keep: Callable[[Any, Mapping[str, Any], Any], None]
-    """``keep(ctx, arguments, results)``; the arguments by name, defaults included."""
+    """``keep(ctx, arguments, results)`` saves data in the forward pass; arguments are by name, with defaults."""
     back: Callable[..., Mapping[str, Any]]
-    """``back(ctx, *gradients)`` gives the gradients of the arguments that have one, by the arguments' names."""
+    """``back(ctx, *gradients)`` returns the gradients of the arguments that have one, by the arguments' names."""
 
 
 def _keep_nothing(ctx: Any, arguments: Mapping[str, Any], results: Any) -> None:
@@ -52,7 +52,7 @@ GRADIENTS = {
 
 
 def no_gradient(name: str) -> Gradient:
-    """What a function without a gradient answers when it is asked for one."""
+    """For a function without a gradient: the backward pass raises an error."""
 
     def back(ctx: Any, *gradients: Any) -> Any:
         raise without_gradient(f"tvmdml.{name}: gradient")

@@ -1,4 +1,4 @@
-"""Every function of every operator's file, made known to PyTorch."""
+"""Registers all functions of all operators with PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
 def register() -> None:
-    """Register the functions that are not registered yet. Importing ``tvmdml.torch`` does it."""
+    """Register the functions that are not registered yet. Importing ``tvmdml.torch`` calls this."""
     registered = getattr(torch.ops, NAMESPACE)
     for names in operators.public_names_by_module().values():
         found = {name: value for name in names if inspect.isfunction(value := operators.public_name(name))}
@@ -27,7 +27,7 @@ def register() -> None:
             if not hasattr(registered, function.__name__):
                 for schema in schemas(function):
                     _register(schema)
-        for name, function in found.items():  # another spelling is the same operator
+        for name, function in found.items():  # another spelling of a name gives the same operator
             setattr(registered, name, getattr(registered, function.__name__))
 
 
@@ -37,7 +37,7 @@ def _register(schema: Schema) -> None:
     kernel, fake = _kernel(_pinned(schema, schema.function)), _fake(schema)
     if schema.makes_tensors:
         kernel = _anywhere(schema, kernel, fake)
-        _library.impl(schema.name, kernel, "CompositeExplicitAutograd")  # where a call without a tensor goes
+        _library.impl(schema.name, kernel, "CompositeExplicitAutograd")  # used for calls without a tensor
     for device in ("CPU", "CUDA"):
         _library.impl(schema.name, kernel, device)
     torch.library.register_fake(name, fake, lib=_library)
@@ -46,7 +46,7 @@ def _register(schema: Schema) -> None:
 
 
 def _pinned(schema: Schema, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which in this form takes some arguments at one value only."""
+    """The function, with a check of the arguments that may have only one value in this overload."""
     if not schema.pinned:
         return function
 
@@ -69,14 +69,14 @@ def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _usual(result: Any) -> Any:
-    """A tensor with the strides that PyTorch would give it; NumPy has others for one without elements."""
+    """A tensor with PyTorch's usual strides; NumPy's differ for a tensor without elements."""
     if not isinstance(result, torch.Tensor):
         result = torch.from_numpy(result)
     return result if result.numel() else torch.empty(result.shape, dtype=result.dtype, device=result.device)
 
 
 def _anywhere(schema: Schema, kernel: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel of a function that can do without a tensor, and then is told where the results are to lie."""
+    """The kernel of a function that can be called without a tensor, and then accepts the results' device."""
 
     def run(*arguments: Any, device: Any = None, **keywords: Any) -> Any:
         if (tensor := _tensor(arguments)) is not None:
@@ -101,7 +101,7 @@ def _fake(schema: Schema) -> Callable[..., Any]:
         known = {
             name: _readable(kinds[name], value)
             for name, value in given.items()
-            if value is not None or kinds[name] != "ScalarType?"  # whose None stands for the function's own default
+            if value is not None or kinds[name] != "ScalarType?"  # None means the function's own default
         }
         results = function(**known, device="cpu" if device is None else device)
         return tuple(results) if isinstance(results, tuple) else results
@@ -110,11 +110,11 @@ def _fake(schema: Schema) -> Callable[..., Any]:
 
 
 def _readable(kind: str, value: Any) -> Any:
-    """What the function for tensors without data can read, from a value that may be a symbol."""
+    """A value for the function without data, from one that may be a symbol."""
     if kind.startswith("SymInt"):
-        return value  # what sizes are made of
+        return value  # sizes may be symbols
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
-        return 1  # a number that no shape depends on; this one fits every data type
+        return 1  # no shape depends on this number; 1 is valid for every data type
     return bool(value) if isinstance(value, torch.SymBool) else value
 
 

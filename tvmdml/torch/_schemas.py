@@ -1,4 +1,4 @@
-"""What PyTorch has to know of a function before any call: its name, arguments and results, read from its signature."""
+"""PyTorch schemas of functions: name, arguments and results, read from the signature."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import get_overloads
 
-# A parameter's annotation, as it is written, and PyTorch's type for it.
+# The text of a parameter's annotation, and PyTorch's type for it.
 _TYPES = {
     "AnyArray": "Tensor",
     "Sequence[AnyArray]": "Tensor[]",
@@ -23,42 +23,42 @@ _TYPES = {
     "bool": "bool",
     "str": "str",
 }
-_LEFT_OUT = ("out", "device")  # results are new, and lie where the inputs do
+_LEFT_OUT = ("out", "device")  # results are new tensors on the inputs' device
 _LITERAL = re.compile(r"Literal\[(.*)\]")
 
 
 class Schema(NamedTuple):
-    """A function, or one form of it, as an operator of PyTorch's."""
+    """A function, or one overload of it, as a PyTorch operator."""
 
     function: Callable[..., Any]
     overload: str
-    """Empty for the form that is meant when nothing else is said."""
+    """The overload's name; empty for the default overload."""
     arguments: Mapping[str, str]
     """PyTorch's types of the parameters."""
     pinned: Mapping[str, Any]
-    """Parameters that have one value in this form: another would mean other results."""
+    """Parameters with a fixed value in this overload; another value would give other results."""
     text: str
-    """In PyTorch's language, without the name."""
+    """The schema in PyTorch's notation, without the name."""
 
     @property
     def name(self) -> str:
-        """``top_k``, or ``nonzero_coordinates.trim_false`` for a form that is not the usual one."""
+        """``top_k``, or ``nonzero_coordinates.trim_false`` for an overload that is not the default."""
         return f"{self.function.__name__}.{self.overload}" if self.overload else self.function.__name__
 
     @property
     def makes_tensors(self) -> bool:
-        """Whether it can be called without a tensor, so that it must be told where the results are to lie."""
+        """Whether it can be called without a tensor, and therefore needs an argument for the results' device."""
         return not any(kind in ("Tensor", "Tensor[]") for kind in self.arguments.values())
 
 
 def schemas(function: Callable[..., Any]) -> list[Schema]:
-    """A schema for each form of a function, the usual form first. A function that is not overloaded has one form.
+    """A schema for each overload of a function, the default first. A function without overloads has one schema.
 
-    A function is overloaded where an argument decides what the results are. A form that has a ``Literal`` for that argument
-    is asked for by it and named after it; the usual form has none, and leaves the argument out.
+    A function has overloads if an argument determines the kind of its results. An overload with a ``Literal`` for that argument is
+    named after its value; the default overload leaves the argument out.
 
     Raises:
-        TypeError: a parameter or result is annotated with something that has no type in PyTorch.
+        TypeError: PyTorch has no type for the annotation of a parameter or result.
     """
     forms = [inspect.signature(form) for form in get_overloads(function)] or [inspect.signature(function)]
     deciding = {p.name for form in forms for p in form.parameters.values() if _LITERAL.fullmatch(str(p.annotation))}
@@ -101,7 +101,7 @@ def _type(function: Callable[..., Any], name: str, annotation: str) -> str:
 
 
 def _default(value: object, kind: str) -> str:
-    if value is None or kind == "ScalarType?":  # None stands for the function's own default
+    if value is None or kind == "ScalarType?":  # None means the function's own default
         return "None"
     if isinstance(value, Enum):
         return f'"{value.name.lower()}"'
