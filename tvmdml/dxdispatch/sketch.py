@@ -1,7 +1,7 @@
 """Makes a descriptor from a sketch: the input's type and sizes and a few fields.
 
-Fields that the sketch leaves out are zero, as in a zeroed C structure. For the outputs' types and sizes, likely ones are tried until
-the operator's rules accept them.
+Fields that the sketch leaves out are zero, as in a zeroed C structure. For the types and sizes of outputs, likely ones are tried
+until the rules of the operator accept them.
 """
 
 from __future__ import annotations
