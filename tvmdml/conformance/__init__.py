@@ -1,7 +1,7 @@
-"""Whether tvmdml does on this machine what DirectML's contracts say: to run anywhere, and to send to whoever looks after tvmdml.
+"""Checks whether tvmdml follows DirectML's contracts on this machine. The reports can be sent to tvmdml's maintainers.
 
-Four parts: ``rules``, each broken once; reference ``cases``; ``models`` of DxDispatch's; and, where it is asked for and installed,
-``onnx``: its own test cases. All else needs nothing but the package.
+There are four parts: ``rules``, each broken once; reference ``cases``; DxDispatch ``models``; and, on request, ``onnx``: ONNX's own
+test cases, which need the package onnx. The other parts need no further packages.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["PARTS", "SEED", "again", "run"]
 
 RULES = "rules"
-"""The part that runs no kernel."""
+"""The part that runs no kernels."""
 PARTS = (RULES, "cases", "models", "onnx")
 SEED = 2024
-"""Of the inputs: whoever leaves it as it is runs what all others run."""
+"""The default seed of the inputs. Reports with the same seed can be compared."""
 
 
 def run(
@@ -34,18 +34,18 @@ def run(
     """Run the checks, as ``tvmdml conformance`` does.
 
     Args:
-        devices: targets such as ``"cpu"`` and ``"vulkan:0"``; by default all that answer here.
-        names: of operators; by default all.
-        parts: of ``PARTS``; ``"onnx"`` needs ONNX.
-        seed: of the inputs.
-        feature_level: whose rules apply; below the newest, what the level does not take is left out.
-        isolated: run in processes of their own, so that one which dies costs no more than its own outcome.
+        devices: targets such as ``"cpu"`` and ``"vulkan:0"``; by default all that work on this machine.
+        names: names of operators; by default all.
+        parts: some of ``PARTS``; ``"onnx"`` needs ONNX.
+        seed: the seed of the inputs.
+        feature_level: the feature level to check against; below the newest, cases that the level does not support are left out.
+        isolated: run checks in separate processes, so that a crash only affects the outcome of its own check.
 
     Returns:
-        What was found.
+        The report.
 
     Raises:
-        InvalidArgument, Unsupported: there is no such operator, part or target; the compiler is missing, or ONNX.
+        InvalidArgument, Unsupported: there is no such operator, part or target; or the compiler or ONNX is not installed.
         DeviceError: there is no such device.
     """
     from tvmdml.conformance.plan import plan
@@ -56,16 +56,16 @@ def run(
 
 
 def again(case: str, fill: str = "mixed", device: str = "cpu", seed: int = SEED) -> str:
-    """Run one reference case once more, in this process, from what a report says of it.
+    """Run one reference case again, in this process, as a report describes it.
 
     Args:
         case: the descriptor: ``{ operator = "TOP_K1", … }``.
         fill: the name of its input.
         device: the target.
-        seed: of the input.
+        seed: the seed of the input.
 
     Returns:
-        What is wrong; empty if nothing is.
+        A description of what is wrong; empty if nothing is.
     """
     from tvmdml import targets
     from tvmdml.conformance import references

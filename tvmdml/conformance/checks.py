@@ -1,4 +1,4 @@
-"""``Check``: one thing that has to hold, and what comes of it."""
+"""``Check``: one condition to check, and ``Outcome``: its result."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ VERDICTS = (PASSED, FAILED, NOT_RUN)
 
 
 class Outcome(NamedTuple):
-    """What came of a check."""
+    """The result of a check."""
 
     part: str
     operator: str
     target: str
     what: str
-    """The check in one line: what it takes to run it again."""
+    """The check in one line, with everything needed to run it again."""
     verdict: str
     """One of ``VERDICTS``."""
     said: str = ""
-    """What differs, or why it was not run."""
+    """The difference, or the reason why it was not run."""
     spoiled: bool = False
-    """Whether the process that it ran in is not to be trusted with another check."""
+    """Whether its process cannot be used for other checks any more."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check(abc.ABC):
-    """Something that has to hold on a target. It can be pickled: it runs in a process of the target's own."""
+    """A condition that must hold on a target. It can be pickled, because it runs in a separate process."""
 
     part: ClassVar[str]
-    """Which of the columns of a report it counts in."""
+    """The column of a report in which it counts."""
     operator: str
     """The operator's name."""
 
     @property
     @abc.abstractmethod
     def what(self) -> str:
-        """It in one line."""
+        """The check in one line."""
 
     @abc.abstractmethod
     def problem(self, target: Target, seed: int) -> str:
-        """What is wrong; empty where it holds.
+        """Run the check; returns what is wrong, empty if nothing is.
 
         Raises:
-            Unsupported: this target cannot be asked.
+            Unsupported: the check cannot run on this target.
         """
 
     def outcome(self, target: str, verdict: str, said: str = "", spoiled: bool = False) -> Outcome:
-        """What came of it on a target."""
+        """Make the outcome on a target."""
         return Outcome(self.part, self.operator, target, self.what, verdict, " ".join(said.split()), spoiled)
 
 
 def is_taken(desc: Operator, level: FeatureLevel) -> bool:
-    """Whether a level takes a descriptor; the newest takes extensions, too."""
+    """Whether a level supports a descriptor; at the newest level, extensions count too."""
     try:
         desc.validate(level, extensions=level is NEWEST_FEATURE_LEVEL)
     except TvmdmlError:
@@ -74,8 +74,8 @@ def perform(check: Check, target: str, seed: int) -> Outcome:
         problem = check.problem(targets.resolve(target), seed)
     except Unsupported as error:
         return check.outcome(target, NOT_RUN, str(error))
-    except DeviceError as error:  # what is lost stays so in this process
+    except DeviceError as error:  # a lost device stays lost in this process
         return check.outcome(target, FAILED, f"raised DeviceError: {error}", spoiled=True)
-    except Exception as error:  # whatever it is, it belongs in the report
+    except Exception as error:  # every error belongs in the report
         return check.outcome(target, FAILED, f"raised {type(error).__name__}: {error}")
     return check.outcome(target, FAILED if problem else PASSED, problem)

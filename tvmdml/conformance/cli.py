@@ -48,18 +48,27 @@ def _file(text: str) -> str:
     metavar="TARGET",
     multiple=True,
     callback=parsed(_device),
-    help="Only this one; may be repeated.",
+    help="Only this device; may be repeated.",
 )
 @click.option(
-    "--operator", "names", metavar="NAME", multiple=True, callback=parsed(operator_name), help="Only this one; may be repeated."
+    "--operator",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    callback=parsed(operator_name),
+    help="Only this operator; may be repeated.",
 )
-@click.option("--models/--no-models", default=True, help="Run models of DxDispatch's, too.  [default: yes]")
-@click.option("--onnx", is_flag=True, help="Run ONNX's own test cases, too; needs the package onnx.")
-@click.option("--seed", type=click.IntRange(0, (1 << 64) - 1), help="Of the inputs; leave it, and reports can be compared.")
-@click.option("--feature_level", metavar="LEVEL", callback=parsed(_level), help="Whose rules apply.  [default: the newest]")
+@click.option("--models/--no-models", default=True, help="Also run DxDispatch models.  [default: yes]")
+@click.option("--onnx", is_flag=True, help="Also run ONNX's own test cases; needs the package onnx.")
+@click.option(
+    "--seed", type=click.IntRange(0, (1 << 64) - 1), help="Seed of the inputs; reports with the default seed can be compared."
+)
+@click.option(
+    "--feature_level", metavar="LEVEL", callback=parsed(_level), help="The feature level to check against.  [default: the newest]"
+)
 @click.option(
     "--json", "json_path", metavar="[FILE]", is_flag=False, flag_value=_STDOUT, callback=parsed(_file),
-    help="Write a report to send; without a FILE, print it instead of the table.",
+    help="Write a report that can be sent; without a FILE, print it instead of the table.",
 )  # fmt: skip
 def conformance(
     devices: tuple[str, ...],
@@ -70,11 +79,11 @@ def conformance(
     feature_level: Any,
     json_path: str | None,
 ) -> None:
-    """Check that operators do on this machine what DirectML's contracts say; --json writes a report to send.
+    """Check that operators follow DirectML's contracts on this machine; --json writes a report that can be sent.
 
-    On the processor and on every device that answers: each rule of the contracts broken once, kernels beside the reference bit for
-    bit, models of DxDispatch's, and with --onnx ONNX's own test cases. Kernels run in processes of their own, with the defaults of
-    all knobs. The exit code is 1 if anything failed, or no kernel ran. Ctrl-C keeps what was found.
+    It runs on the processor and every working device: each rule of the contracts broken once, kernels compared with the reference
+    bit for bit, DxDispatch models, and with --onnx ONNX's own test cases. Kernels run in separate processes, with default knobs.
+    The exit code is 1 if anything failed, or no kernel ran. Ctrl-C keeps the results so far.
     """
     from tvmdml.conformance import SEED
     from tvmdml.conformance.plan import plan as planned
@@ -112,7 +121,7 @@ def _write(path: Path, content: Any) -> None:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[Outcome], None]]:
-    """A bar on standard error, where that is a terminal."""
+    """A progress bar on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

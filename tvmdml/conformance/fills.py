@@ -1,4 +1,4 @@
-"""What the inputs of a case hold."""
+"""The contents of a case's inputs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Fill = Callable[[np.random.Generator, TensorDataType, Sizes], Array]
 
 
 def _bits(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
-    """Every pattern of bits, each as likely as any other."""
+    """Random bits: all patterns are equally likely."""
     count = int(np.prod(sizes))
     found: Array = np.frombuffer(rng.bytes(count * data_type.itemsize), data_type.numpy).reshape(sizes)
     return found
 
 
 def _special(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
-    """A few values that are easy to get wrong, over and over: infinities, NaN, denormals, limits."""
+    """A few difficult values, repeated: infinities, NaN, subnormals, limits."""
     found: Array = rng.choice(special_bits(data_type), sizes).view(data_type.numpy)
     return found
 
 
 def _halves(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
-    """Of floats: numbers halfway between two integers, those next to them, and integers, of every size; of both signs."""
+    """For floats: numbers halfway between two integers, their neighbours, and integers, of all magnitudes and both signs."""
     dtype = data_type.numpy
     info = np.finfo(dtype)  # type: ignore[type-var]
     powers = np.ldexp(dtype.type(1), np.arange(-2, info.nmant + 3)).astype(dtype)
@@ -41,13 +41,13 @@ def _halves(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -
 
 
 def _zeros(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
-    """Of floats: zeros of both signs."""
+    """For floats: zeros of both signs."""
     found: Array = rng.choice(np.array([0.0, -0.0]), sizes).astype(data_type.numpy)
     return found
 
 
 def _all_nan(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
-    """NaN of several payloads and both signs; of integers, the largest."""
+    """For floats: NaN with several payloads and both signs. For integers: the largest."""
     dtype = data_type.numpy
     if not data_type.is_float:
         return np.full(sizes, np.iinfo(dtype).max, dtype)  # type: ignore[type-var]
@@ -72,4 +72,4 @@ FILLS: dict[str, Fill] = {
         for name in ("normal", "ascending", "descending", "constant", *inputs.DENSITIES)
     },
 }
-"""By the names that reports have them under."""
+"""By their names in reports."""

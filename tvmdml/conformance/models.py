@@ -1,10 +1,10 @@
-"""Models: DxDispatch's JSON, run as ``tvmdml run`` does, with what has to come of it.
+"""Models: DxDispatch's JSON, run like ``tvmdml run``, with the expected results.
 
-A model here says so itself, under names that its reader leaves alone:
+A model here contains its expected results, under names that the reader ignores:
 
-- ``$expected``: by the name of a resource, its elements after all commands; of an output that is defined in part, the first ones.
-- ``$printed``: all lines that the commands print, but for timings.
-- ``$written``: by path, what the files hold that are written: type, elements, and for arrays of NumPy's their sizes.
+- ``$expected``: by the name of a resource, its elements after all commands; for a partly defined output, only the first elements.
+- ``$printed``: all lines that the commands print, except timings.
+- ``$written``: by path, the contents of the written files: type, elements, and for .npy files the sizes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tvmdml.tensors import TensorDataType
 
 FOLDER = Path(__file__).with_name("models")
 _OWN = ("Running on ", "Dispatch ", "Initialize ")
-"""How lines begin that are another way each time."""
+"""The beginnings of lines that differ from run to run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelCheck(Check):
-    """A model leaves, prints and writes what it says."""
+    """A model gives, prints and writes the expected results."""
 
     part: ClassVar[str] = "models"
     path: Path
@@ -45,7 +45,7 @@ class ModelCheck(Check):
         return self.path.name
 
     def problem(self, target: Target, seed: int) -> str:
-        """The first that is not as stated."""
+        """The first result that is not as expected."""
         root = nodes.read(self.path)
         model = dxdispatch.read(self.path)
         said = io.StringIO()
@@ -66,18 +66,18 @@ class ModelCheck(Check):
 
 
 def _look(name: str, number: int, model: dxdispatch.Model) -> commands.Command:
-    """A command that writes a resource to a file, as it is by then."""
+    """A command that writes a resource's current content to a file."""
     node = nodes.Node({"type": "writeFile", "resource": name, "targetPath": f"{number}.look.npy"}, "$expected")
     return commands.read(node, model.resources, model.dispatchables)
 
 
 def _array(values: list[Any], dtype: np.dtype[Any]) -> Array:
-    """Elements as JSON has them; of what it has no number for, the name."""
+    """An array from JSON elements; strings are names of numbers that JSON cannot express."""
     return np.array([float(value) if isinstance(value, str) else value for value in values], dtype)
 
 
 def _differing(found: Array, wanted: Array) -> str:
-    """The first element that is another one; a NaN is as good as any other, a zero is not."""
+    """The first difference. All NaN are equal, but zeros of different signs are not."""
     if found.shape != wanted.shape:
         return f"is of shape {found.shape}, should be {wanted.shape}"
     bits = f"u{found.itemsize}"
@@ -108,7 +108,7 @@ def _misprinted(said: str, wanted: list[str]) -> str:
 
 
 def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
-    """The models in which the first operator is one of these, and all of whose operators the level takes."""
+    """The models whose first operator is one of these names, if the level supports all their operators."""
     names = list(names)
     for path in sorted(FOLDER.glob("*.json")):
         descs = [each.desc for each in dxdispatch.read(path).dispatchables.values()]

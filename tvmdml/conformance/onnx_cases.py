@@ -1,4 +1,4 @@
-"""ONNX's own test cases of a single node, for its operators that are said in DirectML's."""
+"""ONNX's own test cases with a single node, for the ONNX operators that can be converted to DirectML's."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tvmdml.trial import Trial
 
 
 class OnnxCase(NamedTuple):
-    """A test case of ONNX's, with one set of its data."""
+    """An ONNX test case, with one of its data sets."""
 
     name: str
     model: Any
-    """ONNX's, of one node."""
+    """The ONNX model, with one node."""
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
 
@@ -39,13 +39,13 @@ class OnnxCase(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The node's, as ONNX's helper has them."""
+        """The node's attributes, as ONNX's helper returns them."""
         import onnx
 
         return {a.name: onnx.helper.get_attribute_value(a) for a in self.node.attribute}
 
     def unsaid(self) -> str:
-        """Why it cannot be said in DirectML's operators; empty if it can."""
+        """The reason why it cannot be converted to DirectML's operators; empty if it can."""
         for array in (*self.inputs, *self.outputs):
             try:
                 if array.dtype != bool:
@@ -57,7 +57,7 @@ class OnnxCase(NamedTuple):
 
 @functools.cache
 def collected() -> dict[str, list[OnnxCase]]:
-    """All cases, by ONNX's operator.
+    """All cases, by ONNX operator.
 
     Raises:
         Unsupported: ONNX is not installed.
@@ -67,7 +67,7 @@ def collected() -> dict[str, list[OnnxCase]]:
     except ImportError:
         raise Unsupported("conformance --onnx takes the package onnx, which is not installed: `pip install onnx`.") from None
     found: dict[str, list[OnnxCase]] = {operator: [] for operator in onnx_nodes.OPERATORS}
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # ONNX computes what it expects with warnings
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # computing ONNX's expected values gives warnings
         warnings.simplefilter("ignore")
         for case in _of_our_operators(node):
             nodes = case.model.graph.node
@@ -80,20 +80,20 @@ def collected() -> dict[str, list[OnnxCase]]:
 
 
 def _of_our_operators(node: Any) -> list[Any]:
-    """The cases of ONNX's files for our operators: making those of all its operators takes ten seconds."""
+    """The cases in ONNX's modules for our operators only, because making all cases takes ten seconds."""
     try:
         for kind in onnx_nodes.OPERATORS:
             importlib.import_module(f"{node.__name__}.{kind.lower()}")
         return list(node._NodeTestCases)
-    except (ImportError, AttributeError):  # where a version of ONNX has them elsewhere
+    except (ImportError, AttributeError):  # a version of ONNX with other modules
         return list(node.collect_testcases(None))
 
 
-# -- What outputs of DirectML's have to be for those that ONNX expects ------------------------------------------------
+# -- The outputs that DirectML's operators must give ------------------------------------------------------------------
 
 
 def _alike(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
-    """The same numbers in the same shapes; indices, which ONNX has signed, in the type of the descriptor."""
+    """The same values in the same shapes; indices are signed in ONNX, and are converted to the descriptor's type."""
     return tuple(
         np.ascontiguousarray(array).astype(tensor.data_type.numpy).reshape(tensor.sizes)
         for array, tensor in zip(outputs, desc.outputs(), strict=True)
@@ -101,7 +101,7 @@ def _alike(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _coordinates(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
-    """A count, and a row where ONNX has a column; rows after the count are undefined."""
+    """A count, and a row for each of ONNX's columns; rows after the count are undefined."""
     (columns,) = outputs
     count, rows = (np.zeros(tensor.sizes, tensor.data_type.numpy) for tensor in desc.outputs())
     count[...] = columns.shape[1]
@@ -110,7 +110,7 @@ def _coordinates(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...
 
 
 _OUTPUTS: Mapping[str, Callable[[Operator, tuple[Array, ...]], tuple[Array, ...]]] = {"NonZero": _coordinates}
-"""Of the operators whose outputs are not ``_alike``."""
+"""The conversions of outputs for operators that cannot use ``_alike``."""
 
 
 # -- The checks ---------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ _OUTPUTS: Mapping[str, Callable[[Operator, tuple[Array, ...]], tuple[Array, ...]
 
 @dataclasses.dataclass(frozen=True)
 class NodeCheck(Check):
-    """A kernel gives what ONNX expects."""
+    """A kernel gives the results that ONNX expects."""
 
     part: ClassVar[str] = "onnx"
     name: str
@@ -133,7 +133,7 @@ class NodeCheck(Check):
         return self.name if self.desc is None else f"{self.name}: {line(self.desc)}"
 
     def problem(self, target: Target, seed: int) -> str:
-        """What the kernel does wrong."""
+        """What is wrong with the kernel's results."""
         if self.desc is None:
             raise Unsupported(self.reason)
         waiting = iter(self.inputs)
@@ -142,11 +142,11 @@ class NodeCheck(Check):
 
 
 def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
-    """The cases of ONNX's operators that are said in these; those that cannot be said come with the reason."""
+    """The cases of ONNX operators that are converted to these; cases that cannot be converted have a reason."""
     names = list(names)
     for kind, found in collected().items():
         made = [_check(kind, case, level) for case in found]
-        operator = next(check.operator for check in made if check.operator)  # of one kind, all are the same one
+        operator = next(check.operator for check in made if check.operator)  # the same for all cases of one kind
         if operator in names:
             yield from (dataclasses.replace(check, operator=operator) for check in made)
 

@@ -1,4 +1,4 @@
-"""``Plan``: what is to be run, and where."""
+"""``Plan``: the checks to run, and their targets."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _SEEDS = 1 << 64
 
 
 class Plan(NamedTuple):
-    """What is to be run."""
+    """The checks to run."""
 
     targets: tuple[str, ...]
     checks: tuple[Check, ...]
-    """On each of the targets."""
+    """The checks, which run on each of the targets."""
     seed: int
     level: FeatureLevel
     isolated: bool
 
     @property
     def total(self) -> int:
-        """How many outcomes there are to be."""
+        """The total number of outcomes."""
         return len(self.targets) * len(self.checks)
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Run it, one target after the other."""
+        """Run the checks, one target after the other."""
         for target in self.targets:
             yield from running.outcomes(self.checks, target, self.seed, self.isolated)
 
 
 def here() -> tuple[str, ...]:
-    """The targets of this machine: its processor, and every device that answers."""
+    """The targets of this machine: its processor, and every working device."""
     found = []
     for kind in targets.kinds():
         rows = targets.target_class(kind).devices()
@@ -59,7 +59,7 @@ def plan(
     feature_level: str | FeatureLevel | None = None,
     isolated: bool = True,
 ) -> Plan:
-    """What ``conformance.run`` runs; see there."""
+    """The plan for ``conformance.run``, with the same arguments."""
     parts, level = tuple(parts), FeatureLevel.of(feature_level)
     for part in parts:
         if part not in PARTS:
@@ -85,7 +85,7 @@ def plan(
 
 
 def _answering(device: str) -> str:
-    """A target by its own name, once it has answered."""
+    """A target's own name, after a check that the device works."""
     found = targets.resolve(device)
     found.home.wait()
     return found.name if found.moves else device

@@ -1,4 +1,4 @@
-"""Reference cases: kernels run in guarded memory, and compared bit for bit with the operator's reference."""
+"""Reference cases: kernels run in guarded memory, and their results are compared bit for bit with the operator's reference."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from tvmdml.trial import Trial
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceCase(Check):
-    """A kernel gives what the reference gives, on one input."""
+    """A kernel gives the same results as the reference, on one input."""
 
     part: ClassVar[str] = "cases"
     case: cases.Case
 
     @property
     def what(self) -> str:
-        """The descriptor as a pack's spec has it, and the input."""
+        """The descriptor as in a pack's spec, and the input."""
         return f"{line(self.case.desc, self.case.in_place)}, input {self.case.fill!r}"
 
     def problem(self, target: Target, seed: int) -> str:
-        """What the kernel does wrong."""
+        """What is wrong with the kernel's results."""
         desc, fill, in_place = self.case
-        # The same for a case, whatever else is run.
+        # A case's seed does not depend on the other cases.
         number = zlib.crc32(self.what.encode())
         values = functools.partial(FILLS[fill], np.random.default_rng([seed, number]))
         return tried(desc, target, Trial(desc, in_place, values, shift=number % 4))
 
 
 def line(desc: Operator, in_place: bool = False) -> str:
-    """A descriptor as a line of a pack's spec."""
+    """A descriptor as a line in a pack's spec."""
     return lines.toml(lines.of(desc), in_place)
 
 
 def tried(desc: Operator, target: Target, trial: Trial) -> str:
-    """Compile an operator, extensions and all, and call it; what is wrong, empty if nothing is."""
+    """Compile an operator, allowing extensions, and call it; returns what is wrong, empty if nothing is."""
     desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     operator = CompiledOperator(desc, target)
     places = trial.places()
@@ -60,7 +60,7 @@ def tried(desc: Operator, target: Target, trial: Trial) -> str:
 
 
 def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
-    """The cases of the operators that the level takes."""
+    """The operators' cases that the level supports."""
     for name in names:
         for case in cases.reference(name):
             if is_taken(case.desc, level):
@@ -68,7 +68,7 @@ def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
 
 
 def again(text: str, fill: str, target: Target, seed: int) -> str:
-    """Run the case of a report's line once more: ``{ operator = "TOP_K1", … }`` and the name of its input.
+    """Run a case of a report again: ``{ operator = "TOP_K1", … }`` and the name of its input.
 
     Raises:
         InvalidArgument: there is no such descriptor or input.

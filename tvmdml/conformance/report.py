@@ -1,4 +1,4 @@
-"""``Report``: what came of all checks, for people and as JSON to send."""
+"""``Report``: the outcomes of all checks, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tvmdml.console import Row
 from tvmdml.enums import FeatureLevel
 
 FORMAT = 1
-"""Raised when the meaning of the JSON changes."""
+"""Incremented when the meaning of the JSON changes."""
 COLUMNS = ("operator", "target", "rules", "cases", "models", "onnx")
 _SHOWN = 50
-"""Failures that are told one by one; JSON has all."""
+"""The most failures that are printed; the JSON contains all."""
 
 
 def machine() -> dict[str, Any]:
-    """Where it was: the processor and the system, every device with its driver, and the versions of what takes part."""
+    """This machine: the processor and the system, every device with its driver, and the versions of the packages involved."""
     import tvmdml
 
     devices = [row for kind in targets.kinds() for row in targets.target_class(kind).devices()]
@@ -32,36 +32,36 @@ def machine() -> dict[str, Any]:
 
 @dataclasses.dataclass
 class Report:
-    """What was found."""
+    """The outcomes of a run."""
 
     targets: tuple[str, ...]
     seed: int
     level: FeatureLevel
     outcomes: list[Outcome]
     left: int = 0
-    """How many checks were not come to, because somebody interrupted."""
+    """The number of checks that did not run because of an interrupt."""
     machine: dict[str, Any] = dataclasses.field(default_factory=machine)
     made: str = dataclasses.field(default_factory=now)
 
     @property
     def failed(self) -> list[Outcome]:
-        """What does not hold."""
+        """The failed checks."""
         return [outcome for outcome in self.outcomes if outcome.verdict == FAILED]
 
     @property
     def idle(self) -> list[str]:
-        """Targets that were to run kernels and ran none: that descriptors are refused rightly says nothing of a device."""
+        """Targets that ran none of their kernels. (That rules are checked correctly says nothing about a device.)"""
         kernels = [outcome for outcome in self.outcomes if outcome.part != RULES and not self.left]
         ran = {outcome.target for outcome in kernels if outcome.verdict != NOT_RUN}
         return list(dict.fromkeys(outcome.target for outcome in kernels if outcome.target not in ran))
 
     @property
     def ok(self) -> bool:
-        """Whether all that was run holds, and something was on every target."""
+        """Whether no check failed, and kernels ran on every target."""
         return not (self.failed or self.idle) and any(outcome.verdict == PASSED for outcome in self.outcomes)
 
     def counts(self) -> dict[tuple[str, str, str], Counter[str]]:
-        """How many of each verdict, by operator, target and part."""
+        """The number of each verdict, by operator, target and part."""
         found: dict[tuple[str, str, str], Counter[str]] = {}
         for outcome in self.outcomes:
             found.setdefault((outcome.operator, outcome.target, outcome.part), Counter())[outcome.verdict] += 1
@@ -77,7 +77,7 @@ class Report:
                     yield {"operator": operator, "target": target, **{part: cell or "-" for part, cell in cells.items()}}
 
     def json(self) -> dict[str, Any]:
-        """All of it."""
+        """The report as JSON."""
         keys = ("operator", "target", "part")
         return {
             "format": FORMAT,
@@ -95,7 +95,7 @@ class Report:
         }
 
     def lines(self) -> Iterator[str]:
-        """What else there is to say: where it was, what failed, why what was not run was not, and how it is as a whole."""
+        """The lines after the table: the machine, the reasons for checks that were not run, the failures, and the totals."""
         about = self.machine
         tvm = about["versions"].get("apache-tvm", "none")
         yield f"tvmdml {about['tvmdml']}, TVM {tvm}, Python {about['versions']['python']}, {about['system']}, {about['cpu']}"
@@ -119,7 +119,7 @@ class Report:
 
 
 def _cell(count: Counter[str]) -> str:
-    """``27 passed``, ``1 failed, 26 passed``; empty where there is nothing."""
+    """``27 passed``, ``1 failed, 26 passed``; empty if there is nothing."""
     return ", ".join(f"{count[verdict]} {verdict}" for verdict in (FAILED, PASSED, NOT_RUN) if count[verdict])
 
 

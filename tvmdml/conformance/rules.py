@@ -1,4 +1,4 @@
-"""Rules: what each feature level takes, and every rule broken once, with the message that says so."""
+"""Rules: the types and ranks of each feature level, and every rule broken once, with the expected message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tvmdml.tensors import MAX_RANK, TensorDataType, TensorDesc
 
 @dataclasses.dataclass(frozen=True)
 class Rule(Check):
-    """A rule that is broken is refused, in words that say what was given and what is allowed."""
+    """A descriptor that breaks a rule is refused, with a message that says what was given and what is allowed."""
 
     part: ClassVar[str] = "rules"
     name: str
@@ -31,12 +31,12 @@ class Rule(Check):
         return self.name
 
     def problem(self, target: Target, seed: int) -> str:
-        """What is wrong with how it is refused."""
+        """What is wrong with the refusal."""
         return refusal(cases.broken(self.operator)[self.name], target)
 
 
 def refusal(broken: cases.Broken, target: Target) -> str:
-    """What is wrong with how a broken rule is refused; empty if nothing is."""
+    """What is wrong with the refusal of a broken rule; empty if nothing is."""
     start = f"{broken.where}: given {broken.given}; allowed: {broken.allowed}."
     wanted = f"should be refused with {broken.error.__name__}: {start}{' … ' + broken.advice if broken.advice else ''}"
     try:
@@ -50,18 +50,18 @@ def refusal(broken: cases.Broken, target: Target) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Table(Check):
-    """A feature level takes exactly the types and ranks of the operator's table."""
+    """A feature level accepts exactly the types and ranks of the operator's table."""
 
     part: ClassVar[str] = "rules"
     level: str
 
     @property
     def what(self) -> str:
-        """The level."""
+        """The check, with the level."""
         return f"types and ranks at {self.level}"
 
     def problem(self, target: Target, seed: int) -> str:
-        """The first type and rank that are taken and should not be, or the other way round."""
+        """The first type and rank that are accepted but should not be, or the reverse."""
         cls, make = operators.by_name(self.operator), cases.described(self.operator)
         level = FeatureLevel.of(self.level)
         for data_type, rank in itertools.product(TensorDataType, range(1, MAX_RANK + 1)):
@@ -79,7 +79,7 @@ class Table(Check):
 
 
 def _is_listed(cls: type[Operator], desc: Operator, level: FeatureLevel) -> bool:
-    """Whether a row of the support table has all tensors of a descriptor."""
+    """Whether a row of the support table allows all tensors of a descriptor."""
     tensors = {name.partition("[")[0]: tensor for name, tensor in desc.tensors() if tensor is not None}
     return any(
         row.level is not None
@@ -93,7 +93,7 @@ def _is_listed(cls: type[Operator], desc: Operator, level: FeatureLevel) -> bool
 
 
 def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
-    """Of the operators, every rule; whatever the level, all have their turn."""
+    """All rules of the operators, at every level."""
     for name in names:
         yield from (Rule(name, rule) for rule in cases.broken(name))
         yield from (Table(name, str(one)) for one in FeatureLevel)

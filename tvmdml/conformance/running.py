@@ -1,4 +1,4 @@
-"""How checks are run: in processes of their own, for a kernel that is wrong may do anything to the one that it runs in."""
+"""Runs checks in separate processes, because a wrong kernel may crash or damage its process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tvmdml.conformance.checks import FAILED, NOT_RUN, Check, Outcome, perform
 from tvmdml.tuning.workers import Failure, Workers
 
 TIMEOUT = 300.0
-"""Seconds that a check may take, its kernel's compilation included."""
+"""The most seconds for a check, including the compilation of its kernel."""
 MOST_LOST = 20
-"""Processes that may die, hang or lose their device before nobody believes in the rest."""
+"""The number of processes that may die, hang or lose their device before the remaining checks are given up."""
 _MOST_WORKERS = 4
-# The defaults of the knobs are asked, so that reports of machines that were tuned otherwise can be compared.
+# The default knobs are used, so that reports of machines with different tuning can be compared.
 _ENVIRONMENT = {"TVMDML_TUNING": "0"}
 
 
 def outcomes(checks: Sequence[Check], target: str, seed: int, isolated: bool) -> Iterator[Outcome]:
-    """What comes of each check on a target, as it comes; the order is not theirs."""
+    """The outcome of each check on a target, in the order in which they finish."""
     if not isolated:
         yield from (perform(check, target, seed) for check in checks)
         return

@@ -1,7 +1,7 @@
-"""What each operator is asked: a file an operator's file, found by its name, with no list of them anywhere.
+"""The cases of each operator: one file for each operator's module, with the same name.
 
-Such a file has ``DESCRIBED``, a descriptor of a given tensor for each operator; ``BROKEN``, its rules, each broken once; and
-``reference()``, what kernels have to agree with the reference in.
+Such a file defines ``DESCRIBED``, functions that make a descriptor from a tensor, by operator; ``BROKEN``, its rules, each broken
+once; and ``reference()``, the cases in which kernels must agree with the reference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _file(operator: str) -> ModuleType:
 
 
 def described(operator: str) -> Callable[[TensorDesc], Operator]:
-    """What makes a descriptor of the operator out of its first tensor, right in everything else."""
+    """The function that makes a descriptor from its first tensor, with correct values for everything else."""
     found: Callable[[TensorDesc], Operator] = _file(operator).DESCRIBED[operators.by_name(operator)]
     return found
 
@@ -35,6 +35,6 @@ def broken(operator: str) -> dict[str, Broken]:
 
 
 def reference(operator: str) -> Iterator[Case]:
-    """What its kernels have to agree with the reference in."""
+    """The cases in which the operator's kernels must agree with the reference."""
     cls = operators.by_name(operator)
     yield from (case for case in _file(operator).reference() if type(case.desc) is cls)

@@ -1,4 +1,4 @@
-"""What the tables of all operators are made of."""
+"""Shared by the cases of all operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Sizes = tuple[int, ...]
 ALL = tuple(TensorDataType)
 FLOATING = (TensorDataType.FLOAT32, TensorDataType.FLOAT16, TensorDataType.FLOAT64)
 KINDS = tuple(TensorDataType[name] for name in ("FLOAT64", "FLOAT32", "FLOAT16", "INT64", "UINT32", "INT16", "UINT8"))
-"""One type of each width and kind, where a kernel for every type would take too long to compile."""
+"""One type of each width and kind, for cases in which compiling a kernel for every type would take too long."""
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 ODD: dict[int, Sizes] = {
@@ -28,14 +28,14 @@ ODD: dict[int, Sizes] = {
     7: (2, 1, 2, 3, 1, 2, 5),
     8: (2, 1, 2, 2, 3, 1, 2, 1),
 }
-"""A shape for each rank: odd sizes, and sizes of 1 in every place."""
+"""A shape for each rank: odd sizes, and sizes of 1 at every position."""
 
 
 # -- Rules --------------------------------------------------------------------------------------------------------
 
 
 class Broken(NamedTuple):
-    """A descriptor that breaks one rule, and what the message must say."""
+    """A descriptor that breaks one rule, and the expected parts of the message."""
 
     build: Callable[[], Operator]
     where: str
@@ -47,11 +47,11 @@ class Broken(NamedTuple):
 
 
 def change(desc: Operator, **fields: Any) -> Callable[[], Operator]:
-    """The descriptor with some fields changed, made when it is wanted."""
+    """A function that makes the descriptor with some fields changed."""
     return lambda: dataclasses.replace(desc, **fields)  # type: ignore[type-var]
 
 
-# What messages say of types and tensors.
+# Texts in messages about types and tensors.
 INT_32_NAMES = "float32, float16, uint32, uint16, uint8, int32, int16, int8"
 NAMES = f"{INT_32_NAMES}, uint64, int64"
 TENSOR = "input tensor: a TensorDesc"
@@ -63,17 +63,17 @@ EXTENSION = "The function door of tvmdml takes it as an extension."
 
 
 class Case(NamedTuple):
-    """Something to run beside the reference."""
+    """A case to compare with the reference."""
 
     desc: Operator
     fill: str = "mixed"
-    """What the inputs hold: one of ``fills.FILLS``."""
+    """The contents of the inputs: one of ``fills.FILLS``."""
     in_place: bool = False
-    """The output takes the input's place."""
+    """Whether the output uses the input's memory."""
 
 
 def _padded(sizes: Sizes) -> Sizes:
-    """A gap after every row, plane …."""
+    """Strides with a gap after every row, plane and so on."""
     strides = [1]
     for i, size in enumerate(reversed(sizes[1:])):
         strides.append(strides[-1] * size + 1 + 2 * i)
@@ -85,11 +85,11 @@ LAYOUTS: dict[str, Callable[[Sizes], Sizes | None]] = {
     "padded": _padded,
     "transposed": lambda sizes: tuple(reversed(packed_strides(tuple(reversed(sizes))))),  # the first dimension varies fastest
     "spread": lambda sizes: tuple(3 * stride for stride in packed_strides(sizes)),
-    # For inputs alone: the first dimension repeats, or the last one.
+    # Only for inputs: the first or the last dimension repeats.
     "outer repeated": lambda sizes: (0, *packed_strides(sizes)[1:]),
     "inner repeated": lambda sizes: (*packed_strides(sizes)[:-1], 0),
 }
-"""How a tensor lies in memory: its strides."""
+"""The strides of a tensor, by layout."""
 
 PAIRS = (
     ("padded", "packed"),
@@ -101,9 +101,9 @@ PAIRS = (
     ("outer repeated", "packed"),
     ("inner repeated", "spread"),
 )
-"""How an input and an output lie in memory that are not both packed."""
+"""Layouts of an input and an output, not both packed."""
 
 
 def tensor(data_type: TensorDataType | str, sizes: Sizes, layout: str = "packed") -> TensorDesc:
-    """A tensor of one of ``LAYOUTS``."""
+    """A tensor with one of ``LAYOUTS``."""
     return TensorDesc(data_type, sizes, LAYOUTS[layout](sizes))

@@ -32,7 +32,7 @@ X = T("float32", (2, 3, 4, 5))
 
 
 def diagonal(x: T, value: Any, begin: int, end: int, has_input: bool = True, layout: str = "packed") -> DiagonalMatrix1:
-    """A band of a value over the input, or over zeros, in an output of a layout."""
+    """A band filled with a value over the input, or over zeros; the output has the given layout."""
     return DiagonalMatrix1(
         input_tensor=x if has_input else None,
         output_tensor=tensor(x.data_type, x.sizes, layout),
@@ -44,7 +44,7 @@ def diagonal(x: T, value: Any, begin: int, end: int, has_input: bool = True, lay
 
 
 def diagonal_2_0(x: T, value: float = 1, offset: int = 0) -> DiagonalMatrix:
-    """One diagonal of a value over zeros, as level 2.0 has it."""
+    """One diagonal filled with a value over zeros: the operator of level 2.0."""
     return DiagonalMatrix(output_tensor=x, offset=offset, value=value)
 
 
@@ -161,11 +161,11 @@ BANDS = (
     (0, 1), (-1, 2), (2, 3), (3, 3), (INT_MIN, 1), (-2, INT_MAX), (INT_MIN, INT_MAX), (INT_MAX, INT_MIN),
     (1, 0), (2, -3), (-6, -5), (5, 6), (INT_MAX - 1, INT_MAX), (INT_MIN, INT_MIN + 1), (0, INT_MIN), (INT_MAX, 0),
 )  # fmt: skip
-"""Bounds inside, on the edge and past it, at the limits of INT; begin below, at and above end."""
+"""Bounds inside the matrix, at its edge, outside it, and at the limits of INT; begin below, at and above end."""
 
 
 def _values(data_type: TensorDataType) -> tuple[Any, ...]:
-    """What a fill may be: the limits of its type, and what is special of floats."""
+    """Values to fill with: the limits of the type, and special floats."""
     if data_type.is_float:
         return -0.0, float("nan"), float("-inf"), 0.1, float(np.finfo(data_type.numpy).smallest_subnormal)  # type: ignore[type-var]
     limits = np.iinfo(data_type.numpy)  # type: ignore[type-var]

@@ -15,7 +15,7 @@ X = T("float32", (2, 3, 4, 5))
 
 
 def rounded(x: T, mode: RoundingMode | str = "toward_zero", layout: str = "packed") -> ElementWiseRound:
-    """The input rounded, into an output of a layout."""
+    """The rounded input; the output has the given layout."""
     return ElementWiseRound(input_tensor=x, output_tensor=tensor(x.data_type, x.sizes, layout), rounding_mode=mode)  # type: ignore[arg-type]
 
 
@@ -77,7 +77,7 @@ BROKEN: dict[str, Broken] = {
 
 
 def reference() -> Iterator[Case]:
-    """Every type and mode; every rank and layout; arrays that are cut into tasks, tiled, and streamed past the caches."""
+    """Every type and mode; every rank and layout; arrays that are split into tasks, tiled, and written around the caches."""
     for data_type in FLOATING:
         for mode in RoundingMode:
             yield from (Case(rounded(T(data_type, sizes), mode)) for sizes in ODD.values())

@@ -17,7 +17,7 @@ X = T("float32", (2, 3, 4, 5))
 def nonzero(
     x: T, columns: int | None = None, rank: int | None = None, index: TensorDataType | str = "uint32", layout: str = "packed"
 ) -> NonzeroCoordinates:
-    """Rows of so many coordinates, in a tensor of a rank and a layout."""
+    """Rows with ``columns`` coordinates, in a tensor of the given rank and layout."""
     columns, rank = columns or x.rank, rank or max(x.rank, 2)
     return NonzeroCoordinates(
         input_tensor=x,
@@ -101,7 +101,7 @@ BROKEN: dict[str, Broken] = {
 
 
 def reference() -> Iterator[Case]:
-    """Every type, rank and density; every layout; as few coordinates as may be; arrays of many tasks and tiles."""
+    """Every type, rank and density; every layout; the smallest number of coordinates; arrays of many tasks and tiles."""
     for number, data_type in enumerate(ALL):
         index = "uint64" if number % 4 == 3 else "uint32"
         yield from (Case(nonzero(T(data_type, sizes), index=index)) for sizes in list(ODD.values())[number % 2 :: 2])

@@ -31,7 +31,7 @@ X = T("float32", (2, 3, 4, 5))
 def best(
     x: T, axis: int, k: int, direction: AxisDirection | str, index: TensorDataType | str = "uint32", layout: str = "packed"
 ) -> TopK1:
-    """The first K along an axis, into outputs of a layout."""
+    """The first K along an axis; the outputs have the given layout."""
     sizes = (*x.sizes[:axis], k, *x.sizes[axis + 1 :])
     return TopK1(
         input_tensor=x,
@@ -44,7 +44,7 @@ def best(
 
 
 def best_1_0(x: T, index: TensorDataType | str = "uint32", axis: int = 0, k: int = 1) -> TopK:
-    """The same of level 1.0, which knows one direction."""
+    """The same for the operator of level 1.0, which has only one direction."""
     sizes = (*x.sizes[:axis], k, *x.sizes[axis + 1 :])
     return TopK(input_tensor=x, output_value_tensor=T(x.data_type, sizes), output_index_tensor=T(index, sizes), axis=axis, k=k)
 
@@ -131,11 +131,11 @@ BROKEN: dict[str, Broken] = {
 }
 
 BOTH_WAYS = (TensorDataType.FLOAT32, TensorDataType.INT8)
-"""Types that are asked for both directions and both kinds of index."""
+"""Types that are tested in both directions and with both index types."""
 
 
 def reference() -> Iterator[Case]:
-    """Every type; the directions and kinds of index by turns, and of some types all."""
+    """Every type, with alternating directions and index types; some types with all of them."""
     for number, data_type in enumerate(ALL):
         direction, index = tuple(AxisDirection)[number % 2], ("uint32", "uint64")[number // 2 % 2]
         yield from _small(data_type, direction, index)
@@ -164,24 +164,24 @@ def _small(data_type: TensorDataType, direction: AxisDirection, index: str) -> I
     for one, other in PAIRS:
         yield Case(best(tensor(data_type, (4, 37), one), 1, 11, direction, index, other))
     yield Case(best(T(data_type, (600, 60)), 1, 5, direction, index))  # on several threads
-    yield Case(best(T(data_type, (3, 700)), 1, 20, direction, index), "special")  # selected, and put in order by rank
+    yield Case(best(T(data_type, (3, 700)), 1, 20, direction, index), "special")  # selected, then sorted by rank
 
 
 def _ways(data_type: TensorDataType, direction: AxisDirection, index: str) -> Iterator[Case]:
-    """Lengths and K that each of the schedules' ways has its turn for."""
+    """Lengths and K for which each of the schedules' algorithms is used."""
     for sizes, axis, k, fill in (
         ((3, 700), 1, 1, "mixed"),
         ((3, 700), 1, 20, "mixed"),
-        ((2, 3001), 1, 300, "special"),  # selected, and sorted
+        ((2, 3001), 1, 300, "special"),  # selected, then sorted
         ((2, 3001), 1, 300, "descending"),
-        ((2, 1500), 1, 1500, "mixed"),  # sorted whole
+        ((2, 1500), 1, 1500, "mixed"),  # fully sorted
         ((1, 9000), 1, 5000, "special"),
         ((1, 70_001), 1, 50, "mixed"),  # a row that is split
         ((1, 70_001), 1, 50, "ascending"),
         ((1, 70_001), 1, 50, "constant"),
-        ((130, 200), 0, 3, "special"),  # neighbours at each element, in lanes
-        ((130, 33), 0, 40, "mixed"),  # neighbours that are copied together
-        ((2, 1024), 1, 1024, "mixed"),  # powers of two: no way has anything left over
+        ((130, 200), 0, 3, "special"),  # neighbouring rows in vector lanes
+        ((130, 33), 0, 40, "mixed"),  # neighbouring rows that are copied together
+        ((2, 1024), 1, 1024, "mixed"),  # powers of two: no algorithm has a remainder
         ((2, 4096), 1, 64, "special"),
         ((64, 64), 0, 16, "mixed"),
     ):
