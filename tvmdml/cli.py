@@ -1,4 +1,4 @@
-"""The command ``tvmdml``. What a command needs is imported when it runs, so that ``--help`` is there at once."""
+"""The command ``tvmdml``. Each command imports what it needs when it runs, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def _said(error: BaseException) -> str:
-    """What an error says; of one of the system's, which file it is about and why, without its number."""
+    """The text of an error. For a system error: the file and the reason, without the error number."""
     if isinstance(error, OSError) and not isinstance(error, TvmdmlError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     return str(error)
@@ -37,7 +37,7 @@ _formatted = warnings.formatwarning
 
 
 def _warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
-    """A warning for who uses a command, and does not care where in the code it comes from."""
+    """The text of a warning for users of a command, without the position in the code."""
     return (
         f"{printable(message)}\n" if str(message).startswith("tvmdml: ") else _formatted(message, category, filename, lineno, line)
     )
@@ -52,11 +52,11 @@ class _Main(click.Group):
             return super().invoke(ctx)
         except (TvmdmlError, MemoryError, OSError) as error:
             if isinstance(error, BrokenPipeError):
-                raise  # who read what is printed has gone
+                raise  # the program that read the output has ended
             text = " ".join(_said(error).split()) or "out of memory"
             say(f"tvmdml: {text}", fg="red", err=True)
             ctx.exit(1)
-        except KeyboardInterrupt:  # of the commands that have nothing of their own to say about it
+        except KeyboardInterrupt:  # of the commands that do not handle it themselves
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
 
@@ -79,7 +79,7 @@ def _bytes(text: str) -> int:
     return stores.parse_size(text, "size")
 
 
-# DxDispatch spells its long options with underscores; hyphens are as good.
+# DxDispatch spells its long options with underscores; hyphens are accepted too.
 @click.group(
     cls=_Main, context_settings={"token_normalize_func": lambda t: t.replace("-", "_"), "help_option_names": ["-h", "--help"]}
 )
@@ -88,7 +88,7 @@ def main() -> None:
     """DirectML's operators on any machine, compiled by Apache TVM."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a name in a model need not exist in the terminal's encoding
+            stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack characters of a model's names
 
 
 _device = click.option(
@@ -176,7 +176,7 @@ def _find_adapter(part: str) -> str:
     raise DeviceError(message("adapter", repr(part), f"a part of one of {', '.join(repr(row['device']) for row in rows)}"))
 
 
-# -- What there is ------------------------------------------------------------------------------------------------
+# -- Operators and devices ----------------------------------------------------------------------------------------
 
 
 @main.command()
@@ -263,7 +263,7 @@ def doctor(as_json: bool) -> None:
 
 
 def _show_findings(rows: list[Any]) -> None:
-    """Findings under the names of their groups; what to do stands below each."""
+    """Print findings under the names of their groups, each followed by its advice."""
     group, colors = "", {"ok": "green", "limited": "yellow", "broken": "red"}
     for row in rows:
         if row.group != group:
@@ -309,7 +309,7 @@ def info(as_json: bool) -> None:
     rows: list[dict[str, Any]] = [
         {
             "kernel": f"{entry.manifest.get('operator')}/{entry.manifest.get('kernel')}",
-            "target": str(entry.manifest.get("target")),  # a device's says all that it can do
+            "target": str(entry.manifest.get("target")),  # a device's target lists all its features
             "size": entry.size,
             "last used": datetime.fromtimestamp(entry.used).isoformat(" ", "seconds"),
         }
@@ -329,7 +329,7 @@ def info(as_json: bool) -> None:
 
 
 def _shown_target(target: str) -> str:
-    """A target's name; of one that is a list of features, the first word and a mark for the rest."""
+    """A target's name. If it is a list of features: the first word, and a checksum of the rest."""
     import zlib
 
     kind, space, features = target.partition(" ")
@@ -463,5 +463,5 @@ def bench(
 
 
 def _union(groups: Iterable[Iterable[T]]) -> list[T]:
-    """Each once, in the order that they first come in."""
+    """The distinct items, in the order of their first occurrence."""
     return list(dict.fromkeys(item for group in groups for item in group))

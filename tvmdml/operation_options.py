@@ -1,4 +1,4 @@
-"""Options that say what operation a command is about: ``--sizes 32,32000 --attr K=50``, or one of a model file's."""
+"""Options that describe an operation for a command: ``--sizes 32,32000 --attr K=50``, or an operation of a model file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class TensorOption(NamedTuple):
-    """A tensor unlike the input."""
+    """A tensor whose type or sizes differ from the input's."""
 
     name: str
     data_type: TensorDataType | None
@@ -28,7 +28,7 @@ class TensorOption(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What the options say."""
+    """The values of the options."""
 
     sizes: tuple[int, ...] | None
     dtype: TensorDataType
@@ -39,19 +39,19 @@ class Operation(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether they name an operation, or the beginning of one."""
+        """Whether any of the options is given."""
         return bool(self.sizes is not None or self.attributes or self.tensors or self.model or self.dispatchable)
 
     def describe(self, operator: str | None, level: FeatureLevel | None = None, extensions: bool = False) -> Operator:
         """The operation's descriptor.
 
         Args:
-            operator: DirectML's name of the operator; ``None`` where a model has it.
-            level: whose rules apply; ``None`` is the newest.
-            extensions: where DirectML has no such operation, tvmdml's extensions may.
+            operator: DirectML's name of the operator; ``None`` if it comes from a model.
+            level: the feature level to check against; ``None`` is the newest.
+            extensions: if DirectML does not support the operation, allow tvmdml's extensions.
 
         Raises:
-            click.UsageError: too much or too little is given.
+            click.UsageError: options are missing or contradict each other.
             InvalidArgument, Unsupported, ModelError: there is no such operation.
         """
         from tvmdml import operators
@@ -94,7 +94,7 @@ class Operation(NamedTuple):
 
 
 def operation_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command these options; it gets them as ``operation``, an ``Operation``."""
+    """Add these options to a command, which receives them as one argument ``operation``, an ``Operation``."""
 
     @functools.wraps(command)
     def gathered(*args: Any, **values: Any) -> T:
@@ -107,7 +107,7 @@ def operation_options(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def operator_name(text: str) -> str:
-    """An operator's name, as DirectML has it.
+    """An operator's name, in DirectML's spelling.
 
     Raises:
         InvalidArgument: there is no such operator.
@@ -120,7 +120,7 @@ def operator_name(text: str) -> str:
         raise InvalidArgument(str(error)) from None
 
 
-# -- What each is written like ------------------------------------------------------------------------------------
+# -- Parsing of values --------------------------------------------------------------------------------------------
 
 
 def _data_type(text: str) -> TensorDataType:
@@ -153,7 +153,7 @@ def _attribute(text: str) -> tuple[str, Any]:
     try:
         return name, pyjson5.decode(f"[{value}]")[0]
     except (pyjson5.Json5Exception, IndexError):
-        return name, value  # a word
+        return name, value  # a plain word
 
 
 _OPTIONS = (
