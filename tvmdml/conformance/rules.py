@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from tvmdml import operators
 from tvmdml.compiler import compile as compile_operator
 from tvmdml.conformance import cases
 from tvmdml.conformance.checks import Check
@@ -62,11 +61,11 @@ class Table(Check):
 
     def problem(self, target: Target, seed: int) -> str:
         """The first type and rank that are accepted but should not be, or the reverse."""
-        cls, make = operators.by_name(self.operator), cases.described(self.operator)
+        make = cases.described(self.operator)
         level = FeatureLevel.of(self.level)
         for data_type, rank in itertools.product(TensorDataType, range(1, MAX_RANK + 1)):
             desc = make(TensorDesc(data_type, (2,) * rank))
-            right, said = _is_listed(cls, desc, level), ""
+            right, said = _is_listed(desc, level), ""
             try:
                 desc.validate(level)
             except TvmdmlError as error:
@@ -78,7 +77,7 @@ class Table(Check):
         return ""
 
 
-def _is_listed(cls: type[Operator], desc: Operator, level: FeatureLevel) -> bool:
+def _is_listed(desc: Operator, level: FeatureLevel) -> bool:
     """Whether a row of the support table allows all tensors of a descriptor."""
     tensors = {name.partition("[")[0]: tensor for name, tensor in desc.tensors() if tensor is not None}
     return any(
@@ -88,7 +87,7 @@ def _is_listed(cls: type[Operator], desc: Operator, level: FeatureLevel) -> bool
             tensor.data_type in row.tensors[name].types and row.tensors[name].min_rank <= tensor.rank <= row.tensors[name].max_rank
             for name, tensor in tensors.items()
         )
-        for row in cls.SUPPORT
+        for row in desc.rows()
     )
 
 
