@@ -6,13 +6,15 @@ CUDA is emulated (``cuda_emulator``), unless there is a GPU, or ``TVMDML_CUDA_LI
 from __future__ import annotations
 
 import functools
+import gc
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,17 @@ def _content() -> int:
     return number
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What grows with the number of operators runs for a few of them, for others when the source changes."""
+    for mark in metafunc.definition.iter_markers("drawn"):
+        argument, candidates, count, *always = mark.args
+        chosen = list(candidates)
+        if not metafunc.config.getoption("--every-case"):
+            rng = random.Random(f"{metafunc.config.getoption('--case-seed')} {metafunc.function.__name__}")
+            chosen = rng.sample(chosen, min(count, len(chosen)))
+        metafunc.parametrize(argument, [*always, *chosen], ids=str)
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"conformance cases drawn with --case-seed {config.getoption('--case-seed')}"
 
@@ -111,28 +124,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=parts[True])
 
 
-def _runs_elsewhere(item: pytest.Item) -> bool:
-    """Whether a case that is for every target is another device's: their kernels are of the same schedules, and take their time.
+def pytest_collection_finish() -> None:
+    """What collecting has made stays until the end: a collection of garbage, which many tests ask for, need not look at it."""
+    gc.collect()
+    gc.freeze()
 
-    Of the many small ones every sixteenth one runs on the CPU, and some on one of the devices. What is about devices, and not about
-    operators, runs on each. Of a schedule's own cases, which come in all combinations, every second one runs.
+
+def _runs_elsewhere(item: pytest.Item) -> bool:
+    """Whether a case that is for every kind of device is another device's: their kernels are of the same schedules.
+
+    What is about devices, and not about operators, runs on each.
     """
     given = item.callspec.params if hasattr(item, "callspec") else {}
-    if given and item.path.name.startswith(("test_default_schedule", "test_schedule_")):
-        return zlib.crc32(item.nodeid.encode()) % 2 != 0
     of_a_schedule = item.path.name.startswith("test_gpu_")
     kind = given.get("target") or (given.get("device") if of_a_schedule else None)
-    if kind is None or not _has_vulkan():
+    if kind in (None, "cpu") or not _has_vulkan():
         return False
     number = zlib.crc32(item.nodeid.replace(kind, "", 1).encode())
-    if kind == "cpu":
-        return _is_of_many(item) and number % 16 != 0
-    return number % (64 if _is_of_many(item) else 4 if of_a_schedule else 2) != (kind == "cuda")
-
-
-def _is_of_many(item: pytest.Item) -> bool:
-    """Whether it is one of the thousands of small cases that each operator has."""
-    return item.path.name == "test_operators.py"
+    return number % (4 if of_a_schedule else 2) != (kind == "cuda")
 
 
 @functools.cache
@@ -173,6 +182,24 @@ def device(request: pytest.FixtureRequest) -> targets.Target:
 def vulkan() -> targets.Target:
     """A Vulkan device."""
     return _found("vulkan")
+
+
+@pytest.fixture(scope="session")
+def cuda() -> targets.Target:
+    """A CUDA device: a GPU, or the emulator."""
+    return _found("cuda")
+
+
+@pytest.fixture(scope="session", params=["vulkan", "vulkan with wide arithmetic alone", "cuda"])
+def machine(request: pytest.FixtureRequest) -> Any:
+    """Every kind of device that kernels are generated for; also Vulkan as if it lacked arithmetic on 8 and 16 bits."""
+    import generators
+
+    kind, *wide = request.param.split(" ", 1)
+    if kind == "cuda":
+        return generators.CudaMachine(_found(kind))
+    lacking = ("int8", "int16", "float16", "subgroup_extended_types") if wide else ()
+    return generators.VulkanMachine(_found(kind), **dict.fromkeys(lacking, False))
 
 
 def _found(kind: str) -> targets.Target:
@@ -221,6 +248,18 @@ def no_word_of_the_validation_layer() -> Iterator[None]:
 
 
 @pytest.fixture
+def draw(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
+    """``draw(candidates, count)``: so many of them, others when the source changes; all with ``--every-case``."""
+    rng = random.Random(f"{request.config.getoption('--case-seed')} {request.node.name}")
+
+    def drawn(candidates: Iterable[Any], count: int = 1) -> list[Any]:
+        found = list(candidates)
+        return found if request.config.getoption("--every-case") else rng.sample(found, min(count, len(found)))
+
+    return drawn
+
+
+@pytest.fixture
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test starts with no plans and no kernels in memory, and leaves those it found."""
     monkeypatch.setattr(functions, "_plans", {})
@@ -256,7 +295,7 @@ def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_default, "LEAST_PARALLEL_ITEMS", 1)
     with knobs.using(
         diagonal_matrix={"task_bytes": 1, "fill_bytes": 1, "tasks_per_thread": 1},
-        element_wise_round={"task_elements": 1},
+        pointwise={"task_elements": 1},
         nonzero_coordinates={"task_elements": 1},
         top_k={"task_elements": 1},
     ):
@@ -266,7 +305,7 @@ def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def own_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The test has a user's folder of tuning logs of its own, no other logs, and has not been warned of anything."""
-    from tvmdml import stores
+    from tvmdml.disk import stores
     from tvmdml.tuning import logs
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

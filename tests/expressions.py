@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -82,6 +83,24 @@ def settled(values: Array, denormals: bool = False) -> Array:
             values[abs(values) < np.finfo(values.dtype).tiny] = 0
     values[np.isnan(values)] = np.nan
     return values
+
+
+def extremes(dtype: str) -> list[Any]:
+    """Values that are easily lost: the sign of zero, the last bit, numbers without a literal in C++."""
+    if dtype == "bool":
+        return [True, False]
+    if dtype in FLOATS:
+        info = np.finfo(dtype)
+        numbers = [0.0, 1.0, 0.1, 1 / 3, 65504, info.max, info.tiny, info.smallest_subnormal, info.tiny - info.smallest_subnormal]
+        positive = [*map(float, numbers), math.inf]
+        return [*positive, *(-number for number in positive), math.nan]
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    near = {edge + step for edge in (least, most, 0, 2**31, 2**32, -(2**31)) for step in (-1, 0, 1)}
+    return sorted(number for number in near if least <= number <= most)
+
+
+def number_of(dtype: str, value: Any) -> Any:
+    return T.word(value, 64) if dtype == "uint64" else const(dtype, value)
 
 
 # -- Operators ------------------------------------------------------------------------------------------------------

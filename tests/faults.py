@@ -17,7 +17,8 @@ import pytest
 from support import round_desc, tensor
 
 import tvmdml
-from tvmdml import compiler, functions, packs, stores
+from tvmdml import compiler, functions, packs
+from tvmdml.disk import stores
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import _quick
 from tvmdml.targets.cpu import CpuTarget
@@ -71,7 +72,7 @@ def prepare(patch: pytest.MonkeyPatch) -> None:
 
 def spec(mode: str = "toward_zero") -> Spec:
     """Of one kernel."""
-    return Spec(("cpu:x86-64-v2",), (Wanted(round_desc(tensor("float32", (4, 5)), mode), False),), {})
+    return Spec(("cpu:x86-64-v2",), (Wanted(round_desc(tensor("float32", (4, 5)), mode)),), {})
 
 
 def pack(folder: Path) -> Path:

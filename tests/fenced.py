@@ -12,7 +12,8 @@ import numpy as np
 from support import Array, ready
 
 from tvmdml import Operator, TensorDesc, arrays, compiler, functions
-from tvmdml.operators._contract import Role
+from tvmdml.operators._contract import Role, Shared
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 _PAGE = mmap.PAGESIZE
@@ -81,14 +82,16 @@ class Fenced:
     """
 
     def __init__(self, role: str, desc: TensorDesc, place: Place, values: Array | None = None, is_input: bool = False) -> None:
-        itemsize = desc.data_type.itemsize
-        span, slack = desc.span * itemsize, place.slack * itemsize
+        self._desc = desc
+        stored = desc.stored
+        itemsize = stored.data_type.itemsize
+        span, slack = desc.span_in_bytes, place.slack * itemsize
         region = _region(role, _pages(span + slack))
         region.renew()
         self._bytes = region.bytes
         self._start = region.bytes.size - span - slack if place.at_end else slack
-        self._steps = tuple(stride * itemsize for stride in desc.layout)
-        self.array = np.ndarray(desc.sizes, desc.data_type.numpy, region.bytes, self._start, self._steps)
+        self._steps = tuple(stride * itemsize for stride in stored.layout)
+        self.array = np.ndarray(stored.sizes, stored.data_type.numpy, region.bytes, self._start, self._steps)
         if values is not None:
             self.array[...] = values
         if is_input:
@@ -98,7 +101,8 @@ class Fenced:
     def assert_nothing_else_was_written(self) -> None:
         """Every byte between the fences that is not an element's still holds the pattern."""
         inside = np.zeros(self._bytes.size, bool)
-        np.ndarray((*self.array.shape, self.array.itemsize), bool, inside, self._start, (*self._steps, 1))[...] = True
+        elements = np.ndarray((*self.array.shape, self.array.itemsize), bool, inside, self._start, (*self._steps, 1))
+        elements[...] = self._desc.used_bytes()[:, None] if self._desc.data_type.is_nibble else True
         written = np.flatnonzero((self._bytes != _PATTERN) & ~inside)
         assert not written.size, (
             f"bytes outside of the tensor were written, at offsets {(written - self._start)[:8]} from its first"
@@ -129,14 +133,16 @@ class Work(NamedTuple):
 
     desc: Operator
     target: Target
-    in_place: bool
+    shared: Shared = ()
 
 
 def _kernel(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
     """The kernel itself, with fences around its temporaries too."""
-    kernel = work.target.kernel(work.desc.canonical(), work.in_place)
+    kernel = kernel_for(work.desc.canonical(), work.target, work.shared)
     scratch = [_Scratch(number, dtype, count) for number, (dtype, count) in enumerate(kernel.temporaries)]
-    given = [arrays.writable_alias(x) for x in inputs if x is not None and not work.in_place]
+    taken = dict(work.shared)
+    names = [name for name, _ in work.desc.tensors(Role.INPUT)]
+    given = [arrays.writable_alias(x) for name, x in zip(names, inputs, strict=True) if x is not None and name not in taken]
     compiler.find(kernel, work.target)(*given, *outputs, *(temporary.array for temporary in scratch), *kernel.scalars)
     for temporary in scratch:
         temporary.assert_nothing_else_was_written()
@@ -157,7 +163,7 @@ def _function(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Arra
         return work.desc
 
     out: Any = tuple(outputs) if len(outputs) > 1 else outputs[0]
-    for _ in range(1 if work.in_place else 2):
+    for _ in range(1 if work.shared else 2):
         functions.call(describe, tuple(inputs), (), out, work.target.name, optional=True)
 
 
@@ -169,15 +175,22 @@ DOORS: dict[str, Callable[[Work, Sequence[Array | None], Sequence[Array]], None]
 }
 
 
-def run(work: Work, values: Array | None, door: str, source: Place, result: Place) -> tuple[Array, ...]:
-    """Run an operation with its input, if it has one, in one place between fences and its outputs in another; returns those."""
+def run(work: Work, values: Sequence[Array | None], door: str, source: Place, result: Place) -> tuple[Array, ...]:
+    """Run an operation with its inputs in one place between fences and its outputs in another; returns the outputs."""
+    held = dict(zip((name for name, _ in work.desc.tensors(Role.INPUT)), values, strict=True))
+    taken = dict(work.shared)
+    contents = {output: held[name] for name, output in work.shared}
+    outputs = {
+        name: Fenced(name, desc, result, contents.get(name)) for name, desc in work.desc.tensors(Role.OUTPUT) if desc is not None
+    }
     inputs: list[Array | None] = []
     for name, desc in work.desc.tensors(Role.INPUT):
-        inputs.append(None if desc is None or work.in_place else Fenced(name, desc, source, values, is_input=True).array)
-    given = values if work.in_place else None
-    outputs = [Fenced(name, desc, result, given) for name, desc in work.desc.tensors(Role.OUTPUT) if desc is not None]
-    results = tuple(output.array for output in outputs)
-    DOORS[door](work, results if work.in_place else inputs, results)
-    for output in outputs:
+        if desc is None or name in taken:
+            inputs.append(None if desc is None else outputs[taken[name]].array)
+        else:
+            inputs.append(Fenced(name, desc, source, held[name], is_input=True).array)
+    results = tuple(output.array for output in outputs.values())
+    DOORS[door](work, inputs, results)
+    for output in outputs.values():
         output.assert_nothing_else_was_written()
     return results

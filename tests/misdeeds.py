@@ -88,15 +88,15 @@ def wrong_mode(job: Any, values: Any) -> Any:
 def round_otherwise(patch: Any) -> None:
     """Have the schedule round in another way if any knob is turned."""
     from tvmdml import RoundingMode, knobs
-    from tvmdml.schedules.cpu import element_wise_round
+    from tvmdml.schedules.cpu import pointwise
 
-    kernel = element_wise_round.kernel
+    kernel = pointwise.kernel
 
-    def other(desc: Any, target: Any, in_place: bool) -> Any:
-        turned = knobs.in_force().get("element_wise_round")
-        return kernel(dataclasses.replace(desc, rounding_mode=RoundingMode.TOWARD_INFINITY) if turned else desc, target, in_place)
+    def other(desc: Any, *others: Any) -> Any:
+        turned = knobs.in_force().get("pointwise")
+        return kernel(dataclasses.replace(desc, rounding_mode=RoundingMode.TOWARD_INFINITY) if turned else desc, *others)
 
-    patch.setattr(element_wise_round, "kernel", other)
+    patch.setattr(pointwise, "kernel", other)
 
 
 def compiled_here() -> int:

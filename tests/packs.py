@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from support import diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
+from support import IN_PLACE, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import packs
 from tvmdml.operators import Operator
@@ -29,8 +29,15 @@ def descs() -> Iterator[Operator]:
 
 def spec_for(*targets: str) -> Spec:
     """The operations, and a rounding in place."""
-    found = [Wanted(desc, False) for desc in descs()]
-    return Spec(targets, (*found, found[0]._replace(in_place=True)), {})
+    found = [Wanted(desc) for desc in descs()]
+    return Spec(targets, (*found, found[0]._replace(shared=IN_PLACE)), {})
+
+
+def few_for(*targets: str) -> Spec:
+    """Six roundings, which compile quickly: for tests of how a pack is built, and not of what is in it."""
+    modes = ("halves_to_nearest_even", "toward_zero", "toward_infinity")
+    found = [Wanted(round_desc(tensor(data_type, (7,)), mode)) for data_type in ("float32", "float16") for mode in modes]
+    return Spec(targets, tuple(found), {})
 
 
 def build(folder: Path, *targets: str) -> Path:

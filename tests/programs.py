@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tvmdml import stores
+from folders import TESTS, TOP
+
+from tvmdml.disk import stores
 
 BARE = """
 import faulthandler, os, signal, sys, threading, time
@@ -52,8 +54,21 @@ def child(work):
 
 PREFACE = f"""{BARE}
 import asyncio, atexit, concurrent.futures, gc, multiprocessing, random
-from tvmdml import _imports, compiler, knobs, stores
+from tvmdml import _imports, compiler, knobs
+from tvmdml.disk import stores
 """
+
+
+def python(code: str, *arguments: object, may_complain: bool = False, **variables: str) -> str:
+    """What a program printed that finds this package and the tests' helpers, and ended well; without complaint, unless it may."""
+    environment = {**os.environ, "PYTHONPATH": f"{TOP}{os.pathsep}{TESTS}", **variables}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert may_complain or not done.stderr, done.stderr
+    return done.stdout
 
 
 def start(code: str, folder: Path, *arguments: object, preface: str = PREFACE, **variables: str) -> subprocess.Popen[str]:

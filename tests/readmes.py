@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-TOP = Path(__file__).parents[1]
+from folders import TOP
+
 _NOT_OURS = {"build", "dist"}
 _BLOCK = re.compile(r"(?:^Save this as `([^`\n]+)`[^\n]*\n\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

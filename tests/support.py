@@ -1,13 +1,11 @@
-"""Helpers of the tests: difficult values, layouts in guarded memory, exact comparison, the contract in plain Python."""
+"""Helpers of the tests: difficult values, layouts in guarded memory, comparisons."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import zlib
-from collections.abc import Callable, Iterator
-from fractions import Fraction
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ import numpy as np
 from tvmdml import (
     AxisDirection,
     CompiledOperator,
-    DiagonalMatrix,
     DiagonalMatrix1,
     ElementWiseRound,
     NonzeroCoordinates,
@@ -23,32 +20,29 @@ from tvmdml import (
     RoundingMode,
     TensorDataType,
     TensorDesc,
-    TopK,
     TopK1,
 )
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.operators._accuracy import Expected, difference
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
-from tvmdml.tensors import packed_strides
+from tvmdml.tensors import BYTE_TYPES, packed_strides
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Generator = np.random.Generator
 
-ALL = tuple(TensorDataType)
+IN_PLACE = (("input_tensor", "output_tensor"),)
+"""What an operator of one input shares if it runs in place."""
+
+ALL = BYTE_TYPES
 FLOATING = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64)
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 
 # Small, odd sizes: one shape of each rank, with dimensions of size 1 in every position.
 SIZES: dict[int, tuple[int, ...]] = {
-    1: (131,),
-    2: (7, 19),
-    3: (3, 5, 13),
-    4: (2, 3, 5, 7),
-    5: (3, 1, 2, 5, 3),
-    6: (1, 2, 3, 1, 5, 3),
-    7: (2, 1, 2, 3, 1, 2, 5),
+    1: (131,), 2: (7, 19), 3: (3, 5, 13), 4: (2, 3, 5, 7), 5: (3, 1, 2, 5, 3), 6: (1, 2, 3, 1, 5, 3), 7: (2, 1, 2, 3, 1, 2, 5),
     8: (2, 1, 2, 2, 3, 1, 2, 1),
-}
+}  # fmt: skip
 
 
 def seeded(*key: object) -> Generator:
@@ -217,24 +211,6 @@ _LAYOUTS: dict[str, Callable[[tuple[int, ...]], tuple[int, ...]]] = {
     "broadcast outer": _broadcast_outer,
     "broadcast inner": _broadcast_inner,
 }
-INPUT_LAYOUTS = tuple(_LAYOUTS)
-OUTPUT_LAYOUTS = tuple(name for name in _LAYOUTS if not name.startswith("broadcast"))
-# Pairs that contain each input layout and each output layout more than once, equal and different.
-LAYOUT_PAIRS = (
-    ("packed", "packed"),
-    ("shifted", "shifted"),
-    ("padded", "packed"),
-    ("packed", "padded"),
-    ("transposed", "packed"),
-    ("packed", "transposed"),
-    ("transposed", "transposed"),
-    ("shuffled", "shuffled"),
-    ("padded", "shuffled"),
-    ("spread", "shifted"),
-    ("shifted", "spread"),
-    ("broadcast outer", "packed"),
-    ("broadcast inner", "padded"),
-)
 
 _PATTERN = 0xA5
 _LINE = 64
@@ -247,11 +223,12 @@ class Placed:
         strides = _LAYOUTS[layout](sizes)
         self.desc = TensorDesc(data_type, sizes, None if layout in ("packed", "shifted") else strides)
         self._start = 2 * _LINE + (data_type.itemsize if layout == "shifted" else 0)
-        memory = np.full(self._start + self.desc.span * data_type.itemsize + 3 * _LINE, _PATTERN, np.uint8)
+        memory = np.full(self._start + self.desc.span_in_bytes + 3 * _LINE, _PATTERN, np.uint8)
         aligned = -memory.ctypes.data % _LINE
         self.memory = memory[aligned : aligned + memory.size - _LINE]
-        steps = tuple(s * data_type.itemsize for s in strides)
-        self.array = np.ndarray(sizes, data_type.numpy, buffer=self.memory, offset=self._start, strides=steps)
+        stored = self.desc.stored
+        steps = tuple(s * data_type.itemsize for s in (strides if stored is self.desc else stored.layout))
+        self.array = np.ndarray(stored.sizes, data_type.numpy, buffer=self.memory, offset=self._start, strides=steps)
 
     @classmethod
     def holding(cls, values: Array, layout: str = "packed") -> Placed:
@@ -265,7 +242,8 @@ class Placed:
         itemsize = self.array.itemsize
         inside = np.zeros(self.memory.size, bool)
         shape, strides = (*self.array.shape, itemsize), (*self.array.strides, 1)
-        np.ndarray(shape, bool, buffer=inside, offset=self._start, strides=strides)[...] = True
+        elements = np.ndarray(shape, bool, buffer=inside, offset=self._start, strides=strides)
+        elements[...] = self.desc.used_bytes()[:, None] if self.desc.data_type.is_nibble else True
         written = np.flatnonzero((self.memory != _PATTERN) & ~inside)
         assert not written.size, (
             f"bytes outside of the tensor were written, at offsets {(written - self._start)[:8]} from its first"
@@ -280,20 +258,12 @@ def bits_of(array: Array) -> Array:
     return np.array(array, order="C", copy=True).view(f"u{array.itemsize}")
 
 
-def assert_same_bits(actual: Any, expected: Array, any_nan: bool = False) -> None:
-    """Type, shape and every bit agree. With ``any_nan``, a NaN agrees with any other."""
+def assert_same_bits(actual: Any, expected: Expected, any_nan: bool = False) -> None:
+    """Type, shape and every bit agree, or are as near as a ``Near`` allows. With ``any_nan``, a NaN agrees with any other."""
     assert isinstance(actual, np.ndarray)
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-    differ = bits_of(actual) != bits_of(expected)
-    if any_nan:
-        differ &= ~(np.isnan(actual) & np.isnan(expected))
-    if differ.any():
-        at = tuple(int(i) for i in np.argwhere(differ)[0]) if differ.ndim else ()
-        one, other = actual[at], expected[at]
-        raise AssertionError(
-            f"{int(differ.sum())} of {differ.size} elements differ, first at {at}: {one} ({bits_of(one):#x}), "
-            f"should be {other} ({bits_of(other):#x})"
-        )
+    problem = difference(actual, expected, any_nan)
+    assert not problem, problem
 
 
 # -- Running descriptors ------------------------------------------------------------------------------------------
@@ -335,100 +305,16 @@ def assert_agrees(desc: Operator, target: Target, *inputs: Array | None, shifted
     assert_outputs_agree(desc, actual, reference(desc, *inputs))
 
 
-def reference(desc: Operator, *inputs: Array | None) -> tuple[Array, ...]:
+def reference(desc: Operator, *inputs: Array | None) -> tuple[Expected, ...]:
     """The operator's reference; NumPy's warning about signalling NaN is no news."""
     with np.errstate(invalid="ignore"):
         return desc.reference(*inputs)
 
 
-def assert_outputs_agree(desc: Operator, actual: tuple[Array, ...], expected: tuple[Array, ...]) -> None:
-    """Bit for bit, where the operator says that there is something to agree in."""
+def assert_outputs_agree(desc: Operator, actual: tuple[Array, ...], expected: tuple[Expected, ...]) -> None:
+    """Bit for bit or within the operator's bound, where the operator says that there is something to agree in."""
     problem = desc.mismatch(actual, expected)
     assert not problem, problem
-
-
-# -- The contract once more, in plain Python, an element at a time ---------------------------------------------------
-
-
-def plainly(desc: Operator, x: Array | None) -> tuple[Array, ...]:
-    """What the outputs must be, from the contract's own words. Shares nothing with the references."""
-    if isinstance(desc, ElementWiseRound):
-        assert x is not None
-        return (_plain_round(x, desc.rounding_mode),)
-    if isinstance(desc, (TopK, TopK1)):
-        assert x is not None
-        decreasing = isinstance(desc, TopK) or desc.axis_direction is AxisDirection.DECREASING
-        return _plain_top_k(x, desc.axis, desc.k, decreasing, desc.output_index_tensor.data_type.numpy)
-    if isinstance(desc, NonzeroCoordinates):
-        assert x is not None
-        return _plain_nonzero(x, desc)
-    if isinstance(desc, DiagonalMatrix):
-        dtype = desc.output_tensor.data_type.numpy
-        fill = desc.value if dtype.kind == "f" else int(desc.value)
-        return (_plain_diagonal(np.zeros(desc.output_tensor.sizes, dtype), fill, desc.offset, desc.offset + 1),)
-    assert isinstance(desc, DiagonalMatrix1)
-    rest = np.zeros(desc.output_tensor.sizes, desc.output_tensor.data_type.numpy) if x is None else x
-    return (_plain_diagonal(rest, desc.value, desc.diagonal_fill_begin, desc.diagonal_fill_end),)
-
-
-def _plain_round(x: Array, mode: RoundingMode) -> Array:
-    result = x.copy()
-    for at in np.ndindex(*x.shape):
-        value = float(x[at])
-        if not math.isfinite(value):
-            continue
-        below = math.floor(Fraction(value))
-        part = Fraction(value) - below
-        if mode is RoundingMode.TOWARD_ZERO:
-            whole = below + (1 if part and value < 0 else 0)
-        elif part != Fraction(1, 2):
-            whole = below + (1 if part > Fraction(1, 2) else 0)
-        elif mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
-            whole = below + below % 2
-        else:
-            whole = below + (1 if value > 0 else 0)
-        result[at] = math.copysign(whole, value)
-    return result
-
-
-def _plain_top_k(x: Array, axis: int, k: int, decreasing: bool, index_type: np.dtype[Any]) -> tuple[Array, Array]:
-    sizes = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    values, indices = np.empty(sizes, x.dtype), np.empty(sizes, index_type)
-    for row in itertools.product(*(range(n) for n in (*x.shape[:axis], *x.shape[axis + 1 :]))):
-        sequence = [x[(*row[:axis], i, *row[axis:])] for i in range(x.shape[axis])]
-
-        def rank(i: int, sequence: list[Any] = sequence) -> tuple[bool, Any]:
-            number = sequence[i].item()
-            return (True, 0) if number != number else (False, number)
-
-        # Python's sort is stable even when reversed: equal elements stay in ascending order of position.
-        order = sorted(range(len(sequence)), key=rank, reverse=decreasing)[:k]
-        for place, i in enumerate(order):
-            values[(*row[:axis], place, *row[axis:])] = sequence[i]
-            indices[(*row[:axis], place, *row[axis:])] = i
-    return values, indices
-
-
-def _plain_nonzero(x: Array, desc: NonzeroCoordinates) -> tuple[Array, Array]:
-    columns = desc.output_coordinates_tensor.sizes[-1]
-    found = [at[len(at) - columns :] for at in itertools.product(*map(range, x.shape)) if x[at].item() != 0]
-    rows = np.zeros((x.size, columns), desc.output_coordinates_tensor.data_type.numpy)
-    for i, at in enumerate(found):
-        rows[i] = at
-    count = np.full(desc.output_count_tensor.sizes, len(found), np.uint32)
-    return count, rows.reshape(desc.output_coordinates_tensor.sizes)
-
-
-def _plain_diagonal(rest: Array, value: int | float, begin: int, end: int) -> Array:
-    result = rest.copy()
-    with np.errstate(over="ignore"):
-        fill = np.array(value).astype(rest.dtype) if isinstance(value, float) else np.array(value, rest.dtype)
-    for at in np.ndindex(*rest.shape):
-        top = at[-1] - at[-2]
-        inside = begin <= top < end if begin <= end else top < end or top >= begin
-        if inside:
-            result[at] = fill
-    return result
 
 
 # -- Descriptors by the dozen -------------------------------------------------------------------------------------
@@ -475,12 +361,6 @@ def diagonal_desc(
         diagonal_fill_begin=begin,
         diagonal_fill_end=end,
     )
-
-
-def bands(height: int, width: int) -> Iterator[tuple[int, int]]:
-    """Bounds of every kind: inside, on the edge, past it, at the limits of INT; begin below, at and above end."""
-    bounds = sorted({INT_MIN, INT_MIN + 1, -height, 1 - height, -1, 0, 1, width - 1, width, INT_MAX - 1, INT_MAX})
-    return itertools.product(bounds, bounds)
 
 
 # -- Several callers ----------------------------------------------------------------------------------------------

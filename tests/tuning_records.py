@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from support import tensor, top_k_desc
 
 from tvmdml.cli import main
-from tvmdml.operators import Operator
+from tvmdml.operators import Operator, tuned_as
 from tvmdml.packs import lines
 from tvmdml.tuning import log_lines, logs
 from tvmdml.tuning.logs import Found, Logs
@@ -25,10 +25,10 @@ def record(desc: Operator = ROWS, **changes: Any) -> Record:
     """A record of an operation."""
     in_place = changes.pop("in_place", False)
     made = Record(
-        operator=type(desc).__module__.rpartition(".")[2],
+        operator=tuned_as(type(desc)),
         machine=HERE,
         types=logs.types_of(desc),
-        shape_class=logs.class_of(desc, in_place),
+        shape_class=logs.class_of(desc, desc.shareable()[:1] if in_place else ()),
         knobs={"digit_bits": 8} if "TOP_K" in desc.NAME else {},
         seconds=1.25e-05,
         spread=0.02,
@@ -46,7 +46,7 @@ def rows(length: int, k: int = 16, count: int = 32) -> Operator:
 
 
 def found(known: Logs, desc: Operator = ROWS, machine: Machine = HERE, in_place: bool = False) -> Found | None:
-    return known.find("top_k", desc, in_place, machine)
+    return known.find("top_k", desc, (("input_tensor", "output_value_tensor"),) if in_place else (), machine)
 
 
 def write(path: Path, *content: bytes | str | Record) -> Path:

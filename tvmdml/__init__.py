@@ -12,16 +12,28 @@ from tvmdml._whole import whole  # imported first: a fork during a later import 
 
 __version__ = "0.1.0"
 
-# The names that do not belong to an operator, by the module that defines them. Operator modules list their own names.
+# Names by the module that defines them. Enumerations and operators are found in their own files.
 _MODULES = {
     "compiler": ("CompiledOperator", "compile"),
-    "device_arrays": ("DeviceArray", "asarray", "empty"),
-    "enums": ("AxisDirection", "FeatureLevel", "RoundingMode", "TensorFlags"),
-    "errors": ("CompileError", "DeviceError", "InvalidArgument", "ModelError", "PackError", "TvmdmlError", "Unsupported"),
+    "arrays.device_array": ("DeviceArray",),
+    "errors": (
+        "CompileError",
+        "DeviceError",
+        "IndexOutOfRange",
+        "InvalidArgument",
+        "ModelError",
+        "PackError",
+        "TvmdmlError",
+        "Unsupported",
+    ),
     "operators": ("Operator",),
     "packs": ("load_pack",),
+    "placing": ("asarray", "empty"),
+    "structs": ("ScaleBias", "Size2D"),
     "tensors": ("TensorDataType", "TensorDesc"),
 }
+# The modules that programs import from here, by the folder that they are in.
+_ROOMS = {"knobs": "kernels", "tensorir": "kernels"}
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
@@ -37,15 +49,30 @@ def __getattr__(name: str) -> Any:
 
             if name in _HOMES:
                 value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+            elif name in _ROOMS:
+                value = importlib.import_module(f"{__name__}.{_ROOMS[name]}.{name}")
             elif any(module.name == name for module in pkgutil.iter_modules(__path__)):
                 value = importlib.import_module(f"{__name__}.{name}")
             else:
-                value = importlib.import_module(f"{__name__}.operators").public_name(name)
+                value = _found(name)
     except AttributeError:
         # name=… prevents Python from adding its own suggestion, which would be TopK for topk.
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{_suggestion(name)}", name=name) from None
     globals()[name] = value
     return value
+
+
+def _found(name: str) -> Any:
+    """An enumeration, a descriptor class, a function, or the type of a function's results."""
+    import importlib
+
+    # Functions, in lower case, need the most imports.
+    for module in ("doors",) if name.islower() else ("enums", "operators", "doors"):
+        try:
+            return importlib.import_module(f"{__name__}.{module}").public_name(name)
+        except AttributeError:
+            pass
+    raise AttributeError(name)
 
 
 def _functions() -> list[str]:
@@ -68,12 +95,13 @@ def _suggestion(name: str) -> str:
     near = difflib.get_close_matches(name, names, 1) or [one for one in names if plain(one) == plain(name)]
     if not near and len(plain(name)) > 3:
         near = [one for one in names if plain(name) in plain(one)]
-    return f" Did you mean {near[0]!r}?" if near else " dir(tvmdml) lists what there is."
+    return f" Did you mean {near[0]!r}?" if near else " dir(tvmdml) lists all names."
 
 
 def __dir__() -> list[str]:
     with whole():
         import importlib
 
-        names = importlib.import_module(f"{__name__}.operators").public_names_by_module().values()
-    return sorted({*_HOMES, "__version__", *(name for module in names for name in module)})
+        homes = [importlib.import_module(f"{__name__}.{home}") for home in ("enums", "operators", "doors")]
+        names = [name for home in homes for module in home.public_names_by_module().values() for name in module]
+    return sorted({*_HOMES, "__version__", *names})

@@ -84,9 +84,7 @@ def tvm() -> ModuleType:
     tvm_ffi()
     found = _part_of_compiler("tvm")
     if getattr(found, "__file__", None) is None:
-        raise NoCompiler(
-            f"the compiler is not installed (only a folder of its name, {list(found.__path__)}): {installing.command('compiler')}"
-        )
+        raise NoCompiler(f"the compiler is not installed (only a folder: {list(found.__path__)}): {installing.command('compiler')}")
     _part_of_compiler("tvm.tirx.script")  # schedules need it, and TVM itself imports it later
     return found
 
@@ -101,7 +99,7 @@ def _part_of_compiler(name: str) -> ModuleType:
     except Exception as error:  # for example a missing library
         why = f"{type(error).__name__}: {error}"
         advice = f"start the program again; if that does not help, {installing.command('compiler', '--force-reinstall')}"
-        raise NoCompiler(f"the compiler is installed and cannot be imported ({why}): {advice}") from error
+        raise NoCompiler(f"the compiler is installed but cannot be imported ({why}): {advice}") from error
 
 
 def _imported(name: str) -> ModuleType:

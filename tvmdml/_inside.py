@@ -33,7 +33,7 @@ class Missing(Refused):
     """The file does not exist."""
 
     def __init__(self) -> None:
-        super().__init__("which is not there")
+        super().__init__("which does not exist")
 
 
 def steps(name: str) -> tuple[str, ...]:
@@ -46,14 +46,14 @@ def steps(name: str) -> tuple[str, ...]:
         raise Refused("which is an absolute path")
     found = tuple(step for step in re.split(r"[/\\]", name) if step not in ("", "."))  # models may use Windows paths
     if ".." in found:
-        raise Refused("which leads out of the folder")
+        raise Refused("which is outside the folder")
     if not found:
-        raise Refused("which names no file")
+        raise Refused("which does not name a file")
     try:
         if "\0" in name or max(len(os.fsencode(step)) for step in found) > _LONGEST:
-            raise Refused("which no file can be called")
+            raise Refused("which is not a valid file name")
     except UnicodeEncodeError:
-        raise Refused("which no file can be called") from None
+        raise Refused("which is not a valid file name") from None
     return found
 
 
@@ -68,7 +68,9 @@ def open_to_read(folder: StrPath, name: str) -> BinaryIO:
         root, target = os.path.realpath(folder), os.path.realpath(given, strict=True)
         inside = os.path.relpath(target, root).split(os.sep)
         if inside[0] in ("..", "."):
-            raise Refused("which is a symbolic link out of the folder" if inside[0] == ".." else "which is no regular file")
+            raise Refused(
+                "which is a symbolic link to a file outside the folder" if inside[0] == ".." else "which is not a regular file"
+            )
         with _opened(root, inside[:-1]) as parent:
             return _regular(os.open(inside[-1], _READ, dir_fd=parent))
     except (FileNotFoundError, NotADirectoryError):
@@ -110,11 +112,11 @@ def create(folder: StrPath, name: str, may_replace: Callable[[os.stat_result], b
         with _opened(folder, parents, make=True) as parent:
             with contextlib.suppress(FileNotFoundError):
                 if not may_replace(_replaceable(os.stat(last, dir_fd=parent, follow_symlinks=False))):
-                    raise Refused("which is there already")
+                    raise Refused("which already exists")
                 os.unlink(last, dir_fd=parent)  # not overwritten in place: it may have other hard links
             return os.fdopen(os.open(last, _CREATE, 0o666, dir_fd=parent), "wb")
     except FileExistsError:
-        raise Refused("which is there already") from None
+        raise Refused("which already exists") from None
     except (OSError, ValueError) as error:
         raise _unwritable(error) from None
 
@@ -140,17 +142,17 @@ def _regular(descriptor: int) -> BinaryIO:
     file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     if file is None:
         os.close(descriptor)
-        raise Refused("which is no regular file")
+        raise Refused("which is not a regular file")
     return file
 
 
 def _replaceable(about: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(about.st_mode):
-        raise Refused("which is there already, and is no regular file")
+        raise Refused("which already exists and is not a regular file")
     return about
 
 
 def _unwritable(error: Exception) -> Refused:
     if isinstance(error, NotADirectoryError):
-        return Refused("which leads through a file or a symbolic link")
+        return Refused("whose path contains a symbolic link, or a file in place of a folder")
     return Refused(f"which cannot be written ({reason(error)})")

@@ -64,7 +64,7 @@ class _Main(click.Group):
 def _target(text: str) -> Target:
     from tvmdml import targets
 
-    return targets.resolve(text)
+    return targets.resolve(text, "device")
 
 
 def _level(text: str) -> FeatureLevel:
@@ -74,7 +74,7 @@ def _level(text: str) -> FeatureLevel:
 
 
 def _bytes(text: str) -> int:
-    from tvmdml import stores
+    from tvmdml.disk import stores
 
     return stores.parse_size(text, "size")
 
@@ -97,10 +97,13 @@ _device = click.option(
     "device",
     metavar="TARGET",
     callback=parsed(_target),
-    help="Where: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
+    help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
 )
 _feature_level = click.option(
-    "--feature_level", metavar="LEVEL", callback=parsed(_level), help="Whose rules apply to operators.  [default: the newest]"
+    "--feature_level",
+    metavar="LEVEL",
+    callback=parsed(_level),
+    help="The feature level that operators are checked against.  [default: the newest]",
 )
 
 
@@ -110,25 +113,32 @@ _feature_level = click.option(
 @main.command()
 @click.argument("model", required=False)
 @click.option(
-    "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Samples to take, at least."
+    "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Minimum number of samples."
 )
-@click.option("-r", "--dispatch_repeat", type=click.IntRange(1), default=1, show_default=True, help="Dispatches in a sample.")
-@click.option("-t", "--milliseconds_to_run", type=click.IntRange(0), default=0, help="Time to go on taking samples, at least.")
-@click.option("-w", "--warmup_samples", type=click.IntRange(0), default=1, show_default=True, help="Most samples to count as cold.")
+@click.option("-r", "--dispatch_repeat", type=click.IntRange(1), default=1, show_default=True, help="Dispatches per sample.")
+@click.option("-t", "--milliseconds_to_run", type=click.IntRange(0), default=0, help="Minimum time to take samples for.")
+@click.option(
+    "-w",
+    "--warmup_samples",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Maximum number of samples counted as cold.",
+)
 @click.option(
     "-v",
     "--timing_verbosity",
     type=click.IntRange(0, 2),
     default=0,
     show_default=True,
-    help="0: hot timings in a line; 1: initialisation, cold and hot timings; 2: each sample, too.",
+    help="0: hot timings in one line; 1: initialisation, cold and hot timings; 2: also each sample.",
 )
-@click.option("-s", "--show_adapters", is_flag=True, help="Show the devices there are.")
-@click.option("-a", "--adapter", help="Run on the first device with this in its name.")
+@click.option("-s", "--show_adapters", is_flag=True, help="Show the available devices.")
+@click.option("-a", "--adapter", help="Run on the first device whose name contains this text.")
 @_device
-@click.option("--input_path", type=click.Path(), help="The folder to read data files from.  [default: the model's folder]")
-@click.option("--output_path", type=click.Path(), help="The folder to write files in: needed by a model that writes any.")
-@click.option("--overwrite", is_flag=True, help="Replace files in that folder that were there before.")
+@click.option("--input_path", type=click.Path(), help="Folder to read data files from.  [default: the model's folder]")
+@click.option("--output_path", type=click.Path(), help="Folder to write files to; required if the model writes files.")
+@click.option("--overwrite", is_flag=True, help="Replace files that already exist in that folder.")
 @_feature_level
 def run(
     model: str | None,
@@ -145,7 +155,7 @@ def run(
     overwrite: bool,
     feature_level: FeatureLevel | None,
 ) -> None:
-    """Run a MODEL: DirectML's JSON for resources, dispatchables and commands; - is standard input. The options are DxDispatch's."""
+    """Run a MODEL: a JSON file of resources, dispatchables and commands; - is standard input. The options are DxDispatch's."""
     if adapter is not None and device is not None:
         raise click.UsageError("--adapter and --device name the same thing: give one of them.")
     if show_adapters:
@@ -182,7 +192,7 @@ def _find_adapter(part: str) -> str:
 @main.command()
 @as_json_option
 def operators(as_json: bool) -> None:
-    """List the operators, and what their first tensor may be at the newest feature level; extensions stand after a plus."""
+    """List the operators, with the types and ranks of their first tensor at the newest feature level. Extensions follow a plus."""
     from tvmdml import targets
     from tvmdml.operators import all_operators
 
@@ -202,7 +212,8 @@ def _support(name: str, cls: type[Operator]) -> Row:
     return {
         "name": name,
         "feature_level": str(cls.feature_level()),
-        "in_place": cls.IN_PLACE,
+        "in_place": bool(cls.SHARES),
+        "shares": [[fields[source], fields[result]] for source, result in cls.SHARES],
         "targets": targets.kinds(),
         "fields": list(fields.values()),
         "support": [
@@ -236,7 +247,7 @@ def _summary(cls: type[Operator]) -> Row:
 @main.command()
 @as_json_option
 def devices(as_json: bool) -> None:
-    """List the devices of this machine, and how ready they are."""
+    """List the devices of this machine, and whether they can be used."""
     rows = _device_rows()
     if as_json:
         print_json(rows)
@@ -247,7 +258,7 @@ def devices(as_json: bool) -> None:
 @main.command()
 @as_json_option
 def doctor(as_json: bool) -> None:
-    """Check this installation: what works, what does not and why, and what to do.
+    """Check this installation: what works, what does not work and why, and what to do about it.
 
     The exit code is 1 if something is broken, or no kernel can run.
     """
@@ -292,16 +303,16 @@ main.add_command(tuning)
 
 @main.group()
 def cache() -> None:
-    """Show and tidy the compiled kernels on disk."""
+    """Show and clean up the compiled kernels on disk."""
 
 
 @cache.command()
 @as_json_option
 def info(as_json: bool) -> None:
-    """Show where the cache is and what is in it."""
+    """Show the cache's folder and contents."""
     from datetime import datetime
 
-    from tvmdml import stores
+    from tvmdml.disk import stores
 
     store = stores.DiskStore()
     entries = store.entries()
@@ -338,27 +349,27 @@ def _shown_target(target: str) -> str:
 
 @cache.command()
 @click.option(
-    "--all", "everything", is_flag=True, help="Also sessions of `tvmdml tune`, and what drivers of Vulkan made of kernels."
+    "--all", "everything", is_flag=True, help="Also remove sessions of `tvmdml tune`, and kernels compiled by Vulkan drivers."
 )
 def clear(everything: bool) -> None:
-    """Remove every kernel. Files that tvmdml did not write stay."""
-    from tvmdml.stores import DiskStore
+    """Remove every kernel. Files that tvmdml did not write are kept."""
+    from tvmdml.disk.stores import DiskStore
 
     store = DiskStore()
     beside = store.beside() if everything else {}
     click.echo(f"Removed {store.clear()} kernels.")
     if everything:
         left = store.clear_beside()
-        click.echo(f"Removed {shown_bytes(sum(beside.values()))} beside them.")
+        click.echo(f"Removed {shown_bytes(sum(beside.values()))} of other files.")
         for folder in left:
-            click.echo(f"{folder} stays: something in it is not tvmdml's.")
+            click.echo(f"{folder} is kept: it contains files that tvmdml did not write.")
 
 
 @cache.command()
 @click.option("--size", metavar="BYTES", callback=parsed(_bytes), help="Bytes to keep, such as 512M.  [default: the cache's limit]")
 def prune(size: int | None) -> None:
-    """Remove what was not used for longest, and what killed processes left behind."""
-    from tvmdml.stores import DiskStore
+    """Remove the least recently used kernels, and files left by killed processes."""
+    from tvmdml.disk.stores import DiskStore
 
     click.echo(f"Removed {DiskStore().prune(size)} kernels.")
 
@@ -386,8 +397,8 @@ def source(
     tvmdml source TOP_K1 --sizes 32,32000 --attr K=50 --attr Axis=1 --kind asm
     tvmdml source TOP_K1 --sizes 8,9 --attr K=2 --attr Axis=1 --tensor OutputIndexTensor=uint64:8,2
 
-    Names are DirectML's. Sizes and types of outputs are found where the operator leaves little choice.
-    """  # noqa: D301 - click's mark for text to leave as it is
+    Names are DirectML's. Sizes and types of outputs are inferred where the operator determines them.
+    """  # noqa: D301 - \b tells click not to rewrap the text
     from tvmdml.compiler import compile as compile_operator
 
     desc = operation.describe(operator, feature_level)
@@ -409,19 +420,26 @@ def _bench_file(text: str) -> Any:
 
 
 @main.command()
-@click.option("--full", is_flag=True, help="Measure every case, against every library; else a subset, in about two minutes.")
+@click.option("--full", is_flag=True, help="Measure every case against every library; without it, a subset in about three minutes.")
 @click.option(
-    "--operator", "names", metavar="NAME", multiple=True, callback=parsed(operator_name), help="Only this one; may be repeated."
+    "--operator",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    callback=parsed(operator_name),
+    help="Only this operator; may be repeated.",
 )
-@click.option("--filter", "text", metavar="TEXT", default="", help="Only cases with this text in their names.")
+@click.option("--filter", "text", metavar="TEXT", default="", help="Only cases whose names contain this text.")
 @_device
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads for everyone, at most.  [default: all there are]")
-@click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Keep results here, case by case.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Maximum number of threads, for all libraries.  [default: all]")
+@click.option(
+    "--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Save results to this file after each case."
+)
 @click.option("--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False), help="Draw the results.")
-@click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Say what changed since this file.")
-@click.option("--resume", is_flag=True, help="Go on with the file of --json: measure only what it lacks.")
-@click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, first results.")
-@click.option("--tuned", is_flag=True, help="Measure tuned knobs instead: what the logs have for this machine beside the defaults.")
+@click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Show what changed since this file.")
+@click.option("--resume", is_flag=True, help="Continue the file of --json: measure only the cases that it lacks.")
+@click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, and the time to the first result.")
+@click.option("--tuned", is_flag=True, help="Measure tuned knobs instead: this machine's records in the logs against the defaults.")
 def bench(
     full: bool,
     names: tuple[str, ...],
@@ -435,12 +453,12 @@ def bench(
     packs: bool,
     tuned: bool,
 ) -> None:
-    """Measure the operators beside NumPy, PyTorch, ONNX Runtime and TVM's own, and against their goals.
+    """Measure the operators against NumPy, PyTorch, ONNX Runtime and TVM's own operators, and against their goals.
 
-    A ratio is the best peer's time over tvmdml's. Outputs are checked first: the exit code is 1 if any is wrong. Ctrl-C keeps
-    what was measured. With --device cuda, everybody runs on the device (PyTorch, CuPy; RAFT with --full), timed by its own
-    events, against goals of its own. On other devices the peers stay on the CPU, there are no goals, and the limit is the
-    device's own copy.
+    A ratio is the best peer's time divided by tvmdml's. Outputs are checked first: the exit code is 1 if any is wrong. Ctrl-C keeps
+    the results so far. With --device cuda, the peers run on the device too (PyTorch, CuPy; RAFT with --full), times come from the
+    device's events, and CUDA has its own goals. On other devices the peers run on the CPU, there are no goals, and the limit is
+    the device's copy speed.
     """
     if packs:
         from tvmdml.bench import packs as pack_figures

@@ -13,16 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import _imports, arrays, installing, stores, targets
+from tvmdml import _imports, arrays, installing, targets
 from tvmdml._whole import apart, whole
 from tvmdml.arrays import NumpyArray
-from tvmdml.device_arrays import DeviceArray, bound, launched
+from tvmdml.arrays.device_array import DeviceArray, bound, launched
+from tvmdml.disk import stores
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import CompileError, InvalidArgument, counted, message, reason
-from tvmdml.kernel import Kernel, digest
+from tvmdml.kernels.kernel import Kernel, digest
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import Role
-from tvmdml.packs import shelf
+from tvmdml.operators._contract import Role, Shared
+from tvmdml.packs import notices, shelf
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Form, Launch, Launcher, Target
 from tvmdml.tensors import TensorDesc
 
@@ -68,7 +70,7 @@ def _remember(identity: tuple[object, ...], launcher: Launcher) -> None:
     """Keep a kernel in memory. Their number is limited: each is a shared library with its own memory."""
     if len(_memory) >= MAX_KERNELS:
         _memory.clear()
-        shelf.forget_plans()  # plans hold kernels too
+        notices.forget_plans()  # plans hold kernels too
     _memory[identity] = launcher
 
 
@@ -89,7 +91,7 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
         if (launcher := _stored(store, name, target)) is not None:
             return launcher
     if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
-        raise _Missing(f"none is in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
+        raise _Missing(f"it is not in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
     with store.lock(name), whole():
         if (launcher := _stored(store, name, target)) is not None:  # another process built it meanwhile
             return launcher
@@ -102,13 +104,13 @@ def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | No
     try:
         return None if artifact is None else target.load(artifact)
     except CompileError as error:
-        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled anew.")
+        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled again.")
         return None
 
 
 def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, manifest: dict[str, object]) -> Launcher:
     global compiled_count
-    build = target.build(kernel.build())
+    build = target.build(kernel.written(target))
     compiled_count += 1
     try:
         with store.staging(name) as folder:
@@ -116,7 +118,7 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
             if written is None:
                 stores.warn_once(
                     "linker",
-                    "tvmdml: no linker was found, so every process compiles its kernels anew. "
+                    "tvmdml: no linker was found, so every process compiles its kernels again. "
                     f"Install one (Debian: binutils) or {installing.command('orcjit')}.",
                 )
             else:
@@ -128,8 +130,8 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
     except Exception as error:  # a kernel that cannot be stored still runs
         stores.warn_once(
             str(store.root),
-            f"tvmdml: kernels cannot be kept in {store.root} ({reason(error)}); they stay in memory. "
-            "TVMDML_CACHE_DIR names another folder.",
+            f"tvmdml: kernels cannot be stored in {store.root} ({reason(error)}); they are kept in memory only. "
+            "Set TVMDML_CACHE_DIR to another folder.",
         )
     return build.launcher()
 
@@ -138,27 +140,33 @@ class _Missing(CompileError):
     """A kernel is not stored anywhere, and compiling is disabled."""
 
 
-def ready(desc: Operator, target: Target, in_place: bool = False) -> tuple[Kernel, Launch]:
+def ready(desc: Operator, target: Target, shared: Shared = ()) -> tuple[Kernel, Launch]:
     """An operator's kernel, and its launch: from a loaded pack, or as ``find`` returns it.
+
+    The inputs of ``shared``, pairs of ``desc.shareable()``, are not among the arrays of the launch: the outputs are.
 
     Raises:
         CompileError: as ``find``; or only packs may be used, and none contains the kernel.
         Unsupported: the target does not support the operator.
     """
-    shelf.note(desc, target, in_place)
+    if folder := os.environ.get("TVMDML_PACK_RECORD", ""):
+        from tvmdml.packs import recording
+
+        recording.append(folder, desc, target, shared)
+    notices.note(desc, target, shared)
     wanted = desc.canonical()
     with whole():
-        if (found := shelf.ready(wanted, target, in_place)) is not None:
+        if (found := shelf.ready(wanted, target, shared)) is not None:
             return found
-        kernel = target.kernel(wanted, in_place)
+        kernel = kernel_for(wanted, target, shared)
     if shelf.strict():
-        raise CompileError(shelf.missing(desc, target, in_place, "and nothing else may run: a pack was loaded with strict=True"))
+        raise CompileError(shelf.missing(desc, target, shared, "and only packs may be used: one was loaded with strict=True"))
     try:
         launcher = find(kernel, target)
     except _Missing as error:
-        raise CompileError(shelf.missing(desc, target, in_place, str(error))) from None
+        raise CompileError(shelf.missing(desc, target, shared, str(error))) from None
     except _imports.NoCompiler as error:
-        raise CompileError(shelf.missing(desc, target, in_place, f"no cache has it, and {error}")) from None
+        raise CompileError(shelf.missing(desc, target, shared, f"it is not in the cache, and {error}")) from None
     with whole():
         return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
 
@@ -204,15 +212,15 @@ class CompiledOperator:
         self.target = target
         """The target, resolved."""
         self._kernel, self._launch = ready(desc, target)
-        self._in_place: Launch | None = None
+        self._sharing: dict[Shared, Launch] = {}
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
         self._expected = tuple(_Expected(desc, name, tensor, name in outputs, target) for name, tensor in desc.tensors())
         self._present = tuple(e for e in self._expected if e.desc is not None)
         self._fit = self._launch.fit(tuple(e.form for e in self._expected))
-        layouts = {name: tensor.layout for name, tensor in desc.tensors() if tensor is not None}
-        # The pairs of present tensors that must not overlap, and whether a pair may be the same array.
+        shareable = {pair: pair for pair in desc.shareable()}
+        # The pairs of present tensors that must not overlap, and their names if they may be the same array.
         self._apart = tuple(
-            (i, j, desc.IN_PLACE and a.name in inputs and layouts[a.name] == layouts[b.name])
+            (i, j, shareable.get((a.name, b.name)))
             for j, b in enumerate(self._present)
             for i, a in enumerate(self._present)
             if b.name in outputs and (a.name in inputs or i < j)
@@ -254,7 +262,7 @@ class CompiledOperator:
 
         def written() -> str:
             with whole():
-                function = self._kernel.build()
+                function = self._kernel.written(self.target)
                 return str(function.script()) if kind == "tir" else self.target.source(function, kind)
 
         return apart(written)
@@ -265,7 +273,7 @@ class CompiledOperator:
         return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
 
     def _at_once(self, tensors: tuple[Any, ...]) -> tuple[NumpyArray, ...]:
-        """The tensors, if they are on the target's device as described and do not overlap; else nothing: check them one by one."""
+        """The tensors, if they are on the target's device as described and do not overlap; else ``()``: check them one by one."""
         if len(tensors) != len(self._expected):
             return ()
         ready: list[Any] = []
@@ -296,21 +304,27 @@ class CompiledOperator:
             tensors = self._in_order(tensors, named)
         pairs = zip(self._expected, tensors, strict=True)
         ready = tuple(e.check(t) for e, t in pairs if e.desc is not None or t is not None)
-        for i, j, may_be_same in self._apart:
+        same: dict[int, tuple[str, str]] = {}
+        for i, j, pair in self._apart:
             if not arrays.may_overlap(ready[i], ready[j]):
                 continue
-            if may_be_same and _start(ready[i]) == _start(ready[j]):
-                return self._launch_in_place(), (ready[j],)
-            if arrays.overlaps(ready[i], ready[j]):
+            if pair is not None and _start(ready[i]) == _start(ready[j]):
+                same[i] = pair
+            elif arrays.overlaps(ready[i], ready[j]):
                 given = f"memory that overlaps {self._present[i].name}"
-                allowed = "memory of its own" + (", or exactly the input's" if may_be_same else "")
+                allowed = "separate memory" + (", or exactly the input's memory" if pair is not None else "")
                 raise InvalidArgument(message(f"{self.desc.NAME} {self._present[j].name}", given, allowed))
+        if same:
+            shared = tuple(same.values())
+            launch = self._sharing.get(shared) or self._launch_sharing(shared)
+            return launch, tuple([array for i, array in enumerate(ready) if i not in same])
         return self._launch, ready
 
-    def _launch_in_place(self) -> Launch:
-        if self._in_place is None:
-            _, self._in_place = ready(self.desc, self.target, in_place=True)
-        return self._in_place
+    def _launch_sharing(self, shared: Shared) -> Launch:
+        in_order = tuple(pair for pair in self.desc.shareable() if pair in shared)
+        _, launch = ready(self.desc, self.target, in_order)
+        self._sharing[shared] = launch
+        return launch
 
     def _in_order(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         names = [e.name for e in self._expected]
@@ -318,7 +332,7 @@ class CompiledOperator:
         wrong = [name for name in named if name not in names or name in given]
         missing = [e.name for e in self._present if e.name not in given and e.name not in named]
         if wrong or missing or len(tensors) > len(names):
-            said = f"{counted(len(tensors), 'tensor')} in order" + (f" and {', '.join(named)} by name" if named else "")
+            said = f"{counted(len(tensors), 'tensor')} by position" + (f" and {', '.join(named)} by name" if named else "")
             raise InvalidArgument(message(f"{self.desc.NAME} call", said, f"{', '.join(names)}, each once"))
         given.update(named)
         return tuple(given.get(name) for name in names)
@@ -334,16 +348,17 @@ class _Expected:
         self.form: Form = None
         self.where = f"{operator.NAME} {name}"
         if desc is not None:
-            self.dtype = desc.data_type.numpy
-            self.shape = desc.sizes
-            self.strides = tuple(s * self.dtype.itemsize for s in desc.layout)
-            self.span = desc.span * self.dtype.itemsize
+            stored = desc.stored
+            self.dtype = stored.data_type.numpy
+            self.shape = stored.sizes
+            self.strides = tuple(s * self.dtype.itemsize for s in stored.layout)
+            self.span = stored.span_in_bytes
             self.form = (self.dtype, self.shape, self.strides, output)
 
     def check(self, tensor: Any) -> NumpyArray:
         """A NumPy view of the array, if it has the required form."""
         if tensor is None or self.desc is None:
-            given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has none")
+            given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has no such tensor")
             raise InvalidArgument(message(f"{self.operator} {self.name}", given, allowed))
         if type(tensor) is not np.ndarray:
             tensor = arrays.view(tensor, self.where, write=self.output)
@@ -357,7 +372,7 @@ class _Expected:
                 message(
                     f"{self.operator} {self.name}",
                     "memory that is not aligned to its element size",
-                    f"any multiple of {self.dtype.itemsize} bytes",
+                    f"an address that is a multiple of {self.dtype.itemsize} bytes",
                     "Copy it first.",
                 )
             )
@@ -369,9 +384,11 @@ class _Expected:
         """Raise an error for any difference, except in strides of dimensions of size 1."""
         where = f"{self.operator} {self.name}"
         if array.dtype != self.dtype and not (array.dtype == np.bool_ and self.dtype == np.uint8):
-            raise InvalidArgument(message(where, f"data type {array.dtype}", str(self.dtype)))
+            raise InvalidArgument(message(where, f"data type {array.dtype}", str(self.dtype), self._advice("")))
         if array.shape != self.shape:
-            advice = "An array has its TensorDesc's own sizes and strides; numpy.lib.stride_tricks.as_strided makes such a view."
+            advice = self._advice(
+                "An array must have the sizes and strides of its TensorDesc; numpy.lib.stride_tricks.as_strided makes such a view."
+            )
             raise InvalidArgument(message(where, f"shape {array.shape}", str(self.shape), advice))
         if any(n > 1 and a != b for n, a, b in zip(self.shape, array.strides, self.strides, strict=True)):
             itemsize = self.dtype.itemsize
@@ -379,7 +396,15 @@ class _Expected:
                 str(tuple(s / itemsize if s % itemsize else s // itemsize for s in strides))
                 for strides in (array.strides, self.strides)
             )
-            raise InvalidArgument(message(where, f"strides {given} in elements", allowed, "State the strides in its TensorDesc."))
+            raise InvalidArgument(
+                message(where, f"strides {given} in elements", allowed, "Give these strides to its TensorDesc, or copy the array.")
+            )
+
+    def _advice(self, otherwise: str) -> str:
+        """The advice for an array of a 4-bit tensor that is not its bytes."""
+        if self.desc is None or not self.desc.data_type.is_nibble:
+            return otherwise
+        return f"An array of {self.desc} has its bytes, each with two elements: TensorDesc.pack makes it."
 
 
 def _start(array: NumpyArray) -> tuple[object, int]:

@@ -101,8 +101,72 @@ class RoundingMode(DmlEnum):
     """To the nearest integer, halves away from zero. In spite of its name, it is not a ceiling."""
 
 
+class PaddingMode(DmlEnum):
+    """``DML_PADDING_MODE``: what the elements around a tensor are."""
+
+    CONSTANT = 0
+    EDGE = 1
+    REFLECTION = 2
+    """Mirrored; the first and the last element are not repeated."""
+    SYMMETRIC = 3
+    """Mirrored; the first and the last element are repeated."""
+    WRAP = 4
+
+
+class DepthSpaceOrder(DmlEnum):
+    """``DML_DEPTH_SPACE_ORDER``: how the depth dimension is composed."""
+
+    DEPTH_COLUMN_ROW = 0
+    COLUMN_ROW_DEPTH = 1
+
+
+class InterpolationMode(DmlEnum):
+    """``DML_INTERPOLATION_MODE``: what is between two elements."""
+
+    NEAREST_NEIGHBOR = 0
+    LINEAR = 1
+
+
+class IsInfinityMode(DmlEnum):
+    """``DML_IS_INFINITY_MODE``: which infinities are meant."""
+
+    EITHER = 0
+    POSITIVE = 1
+    NEGATIVE = 2
+
+
+class QuantizationType(DmlEnum):
+    """``DML_QUANTIZATION_TYPE``: what quantised numbers need to become real ones."""
+
+    NONE = 0
+    SCALE = 1
+    SCALE_ZERO_POINT = 2
+
+
+class RandomGeneratorType(DmlEnum):
+    """``DML_RANDOM_GENERATOR_TYPE``: how random bits are made."""
+
+    PHILOX_4X32_10 = 0
+
+
 class TensorFlags(DmlEnum):
     """``DML_TENSOR_FLAGS``."""
 
     NONE = 0
     OWNED_BY_DML = 1
+
+
+def public_name(name: str) -> object:
+    """An enumeration, by its name.
+
+    Raises:
+        AttributeError: there is no such enumeration.
+    """
+    if name in public_names_by_module()["enums"]:
+        return globals()[name]
+    raise AttributeError(name)
+
+
+def public_names_by_module() -> dict[str, list[str]]:
+    """The names of DirectML's enumerations here."""
+    return {"enums": [name for name, value in globals().items() if isinstance(value, type(DmlEnum)) and value is not DmlEnum]}

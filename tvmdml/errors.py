@@ -18,12 +18,28 @@ class InvalidArgument(TvmdmlError, ValueError):
     """An argument breaks the operator's contract, at every feature level."""
 
 
+class IndexOutOfRange(TvmdmlError, IndexError):
+    """An element of an index tensor is out of range, where the caller asked for a check (``check_indices=True``)."""
+
+
 class Unsupported(TvmdmlError, NotImplementedError):
     """A valid request for something that this feature level, target or version does not support."""
 
 
 class CompileError(TvmdmlError, RuntimeError):
     """A kernel could not be built, or building is disabled (``TVMDML_DISABLE_JIT=1``)."""
+
+
+class Lacking(CompileError):
+    """A device lacks an optional feature that a kernel needs."""
+
+    def __init__(self, where: str, feature: str) -> None:
+        super().__init__(f"{where}: the device lacks {feature}")
+        self.feature = feature
+        """The driver's name for it, such as ``shaderInt64``."""
+
+    def __reduce__(self) -> tuple[type[Lacking], tuple[str, str]]:
+        return type(self), (str(self).partition(": ")[0], self.feature)
 
 
 class DeviceError(TvmdmlError, RuntimeError):

@@ -14,21 +14,22 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from tvmdml import arrays, exact, targets
 from tvmdml._whole import whole
 from tvmdml.arrays import NumpyArray
-from tvmdml.device_arrays import DeviceArray, launched
+from tvmdml.arrays.device_array import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message
+from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._accuracy import as_array
-from tvmdml.operators._contract import Operator, Role, called_by
-from tvmdml.packs import shelf
+from tvmdml.operators._contract import Operator, Role, Shared, called_by
+from tvmdml.packs import notices
 from tvmdml.targets import Launch, _quick
-from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, ArrayTensorDesc, TensorDataType, native
+from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, native
 
 AnyArray = Any
 """A NumPy array, a PyTorch tensor, an array of any library that supports DLPack, or a ``DeviceArray``."""
@@ -50,19 +51,39 @@ class Described(NamedTuple):
     """Shapes with the same number of elements, such as () for {1}."""
 
 
+class Tracer(Protocol):
+    """Given instead of a device, it receives the call: for calls without data, in a graph or of a model's node."""
+
+    def trace_call(
+        self,
+        describe: Describe,
+        inputs: tuple[Any, ...],
+        attributes: tuple[Any, ...],
+        optional: bool,
+        boolean: bool,
+        finish: Finish | None,
+    ) -> tuple[Any, ...]:
+        """The call's results. The arguments are those of ``call``."""
+        ...
+
+
 MAX_FORMS = 64
 """The most forms of ``out`` that a plan keeps."""
+_UNKNOWN: Any = object()
+"""In place of the launch of a form that was not seen before."""
 
 Describe = Callable[..., "Operator | Described"]
 """``describe(*input_descs, *attributes)``; an absent optional input is ``None``."""
 D = TypeVar("D", bound=Describe)
 
 
-def describes(name: str) -> Callable[[D], D]:
-    """Mark the callable that describes a function's calls with the function's name in errors, such as ``tvmdml.top_k``."""
+def describes(name: str, *inputs: str) -> Callable[[D], D]:
+    """Mark the callable that describes a function's calls with the names in errors: the function's, such as ``tvmdml.top_k``, and
+    those of its inputs.
+    """
 
     def mark(describe: D) -> D:
-        describe.function = name  # type: ignore[attr-defined]
+        describe.function, describe.inputs = name, inputs  # type: ignore[attr-defined]
         return describe
 
     return mark
@@ -73,6 +94,13 @@ def name_of(describe: Describe) -> str:
     return str(getattr(describe, "function", describe.__module__))
 
 
+@functools.cache
+def input_name(describe: Describe, i: int) -> str:
+    """The name of an input in errors, such as ``tvmdml.add: b``; ``input`` if ``describe`` does not name its inputs."""
+    names = getattr(describe, "inputs", ())
+    return f"{name_of(describe)}: {names[i] if i < len(names) else 'input'}"
+
+
 def described(describe: Describe, descs: Iterable[ArrayTensorDesc | None], attributes: Iterable[Any]) -> Described:
     """The descriptor of a call, checked.
 
@@ -81,6 +109,10 @@ def described(describe: Describe, descs: Iterable[ArrayTensorDesc | None], attri
     """
     found = describe(*descs, *attributes)
     found = Described(found) if isinstance(found, Operator) else found
+    for name, tensor in found.desc.tensors():
+        if tensor is not None and tensor.data_type.is_nibble:
+            advice = "Arrays have no 4-bit elements: compile a descriptor, whose arrays have bytes of two elements."
+            raise InvalidArgument(message(found.desc.where(name), tensor.data_type.tvm, TYPE_NAMES, advice))
     found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     return found
 
@@ -90,7 +122,7 @@ def call(
     inputs: tuple[AnyArray | None, ...],
     attributes: tuple[Any, ...],
     out: Any = None,
-    device: str | None = None,
+    device: Any = None,
     *,
     optional: bool = False,
     boolean: bool = False,
@@ -103,7 +135,7 @@ def call(
         inputs: arrays, or ``None`` for an optional one that is absent.
         attributes: hashable values.
         out: an array for the output, or a tuple of arrays; allocated if absent.
-        device: a target's name; ``None`` is the device of the inputs.
+        device: a target's name; ``None`` is the device of the inputs; or a ``Tracer``, which receives the call.
         optional: whether inputs may be absent.
         boolean: whether inputs may be bool; they count as UINT8.
         finish: a last step on the results, before they are converted to the caller's kind of array.
@@ -111,6 +143,12 @@ def call(
     quick = _quick_plans
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
+    if device is not None and hasattr(device, "trace_call"):
+        traced: tuple[Any, ...] = device.trace_call(describe, inputs, attributes, optional, boolean, finish)
+        return traced
+    numbers: tuple[Any, ...] | None = None
+    if (takes := getattr(describe, "scalars", None)) is not None and not PYTHON.isdisjoint(map(type, inputs)):
+        numbers, inputs = inputs, as_arrays(inputs, attributes, takes, functools.partial(input_name, describe))
     views: list[NumpyArray | None] = []
     forms: list[Any] = [describe]
     restore, on_device = None, False
@@ -120,7 +158,7 @@ def call(
                 views.append(None)
                 forms.append(None)
                 continue
-            given, array = array, arrays.view(array, _input(describe))
+            given, array = array, arrays.view(array, input_name(describe, len(views)))
             if type(array) is DeviceArray:
                 on_device = True
                 views.append(array)
@@ -145,8 +183,8 @@ def call(
         with called_by(name_of(describe)):
             plan = _make_plan(key, describe, views, attributes, device, boolean)
     results = plan.run(views) if out is None else plan.run_into(views, out)
-    if quick is not None and not on_device and (launch := plan.launch_on(out)) is not None:
-        _quick.remember(quick, describe, device, attributes, views, out, launch, plan.results)
+    if quick is not None and not on_device and (launch := plan.launch_on(views, out)) is not None:
+        _quick.remember(quick, describe, device, attributes, views, out, launch, plan.results, numbers)
     if out is not None:
         return results
     if finish is not None:
@@ -178,6 +216,9 @@ def forget_plans() -> None:
         _quick_plans = _quick.plans()
 
 
+notices.plan_anew(forget_plans)
+
+
 def _make_plan(
     key: tuple[Any, ...],
     describe: Describe,
@@ -186,17 +227,18 @@ def _make_plan(
     device: str | None,
     boolean: bool,
 ) -> _Plan:
-    generation = shelf.generation
-    target, home = _where(views, device, _input(describe))
+    generation = notices.generation
+    target, home = _where(views, device, describe)
     ready = [None if view is None else _kernel_form(view, target) for view in views]
-    descs = [None if view is None else _describe_array(view, _input(describe)) for view in ready]
-    if not boolean and any(view is not None and view.dtype == np.bool_ for view in views):
-        raise _no_bool(describe(*descs, *attributes), _input(describe))
+    descs = [None if view is None else describe_array(view, input_name(describe, i)) for i, view in enumerate(ready)]
+    bools = [i for i, view in enumerate(views) if view is not None and view.dtype == np.bool_]
+    if bools and not boolean:
+        raise _no_bool(describe(*descs, *attributes), input_name(describe, bools[0]))
     found = described(describe, descs, attributes)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
     plan = _Plan(name_of(describe), found, target, copies, absent=any(view is None for view in views), home=home)
     with _storing, suppress(TypeError):  # an attribute that cannot be hashed
-        if shelf.generation == generation:  # else a pack was loaded or unloaded meanwhile
+        if notices.generation == generation:  # else a pack was loaded or unloaded meanwhile
             if len(_plans) >= MAX_PLANS:
                 _plans.clear()
             _plans[key] = plan
@@ -209,14 +251,17 @@ def _home(out: Any) -> str | None:
     return next((device for device in map(arrays.device_of, given) if device is not None), None)
 
 
-def _where(views: Sequence[Any], device: str | None, where: str) -> tuple[targets.Target, DeviceArray | None]:
+def _where(views: Sequence[Any], device: str | None, describe: Describe) -> tuple[targets.Target, DeviceArray | None]:
     """The target of a call, and the input on it that determines the kind of the results: if possible another library's array."""
     homes = [view for view in views if isinstance(view, DeviceArray)]
     named = None if isinstance(device, str) and not device else device
-    target = targets.resolve(named) if named is not None else homes[0].target if homes else targets.resolve("cpu")
-    for view in views:
+    if named is not None:
+        target = targets.resolve(named, f"{name_of(describe)}: device")
+    else:
+        target = targets.resolve(homes[0].target if homes else "cpu")
+    for i, view in enumerate(views):
         if view is not None:
-            arrays.require_on(view, target, where)
+            arrays.require_on(view, target, input_name(describe, i))
     return target, next((home for home in homes if home.is_foreign), homes[0] if homes else None)
 
 
@@ -239,6 +284,7 @@ class _Plan:
         if home is not None and library is not None:
             self._new, self.restore = functools.partial(library.empty, home.target), library.restore
         outputs = desc.outputs()
+        self._inputs = [name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None]
         self._names = [name for name, out in desc.tensors(Role.OUTPUT) if out is not None]
         own: tuple[None, ...] = (None,) * len(outputs)
         self.results = tuple(
@@ -248,16 +294,20 @@ class _Plan:
         """The shape and data type of each result."""
         self._empty = any(t is not None and t.element_count == 0 for _, t in desc.tensors())
         self._launch = None if self._empty else _launch(desc, target)
-        self._into: dict[Any, Launch] = {}
+        self._into: dict[Any, Launch | None] = {}
+        """The launch for each form of ``out``; ``None`` if an output cannot share the memory that its array shares."""
 
-    def launch_on(self, out: Any) -> Launch | None:
+    def launch_on(self, views: list[NumpyArray | None], out: Any) -> Launch | None:
         """The launch that calls with such an ``out`` can use directly on their arrays; ``None`` if more work is needed."""
         if self._copies:
             return None
         if out is None:
             return self._launch
         given = out if type(out) is tuple else (out,)
-        return self._into.get(("apart", *((a.dtype, a.shape, a.strides) for a in given if type(a) is np.ndarray)))
+        if not all(type(array) is np.ndarray for array in given):
+            return None
+        same = _same_memory([view for view in views if view is not None], given)
+        return None if same is None else self._into.get(_form(same, given))
 
     def run(self, views: list[NumpyArray | None]) -> tuple[NumpyArray, ...]:
         """Run with new arrays as outputs."""
@@ -281,7 +331,7 @@ class _Plan:
         results = self._check_out(given)
         for i, name in enumerate(self._names):
             if any(arrays.overlaps(earlier, results[i]) for earlier in results[:i]):
-                raise InvalidArgument(message(self._out(name), "memory that overlaps another output's", "memory of its own"))
+                raise InvalidArgument(message(self._out(name), "memory that overlaps another output's", "separate memory"))
         if not self._run_directly(views, results):
             for array, result in zip(results, self.run(views), strict=True):
                 arrays.assign(array, result)
@@ -294,24 +344,34 @@ class _Plan:
         if any(_strides_of(array, desc.sizes) is None for array, desc in zip(out, self._desc.outputs(), strict=True)):
             return False
         sources = [_kernel_form(view, self._target) if self._copies else view for view in views if view is not None]
-        shared = [(source, array) for source in sources for array in out if arrays.overlaps(source, array)]
-        in_place = len(out) == len(shared) == 1 and arrays.are_one(*shared[0]) and self._desc.IN_PLACE
-        if shared and not in_place:
+        same = _same_memory(sources, out)
+        if same is None:
             return False
-        form = ("in place" if in_place else "apart", *((a.dtype, a.shape, a.strides) for a in out))
-        launch = self._into.get(form)
+        if same:
+            sources = [source for i, source in enumerate(sources) if i not in same]
+        form = _form(same, out)
+        launch = self._into.get(form, _UNKNOWN)
+        if launch is _UNKNOWN:
+            launch = self._launch_on(out, {(self._inputs[i], self._names[j]) for i, j in same.items()})
+            if len(self._into) >= MAX_FORMS:
+                self._into.clear()
+            self._into[form] = launch
         if launch is None:
-            desc = self._with_layouts(out)
-            with called_by(self._function):
-                desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)  # refuses elements that share an address
-                if len(self._into) >= MAX_FORMS:
-                    self._into.clear()
-                launch = self._into[form] = _launch(desc, self._target, in_place)
+            return False
         if self._target.moves:
-            launched(launch, [*([] if in_place else sources), *out])
+            launched(launch, [*sources, *out])
         else:
-            launch(*([] if in_place else sources), *out)
+            launch(*sources, *out)
         return True
+
+    def _launch_on(self, out: list[NumpyArray], shared: set[tuple[str, str]]) -> Launch | None:
+        desc = self._with_layouts(out)
+        pairs = tuple(pair for pair in desc.shareable() if pair in shared)
+        if len(pairs) < len(shared):
+            return None
+        with called_by(self._function):
+            desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)  # refuses elements that share an address
+            return _launch(desc, self._target, pairs)
 
     def _with_layouts(self, out: list[NumpyArray]) -> Operator:
         descs = self._desc.outputs()
@@ -352,10 +412,29 @@ class _Plan:
             arrays.assign(result, answer.reshape(result.shape))
 
 
-def _launch(desc: Operator, target: targets.Target, in_place: bool = False) -> Launch:
+def _launch(desc: Operator, target: targets.Target, shared: Shared = ()) -> Launch:
     with whole():
         from tvmdml.compiler import ready
-    return ready(desc, target, in_place)[1]
+    return ready(desc, target, shared)[1]
+
+
+def _same_memory(sources: Sequence[NumpyArray], out: Sequence[NumpyArray]) -> dict[int, int] | None:
+    """The outputs that are the same arrays as inputs, by input; ``None`` if an output overlaps an input in another way."""
+    found = {}
+    for i, source in enumerate(sources):
+        for j, array in enumerate(out):
+            if not arrays.may_overlap(source, array):
+                continue
+            if arrays.are_one(source, array):
+                found[i] = j
+            elif arrays.overlaps(source, array):
+                return None
+    return found
+
+
+def _form(same: dict[int, int], out: Sequence[NumpyArray]) -> tuple[Any, ...]:
+    """What the launch of a plan with given outputs depends on."""
+    return (tuple(same.items()), *((array.dtype, array.shape, array.strides) for array in out))
 
 
 def _takes(array: NumpyArray) -> bool:
@@ -403,13 +482,18 @@ def _no_bool(found: Operator | Described, where: str) -> InvalidArgument:
     desc = found if isinstance(found, Operator) else found.desc
     name = next(name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None)
     types = [data_type for data_type in TensorDataType if any(data_type in row.tensors[name].types for row in desc.SUPPORT)]
-    advice = "x.view(numpy.uint8) has the same bytes; of a PyTorch tensor, x.view(torch.uint8)."
+    advice = "Pass x.view(numpy.uint8), which has the same bytes; for a PyTorch tensor, x.view(torch.uint8)."
     if TensorDataType.UINT8 not in types:
-        advice = f"Convert it: numpy.asarray(x, {types[0].tvm!r}); of a PyTorch tensor, x.to(torch.{types[0].tvm})."
+        advice = f"Convert it: numpy.asarray(x, {types[0].tvm!r}); for a PyTorch tensor, x.to(torch.{types[0].tvm})."
     return InvalidArgument(message(where, "data type bool", ", ".join(data_type.tvm for data_type in types), advice))
 
 
-def _describe_array(array: NumpyArray, where: str) -> ArrayTensorDesc:
+def describe_array(array: NumpyArray, where: str) -> ArrayTensorDesc:
+    """The description of an array that kernels can read.
+
+    Raises:
+        InvalidArgument: DirectML has no such tensors.
+    """
     data_type = TensorDataType.from_numpy(array.dtype, where)
     if not array.ndim <= MAX_RANK:
         raise InvalidArgument(message(where, f"{array.ndim} dimensions", f"0 to {MAX_RANK}"))
@@ -420,8 +504,3 @@ def _describe_array(array: NumpyArray, where: str) -> ArrayTensorDesc:
     if not array.size or array.flags.c_contiguous:
         return ArrayTensorDesc(data_type, array.shape)
     return ArrayTensorDesc(data_type, array.shape, tuple(s // array.itemsize for s in array.strides))
-
-
-@functools.cache
-def _input(describe: Describe) -> str:
-    return f"{name_of(describe)}: input"

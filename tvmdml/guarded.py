@@ -22,22 +22,31 @@ class Place:
 
     def __init__(self, desc: TensorDesc, shift: int = 0) -> None:
         self._desc = desc
-        size = desc.span * desc.data_type.itemsize + 2 * GUARD
+        self._stored = desc.stored
+        size = desc.span_in_bytes + 2 * GUARD
         memory = np.full(size + GUARD, _UNTOUCHED, np.uint8)
         start = (shift * desc.data_type.itemsize - memory.ctypes.data) % GUARD
         self.memory: NumpyArray = memory[start : start + size]
         self.array = self._within(self.memory)
 
     def _within(self, memory: NumpyArray) -> NumpyArray:
-        dtype = self._desc.data_type.numpy
-        strides = tuple(stride * dtype.itemsize for stride in self._desc.layout)
-        found: NumpyArray = np.ndarray(self._desc.sizes, dtype, buffer=memory.data, offset=GUARD, strides=strides)
+        dtype = self._stored.data_type.numpy
+        strides = tuple(stride * dtype.itemsize for stride in self._stored.layout)
+        found: NumpyArray = np.ndarray(self._stored.sizes, dtype, buffer=memory.data, offset=GUARD, strides=strides)
         return found
 
     def holding(self, values: NumpyArray) -> Place:
         """Write the values, and return this; if elements share memory, the last one remains."""
-        self.array[...] = values
+        self._copy(self.array, values)
         return self
+
+    def _copy(self, array: NumpyArray, values: NumpyArray) -> None:
+        """Write the values, except the bytes of a 4-bit tensor that have no element."""
+        if self._desc.data_type.is_nibble and not self._desc.is_packed:
+            used = self._desc.used_bytes()
+            array[used] = values[used]
+        else:
+            array[...] = values
 
     def clear(self) -> Place:
         """Restore the initial contents, and return this."""
@@ -46,8 +55,8 @@ class Place:
 
     def is_guarded(self) -> bool:
         """Whether all bytes outside of the tensor are unchanged."""
-        if self.array.flags.c_contiguous:
+        if self._desc.is_packed or self.array.size == 0:
             return bool((self.memory[:GUARD] == _UNTOUCHED).all() and (self.memory[-GUARD:] == _UNTOUCHED).all())
         untouched = np.full_like(self.memory, _UNTOUCHED)
-        self._within(untouched)[...] = self.array
+        self._copy(self._within(untouched), self.array)
         return np.array_equal(untouched, self.memory)

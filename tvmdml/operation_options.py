@@ -89,7 +89,7 @@ class Operation(NamedTuple):
             return next(iter(found.values())).desc
         if self.dispatchable not in found:
             given = "none" if self.dispatchable is None else repr(self.dispatchable)
-            raise ModelError(message(f"{self.model}: dispatchable", given, ", ".join(found) or "nothing: the model has none"))
+            raise ModelError(message(f"{self.model}: dispatchable", given, ", ".join(found) or "none: the model has none"))
         return found[self.dispatchable].desc
 
 
@@ -103,6 +103,18 @@ def operation_options(command: Callable[..., T]) -> Callable[..., T]:
 
     for option in reversed(_OPTIONS):
         gathered = option(gathered)
+    return gathered
+
+
+def in_place_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the options for tensors in the same memory; the command receives ``in_place``, as ``operators._shared.read`` takes it."""
+
+    @click.option("--in-place", "in_place", is_flag=True, help="The operation writes its output to its first input's memory.")
+    @click.option("--shared", metavar="INPUT=OUTPUT", multiple=True, help="Tensors in the same memory: BTensor=OutputTensor.")
+    @functools.wraps(command)
+    def gathered(*args: Any, in_place: bool, shared: tuple[str, ...], **values: Any) -> T:
+        return command(*args, in_place=", ".join(shared) or in_place, **values)
+
     return gathered
 
 
@@ -133,7 +145,7 @@ def _sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in text.strip("[]()").split(","))
     except ValueError:
-        raise InvalidArgument(message("sizes", repr(text), "numbers with commas between them, such as 32,32000")) from None
+        raise InvalidArgument(message("sizes", repr(text), "numbers separated by commas, such as 32,32000")) from None
 
 
 def _tensor(text: str) -> TensorOption:
@@ -169,11 +181,16 @@ _OPTIONS = (
         metavar="NAME=VALUE",
         callback=parsed(_attribute),
         multiple=True,
-        help="A field, such as K=50; else zero.",
+        help="A field's value, such as K=50; fields not given are zero.",
     ),
     click.option(
-        "--tensor", "tensors", metavar="NAME=TYPE:SIZES", callback=parsed(_tensor), multiple=True, help="A tensor unlike the input."
+        "--tensor",
+        "tensors",
+        metavar="NAME=TYPE:SIZES",
+        callback=parsed(_tensor),
+        multiple=True,
+        help="A tensor whose type or sizes differ from the input's.",
     ),
-    click.option("--model", help="Take the operator from a model file instead."),
-    click.option("--dispatchable", help="Which one of the model's."),
+    click.option("--model", help="Read the operation from a model file instead."),
+    click.option("--dispatchable", help="The model's dispatchable to use."),
 )

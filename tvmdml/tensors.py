@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from tvmdml import symbols
 from tvmdml.enums import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 
@@ -34,6 +34,8 @@ class TensorDataType(DmlEnum):
     FLOAT64 = 9
     UINT64 = 10
     INT64 = 11
+    UINT4 = 12
+    INT4 = 13
 
     @classmethod
     def parse(cls, value: object, where: str) -> TensorDataType:
@@ -48,7 +50,7 @@ class TensorDataType(DmlEnum):
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy data type."""
+        """The NumPy data type of the memory: ``uint8`` for the 4-bit types."""
         return _TYPES[self].numpy
 
     @property
@@ -57,13 +59,33 @@ class TensorDataType(DmlEnum):
         return _TYPES[self].tvm
 
     @property
+    def bits(self) -> int:
+        """Size of one element in bits."""
+        return _TYPES[self].dlpack[1]
+
+    @property
+    def is_nibble(self) -> bool:
+        """True for INT4 and UINT4, which store two elements in a byte."""
+        return self.bits == 4
+
+    @property
+    def stored(self) -> TensorDataType:
+        """The type of the memory: UINT8 for the 4-bit types, otherwise the type itself."""
+        return TensorDataType.UINT8 if self.is_nibble else self
+
+    @property
     def dlpack(self) -> tuple[int, int]:
         """``(code, bits)`` in DLPack."""
         return _TYPES[self].dlpack
 
     @property
+    def unpacked(self) -> TensorDataType:
+        """The type of the same values as whole bytes: INT8 or UINT8 for the 4-bit types, otherwise the type itself."""
+        return TensorDataType[self.name.replace("4", "8")] if self.is_nibble else self
+
+    @property
     def itemsize(self) -> int:
-        """Size of one element in bytes."""
+        """Size of one element of the memory in bytes: for the 4-bit types 1, and such an element has two of the tensor's."""
         return _TYPES[self].numpy.itemsize
 
     @property
@@ -85,6 +107,8 @@ class TensorDataType(DmlEnum):
         """
         if (type(value).__module__, type(value).__name__) == ("torch", "dtype"):
             value = str(value).removeprefix("torch.")
+        if isinstance(value, np.dtype) and value.name in ("int4", "uint4"):  # the package ml_dtypes has them
+            value = value.name
         try:
             return cls.parse(value, where)
         except InvalidArgument:
@@ -107,7 +131,7 @@ class TensorDataType(DmlEnum):
         """
         found = _FROM_NUMPY.get(native(dtype))
         if found is None:
-            advice = NO_BFLOAT16 if str(dtype) == "bfloat16" else "Convert the array first."
+            advice = _ARRAY_ADVICE.get(str(dtype), "Convert the array first.")
             raise InvalidArgument(message(where, f"data type {dtype}", TYPE_NAMES, advice))
         return found
 
@@ -141,11 +165,18 @@ _TYPES = {
     TensorDataType.UINT32: _names("uint32", 1),
     TensorDataType.UINT16: _names("uint16", 1),
     TensorDataType.UINT8: _names("uint8", 1),
+    TensorDataType.INT4: _Names(np.dtype(np.uint8), "int4", (0, 4)),
+    TensorDataType.UINT4: _Names(np.dtype(np.uint8), "uint4", (1, 4)),
 }
-_FROM_NUMPY = {names.numpy: data_type for data_type, names in _TYPES.items()} | {np.dtype(bool): TensorDataType.UINT8}
+BYTE_TYPES = tuple(data_type for data_type in TensorDataType if not data_type.is_nibble)
+"""The types whose elements are whole bytes: all but INT4 and UINT4."""
+_FROM_NUMPY = {data_type.numpy: data_type for data_type in BYTE_TYPES} | {np.dtype(bool): TensorDataType.UINT8}
 NO_BFLOAT16 = "DirectML has no bfloat16: convert to float32, which has all its values, or to float16."
 """The advice for a bfloat16 array."""
-TYPE_NAMES = ", ".join(names.tvm for names in _TYPES.values())
+TYPE_NAMES = ", ".join(names.tvm for data_type, names in _TYPES.items() if not data_type.is_nibble)
+"""The types that arrays have; NumPy has none of 4 bits."""
+_PACKED_ONLY = "Arrays have whole bytes: TensorDesc.pack stores two 4-bit elements in each byte of a uint8 array."
+_ARRAY_ADVICE = {"bfloat16": NO_BFLOAT16, "int4": _PACKED_ONLY, "uint4": _PACKED_ONLY}
 _UNCLEAR = {
     "float": "Write float32 or float64: libraries differ in what float means.",
     "int": "Write int32 or int64: libraries differ in what int means.",
@@ -201,7 +232,7 @@ class TensorDesc:
         put(self, "sizes", _integers("TensorDesc.sizes", self.sizes, self.SMALLEST_SIZE, MAX_ELEMENTS))
         if not 1 <= self.rank <= MAX_RANK:
             raise InvalidArgument(message("TensorDesc.sizes", f"{self.rank} dimensions", f"1 to {MAX_RANK}"))
-        if self.element_count > MAX_ELEMENTS:
+        if not symbols.is_symbol(self.element_count) and self.element_count > MAX_ELEMENTS:
             raise InvalidArgument(
                 message("TensorDesc.sizes", f"{self.element_count} elements", "at most 2^32 - 1", "Split the tensor.")
             )
@@ -236,8 +267,8 @@ class TensorDesc:
 
     @property
     def effective_rank(self) -> int:
-        """Number of dimensions left after leading dimensions of size 1 are dropped."""
-        leading = next((i for i, size in enumerate(self.sizes) if size != 1), self.rank)
+        """Number of dimensions left after leading dimensions of size 1 are dropped. A symbol counts as a size other than 1."""
+        leading = next((i for i, size in enumerate(self.sizes) if symbols.is_symbol(size) or size != 1), self.rank)
         return self.rank - leading
 
     @property
@@ -255,6 +286,11 @@ class TensorDesc:
         """True if the elements are in row-major order without gaps."""
         return all(s == p or n == 1 for n, s, p in zip(self.sizes, self.layout, packed_strides(self.sizes), strict=True))
 
+    def is_like(self, other: TensorDesc) -> bool:
+        """Whether the other tensor has the same type, sizes and strides, and so may be in the same memory."""
+        mine, theirs = ([step for n, step in zip(one.sizes, one.layout, strict=True) if n > 1] for one in (self, other))
+        return (self.data_type, self.sizes, mine) == (other.data_type, other.sizes, theirs)
+
     @property
     def span(self) -> int:
         """Number of elements from the first address to the last, both included."""
@@ -265,7 +301,54 @@ class TensorDesc:
     @property
     def minimum_size_in_bytes(self) -> int:
         """Smallest buffer that holds the tensor, rounded up to a multiple of 4 (``DMLCalcBufferTensorSize``)."""
-        return (self.span * self.data_type.itemsize + 3) // 4 * 4
+        return (self.span_in_bytes + 3) // 4 * 4
+
+    @property
+    def span_in_bytes(self) -> int:
+        """Number of bytes from the first element to the last, both included."""
+        return (self.span * self.data_type.bits + 7) // 8
+
+    # -- 4-bit elements -------------------------------------------------------------------------------------------
+
+    @property
+    def stored(self: D) -> D:
+        """The tensor's arrays: for a 4-bit type a UINT8 tensor of its bytes, with one dimension; otherwise the tensor itself.
+
+        The element at offset ``e`` (strides count elements) is in byte ``e // 2``: the low four bits for an even ``e``, the high
+        ones for an odd ``e``. INT4 is two's complement.
+        """
+        return self.with_sizes((self.span_in_bytes,), self.data_type.stored) if self.data_type.is_nibble else self
+
+    def unpack(self, array: Any) -> Any:
+        """The elements of a 4-bit tensor's array as INT8 or UINT8, with the tensor's sizes; an array of another type as it is."""
+        if not self.data_type.is_nibble:
+            return array
+        offsets = self._offsets()
+        nibbles = (array[offsets >> 1] >> (offsets % 2 * 4).astype(np.uint8)) & 15
+        return ((nibbles ^ 8).astype(np.int8) - np.int8(8)) if self.data_type.is_signed else nibbles
+
+    def pack(self, values: Any) -> Any:
+        """The array of a 4-bit tensor with these elements: their low four bits; an array of another type as it is.
+
+        Bits that belong to no element are 0. If elements share an address, the last one remains.
+        """
+        if not self.data_type.is_nibble:
+            return values
+        nibbles = np.zeros(2 * self.span_in_bytes, np.uint8)
+        nibbles[self._offsets()] = np.asarray(values).astype(np.uint8) & 15
+        return nibbles[::2] | nibbles[1::2] << 4
+
+    def used_bytes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """For each byte of a 4-bit tensor's array, whether it has an element."""
+        used: np.ndarray[Any, np.dtype[np.bool_]] = self.pack(np.full(self.sizes, 15)) != 0
+        return used
+
+    def _offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The offset of each element."""
+        offsets = np.zeros(self.sizes, np.int64)
+        for axis, (size, step) in enumerate(zip(self.sizes, self.layout, strict=True)):
+            offsets += (np.arange(size) * step).reshape(-1, *(1 for _ in self.sizes[axis + 1 :]))
+        return offsets
 
     def with_sizes(self: D, sizes: Iterable[int], data_type: TensorDataType | None = None) -> D:
         """A packed tensor of these sizes, of the same data type unless another is given."""
@@ -324,11 +407,11 @@ def packed_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _integer(where: str, value: object) -> int:
     try:
-        number = operator.index(value)  # type: ignore[arg-type]
+        number: int = symbols.index(value)
     except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
         raise InvalidArgument(message(where, safe_repr(value), "an integer")) from None
-    if number < 0 or isinstance(value, bool):
-        raise InvalidArgument(message(where, safe_repr(value), "an integer not below 0"))
+    if isinstance(value, bool) or (not symbols.is_symbol(number) and number < 0):
+        raise InvalidArgument(message(where, safe_repr(value), "a non-negative integer"))
     return number
 
 
@@ -342,7 +425,7 @@ def _integers(where: str, values: object, smallest: int, largest: int) -> tuple[
     numbers = []
     for i, value in enumerate(given):
         number = _integer(f"{where}[{i}]", value)
-        if not smallest <= number <= largest:
+        if not symbols.is_symbol(number) and not smallest <= number <= largest:
             raise InvalidArgument(message(f"{where}[{i}]", number, f"{smallest} to {largest}"))
         if i >= 64:  # an endless iterator must not cause a hang
             raise InvalidArgument(message(where, "more than 64 values", f"at most {MAX_RANK}"))

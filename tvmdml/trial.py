@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from tvmdml.guarded import Place
 from tvmdml.operators import Operator
 from tvmdml.operators._accuracy import Array, Expected
-from tvmdml.operators._contract import Role
+from tvmdml.operators._contract import Role, Shared
 from tvmdml.tensors import TensorDataType
 
 Values = Callable[[TensorDataType, tuple[int, ...]], Array]
@@ -22,43 +23,52 @@ class Trial:
 
     Args:
         desc: the operator.
-        in_place: the output uses the input's memory.
-        values: a function from an input's type and sizes to its elements.
+        shared: the pairs (input, output) in the same memory; inputs of one output have the same values.
+        values: a function from the type and sizes of an input's array (``TensorDesc.stored``) to its elements; without
+            ``expected``, inputs that have ``bounds`` get values mostly within them.
         expected: the correct outputs; by default the reference's.
         shift: the number of elements by which tensors' starts are moved from the alignment that devices need.
     """
 
     def __init__(
-        self, desc: Operator, in_place: bool, values: Values, expected: tuple[Expected, ...] | None = None, shift: int = 0
+        self, desc: Operator, shared: Shared, values: Values, expected: tuple[Expected, ...] | None = None, shift: int = 0
     ) -> None:
         self._desc, self._shift = desc, shift
-        self._inputs = {
-            name: None if tensor is None else Place(tensor).holding(values(tensor.data_type, tensor.sizes))
-            for name, tensor in desc.tensors(Role.INPUT)
-        }
+        self._same = dict(shared)
+        """The output that has an input's memory, by the input's name."""
+        self._before: dict[str, Place] = {}
+        """The contents of such an output before the launch."""
+        self._inputs: dict[str, Place | None] = {}
+        for name, tensor in desc.tensors(Role.INPUT):
+            output = self._same.get(name, "")
+            place = self._before.get(output)
+            if place is None and tensor is not None:
+                found, bounds = values(tensor.stored.data_type, tensor.stored.sizes), desc.bounds(name)
+                if expected is None and bounds is not None:
+                    found = mostly_within(found, *bounds)
+                place = Place(tensor).holding(found)
+            self._inputs[name] = place
+            if output and place is not None:
+                self._before[output] = place
         if expected is None:
             with np.errstate(all="ignore"):
                 expected = desc.reference(*(None if place is None else place.array for place in self._inputs.values()))
         self._expected = expected
-        outputs = [name for name, tensor in desc.tensors(Role.OUTPUT) if tensor is not None]
-        self._same = dict(zip(outputs, self._inputs, strict=True)) if in_place else {}
-        """Outputs that use an input's memory."""
 
     def places(self) -> dict[str, Place]:
         """The tensors to launch on, by name, each in new memory; if an input and output share memory, only the output."""
         found = {}
         for name, tensor in self._desc.tensors():
-            if tensor is None or name in self._same.values():
+            if tensor is None or name in self._same:
                 continue
-            held = self._inputs.get(self._same.get(name, name))
+            held = self._inputs.get(name) or self._before.get(name)
             place = Place(tensor, self._shift)
             found[name] = place if held is None else place.holding(held.array)
         return found
 
     def arguments(self, places: Mapping[str, Place]) -> list[Array | None]:
         """The arguments for a compiled operator: all its tensors, in field order."""
-        taken = {held: name for name, held in self._same.items()}
-        found = (places.get(taken.get(name, name)) for name, _ in self._desc.tensors())
+        found = (places.get(self._same.get(name, name)) for name, _ in self._desc.tensors())
         return [None if place is None else place.array for place in found]
 
     def problem(self, places: Mapping[str, Place]) -> str:
@@ -66,9 +76,9 @@ class Trial:
         for name, place in places.items():
             held = self._inputs.get(name)
             if held is not None and not np.array_equal(held.memory, place.memory):
-                return f"the input {name} was written to"
+                return f"the kernel wrote to the input {name}"
             if not place.is_guarded():
-                return f"memory outside of {name} was written to"
+                return f"the kernel wrote to memory outside {name}"
         return self._desc.mismatch(tuple(places[name].array for name in places if name not in self._inputs), self._expected)
 
 
@@ -84,15 +94,36 @@ def any_values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple
     return found.view(data_type.numpy)
 
 
+_OUTSIDE = 1 / 16
+"""The share of values outside of an input's bounds."""
+
+
+def mostly_within(values: Array, low: int, high: int) -> Array:
+    """Integers of the values' type, mostly from ``low`` to ``high``; the others are next to these bounds, or the type's limits.
+
+    They depend on the values only as a seed. Bounds that the type does not have are cut off.
+    """
+    rng = np.random.default_rng(zlib.crc32(np.ascontiguousarray(values).tobytes()))
+    dtype = values.dtype
+    limits: Any = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo(np.int16)
+    first, last = (min(max(bound, int(limits.min)), int(limits.max)) for bound in (low, high))
+    around = [max(first - 1, int(limits.min)), min(last + 1, int(limits.max)), int(limits.min), int(limits.max)]
+    inside = rng.integers(first, last, values.shape, np.int64, endpoint=True).astype(dtype)
+    outside = rng.choice(np.array(around, dtype), values.shape)
+    found: Array = np.where(rng.random(values.shape) < _OUTSIDE, outside, inside)
+    return found
+
+
 def special_bits(data_type: TensorDataType) -> Array:
-    """Difficult values as bits: limits; for floats also infinities, subnormals, kinds of NaN, and the neighbours of one half."""
+    """Difficult values as bits: 0, 1, -1, limits; for floats infinities, subnormals, kinds of NaN, and neighbours of one half."""
     dtype, bits = data_type.numpy, 8 * data_type.itemsize
     if not data_type.is_float:
         limits = np.iinfo(dtype)  # type: ignore[type-var]
-        return np.array([limits.min, limits.min + 1, limits.max // 2, limits.max - 1, limits.max], dtype).view(f"u{bits // 8}")
+        near = {limits.min, limits.min + 1, limits.max // 2, limits.max - 1, limits.max, 0, 1, -1 if limits.min else 0}
+        return np.array(sorted(near), dtype).view(f"u{bits // 8}")
     info: Any = np.finfo(dtype)  # type: ignore[type-var]
     half = np.array(0.5, dtype)
-    least = [info.smallest_subnormal, info.tiny, np.nextafter(half, 0), np.nextafter(half, 1), info.max, np.inf]
+    least = [0, 1, info.smallest_subnormal, info.tiny, np.nextafter(half, 0), np.nextafter(half, 1), info.max, np.inf]
     numbers = np.array(least, dtype).view(f"u{bits // 8}")
     quiet, infinity = (int(np.array(value, dtype).view(f"u{bits // 8}")) for value in (np.nan, np.inf))
     positive = [*map(int, numbers), int(info.tiny.view(f"u{bits // 8}")) - 1, quiet | 5, infinity | 1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvmdml import tensorir as T
+from tvmdml.kernels import tensorir as T
 from tvmdml.targets import Target
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmdml import tensorir as T
+from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._order import Order
 

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tvmdml import operators
-from tvmdml import tensorir as T
-from tvmdml.kernel import Kernel
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators import Operator
+from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
 
 LEAST_PARALLEL_ITEMS = 1 << 16
 """With fewer items than this, starting threads costs more than it saves."""
 
 
-def kernel(desc: Operator, target: Target, in_place: bool) -> Kernel:
-    """A kernel for exactly these sizes, strides and attributes."""
-    parallel = target.tasks() > 1
+def kernel(desc: Operator, target: Target, shared: Shared) -> Kernel:
+    """A kernel for a class of shapes; for exactly these sizes and strides if the computation needs them as constants."""
+    most = max(tensor.element_count for _, tensor in desc.tensors() if tensor is not None)
+    parallel = target.tasks() > 1 and (most >= LEAST_PARALLEL_ITEMS or bool(desc.CONSTANT_SHAPES))
 
-    def each(items: int) -> AbstractContextManager[Any]:
-        frame: AbstractContextManager[Any] = T.loop(T.i64(items), parallel=parallel and items >= LEAST_PARALLEL_ITEMS)
+    def each(items: Any) -> AbstractContextManager[Any]:
+        many = not isinstance(items, int) or items >= LEAST_PARALLEL_ITEMS
+        frame: AbstractContextManager[Any] = T.loop(T.i64(items) if isinstance(items, int) else items, parallel=parallel and many)
         return frame
 
-    # The text contains every size, stride and attribute, and so everything that the code is generated from.
-    parameters = (("desc", desc.exactly()), ("parallel", parallel), ("in_place", in_place))
-    return Kernel(operators.module_of(type(desc)), "default", parameters, lambda: desc.computation(each, in_place))
+    # Whether and which elements share a byte of a 4-bit output follows from its strides.
+    constant = bool(desc.CONSTANT_SHAPES) or any(tensor.data_type.is_nibble for tensor in desc.outputs())
+    shapes = OpenShapes()
+    wanted = desc if constant else desc.with_tensors(shapes.open)
+
+    def build() -> PrimFunc:
+        own = desc if constant else desc.with_tensors(OpenShapes().open)  # each build declares its own integers
+        return own.computation(each, shared)
+
+    # The text contains every attribute, and what is constant of every size and stride: everything that the code is generated from.
+    parameters = (("desc", wanted.exactly()), ("parallel", parallel), ("shared", shared))
+    module, *also = wanted.modules()
+    return Kernel(module, "default", parameters, build, shapes.scalars, also=tuple(also))

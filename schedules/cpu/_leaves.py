@@ -10,9 +10,10 @@ one that fits::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tvmdml import tensorir as T
+from tvmdml.kernels import tensorir as T
 from tvmdml.targets import Target
 
 
@@ -30,6 +31,15 @@ def _positions() -> str:
 
 
 _LEAVES = {
+    "either": _Leaf(
+        "",
+        """
+define ptr @tvmdml_either(i1 %first, ptr %a, ptr %b) alwaysinline {
+  %one = select i1 %first, ptr %a, ptr %b
+  ret ptr %one
+}
+""",
+    ),
     "misalignment": _Leaf(
         "x86",
         """
@@ -165,6 +175,13 @@ class Leaves:
     def available(self) -> Any:
         """A context manager: the statements inside may call the leaves."""
         return T.attr(0, "pragma_import_llvm", "".join(_LEAVES[name].ir for name in sorted(self._native)))
+
+    def one_of(self, buffers: Sequence[Any], number: Any) -> Any:
+        """One of several buffers of the same type, by its number, which is known at run time. There is no version in TensorIR."""
+        pointer = buffers[0].data
+        for i, other in enumerate(buffers[1:], 1):
+            pointer = T.let(T.call_extern("handle", "tvmdml_either", number == T.i64(i), other.data, pointer))
+        return T.view(pointer, str(buffers[0].dtype))
 
     def misalignment(self, buffer: Any, index: Any) -> Any:
         """An element's address modulo 64. The TensorIR version cannot read the address, and returns 0."""

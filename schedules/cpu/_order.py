@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmdml import tensorir as T
 from tvmdml.enums import AxisDirection
+from tvmdml.kernels import tensorir as T
 from tvmdml.tensors import TensorDataType
 
 

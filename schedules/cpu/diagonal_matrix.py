@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import tensorir as T
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Constraint, Knob, Knobs
-from tvmdml.layout import collapse
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels.layout import collapse
+from tvmdml.operators._contract import Shared
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1, bits
 from tvmdml.schedules.cpu import per_task, share, split, unit_step
 from tvmdml.schedules.cpu._leaves import Leaves
@@ -55,9 +56,8 @@ KNOBS = Knobs(
 )  # fmt: skip
 
 
-def kernel(desc: DiagonalMatrix1, target: Target, in_place: bool) -> Kernel:
+def kernel(desc: DiagonalMatrix1, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Rows of all matrices of the batch; columns are treated as rows if the output's elements are closer together that way."""
-    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     itemsize = result.data_type.itemsize
     layouts = [result.layout, result.layout if source is None else source.layout]

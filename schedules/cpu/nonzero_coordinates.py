@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import tensorir as T
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
-from tvmdml.layout import collapse
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.layout import collapse
+from tvmdml.operators._contract import Shared
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.schedules.cpu import per_task, share, unit_step
 from tvmdml.schedules.cpu._leaves import Leaves
@@ -43,9 +44,8 @@ SHIFT = 16
 """Exact division of numbers below 128 by n below 64: multiply by 2**16 / n, rounded up, and shift right by this."""
 
 
-def kernel(desc: NonzeroCoordinates, target: Target, in_place: bool) -> Kernel:
+def kernel(desc: NonzeroCoordinates, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Words follow the contiguous elements, whatever the dimensions; the coordinates are advanced from word to word."""
-    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     columns = result.sizes[-1]
     row_step, column_step = result.layout[-2:]

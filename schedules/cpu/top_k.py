@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import tensorir as T
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
-from tvmdml.layout import collapse
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.layout import collapse
+from tvmdml.operators._contract import Shared
 from tvmdml.operators.top_k import TopK1
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._columns import ColumnLists
@@ -69,9 +70,8 @@ def choose(length: int, k: int, neighbours: int, knobs: Any) -> str:
     return next(way for way, suits in table if suits)
 
 
-def kernel(desc: TopK1, target: Target, in_place: bool) -> Kernel:
+def kernel(desc: TopK1, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Rows are divided among tasks, or each row among several tasks; each task has its own scratch."""
-    knobs = KNOBS.now(target, desc, in_place)
     tensors = (desc.input_tensor, desc.output_value_tensor, desc.output_index_tensor)
     axis, source = desc.axis, desc.input_tensor
     length, k = source.sizes[axis], desc.k

@@ -10,14 +10,18 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from tvmdml import tensorir as T
 from tvmdml.errors import Unsupported, message
-from tvmdml.knobs import Constraint
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Constraint
 from tvmdml.operators import Operator
 from tvmdml.targets._device import VECTOR_BYTES as VECTOR_BYTES
 from tvmdml.targets._device import DeviceTarget
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
 
 _NARROW = 1 << 30
 """Offsets below this are computed in 32 bits: adding a whole grid's step to one does not overflow."""
@@ -90,13 +94,35 @@ def require(desc: Operator, target: DeviceTarget, numbers: Numbers, *types: str)
     for dtype in types:
         feature, called = _NEEDS.get(dtype.removeprefix("u"), ("", ""))
         if feature and not target.has(feature):
-            bits = int(dtype.lstrip("uintfloa"))
-            name, tensor = next((t for t in tensors if 8 * t[1].data_type.itemsize == bits), tensors[0])
-            allowed = f"data types of {'up to 32 bits' if bits == 64 else f'other than {bits} bits'}, as the device lacks {called}"
-            refuse(desc.where(name), f"{tensor.data_type.tvm} on {target.name}", allowed)
+            _refuse_type(desc, target, called)
     if numbers.dtype == "int64" and not target.has("int64"):
         name, _ = max(tensors, key=lambda t: t[1].span)
         refuse(desc.where(name), f"offsets past 2^30 on {target.name}", "smaller ones, as the device lacks shaderInt64")
+
+
+def checked(desc: Operator, target: DeviceTarget, kernel: Kernel) -> Kernel:
+    """The kernel; writing it raises ``Unsupported`` if it computes with a type that the device lacks, as ``require`` words it.
+
+    For kernels with any formula: only their code says in which types they compute.
+    """
+
+    def build() -> PrimFunc:
+        function = kernel.build()
+        if called := target.lacking(function):
+            _refuse_type(desc, target, called)
+        return function
+
+    return kernel._replace(build=build)
+
+
+def _refuse_type(desc: Operator, target: DeviceTarget, called: str) -> NoReturn:
+    """Raise ``Unsupported``, which names the first tensor of the size that a feature is for, or else the first one."""
+    bits = int("".join(filter(str.isdigit, called)))
+    tensors = [(name, tensor) for name, tensor in desc.tensors() if tensor is not None]
+    matching = [one for one in tensors if 8 * one[1].data_type.itemsize == bits]
+    name, tensor = (matching or tensors)[0]
+    types = "other data types" if not matching else f"data types of {'up to 32' if bits == 64 else f'other than {bits}'} bits"
+    refuse(desc.where(name), f"{tensor.data_type.tvm} on {target.name}", f"{types}, as the device lacks {called}")
 
 
 def refuse(where: str, given: str, allowed: str) -> NoReturn:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from tvmdml import tensorir as T
-from tvmdml.layout import collapse
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.layout import collapse
 from tvmdml.operators.top_k import TopK1
 from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, taken_steps
 from tvmdml.schedules.gpu._keys import Keys

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tvmdml import tensorir as T
+from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.gpu import strided
 from tvmdml.schedules.gpu._bitonic import POSITION, i32, stream
 from tvmdml.schedules.gpu._radix import TileSort

@@ -5,10 +5,10 @@ A group reads a square tile along one dimension and writes it along the other, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tvmdml import tensorir as T
+from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.gpu import Numbers, strided
 from tvmdml.schedules.gpu._words import unravel
 
@@ -35,6 +35,11 @@ def count(sizes: Sequence[int]) -> int:
     for size in (*sizes[:-2], -(-sizes[-2] // SIDE), -(-sizes[-1] // SIDE)):
         total *= size
     return total
+
+
+def bytes_of(itemsizes: Iterable[int]) -> int:
+    """The shared memory that tiles of these elements take."""
+    return sum(SIDE * _PITCH * itemsize for itemsize in itemsizes)
 
 
 def move(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tvmdml.layout import collapse
+from tvmdml.kernels.layout import collapse
 from tvmdml.tensors import TensorDesc, packed_strides
 
 WORD = 32

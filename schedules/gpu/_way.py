@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import tensorir as T
+from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.gpu._bitonic import POSITION
 from tvmdml.schedules.gpu._rows import Rows
 from tvmdml.targets._device import DeviceTarget

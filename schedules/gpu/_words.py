@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvmdml import tensorir as T
+from tvmdml.kernels import tensorir as T
 
 _UNBOUNDED = 1 << 48
 
@@ -38,6 +38,8 @@ def save(buffer: Any, at: Any, values: Sequence[Any]) -> None:
 
 def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
     """The coordinates of a row-major index, as uint32: a tensor has at most 2^32 - 1 elements, and these divide fastest."""
+    if T.type_of(index) == "int64" and all(hasattr(size, "value") for size in sizes):
+        index = T.hold(index)  # with constant sizes TVM bounds it, by more than a uint32 holds, and then fails
     return T.unravel(T.cast(index, "uint32"), [T.cast(size, "uint32") for size in sizes])
 
 

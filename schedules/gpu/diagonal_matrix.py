@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import tensorir as T
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Knob, Knobs
-from tvmdml.layout import collapse
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.layout import collapse
+from tvmdml.operators._contract import Shared
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1, bits
 from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
@@ -37,9 +38,8 @@ WORDS = VECTOR_BYTES // 4
 """The words that a thread moves at once."""
 
 
-def kernel(desc: DiagonalMatrix1, target: DeviceTarget, in_place: bool) -> Kernel:
+def kernel(desc: DiagonalMatrix1, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """The kernel over the rows of all matrices; columns are used as rows if the output is contiguous along them."""
-    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_tensor
     itemsize = result.data_type.itemsize
     layouts = [result.layout, result.layout if source is None else source.layout]

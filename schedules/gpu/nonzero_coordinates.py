@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import tensorir as T
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.operators._contract import Shared
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _scan, enough_groups, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
@@ -53,9 +54,8 @@ NOTHING, OWN, ALL = 0, 1, 2
 STATE_BITS = 30
 
 
-def kernel(desc: NonzeroCoordinates, target: DeviceTarget, in_place: bool) -> Kernel:
+def kernel(desc: NonzeroCoordinates, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """The kernel over tiles in the elements' order, whatever the dimensions."""
-    knobs = KNOBS.now(target, desc, in_place)
     source, result = desc.input_tensor, desc.output_coordinates_tensor
     elements, itemsize = source.element_count, source.data_type.itemsize
     way = _way(elements, target, knobs)

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import tensorir as T
 from tvmdml.errors import Unsupported, message
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.operators._contract import Shared
 from tvmdml.operators.top_k import TopK1
 from tvmdml.schedules.gpu import VECTOR_BYTES, enough_groups, require, strided
 from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Entry, Load, Neighbours, Queue, entry_bytes, i32
@@ -89,9 +90,8 @@ def choose(length: int, k: int, most: int, knobs: Any) -> str:
     return next(way for way, suits in table if suits and fits[way])
 
 
-def kernel(desc: TopK1, target: DeviceTarget, in_place: bool) -> Kernel:
+def kernel(desc: TopK1, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """The algorithm for these rows on this device."""
-    knobs = KNOBS.now(target, desc, in_place)
     keys, batch = Keys(desc.input_tensor.data_type, desc.axis_direction), Batch.of(desc)
     threads = below(min(knobs.threads, target.max_threads, max(_LEAST_THREADS, knobs.subgroups * target.subgroup_size)))
     most = below((target.max_shared_bytes - SPARE_BYTES - _counted_bytes(target, knobs)) // entry_bytes(keys))

@@ -22,16 +22,17 @@ constexpr unsigned char junk = 0xd5, red = 0xbd;
 constexpr size_t most_junk = 16 << 20;  // at either end of an allocation; a huge one stays unwritten between
 constexpr size_t most_graves = 256;
 
-std::map<uintptr_t, Allocation> live;
-std::map<int, size_t> used;  // by every device, with what its pools keep
-std::deque<Allocation> graves;  // freed, without access: what still uses them faults, and nothing else is put there for a while
+// Never destroyed: threads go on while the process ends.
+std::map<uintptr_t, Allocation> &live = *new std::map<uintptr_t, Allocation>;
+std::map<int, size_t> &used = *new std::map<int, size_t>;  // by every device, with what its pools keep
+std::deque<Allocation> &graves = *new std::deque<Allocation>;  // freed, without access: what still uses them faults, and nothing else is put there for a while
 
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
 
 Memory &memory() {
-  static Memory one;
+  static Memory &one = *new Memory;
   return one;
 }
 

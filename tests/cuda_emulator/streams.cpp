@@ -10,7 +10,7 @@ namespace tvmdml_emulator {
 
 namespace {
 
-std::set<std::shared_ptr<Capture>> captures;  // those under way
+std::set<std::shared_ptr<Capture>> &captures = *new std::set<std::shared_ptr<Capture>>;  // those under way; never destroyed
 
 void step(Stream &stream) {
   Work work = std::move(stream.queue.front());

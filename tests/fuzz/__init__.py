@@ -13,8 +13,9 @@ else a random generator, from scratch and by changing examples that are there.
 
 Examples run in processes of their own, with a limit of memory and of time: a crash, a hang or a huge allocation costs that process
 and is a finding, too. What is learnt is kept in a folder (``--corpus``), from which the next run goes on; a finding is two files in
-another (``--findings``): the bytes, and what became of them. ``tests/test_fuzz.py`` runs some examples of each aim, the same ones
-every time, and all of ``regressions``: inputs that once failed, as the files that they are, in a folder by the name of their aim.
+another (``--findings``): the bytes, and what became of them. ``tests/faults/test_fuzz.py`` runs some examples of each aim, the same
+ones every time, and all of ``regressions``: inputs that once failed, as the files that they are, in a folder by the name of
+their aim.
 
 To add an aim, put a module into ``aims``: it is found by its file. It has ``one``, and may have ``seeds()``, where to begin;
 ``check(content)``, which takes the bytes of a regression's file; and ``WORDS``, which its inputs are likely to have. ``EXAMPLES``

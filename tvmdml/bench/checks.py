@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tvmdml.bench.inputs import Array
-from tvmdml.bench.work import KINDS, Task
+from tvmdml.bench.task import Task
+from tvmdml.operators._accuracy import as_array
 
 Outputs = tuple[Array, ...]
 
@@ -17,9 +18,14 @@ def ours(task: Task, actual: Outputs) -> str:
 
 def peer(task: Task, actual: Outputs) -> str:
     """What is wrong with a peer's outputs; empty if they are correct."""
-    if KINDS[task.work.operator].counted:
-        count = int(task.expected[0][0])
-        return _values(actual[0], task.expected[0]) or _values(actual[1], task.expected[1][:count])
+    if task.kind.counted:
+        count = int(task.expected[0].item())
+        rows = task.expected[1].reshape(-1, task.expected[1].shape[-1])[:count]
+        return _values(actual[0], task.expected[0].reshape(-1)) or _values(actual[1], rows)
+    if task.kind.free:
+        return "" if actual[0].shape == task.expected[0].shape else f"shape {actual[0].shape}"
+    if task.kind.close:
+        return next(filter(None, (_close(one, as_array(other)) for one, other in zip(actual, task.expected, strict=True))), "")
     problem = _values(actual[0], task.expected[0])
     if problem or len(actual) == 1:
         return problem
@@ -29,6 +35,19 @@ def peer(task: Task, actual: Outputs) -> str:
         return "an index points outside the input"
     problem = _values(np.take_along_axis(task.x, found, task.work["axis"]), task.expected[0])
     return problem and f"an index points to another value: {problem}"
+
+
+STEPS = 8
+"""By how many rounding errors a peer's values may differ that are computed in other steps."""
+
+
+def _close(actual: Array, expected: Array) -> str:
+    """Floats may differ by some rounding errors of the largest value."""
+    if expected.dtype.kind != "f" or not (problem := _values(actual, expected)) or actual.shape != expected.shape:
+        return _values(actual, expected)
+    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
+    near = np.isclose(actual.astype(np.float64), expected, 0, STEPS * float(np.finfo(expected.dtype).eps) * largest, equal_nan=True)
+    return "" if near.all() else problem
 
 
 def _values(actual: Array, expected: Array) -> str:

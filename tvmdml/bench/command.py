@@ -16,7 +16,7 @@ from tvmdml.bench.results import Result, Run
 from tvmdml.console import INTERRUPTED
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.targets import Target
-from tvmdml.targets.cpu import threads as cpu_threads
+from tvmdml.targets.cpu.thread_count import thread_count
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +66,7 @@ def prepare(request: Request) -> Prepared:
     selected = select(request)
     _check_plot(plot_path)
     venues.of(request.target).open()
-    threads = request.threads or cpu_threads.thread_count()
+    threads = request.threads or thread_count()
     run = Run(threads, chosen, results.machine(request.target), logs=logs_in_force.folders())
     if request.resume:
         run = _resumed(run, json_path)

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml.tensors import packed_strides
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Sizes = tuple[int, ...]
 
@@ -49,6 +51,13 @@ LAYOUTS: dict[str, Callable[[Sizes, Any], Array]] = {
 }
 
 
+def steps(sizes: Sizes, layout: str) -> Sizes:
+    """The strides of a layout, in elements."""
+    if layout == "packed":
+        return packed_strides(sizes)
+    return tuple(step for step in LAYOUTS[layout](sizes, np.uint8).strides)
+
+
 def like(array: Array) -> Array:
     """A packed copy that starts on a cache line."""
     copy = empty(array.shape, array.dtype)
@@ -69,6 +78,21 @@ def _normal(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Arr
     return (rng.standard_normal(sizes, np.float32) * 100).astype(dtype)
 
 
+def _positive(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Numbers from 1 to 100, with fractions: every type has their integral parts."""
+    return (rng.random(sizes, np.float32) * 99 + 1).astype(dtype)
+
+
+def _usual(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Numbers as functions get them: of both signs, mostly below 6."""
+    return (rng.standard_normal(sizes, np.float32) * 3).astype(dtype)
+
+
+def _unit(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Numbers between -1 and 1."""
+    return (rng.random(sizes, np.float32) * 1.98 - 0.99).astype(dtype)
+
+
 def _ascending(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
     return np.sort(_normal(rng, sizes, dtype), axis=-1)
 
@@ -79,6 +103,10 @@ def _descending(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) ->
 
 def _constant(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
     return np.ones(sizes, dtype)
+
+
+def _zeros(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    return np.zeros(sizes, dtype)
 
 
 def _nan(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
@@ -113,15 +141,29 @@ FILLS: dict[str, Fill] = {
     "normal": _normal,
     "ascending": _ascending,
     "descending": _descending,
+    "positive": _positive,
+    "usual": _usual,
+    "unit": _unit,
     "constant": _constant,
+    "zeros": _zeros,
     "all NaN": _nan,
     "dense block": _block,
     **{density: functools.partial(_sparse, share) for density, share in DENSITIES.items()},
 }
 
 
-def filled(sizes: Sizes, dtype: str, data: str, layout: str) -> Array:
-    """An array of a layout, filled with one of ``FILLS``."""
+def filled(sizes: Sizes, dtype: str, data: str, layout: str, place: int = 0, bounds: tuple[int, int] | None = None) -> Array:
+    """An array of a layout, filled with one of ``FILLS``.
+
+    Args:
+        sizes: its sizes.
+        dtype: its type.
+        data: the name of the fill.
+        layout: the name of the layout.
+        place: which of the operator's inputs it is: each has other random numbers.
+        bounds: the least and the greatest value, if others are of no use.
+    """
     array = LAYOUTS[layout](sizes, dtype)
-    array[...] = FILLS[data](np.random.default_rng(SEED), sizes, np.dtype(dtype))
+    found = FILLS[data](np.random.default_rng(SEED + place), sizes, np.dtype(dtype))
+    array[...] = found if bounds is None else bounds[0] + found % (bounds[1] - bounds[0] + 1)
     return array

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tvmdml import _imports, targets
-from tvmdml import tensorir as T
 from tvmdml.bench import inputs
 from tvmdml.bench.measure import SAMPLE, Contender, Timing
 from tvmdml.bench.work import Traffic
+from tvmdml.kernels import tensorir as T
 from tvmdml.targets._device import DeviceTarget
 
 LEAST_TOTAL = 1 << 17

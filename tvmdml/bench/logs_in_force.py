@@ -6,10 +6,12 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 
-from tvmdml import knobs, operators
+from tvmdml import operators, scheduling
 from tvmdml.bench.results import LogFolder, LogUsed
-from tvmdml.knobs import Value
+from tvmdml.kernels import knobs
+from tvmdml.kernels.knobs import Value
 from tvmdml.operators import Operator
+from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
 from tvmdml.tuning import log_lines, logs
 from tvmdml.tuning.logs import Logs
@@ -22,16 +24,16 @@ def folders() -> list[LogFolder]:
     return [LogFolder(folder, count) for folder, count in counts.items()]
 
 
-def used(desc: Operator, in_place: bool, target: Target) -> LogUsed:
+def used(desc: Operator, shared: Shared, target: Target) -> LogUsed:
     """The record that sets an operation's knobs on a target."""
-    module = operators.module_of(type(desc))
-    installed = logs.installed() if target.logs is None else target.logs
-    found = installed.find(module, desc, in_place, target.machine()) if knobs.logs_count() else None
+    module = operators.tuned_as(type(desc))
+    installed = target.logs if isinstance(target.logs, Logs) else logs.installed()
+    found = installed.find(module, desc, shared, target.machine()) if knobs.logs_count() else None
     declared = knobs.of(module, target)
     if found is None or declared is None:
         return LogUsed()
     defaults: Mapping[str, Value] = vars(declared.now(target))
-    values = declared.tuned(target, desc, in_place).values
+    values = scheduling.tuned(declared, desc, target, shared).values
     changed = {name: value for name, value in values.items() if value != defaults[name]}
     origins = _origins(installed).get(log_lines.key(found.record), ())
     folder = next((folder for folder, record in origins if record == found.record), "")

@@ -54,9 +54,9 @@ def _draw_ratios(axes: Any, results: list[Result]) -> None:
 
 def _draw_roofline(axes: Any, results: list[Result]) -> None:
     """Bytes that work must move against the rate at which they were moved; a tick above each shows the limit of memory."""
-    groups = list(dict.fromkeys(result.work["operator"] for result in results))
+    groups = list(dict.fromkeys(result.group or result.work["operator"] for result in results))
     for i, group in enumerate(groups):
-        mine = [result for result in results if result.work["operator"] == group]
+        mine = [result for result in results if (result.group or result.work["operator"]) == group]
         sizes = [_bytes(result) for result in mine]
         rates = [_bytes(result) / result.ours.seconds / 1e9 for result in mine if result.ours]
         axes.scatter(sizes, rates, marker=_MARKERS[i % len(_MARKERS)], s=30, label=group, alpha=0.8)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml.bench.results import Entry, Result, Run
+from tvmdml.errors import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,8 +62,9 @@ def _table(*columns: str) -> Table:
 
 
 def _shown_goal(result: Result) -> str:
-    """``1.5``, ``90 %``, ``1.2 x launch``; with two goals, ``2, 70 %``."""
-    return ", ".join(filter(None, (_shown_ratio(result.goal), _shown_share(result.share, result.limit_of))))
+    """``1.5``, ``90 %``, ``1.2 x launch``, ``mean 3`` (of the case's group); with two goals, ``2, 70 %``."""
+    mean = "" if result.group_goal is None else f"mean {_shown_ratio(result.group_goal)}"
+    return ", ".join(filter(None, (_shown_ratio(result.goal), mean, _shown_share(result.share, result.limit_of))))
 
 
 def _shown_share(share: float | None, of: str) -> str:
@@ -135,12 +137,12 @@ def geometric_mean(ratios: Iterable[float]) -> float | None:
 
 def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
     """The lines after the table."""
-    goals = [result for result in run.results if result.goal is not None]
-    ratios = [r.ratio for r in goals if r.ratio is not None and not r.against_base and not r.failures]
+    ratios = _ratios(result for result in run.results if result.goal is not None or result.group_goal is not None)
     if device := run.machine.get("device"):
         yield f"on {device}"
     if (mean := geometric_mean(ratios)) is not None:
         yield f"geometric mean: {mean:.2f} x the best peer, over {len(ratios)} cases with a goal"
+    yield from (_group_line(*group) for group in _groups(run.results))
     yield _reached(run.results)
     asides = [ratio for result in run.results if (ratio := result.aside_ratio) is not None]
     if (mean := geometric_mean(asides)) is not None:
@@ -158,6 +160,28 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
     for result in run.results:
         for failure in result.failures:
             yield f"failed: {result.name}: {failure}"
+
+
+def _ratios(results: Iterable[Result]) -> list[float]:
+    """The ratios to the best peers."""
+    return [r.ratio for r in results if r.ratio is not None and not r.against_base and not r.failures]
+
+
+def _groups(results: Iterable[Result]) -> Iterator[tuple[str, list[float], float | None]]:
+    """The name of each group that was compared with peers, its ratios, and the goal for their mean."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        if result.group:
+            groups.setdefault(result.group, []).append(result)
+    for name, found in groups.items():
+        if ratios := _ratios(found):
+            yield name, ratios, found[0].group_goal
+
+
+def _group_line(name: str, ratios: list[float], goal: float | None) -> str:
+    mean = geometric_mean(ratios) or 0.0
+    verdict = "" if goal is None else f"; goal {_shown_ratio(goal)}: {'reached' if mean >= goal else 'missed'}"
+    return f"  {name}: {mean:.2f} x, over {counted(len(ratios), 'case')}{verdict}"
 
 
 def logs_line(run: Run) -> str:
@@ -194,8 +218,10 @@ def _limits_of_device(results: Sequence[Result]) -> Iterator[str]:
 
 def _reached(results: Sequence[Result]) -> str:
     """How many goals of each kind were reached."""
+    goals = [(geometric_mean(ratios) or 0.0, goal) for _, ratios, goal in _groups(results) if goal is not None]
     kinds = {
         "peers": [r.reaches(r.goal, r.ratio) for r in results if not r.against_base],
+        "peers in the mean of a group": ["reached" if mean >= goal else "missed" for mean, goal in goals],
         "limits": [r.reaches(r.share, r.fraction) for r in results],
         "tvmdml's own baselines": [r.reaches(r.goal, r.ratio) for r in results if r.against_base],
     }

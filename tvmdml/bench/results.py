@@ -32,7 +32,7 @@ _LIBRARIES = (
 )
 # Default values of fields that older files do not have.
 _LATER_RUN: dict[str, Any] = {"logs": []}
-_LATER_RESULT: dict[str, Any] = {"share": None, "limit_of": "memory", "log": None}
+_LATER_RESULT: dict[str, Any] = {"share": None, "limit_of": "memory", "log": None, "group": "", "group_goal": None}
 _LATER_TIMING = {"host": 0.0}
 
 
@@ -103,6 +103,10 @@ class Result:
     """What sets the limit: ``memory``, or the ``launch`` that no work can avoid."""
     log: LogUsed | None = None
     """The tuning record that was in force; ``None`` in files without this information."""
+    group: str = ""
+    """The name of the group that the case is counted in."""
+    group_goal: float | None = None
+    """What the geometric mean of the group's ratios must be."""
 
     def _best(self, *roles: str) -> Entry | None:
         timed = [entry for entry in self.entries if entry.role in roles and entry.timing is not None]

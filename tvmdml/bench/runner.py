@@ -10,18 +10,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tvmdml import _imports, compiler, targets
+from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench import checks, inputs, limits, logs_in_force, measure, peers, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace
 from tvmdml.bench.peers import Attempt
 from tvmdml.bench.results import Entry, Result, Run
+from tvmdml.bench.task import Task
 from tvmdml.bench.venues import Venue
-from tvmdml.bench.work import KINDS, Task
-from tvmdml.device_arrays import DeviceArray
 from tvmdml.targets import Target
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.targets.cpu import threads as cpu_threads
+from tvmdml.targets.cpu.thread_count import thread_count
 
 OURS = "tvmdml"
 
@@ -55,7 +57,8 @@ def measured(case: Case, options: Options) -> Result:
     venue = venues.of(options.target)
     venue.open()
     try:
-        with limited(case.threads or options.threads) as count:
+        # NumPy's warnings of invalid numbers would be printed, and take time.
+        with np.errstate(all="ignore"), limited(case.threads or options.threads) as count:
             return _Race(case, options, venue, count).result()
     finally:
         venue.close()
@@ -98,7 +101,9 @@ class _Race:
             compiled=self._compiled,
             share=case.share if self._venue.goals else None,
             limit_of=self._venue.limit_of(self._task.traffic),
-            log=logs_in_force.used(self._task.desc.canonical(), case.work.in_place, self._options.target or targets.resolve("cpu")),
+            group=case.group.name if case.group else "",
+            group_goal=case.group.goal if case.group and self._venue.goals else None,
+            log=logs_in_force.used(self._task.desc.canonical(), case.work.shared(), self._options.target or targets.resolve("cpu")),
         )
 
     def _race(self) -> float | None:
@@ -161,18 +166,25 @@ class _Race:
 class Room(NamedTuple):
     """The arrays of a task, in the target's memory."""
 
-    source: Any
-    """The input, or ``None`` if there is none."""
+    inputs: list[Any]
+    """``None`` for one that is absent."""
     outputs: list[Any]
-    """In place, the output is the input."""
+    """In place, one of them is an input."""
 
 
 def room(task: Task, target: Target) -> Room:
-    """Allocate the input, if there is one, and the outputs."""
-    if task.work.in_place:
-        x = target.place(inputs.like(task.x))
-        return Room(x, [x])
-    return Room(None if task.input is None else target.place(task.input), [target.place(array) for array in task.outputs()])
+    """Allocate the inputs and the outputs."""
+    sources: list[Any] = [array if array is None else target.place(array) for array in task.inputs]
+    outputs: list[Any] = []
+    present = [place for place, array in enumerate(sources) if array is not None]
+    same = {result: present[source] for source, result in task.desc.positions(task.work.shared())}
+    for place, array in enumerate(task.outputs()):
+        if place in same:
+            array[...] = task.inputs[same[place]]
+        outputs.append(target.place(array))
+        if place in same:
+            sources[same[place]] = outputs[place]
+    return Room(sources, outputs)
 
 
 def ours(task: Task, target: Target | None = None, where: Room | None = None) -> Attempt:
@@ -184,19 +196,20 @@ def ours(task: Task, target: Target | None = None, where: Room | None = None) ->
 
 
 def _bound(task: Task, target: Target, where: Room | None) -> Attempt:
-    source, outputs = where or room(task, target)
-    return _writing(compiler.compile(task.desc, target).bind(source, *outputs), outputs, target)
+    sources, outputs = where or room(task, target)
+    return _writing(compiler.compile(task.desc, target).bind(*sources, *outputs), outputs, target)
 
 
 def _operator(task: Task, target: Target, where: Room | None) -> Attempt:
-    source, outputs = where or room(task, target)
-    return _writing(partial(compiler.compile(task.desc, target), source, *outputs), outputs, target)
+    sources, outputs = where or room(task, target)
+    return _writing(partial(compiler.compile(task.desc, target), *sources, *outputs), outputs, target)
 
 
 def _function(task: Task, target: Target, where: Room | None) -> Attempt:
-    x = None if task.input is None else venues.of(target).placed(task.input)
-    call: Any = KINDS[task.work.operator].function(task, x)
-    if isinstance(target, DeviceTarget) and not isinstance(x, DeviceArray):  # NumPy's arrays are copied to the device and back
+    placed = [array if array is None else venues.of(target).placed(array) for array in task.given]
+    call: Any = task.kind.function(task, placed)
+    if isinstance(target, DeviceTarget) and not any(isinstance(array, DeviceArray) for array in placed):
+        # NumPy's arrays are copied to the device and back.
         call = partial(call, device=target.name)
     call()  # makes the plan, and compiles
 
@@ -246,7 +259,7 @@ def fresh_kernels() -> Iterator[None]:
 def limited(count: int | None) -> Iterator[int]:
     """Limit all libraries to this many threads, ``None`` for all; yields the resulting number."""
     if count is None:
-        yield cpu_threads.thread_count()
+        yield thread_count()
         return
     with _variable("TVMDML_NUM_THREADS", str(count)):
         yield count

@@ -1,18 +1,21 @@
-"""Which table of cases applies to which kind of target: each has its own goals."""
+"""The cases of all files of rows, for each kind of target: each may have its own goals."""
 
 from __future__ import annotations
 
-from tvmdml.bench import cases, cuda_cases
+import functools
+
+from tvmdml.bench import rows
 from tvmdml.bench.cases import Case
 
-_TABLES = {"cuda": cuda_cases}
-_OTHERS = cases
 
-
+@functools.cache
 def of(kind: str) -> tuple[Case, ...]:
-    """The table for a kind of target; kinds without their own table use the processor's."""
-    table: tuple[Case, ...] = getattr(_TABLES.get(kind, _OTHERS), "CASES")  # noqa: B009 - modules of one form
-    return table
+    """The table for a kind of target; kinds without their own table use the processor's. Cases of the same row are together."""
+    files = [rows.load(name) for name in rows.modules()]
+    own = [case for file in files for case in getattr(file, "CASES_ON", {}).get(kind, ())]
+    found = own or [case for file in files for case in getattr(file, "CASES", ())]
+    places = {row: place for place, row in enumerate(dict.fromkeys(case.row for case in found))}
+    return tuple(sorted(found, key=lambda case: places[case.row]))
 
 
 def select(full: bool = False, operators: tuple[str, ...] = (), text: str = "", kind: str = "cpu") -> list[Case]:

@@ -10,19 +10,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import compiler, console, knobs, targets
+from tvmdml import compiler, console, targets
+from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench import checks, command, logs_in_force, measure, results, runner, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.command import Request
 from tvmdml.bench.measure import Contender, Pace, Timing
 from tvmdml.bench.report import geometric_mean, shown_seconds
 from tvmdml.bench.runner import Options, Room
+from tvmdml.bench.task import Task
 from tvmdml.bench.venues import Venue
-from tvmdml.bench.work import Task
-from tvmdml.device_arrays import DeviceArray
 from tvmdml.errors import DeviceError, InvalidArgument, message
-from tvmdml.kernel import Kernel
-from tvmdml.knobs import Value
+from tvmdml.kernels import knobs
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Value
 from tvmdml.targets import Target
 
 SCHEMA = "tvmdml-bench-tuned"
@@ -94,12 +95,12 @@ class _Pair:
     def row(self, venue: Venue, pace: Pace) -> Row:
         """Compare the two kernels, and time them if they differ."""
         desc = self._work.describe().canonical()
-        log = logs_in_force.used(desc, self._work.in_place, self._target)
+        log = logs_in_force.used(desc, self._work.shared(), self._target)
         row = Row(self._name, log.kind, log.knobs, folder=log.folder)
         try:
-            tuned = _decided(compiler.ready(desc, self._target, self._work.in_place)[0])
+            tuned = _decided(compiler.ready(desc, self._target, self._work.shared())[0])
             with knobs.untuned():
-                default = _decided(compiler.ready(desc, self._target, self._work.in_place)[0])
+                default = _decided(compiler.ready(desc, self._target, self._work.shared())[0])
             return row._replace(same=True) if tuned == default else self._race(row, venue, pace)
         except Exception as error:  # a defect in one kernel must not stop the run: the row reports it
             return row._replace(problem=f"{type(error).__name__}: {error}")
@@ -130,7 +131,7 @@ def _wipe(task: Task, room: Room) -> None:
     for array in room.outputs:
         dtype = np.dtype(array.dtype)
         junk = np.broadcast_to(np.frombuffer(b"\xa5" * dtype.itemsize, dtype), array.shape)
-        content = task.x if task.work.in_place else junk
+        content = task.x if any(array is one for one in room.inputs) else junk
         if isinstance(array, DeviceArray):
             array.write(content)
         else:

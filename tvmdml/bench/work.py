@@ -1,26 +1,45 @@
-"""``Work``: one operator with one shape, type and input; its descriptor, and the bytes it must move."""
+"""``Work``: one operator with its inputs, attributes and outputs; what a contender has to do."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-import tvmdml
+from tvmdml import operators
 from tvmdml.bench import inputs
-from tvmdml.bench.inputs import Array, Sizes
+from tvmdml.bench.inputs import Sizes
+from tvmdml.enums import DmlEnum
+from tvmdml.errors import InvalidArgument
 from tvmdml.operators import Operator
-from tvmdml.tensors import TensorDesc
+from tvmdml.operators._contract import Role, Shared
+from tvmdml.tensors import TensorDataType, TensorDesc
 
-NO_BOUND = (-(2**31), 2**31 - 1)
 
-LARGE = 1 << 24
-"""For at least this many elements, the NumPy reference uses a faster algorithm."""
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """A tensor as a caller has it: an input may be smaller than the result, if the operator broadcasts it."""
 
-Attribute = int | float | str
+    sizes: Sizes
+    dtype: str = "float32"
+    data: str = "normal"
+    """One of ``inputs.FILLS``; empty for an output."""
+    layout: str = "packed"
+    """One of ``inputs.LAYOUTS``."""
+
+    def describe(self) -> TensorDesc:
+        """Its description."""
+        return TensorDesc(self.dtype, self.sizes, None if self.layout == "packed" else inputs.steps(self.sizes, self.layout))
+
+    def at_most(self, size: int) -> Operand:
+        """The same with dimensions limited to a size."""
+        return dataclasses.replace(self, sizes=tuple(min(n, size) for n in self.sizes))
+
+
+Attribute = int | float | str | tuple[float, ...] | Operand | tuple[Operand, ...]
+"""A value, in Python's own types. Of an output: its data type, or an ``Operand``, unless it follows from the inputs."""
+Given = Operand | tuple[Operand, ...] | None
+"""An input: a tensor, a list of tensors, or none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,64 +48,120 @@ class Work:
 
     operator: str
     """DirectML's name."""
-    sizes: Sizes
-    dtype: str = "float32"
-    data: str = "normal"
-    """One of ``inputs.FILLS``; empty for no input."""
-    layout: str = "packed"
-    """One of ``inputs.LAYOUTS``: the input's layout, or the output's if there is no input."""
+    inputs: tuple[Given, ...]
+    """In DirectML's order; those at the end may be left out if they are optional."""
     attributes: tuple[tuple[str, Attribute], ...] = ()
+    """By name, in the order of the names. Outputs are here too, if they do not follow from the inputs."""
     in_place: bool = False
+    """Whether the output is written to the first input's memory."""
     door: str = "bound"
     """How it is called: ``bound`` (converted once), ``operator`` (arrays checked each time) or ``function`` (results allocated)."""
+
+    @classmethod
+    def on(cls, operator: str, *inputs: Given, in_place: bool = False, door: str = "bound", **attributes: Attribute) -> Work:
+        """The work of an operator on these inputs."""
+        return cls(operator, inputs, tuple(sorted(attributes.items())), in_place, door)
 
     def __getitem__(self, name: str) -> Any:
         """An attribute."""
         return dict(self.attributes)[name]
 
+    def operands(self) -> Iterator[Operand]:
+        """All inputs that are present, one by one."""
+        for given in self.inputs:
+            yield from given if isinstance(given, tuple) else () if given is None else (given,)
+
+    # -- The first input, or without inputs the output: peers of operators with one input ask for no other
+
+    @property
+    def first(self) -> Operand:
+        """The first input, or the output if there is no input."""
+        outputs = (value for _, value in self.attributes if isinstance(value, Operand))
+        return next(iter((*self.operands(), *outputs)))
+
+    @property
+    def sizes(self) -> Sizes:
+        """The first tensor's sizes."""
+        return self.first.sizes
+
+    @property
+    def dtype(self) -> str:
+        """The first tensor's data type."""
+        return self.first.dtype
+
+    @property
+    def layout(self) -> str:
+        """The first tensor's layout."""
+        return self.first.layout
+
+    @property
+    def data(self) -> str:
+        """The first input's contents; empty if there is no input."""
+        return next((one.data for one in self.operands()), "")
+
+    # -- Changes
+
+    def with_first(self, **changes: Any) -> Work:
+        """The same work with changes to ``first``."""
+        wanted = self.first
+
+        def changed(given: Any) -> Any:
+            if isinstance(given, tuple):
+                return tuple(map(changed, given))
+            return dataclasses.replace(given, **changes) if given is wanted else given
+
+        attributes = self.attributes
+        if not any(self.operands()):
+            attributes = tuple((name, changed(value)) for name, value in attributes)
+        return dataclasses.replace(self, inputs=changed(self.inputs), attributes=attributes)
+
     def at_most(self, size: int) -> Work:
-        """The same work with dimensions limited to a size."""
-        sizes = tuple(min(n, size) for n in self.sizes)
-        attributes = tuple((name, min(value, size) if name == "k" else value) for name, value in self.attributes)
-        return dataclasses.replace(self, sizes=sizes, attributes=attributes)
+        """The same work with dimensions limited to a size, and with them the attributes that count elements."""
+        fields = operators.by_name(self.operator).fields()
+        counts = {field.name for field in fields if field.role in (Role.UINT, Role.UINTS) and not field.is_axis}
+
+        def limited(name: str, value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(limited(name, one) for one in value)
+            return value.at_most(size) if isinstance(value, Operand) else min(value, size) if name in counts else value
+
+        return dataclasses.replace(
+            self,
+            inputs=tuple(limited("", one) for one in self.inputs),
+            attributes=tuple((name, limited(name, value)) for name, value in self.attributes),
+        )
+
+    # -- What it means
 
     def describe(self) -> Operator:
         """The descriptor."""
-        return KINDS[self.operator].describe(self)
+        tensors = (tuple(map(Operand.describe, one)) if isinstance(one, tuple) else one and one.describe() for one in self.inputs)
+        given = {name: _described(value) for name, value in self.attributes}
+        return operators.by_name(self.operator).of(*tensors, **given)
+
+    def shared(self) -> Shared:
+        """The pairs (input, output) in the same memory."""
+        return self.describe().shareable()[:1] if self.in_place else ()
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON, for people and for programs that read results."""
-        return {**dataclasses.asdict(self), "sizes": list(self.sizes), "attributes": dict(self.attributes)}
+        """As JSON, for people and for programs that read results: the first tensor's properties are also the work's own."""
 
+        def plain(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return list(map(plain, value))
+            return {**dataclasses.asdict(value), "sizes": list(value.sizes)} if isinstance(value, Operand) else value
 
-def of(desc: Operator, in_place: bool = False, data: str = "") -> Work | None:
-    """The work that a descriptor describes, with an input of this fill (by default the operator's usual one).
-
-    Returns:
-        The work; ``None`` if ``Work`` cannot express it.
-    """
-    desc = desc.canonical()
-    if desc.NAME not in KINDS:
-        return None
-    first = next(tensor for _, tensor in desc.tensors() if tensor is not None)
-    usual = desc.samples()[:1]  # none for an operator without input
-    fields: dict[str, Any] = {
-        "dtype": first.data_type.tvm,
-        "data": (data or usual[0]) if usual else "",
-        "attributes": tuple(KINDS[desc.NAME].attributes(desc).items()),
-        "in_place": in_place,
-    }
-    for layout in ("packed",) if in_place else inputs.LAYOUTS:  # in place, the input is a packed copy
-        work = Work(desc.NAME, first.sizes, layout=layout, **fields)
-        if _written_out(work.describe()) == _written_out(desc):
-            return work
-    return None
-
-
-def _written_out(desc: Operator) -> str:
-    """A descriptor as text, equal for tensors with equal layouts."""
-    tensors = {name: tensor and TensorDesc(tensor.data_type, tensor.sizes, tensor.layout) for name, tensor in desc.tensors()}
-    return dataclasses.replace(desc, **tensors).exactly()  # type: ignore[type-var] # a dataclass, as all descriptors are
+        return {
+            "operator": self.operator,
+            "sizes": list(self.sizes),
+            "dtype": self.dtype,
+            "data": self.data,
+            "layout": self.layout,
+            "inputs": plain(self.inputs),
+            "attributes": {name: plain(value) for name, value in self.attributes},
+            "in_place": self.in_place,
+            "door": self.door,
+        }
 
 
 class Traffic(NamedTuple):
@@ -109,181 +184,93 @@ class Traffic(NamedTuple):
         return 2 * (self.copied + self.rewritten) + self.read + self.written + self.zeroed
 
 
-class Task:
-    """Work with its input and its expected outputs."""
-
-    def __init__(self, work: Work) -> None:
-        self.work = work
-        self.desc = work.describe()
-        self.input = inputs.filled(work.sizes, work.dtype, work.data, work.layout) if work.data else None
-        with np.errstate(all="ignore"):
-            self.expected = KINDS[work.operator].reference(self)
-        self.traffic = KINDS[work.operator].traffic(self)
-
-    @property
-    def x(self) -> Array:
-        """The input, if there is one."""
-        assert self.input is not None
-        return self.input
-
-    def outputs(self) -> list[Array]:
-        """New arrays for the outputs, in the layouts of the descriptor."""
-        layout = "packed" if self.work.data else self.work.layout
-        return [inputs.LAYOUTS[layout](desc.sizes, desc.data_type.numpy) for desc in self.desc.outputs()]
+# -- From a descriptor --------------------------------------------------------------------------------------------
 
 
-def _tensor(sizes: Sizes, dtype: str, layout: str = "packed") -> TensorDesc:
-    if layout == "packed":
-        return TensorDesc(dtype, sizes)
-    array = inputs.LAYOUTS[layout](sizes, dtype)
-    return TensorDesc(dtype, sizes, tuple(s // array.itemsize for s in array.strides))
+def of(desc: Operator, shared: Shared = (), data: str = "") -> Work | None:
+    """The work that a descriptor describes, with inputs of this fill (by default the operator's usual one).
+
+    Returns:
+        The work; ``None`` if ``Work`` cannot express it.
+    """
+    desc = desc.canonical()
+    if shared not in ((), desc.shareable()[:1]) or any(True for _ in desc.parts()):
+        return None
+    fill = data or next(iter(desc.samples()), "")
+    fields = [field for field in desc.fields() if getattr(desc, field.name) is not None]
+    first = next(tensor for _, tensor in desc.tensors() if tensor is not None)
+    own = {field.name: _plain(getattr(desc, field.name)) for field in fields if field.role not in (Role.INPUT, Role.OUTPUT)}
+    attributes: dict[str, Any] = {name: value for name, value in own.items() if getattr(desc, name) is not first.data_type}
+    given: list[Given] = []
+    for field in (field for field in desc.fields() if field.role is Role.INPUT):
+        value = getattr(desc, field.name)
+        tensors = value if field.many else () if value is None else (value,)
+        found = tuple(one for one in (_operand(tensor, fill, desc.BROADCAST) for tensor in tensors) if one is not None)
+        if len(found) != len(tensors):
+            return None
+        given.append(found if field.many else found[0] if found else None)
+    while given and given[-1] is None:
+        given.pop()
+    work = Work.on(desc.NAME, *given, in_place=bool(shared), **attributes)
+    outputs = _outputs(work, desc)
+    if outputs is None:
+        return None
+    work = Work.on(desc.NAME, *given, in_place=bool(shared), **attributes, **outputs)
+    return work if _written_out(work.describe()) == _written_out(desc) else None
 
 
-# -- Operators ----------------------------------------------------------------------------------------------------
+def _described(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_described, value))
+    return value.describe() if isinstance(value, Operand) else value
 
 
-class Kind(NamedTuple):
-    """How an operator is benchmarked."""
-
-    describe: Callable[[Work], Operator]
-    attributes: Callable[[Any], dict[str, Attribute]]
-    """The fields of the work that a descriptor describes."""
-    traffic: Callable[[Task], Traffic]
-    function: Callable[[Task, Any], Callable[[], Any]]
-    """A call of tvmdml's function on the input, wherever its memory is."""
-    reference: Callable[[Task], tuple[Any, ...]] = lambda task: task.desc.reference(task.input)
-    """The expected outputs."""
-    counted: bool = False
-    """Whether only the first rows of the second output are defined, as many as the first output says."""
+def _plain(value: Any) -> Any:
+    """An attribute's value in Python's own types."""
+    if isinstance(value, TensorDataType):
+        return value.tvm
+    return value.name.lower() if isinstance(value, DmlEnum) else tuple(value) if isinstance(value, tuple) else value
 
 
-def _round(work: Work) -> Operator:
-    return tvmdml.ElementWiseRound(
-        input_tensor=_tensor(work.sizes, work.dtype, work.layout),
-        output_tensor=_tensor(work.sizes, work.dtype),
-        rounding_mode=work["rounding_mode"],
-    )
+def _operand(tensor: TensorDesc, fill: str, broadcast: bool = False) -> Operand | None:
+    """The operand of a tensor, if one of the layouts fits; one with strides of 0 is as small as it was before it was repeated."""
+    repeats = broadcast and any(n > 1 and step == 0 for n, step in zip(tensor.sizes, tensor.layout, strict=True))
+    if repeats:
+        sizes = tuple(1 if step == 0 else n for n, step in zip(tensor.sizes, tensor.layout, strict=True))
+        tensor = TensorDesc(tensor.data_type, sizes, tensor.layout)
+    for layout in inputs.LAYOUTS:
+        found = Operand(tensor.sizes, tensor.data_type.tvm, fill, layout)
+        if tensor.is_like(found.describe()):
+            return found
+    return None
 
 
-def _round_attributes(desc: tvmdml.ElementWiseRound) -> dict[str, Attribute]:
-    return {"rounding_mode": desc.rounding_mode.name.lower()}
+def _outputs(work: Work, desc: Operator) -> dict[str, Any] | None:
+    """The outputs that do not follow from the inputs; ``None`` if one of them cannot be expressed."""
+    try:
+        inferred = work.describe()
+    except InvalidArgument:
+        inferred = None
+    found: dict[str, Attribute] = {}
+    for name, tensor in desc.tensors(Role.OUTPUT):
+        usual = getattr(inferred, name, None)
+        if tensor is None or (isinstance(usual, TensorDesc) and tensor.is_like(usual)):
+            continue
+        if isinstance(usual, TensorDesc) and tensor.is_like(dataclasses.replace(usual, data_type=tensor.data_type)):
+            found[name] = tensor.data_type.tvm
+            continue
+        operand = None if "[" in name else _operand(tensor, "")
+        if operand is None:
+            return None
+        found[name] = operand
+    return found
 
 
-def _round_traffic(task: Task) -> Traffic:
-    return Traffic(rewritten=task.x.nbytes) if task.work.in_place else Traffic(copied=task.x.nbytes)
+def _written_out(desc: Operator) -> str:
+    """A descriptor as text, equal for tensors with equal layouts."""
 
+    def plain(tensor: TensorDesc) -> TensorDesc:
+        steps = (0 if n == 1 else step for n, step in zip(tensor.sizes, tensor.layout, strict=True))
+        return TensorDesc(tensor.data_type, tensor.sizes, tuple(steps))
 
-def _top_k(work: Work) -> Operator:
-    axis, k = work["axis"], work["k"]
-    sizes = (*work.sizes[:axis], k, *work.sizes[axis + 1 :])
-    return tvmdml.TopK1(
-        input_tensor=_tensor(work.sizes, work.dtype, work.layout),
-        output_value_tensor=_tensor(sizes, work.dtype),
-        output_index_tensor=_tensor(sizes, "uint32"),
-        axis=axis,
-        k=k,
-        axis_direction=work["axis_direction"],
-    )
-
-
-def _top_k_attributes(desc: tvmdml.TopK1) -> dict[str, Attribute]:
-    return {"axis": desc.axis, "k": desc.k, "axis_direction": desc.axis_direction.name.lower()}
-
-
-def _top_k_traffic(task: Task) -> Traffic:
-    return Traffic(read=task.x.nbytes, written=sum(output.nbytes for output in task.expected))
-
-
-def _top_k_reference(task: Task) -> tuple[Any, ...]:
-    """The operator's reference, which sorts whole rows; for many elements, one that sorts only those that may be in the result."""
-    x, axis, k = task.x, task.work["axis"], task.work["k"]
-    rows = x.reshape(-1, x.shape[axis])
-    selects = axis == x.ndim - 1 and task.work["axis_direction"] == "decreasing" and x.dtype.kind == "f" and 2 * k <= x.shape[axis]
-    if x.size < LARGE or not selects or np.isnan(x).any():
-        return task.desc.reference(x)
-    values = np.empty((len(rows), k), x.dtype)
-    indices = np.empty((len(rows), k), np.uint32)
-    for row, into, places in zip(rows, values, indices, strict=True):
-        least = np.partition(row, len(row) - k)[len(row) - k]
-        (found,) = np.nonzero(row >= least)  # including all elements equal to the K-th, in order of position
-        places[:] = found[np.argsort(-row[found], kind="stable")[:k]]
-        into[:] = row[places]
-    shape = task.desc.outputs()[0].sizes
-    return values.reshape(shape), indices.reshape(shape)
-
-
-def _nonzero(work: Work) -> Operator:
-    return tvmdml.NonzeroCoordinates(
-        input_tensor=_tensor(work.sizes, work.dtype, work.layout),
-        output_count_tensor=_tensor((1,), "uint32"),
-        output_coordinates_tensor=_tensor((int(np.prod(work.sizes)), len(work.sizes)), "uint32"),
-    )
-
-
-def _nonzero_attributes(desc: tvmdml.NonzeroCoordinates) -> dict[str, Attribute]:
-    return {}
-
-
-def _nonzero_traffic(task: Task) -> Traffic:
-    count = int(task.expected[0][0])
-    return Traffic(read=task.x.nbytes, written=4 * (count * task.x.ndim + 1))
-
-
-def _diagonal(work: Work) -> Operator:
-    layout = work.layout
-    return tvmdml.DiagonalMatrix1(
-        input_tensor=_tensor(work.sizes, work.dtype, layout) if work.data else None,
-        output_tensor=_tensor(work.sizes, work.dtype, "packed" if work.data else layout),
-        value_data_type=work.dtype,  # type: ignore[arg-type] # a name is as good as the member
-        value=work["value"],
-        diagonal_fill_begin=work["begin"],
-        diagonal_fill_end=work["end"],
-    )
-
-
-def _diagonal_attributes(desc: tvmdml.DiagonalMatrix1) -> dict[str, Attribute]:
-    return {"value": desc.value, "begin": desc.diagonal_fill_begin, "end": desc.diagonal_fill_end}
-
-
-def _diagonal_traffic(task: Task) -> Traffic:
-    """Outside the band is copied, or zero; inside is the value."""
-    *batch, height, width = task.work.sizes
-    rows = np.arange(height)
-    begin, end = (np.clip(rows + task.work[bound], 0, width) for bound in ("begin", "end"))
-    band = int((end - begin).sum())
-    size = int(np.prod(batch, dtype=np.int64)) * task.expected[0].itemsize
-    rest, filled = size * (height * width - band), size * band
-    parts = {"copied" if task.work.data else "zeroed": rest}
-    into = "zeroed" if task.work["value"] == 0 else "written"
-    parts[into] = parts.get(into, 0) + filled
-    return Traffic(**parts)
-
-
-def _round_function(task: Task, x: Any) -> Callable[[], Any]:
-    mode = task.work["rounding_mode"]
-    # The default is omitted, as in most programs.
-    return partial(tvmdml.round, x, **({} if mode == "halves_to_nearest_even" else {"rounding_mode": mode}))
-
-
-def _top_k_function(task: Task, x: Any) -> Callable[[], Any]:
-    attributes: dict[str, Any] = dict(task.work.attributes)
-    return partial(tvmdml.top_k, x, attributes.pop("k"), **attributes)
-
-
-def _nonzero_function(task: Task, x: Any) -> Callable[[], Any]:
-    return partial(tvmdml.nonzero_coordinates, x, trim=False)
-
-
-def _diagonal_function(task: Task, x: Any) -> Callable[[], Any]:
-    work = task.work
-    form: dict[str, Any] = {} if work.data else {"sizes": work.sizes, "dtype": work.dtype}
-    band: dict[str, Any] = {"value": work["value"], "diagonal_fill_begin": work["begin"], "diagonal_fill_end": work["end"]}
-    return partial(tvmdml.diagonal_matrix, x, **form, **band)
-
-
-KINDS = {
-    "ELEMENT_WISE_ROUND": Kind(_round, _round_attributes, _round_traffic, _round_function),
-    "TOP_K1": Kind(_top_k, _top_k_attributes, _top_k_traffic, _top_k_function, _top_k_reference),
-    "NONZERO_COORDINATES": Kind(_nonzero, _nonzero_attributes, _nonzero_traffic, _nonzero_function, counted=True),
-    "DIAGONAL_MATRIX1": Kind(_diagonal, _diagonal_attributes, _diagonal_traffic, _diagonal_function),
-}
+    return desc.with_tensors(plain).exactly()

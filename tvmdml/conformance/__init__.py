@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tvmdml.conformance.terms import PARTS, SEED
+
 if TYPE_CHECKING:
     from tvmdml.conformance.report import Report
     from tvmdml.enums import FeatureLevel
 
 __all__ = ["PARTS", "SEED", "again", "run"]
-
-RULES = "rules"
-"""The part that runs no kernels."""
-PARTS = (RULES, "cases", "models", "onnx")
-SEED = 2024
-"""The default seed of the inputs. Reports with the same seed can be compared."""
 
 
 def run(
@@ -70,4 +66,4 @@ def again(case: str, fill: str = "mixed", device: str = "cpu", seed: int = SEED)
     from tvmdml import targets
     from tvmdml.conformance import references
 
-    return references.again(case, fill, targets.resolve(device), seed)
+    return references.again(case, fill, targets.resolve(device, "device"), seed)

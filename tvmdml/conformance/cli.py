@@ -23,7 +23,7 @@ _STDOUT = "-"
 def _device(text: str) -> str:
     from tvmdml import targets
 
-    targets.resolve(text)
+    targets.resolve(text, "device")
     return text
 
 
@@ -68,7 +68,7 @@ def _file(text: str) -> str:
 )
 @click.option(
     "--json", "json_path", metavar="[FILE]", is_flag=False, flag_value=_STDOUT, callback=parsed(_file),
-    help="Write a report that can be sent; without a FILE, print it instead of the table.",
+    help="Write a full report for sharing, as JSON; without a FILE, print it instead of the table.",
 )  # fmt: skip
 def conformance(
     devices: tuple[str, ...],
@@ -79,15 +79,15 @@ def conformance(
     feature_level: Any,
     json_path: str | None,
 ) -> None:
-    """Check that operators follow DirectML's contracts on this machine; --json writes a report that can be sent.
+    """Check that operators follow DirectML's contracts on this machine; --json writes a report for sharing.
 
     It runs on the processor and every working device: each rule of the contracts broken once, kernels compared with the reference
     bit for bit, DxDispatch models, and with --onnx ONNX's own test cases. Kernels run in separate processes, with default knobs.
     The exit code is 1 if anything failed, or no kernel ran. Ctrl-C keeps the results so far.
     """
-    from tvmdml.conformance import SEED
     from tvmdml.conformance.plan import plan as planned
     from tvmdml.conformance.report import Report
+    from tvmdml.conformance.terms import SEED
 
     parts = ["rules", "cases", *(["models"] if models else []), *(["onnx"] if onnx else [])]
     wanted = SEED if seed is None else seed

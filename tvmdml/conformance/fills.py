@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,13 @@ def _bits(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> 
     """Random bits: all patterns are equally likely."""
     count = int(np.prod(sizes))
     found: Array = np.frombuffer(rng.bytes(count * data_type.itemsize), data_type.numpy).reshape(sizes)
+    return found
+
+
+def _every(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
+    """All bit patterns in ascending order, as many as there are elements."""
+    count = int(np.prod(sizes))
+    found: Array = np.arange(count).astype(f"u{data_type.itemsize}").view(data_type.numpy).reshape(sizes)
     return found
 
 
@@ -56,6 +64,42 @@ def _all_nan(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) 
     return found
 
 
+def _patterns(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
+    """Patterns of bits from all over the type in order: of 65,536, every float16, and every upper half of a float32."""
+    count, bits = int(np.prod(sizes)), 8 * data_type.itemsize
+    number = np.arange(count, dtype=np.uint64)
+    step = max(1, (1 << bits) // count)
+    found: Array = (number * np.uint64(step) + number * np.uint64(40503) % np.uint64(step)).astype(f"u{data_type.itemsize}")
+    return found.view(data_type.numpy).reshape(sizes)
+
+
+def _block(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
+    """Numbers of all kinds, but one part holds nothing except large values; for floats, half of the time NaN."""
+    found = any_values(rng, data_type, sizes)
+    first = sizes[-1] // 3
+    largest = np.nan if data_type.is_float and rng.random() < 0.5 else _largest(data_type)
+    found[..., first : first + sizes[-1] // 8 + 1] = largest
+    return found
+
+
+def _mostly_nan(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
+    """Nine of ten are NaN; for integers, the largest."""
+    return np.where(rng.random(sizes) < 0.9, _all_nan(rng, data_type, sizes), any_values(rng, data_type, sizes))
+
+
+def _factors(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
+    """For floats: numbers of both signs near 1, of which products stay in range. For integers: odd numbers, with full products."""
+    if not data_type.is_float:
+        odd: Array = _bits(rng, data_type, sizes) | data_type.numpy.type(1)
+        return odd
+    found: Array = np.exp2(rng.uniform(-0.25, 0.25, sizes)) * rng.choice(np.array([-1.0, 1.0]), sizes)
+    return found.astype(data_type.numpy)
+
+
+def _largest(data_type: TensorDataType) -> Any:
+    return np.inf if data_type.is_float else np.iinfo(data_type.numpy).max  # type: ignore[type-var]
+
+
 def _measured(fill: inputs.Fill, rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
     return fill(rng, sizes, data_type.numpy)
 
@@ -63,10 +107,15 @@ def _measured(fill: inputs.Fill, rng: np.random.Generator, data_type: TensorData
 FILLS: dict[str, Fill] = {
     "mixed": any_values,
     "bits": _bits,
+    "every": _every,
     "special": _special,
     "halves": _halves,
     "zeros": _zeros,
     "all NaN": _all_nan,
+    "patterns": _patterns,
+    "block": _block,
+    "mostly NaN": _mostly_nan,
+    "factors": _factors,
     **{
         name: functools.partial(_measured, inputs.FILLS[name])
         for name in ("normal", "ascending", "descending", "constant", *inputs.DENSITIES)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tvmdml import _imports, installing, operators, targets
-from tvmdml.conformance import PARTS, SEED, models, references, rules, running
+from tvmdml.conformance import models, references, rules, running
 from tvmdml.conformance.checks import Check, Outcome
+from tvmdml.conformance.terms import PARTS, SEED
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported, message
 from tvmdml.operators import Operator
@@ -86,13 +87,13 @@ def plan(
 
 def _answering(device: str) -> str:
     """A target's own name, after a check that the device works."""
-    found = targets.resolve(device)
+    found = targets.resolve(device, "conformance device")
     found.home.wait()
     return found.name if found.moves else device
 
 
 def _there(operator: type[Operator], level: FeatureLevel) -> str:
     if level < operator.feature_level():
-        allowed = f"{operator.feature_level()} and above: the operator came with that level"
+        allowed = f"{operator.feature_level()} and above: that level introduced the operator"
         raise InvalidArgument(message(f"conformance feature_level for {operator.NAME}", level, allowed))
     return operator.NAME

@@ -16,7 +16,8 @@ from tvmdml.conformance.checks import Check, is_taken
 from tvmdml.conformance.fills import FILLS
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, message
-from tvmdml.operators import Operator
+from tvmdml.operators import Operator, _shared
+from tvmdml.operators._contract import Shared
 from tvmdml.packs import lines
 from tvmdml.targets import Target
 from tvmdml.trial import Trial
@@ -32,20 +33,20 @@ class ReferenceCase(Check):
     @property
     def what(self) -> str:
         """The descriptor as in a pack's spec, and the input."""
-        return f"{line(self.case.desc, self.case.in_place)}, input {self.case.fill!r}"
+        return f"{line(self.case.desc, self.case.shared)}, input {self.case.fill!r}"
 
     def problem(self, target: Target, seed: int) -> str:
         """What is wrong with the kernel's results."""
-        desc, fill, in_place = self.case
+        desc, fill, shared = self.case
         # A case's seed does not depend on the other cases.
         number = zlib.crc32(self.what.encode())
         values = functools.partial(FILLS[fill], np.random.default_rng([seed, number]))
-        return tried(desc, target, Trial(desc, in_place, values, shift=number % 4))
+        return tried(desc, target, Trial(desc, shared, values, shift=number % 4))
 
 
-def line(desc: Operator, in_place: bool = False) -> str:
+def line(desc: Operator, shared: Shared = ()) -> str:
     """A descriptor as a line in a pack's spec."""
-    return lines.toml(lines.of(desc), in_place)
+    return lines.toml(lines.of(desc), _shared.write(desc, shared))
 
 
 def tried(desc: Operator, target: Target, trial: Trial) -> str:
@@ -81,4 +82,4 @@ def again(text: str, fill: str, target: Target, seed: int) -> str:
         (wanted,) = spec.parse(f"kernels = [{text}]", "case").wanted
     except (Unsupported, ValueError) as error:
         raise InvalidArgument(str(error)) from None
-    return ReferenceCase(wanted.desc.NAME, cases.Case(wanted.desc, fill, wanted.in_place)).problem(target, seed)
+    return ReferenceCase(wanted.desc.NAME, cases.Case(wanted.desc, fill, wanted.shared)).problem(target, seed)

@@ -10,8 +10,8 @@ from typing import Any
 from tvmdml import operators, targets
 from tvmdml.bench import results
 from tvmdml.bench.results import now, versions
-from tvmdml.conformance import RULES
 from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, VERDICTS, Outcome
+from tvmdml.conformance.terms import RULES
 from tvmdml.console import Row
 from tvmdml.enums import FeatureLevel
 
@@ -103,16 +103,16 @@ class Report:
         shown = [row for row in about["devices"] if row["target"] in self.targets or str(row["target"]).partition(":")[0] in kinds]
         yield from (f"{row['target']}: {row['device']}; {row['state']}" for row in shown)
         for why, count in Counter(f"{one.part} on {one.target}: {one.said}" for one in self._of(NOT_RUN)).items():
-            yield f"not run, {count} {why}"
-        yield from (f"FAILED: {target} ran no kernel at all" for target in self.idle)
+            yield f"not run: {count} {why}"
+        yield from (f"FAILED: {target} ran no kernels" for target in self.idle)
         failed = sorted(self.failed)
         for one in failed[:_SHOWN]:
             yield f"FAILED: {one.operator} on {one.target}, {one.part}: {one.what}, seed {self.seed}: {one.said}"
         if len(failed) > _SHOWN:
-            yield f"and {len(failed) - _SHOWN} more, which --json has"
+            yield f"and {len(failed) - _SHOWN} more; --json writes all"
         all_of_it = Counter(outcome.verdict for outcome in self.outcomes)
         said = ", ".join(f"{all_of_it[verdict]} {verdict}" for verdict in VERDICTS)
-        yield said + (f"; interrupted, with {self.left} left" if self.left else "")
+        yield said + (f"; interrupted: {self.left} checks were not run" if self.left else "")
 
     def _of(self, verdict: str) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.verdict == verdict]

@@ -43,8 +43,8 @@ def refusal(broken: cases.Broken, target: Target) -> str:
     except TvmdmlError as error:
         said = str(error)
         right = type(error) is broken.error and said.startswith(start) and said.endswith(broken.advice)
-        return "" if right else f"{wanted}; was with {type(error).__name__}: {said}"
-    return f"{wanted}; was taken"
+        return "" if right else f"{wanted}; was refused with {type(error).__name__}: {said}"
+    return f"{wanted}; was accepted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +71,8 @@ class Table(Check):
             except TvmdmlError as error:
                 said = str(error)
             if right == bool(said):
-                return (
-                    f"{data_type.tvm} of rank {rank} {'should be taken' if right else 'should be refused'}; {said or 'was taken'}"
-                )
+                wanted = "should be accepted" if right else "should be refused"
+                return f"{data_type.tvm} of rank {rank} {wanted}; {said or 'was accepted'}"
         return ""
 
 

@@ -35,4 +35,4 @@ def outcomes(checks: Sequence[Check], target: str, seed: int, isolated: bool) ->
             if lost >= MOST_LOST:
                 break
     for check in left.values():
-        yield check.outcome(target, NOT_RUN, f"given up after {lost} processes that died, hung or lost their device")
+        yield check.outcome(target, NOT_RUN, f"stopped after {lost} processes that crashed, hung or lost their device")

@@ -39,7 +39,8 @@ class Binding(NamedTuple):
         Raises:
             ModelError: it does not fit in the bound part.
         """
-        own = desc.data_type.itemsize
+        stored = desc.stored
+        own = stored.data_type.itemsize
         itemsize = self.itemsize or (own if resource.data_type is None else resource.data_type.itemsize)
         start = self.offset * itemsize
         there = len(buffer) - start
@@ -47,26 +48,26 @@ class Binding(NamedTuple):
         if there < needed:
             raise self.node.error(f"{max(there, 0)} bytes of {self.resource!r}", f"at least {needed}, for {desc}", _ADVICE)
         if self.elements is not None:
-            used = desc.span * own
+            used = desc.span_in_bytes
             if self.elements * itemsize < used:
                 raise self.node.error(
                     f"{self.elements} elements of {itemsize} bytes", f"at least {used} bytes, for {desc}", _ADVICE
                 )
             if self.elements * itemsize > there:
                 raise self.node.error(
-                    f"{self.elements} elements", f"at most {there // itemsize}, which {self.resource!r} has there"
+                    f"{self.elements} elements", f"at most {there // itemsize}, which remain in {self.resource!r} from that offset"
                 )
         if start % own:
             raise self.node.error(f"an offset of {start} bytes", f"a multiple of {own}, for {desc}")
-        dtype = desc.data_type.numpy
-        elements: AnyArray = np.ndarray((desc.span,), dtype, buffer, start)  # NumPy checks the bounds
+        dtype = stored.data_type.numpy
+        elements: AnyArray = np.ndarray((stored.span,), dtype, buffer, start)  # NumPy checks the bounds
         if frozen:
             elements = elements.copy()
-        tensor: AnyArray = np.ndarray(desc.sizes, dtype, elements, 0, [step * own for step in desc.layout])
+        tensor: AnyArray = np.ndarray(stored.sizes, dtype, elements, 0, [step * own for step in stored.layout])
         return tensor
 
 
-_ADVICE = "A larger buffer comes with more initial values or with sizeInBytes."
+_ADVICE = "Enlarge the buffer with more initial values or with sizeInBytes."
 
 Bindings = dict[str, list[Binding]]
 """The bindings by the name of a descriptor's field; several for an array of tensors."""
@@ -145,5 +146,5 @@ def reference(node: Node, known: Mapping[str, Any], kind: str) -> str:
     """
     name = node.text()
     if name not in known:
-        raise node.wrong(f"the name of a {kind} of this model: {', '.join(known) or 'there is none'}")
+        raise node.wrong(f"the name of a {kind} of this model: {', '.join(known) or 'it declares none'}")
     return name

@@ -94,9 +94,9 @@ class Dispatch(Command):
 
     def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "dispatchable", "bindings"), ignored=("threadGroupCount",))  # of shaders
-        self._name = bindings.reference(node.need("dispatchable", "the name of one"), dispatchables, "dispatchable")
+        self._name = bindings.reference(node.need("dispatchable", "the name of a dispatchable"), dispatchables, "dispatchable")
         self._desc = dispatchables[self._name].desc
-        self._node = node.need("bindings", "an object of resources by tensor")
+        self._node = node.need("bindings", "an object that maps tensors to resources")
         self._bindings = bindings.read(self._node, self._desc, resources, owned=False)
 
     def check(self, session: Session) -> None:
@@ -206,13 +206,13 @@ class WriteFile(Command):
         room, wanted = self._resource.size // self._resource.itemsize, math.prod(self._dimensions)
         if dimensions and (wanted > room or len(self._dimensions) > _MAX_DIMENSIONS):
             given = f"{len(self._dimensions)} dimensions, {wanted} elements"
-            raise dimensions.error(given, f"at most {_MAX_DIMENSIONS}, {room}: {self._name!r} has no more elements")
+            raise dimensions.error(given, f"at most {_MAX_DIMENSIONS} dimensions, and {room} elements, the size of {self._name!r}")
 
     def check(self, session: Session) -> None:
         """The file can be written, and would not replace a file that must be kept."""
         folder, name = self._folder(session), self._target.text()
         if os.path.splitext(name)[1].lower() in _IMAGES:
-            raise self._target.wrong("a .npy file, or any other for raw data", "No images are written.")
+            raise self._target.wrong("a .npy file, or raw data in a file with another suffix", "Images are not supported.")
         try:
             if _inside.existing(folder, name) is not None and not session.overwrite:
                 raise _inside.Refused(_THERE)
@@ -236,26 +236,26 @@ class WriteFile(Command):
         except _inside.Refused as error:
             raise self._refusal(folder, error) from None
         except OSError as error:
-            raise self._target.error(f"{path!r}, which cannot be written ({reason(error)})", "a file that can") from None
+            raise self._target.error(f"{path!r}, which cannot be written ({reason(error)})", "a path that can be written") from None
         session.write(f"Resource '{printable(self._name)}' written to '{printable(path)}'\n")
 
     def _folder(self, session: Session) -> Path:
         # A model may be untrusted: the user decides where it may write.
         if session.output_path is None:
             raise self._target.error(
-                f"{shown(self._target.value)}, and no folder to write in",
-                "files inside the folder that --output_path (in Python: output_path) names",
-                "Name one, best a new one. Nothing was run.",
+                f"{shown(self._target.value)}, and no folder to write to",
+                "files inside the folder given by --output_path (in Python: output_path)",
+                "Give a folder, preferably a new one. Nothing was run.",
             )
         return session.output_path
 
     def _refusal(self, folder: Path, error: _inside.Refused) -> ModelError:
-        advice = "--overwrite (in Python: overwrite=True) replaces files." if _THERE in str(error) else ""
-        advice = advice or "--output_path names another folder."
+        advice = "Use --overwrite (in Python: overwrite=True) to replace files." if _THERE in str(error) else ""
+        advice = advice or "Choose another folder with --output_path."
         return self._target.error(f"{shown(self._target.value)}, {error}", f"a new file in {str(folder.absolute())!r}", advice)
 
 
-_THERE = "which is there already"
+_THERE = "which already exists"
 
 
 def _identity(about: os.stat_result) -> tuple[int, int]:

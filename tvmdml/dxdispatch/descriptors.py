@@ -13,9 +13,9 @@ from tvmdml.enums import TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
+from tvmdml.operators._roles import STRUCTS, TENSORS
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-_TENSORS = (Role.INPUT, Role.OUTPUT)
 _FLAGS = {flag.name: flag for flag in TensorFlags}
 
 
@@ -36,7 +36,7 @@ def read(cls: type[Operator], node: Node, fused: bool = False) -> Operator:
     node.only([*fields, *counts])
     values: dict[str, Any] = {}
     for name, field in fields.items():
-        if field.optional or (fused and field.role in _TENSORS):
+        if field.optional or (fused and field.role in TENSORS):
             found = node.get(name)
         else:
             found = node.need(name, ", ".join(field.enum.__members__) if field.enum else field.role.value)
@@ -82,11 +82,24 @@ def _value(node: Node, field: Field, desc: Node, cls: type[Operator]) -> Any:
     return tuple(one(item) for item in node.items()) if field.many or field.role is Role.FLOATS else one(node)
 
 
+def _struct(role: Role) -> Callable[[Node], Any]:
+    """The reader of a structure: an object of its members' names, each of which has to be there."""
+    kind, member = STRUCTS[role]
+    names = STRUCTS[role].names
+
+    def read(node: Node) -> Any:
+        node.only(names)
+        found = [node.need(name, member.value) for name in names]
+        return kind(*(_READERS[member](one) if member in _READERS else one.value for one in found))
+
+    return read
+
+
 def _member(node: Node, enum: Any) -> Any:
     try:
         return enum.parse(node.text(), "")
     except InvalidArgument:
-        raise node.wrong(", ".join(enum.__members__), "DirectML's prefix may stand before it.") from None
+        raise node.wrong(", ".join(enum.__members__), "DirectML's prefix is allowed.") from None
 
 
 def _tensor(node: Node) -> TensorDesc:
@@ -111,7 +124,7 @@ def _tensor(node: Node) -> TensorDesc:
 def _output(node: Node) -> TensorDesc:
     desc = _tensor(node)
     if desc.flags is TensorFlags.OWNED_BY_DML:
-        raise node.error("an output that is OWNED_BY_DML", "that for inputs alone")
+        raise node.error("an output that is OWNED_BY_DML", "OWNED_BY_DML only for inputs")
     return desc
 
 
@@ -155,6 +168,7 @@ _READERS: Mapping[Role, Callable[[Node], Any]] = {
     Role.OPERATOR: _operator,
     Role.FLOAT: Node.number,
     Role.FLOATS: Node.number,
+    **{role: _struct(role) for role in STRUCTS},
 }
 
 
@@ -187,9 +201,9 @@ def _scalar(node: Node, data_type: TensorDataType | None) -> int | float:
 
 def _check_count(node: Node, cls: type[Operator], values: Mapping[str, Any]) -> None:
     """Check the count that C needs. Each of DirectML's structures has at most one, which applies to all its arrays."""
-    arrays = {f.dml_name: values[f.name] for f in cls.fields() if isinstance(values[f.name], (list, tuple))}
+    arrays = {f.dml_name: values[f.name] for f in cls.fields() if f.is_array and isinstance(values[f.name], (list, tuple))}
     if not arrays:
         raise node.error("an unknown field", ", ".join(f.dml_name for f in cls.fields()), "Remove it.")
     for name, array in arrays.items():
         if type(node.value) is not int or node.value != len(array):
-            raise node.error(shown(node.value), f"{len(array)}, the length of {name}", "It may be left out.")
+            raise node.error(shown(node.value), f"{len(array)}, the length of {name}", "It may be omitted.")

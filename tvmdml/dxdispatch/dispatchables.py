@@ -36,7 +36,7 @@ def read(node: Node, resources: Mapping[str, Resource]) -> dict[str, Dispatchabl
     members = node.members()
     missing = [line for member in members.values() for line in _missing(member)]
     if missing:
-        allowed = "operators that tvmdml has"
+        allowed = "operators that tvmdml supports"
         raise node.error(", ".join(missing), allowed, "`tvmdml operators` lists them. Nothing was run.")
     return {name: _read(member, resources) for name, member in members.items()}
 

@@ -81,7 +81,7 @@ class Node:
         """The field with this name, which is required."""
         found = self.get(name)
         if found is None:
-            raise self._within(_step(name)).error("nothing", allowed, "The field has to be there.")
+            raise self._within(_step(name)).error("nothing", allowed, "The field is required.")
         return found
 
     def only(self, known: Iterable[str], ignored: Iterable[str] = ()) -> None:
@@ -127,7 +127,7 @@ class Node:
         for choice, meaning in choices.items():
             if choice.lower() == name:
                 return meaning
-        raise self.wrong(", ".join(choices), f"The prefix {prefix} may stand before it." if prefix else "")
+        raise self.wrong(", ".join(choices), f"The prefix {prefix} is allowed." if prefix else "")
 
     def _within(self, step: str, value: Any = None) -> Node:
         return Node(value, self.file, (self.path + step).removeprefix("."))
@@ -159,12 +159,12 @@ def read(path: Path) -> Node:
     Raises:
         ModelError: it cannot be read, or is not JSON.
     """
-    file, wanted = str(path), f"a file of JSON of at most {MAX_MODEL_BYTES >> 20} MiB"
+    file, wanted = str(path), f"a JSON file of at most {MAX_MODEL_BYTES >> 20} MiB"
     content = _from_stdin if file == "-" else _from_file
     try:
         text = content(path).decode("utf-8-sig")
     except _NoModel as problem:
-        raise ModelError(message(file, str(problem), wanted, "Large data goes in .npy files.")) from None
+        raise ModelError(message(file, str(problem), wanted, "Put large data in .npy files.")) from None
     except (OSError, ValueError) as error:
         raise ModelError(message(file, f"a file that cannot be read ({reason(error)})", wanted)) from None
     return Node(_decode(text, file), file)
@@ -187,7 +187,7 @@ def _from_stdin(_: Path) -> bytes:
         raise _NoModel("no standard input")
     content = sys.stdin.buffer.read(MAX_MODEL_BYTES + 1)
     if len(content) > MAX_MODEL_BYTES:
-        raise _NoModel("more on standard input")
+        raise _NoModel("more than that on standard input")
     return content
 
 
@@ -202,9 +202,9 @@ def _decode(text: str, file: str) -> Any:
         position = re.match(r"\d+", rest)
         before = text[: int(position[0]) - 1 if position else 0]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        given = f"text that is no JSON ({problem}{rest[position.end() :] if position else ''})"
+        given = f"text that is not JSON ({problem}{rest[position.end() :] if position else ''})"
         raise ModelError(
-            message(f"{file}: line {line}, column {column}", given, "JSON; comments and trailing commas may be in it")
+            message(f"{file}: line {line}, column {column}", given, "JSON; comments and trailing commas are allowed")
         ) from None
 
 

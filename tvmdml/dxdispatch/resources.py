@@ -15,13 +15,15 @@ import numpy as np
 from tvmdml import _inside
 from tvmdml.dxdispatch.nodes import Node, as_number, shown
 from tvmdml.errors import InvalidArgument, safe_repr
-from tvmdml.tensors import TYPE_NAMES, TensorDataType
+from tvmdml.tensors import BYTE_TYPES, TYPE_NAMES, TensorDataType
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 Buffer = np.ndarray[Any, np.dtype[np.uint8]]
 
 DATA_TYPE_PREFIX = "DML_TENSOR_DATA_TYPE_"
-_DATA_TYPES: Mapping[str, TensorDataType | None] = {**TensorDataType.__members__, "UNKNOWN": None}
+_ELEMENTS: Mapping[str, TensorDataType] = {data_type.name: data_type for data_type in BYTE_TYPES}
+"""The types of a buffer's elements. The bytes of a 4-bit tensor are UINT8 or UNKNOWN, each with two elements."""
+_DATA_TYPES: Mapping[str, TensorDataType | None] = {**_ELEMENTS, "UNKNOWN": None}
 _MAX_COUNT = 2**32 - 1
 _CHUNK = 1 << 16
 _MAX_DIMENSIONS = 64
@@ -78,7 +80,7 @@ def read(node: Node, folder: Path) -> Resource:
         kind.choice({"buffer": None})
     named = node.get("initialValuesDataType")
     data_type = named.choice(_DATA_TYPES, DATA_TYPE_PREFIX) if named else None
-    initial = _initial(node, node.need("initialValues", "the values that the buffer starts with"), data_type, folder)
+    initial = _initial(node, node.need("initialValues", "the initial values of the buffer"), data_type, folder)
     offset_node, size_node = node.get("initialValuesOffsetInBytes"), node.get("sizeInBytes")
     offset = offset_node.integer() if offset_node else 0
     size = size_node.integer(1) if size_node else offset + initial.size
@@ -97,7 +99,9 @@ def allocate(resources: Mapping[str, Resource]) -> dict[str, Buffer]:
     free = _available_memory()
     if sum(r.size for r in resources.values()) > free:
         largest = max(resources.values(), key=lambda r: r.size)
-        raise largest.node.error(f"{largest.size} bytes", f"{free} for all resources together, the memory free on this machine")
+        raise largest.node.error(
+            f"{largest.size} bytes", f"{free} bytes for all resources together, the free memory of this machine"
+        )
     return {name: _allocate(resource) for name, resource in resources.items()}
 
 
@@ -107,8 +111,8 @@ def _allocate(resource: Resource) -> Buffer:
         buffer = np.zeros(-(-resource.size // 8), np.uint64).view(np.uint8)
         resource.initial.write(buffer[resource.offset : resource.offset + resource.initial.size])
     except (MemoryError, OSError) as error:
-        given = f"{resource.size} bytes that cannot be had ({error})"
-        raise resource.node.error(given, "what fits in memory, from a file that can be read") from None
+        given = f"{resource.size} bytes, which cannot be allocated or read ({error})"
+        raise resource.node.error(given, "a size that fits in memory, and a file that can be read") from None
     return buffer[: -(-resource.size // 4) * 4]
 
 
@@ -131,7 +135,7 @@ def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folde
     if isinstance(node.value, list):
         return _list(resource, node, data_type)
     if not isinstance(node.value, dict):
-        raise node.wrong("a list, or an object of one of the forms", 'Only ONNX models can have them "deferred".')
+        raise node.wrong("a list, or an object of one of the forms", '"deferred" is only for ONNX models.')
     forms = [form for key, form in _FORMS.items() if key in node.value]
     if len(forms) != 1:
         raise node.wrong(f"an object with one of {', '.join(_FORMS)}")
@@ -189,7 +193,7 @@ def _list(resource: Node, node: Node, data_type: TensorDataType | None) -> Initi
 
 def _typed_element(node: Node) -> bytes:
     node.only(("name", "type", "value"))
-    kind = node.need("type", TYPE_NAMES).choice(TensorDataType.__members__, DATA_TYPE_PREFIX)
+    kind = node.need("type", TYPE_NAMES).choice(_ELEMENTS, DATA_TYPE_PREFIX)
     return _element(node.need("value", _wanted(kind)), kind).tobytes()
 
 
@@ -198,32 +202,32 @@ def _file(resource: Node, node: Node, data_type: TensorDataType | None, folder: 
     with _open(source, folder) as file:
         suffix = os.path.splitext(source.text())[1].lower()
         if suffix in _IMAGES:
-            raise source.error("an image", "a .npy file, or raw data", "numpy.save makes a .npy file of decoded pixels.")
+            raise source.error("an image", "a .npy file, or raw data", "Decode the image, and save the pixels with numpy.save.")
         if suffix == ".npy":
             return _npy(source, file, folder, data_type)
         known, size = _known(resource, data_type), _size(file)
     if size == 0 or size % known.itemsize:
-        raise source.error(f"a file of {size} bytes", f"{known.itemsize} bytes for each element, and one element at least")
+        raise source.error(f"a file of {size} bytes", f"{known.itemsize} bytes for each element, and at least one element")
     return Initial(known, size, lambda view: _fill(view, source, folder, 0))
 
 
 def _npy(source: Node, file: BinaryIO, folder: Path, data_type: TensorDataType | None) -> Initial:
-    wanted = "a .npy file of a type that DirectML has, with one element at least"
+    wanted = "a .npy file of a type that DirectML has, with at least one element"
     try:
         shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
         if dtype.hasobject:
-            raise ValueError("it holds Python objects")
+            raise ValueError("it contains Python objects")
         start, size, there = file.tell(), math.prod(shape) * dtype.itemsize, _size(file)
         if size > there - start:
-            raise ValueError(f"its header says {size} bytes of elements, and {there - start} are there")
+            raise ValueError(f"its header declares {size} bytes of elements, but it contains {there - start}")
     except Exception as error:  # a damaged file can make NumPy raise nearly anything
-        raise source.error(f"a file that is not read ({type(error).__name__}: {error})", wanted) from None
+        raise source.error(f"a file that cannot be read ({type(error).__name__}: {error})", wanted) from None
     try:
         found = TensorDataType.from_numpy(dtype)
     except InvalidArgument:
         raise source.error(f"a file of {dtype}", TYPE_NAMES, "Convert the array first.") from None
     if data_type not in (None, found):
-        raise source.error(f"a file of {found.name}", f"{data_type.name}, as initialValuesDataType says")
+        raise source.error(f"a file of {found.name}", f"{data_type.name}, as in initialValuesDataType")
     if len(shape) > _MAX_DIMENSIONS or min(shape, default=1) < 1:
         raise source.error(f"a file of sizes {safe_repr(shape)}", wanted)
 
@@ -258,7 +262,7 @@ def _open(source: Node, folder: Path) -> BinaryIO:
         return _inside.open_to_read(folder, source.text())
     except _inside.Refused as error:
         wanted = f"a file in {str(folder.absolute())!r}"
-        raise source.error(f"{shown(source.value)}, {error}", wanted, "--input_path names another folder.") from None
+        raise source.error(f"{shown(source.value)}, {error}", wanted, "Choose another folder with --input_path.") from None
 
 
 def _size(file: BinaryIO) -> int:
@@ -281,12 +285,12 @@ def _known(resource: Node, data_type: TensorDataType | None) -> TensorDataType:
     if data_type is None:
         given = resource.get("initialValuesDataType")
         where = given or resource
-        raise where.error("UNKNOWN" if given else "no initialValuesDataType", ", ".join(TensorDataType.__members__))
+        raise where.error("UNKNOWN" if given else "no initialValuesDataType", ", ".join(_ELEMENTS))
     return data_type
 
 
 def _count(node: Node) -> int:
-    return node.need("valueCount", "how many elements there are").integer(1, _MAX_COUNT)
+    return node.need("valueCount", "the number of elements").integer(1, _MAX_COUNT)
 
 
 def _element(node: Node, data_type: TensorDataType) -> AnyArray:

@@ -1,28 +1,32 @@
 """Makes a descriptor from a sketch: the input's type and sizes and a few fields.
 
-Fields that the sketch leaves out are zero, as in a zeroed C structure. For the types and sizes of outputs, likely ones are tried
-until the rules of the operator accept them.
+Fields that the sketch leaves out are zero, as in a zeroed C structure. Outputs follow from the inputs (``Operator.of``).
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from tvmdml.dxdispatch import descriptors
 from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import FeatureLevel
-from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
-from tvmdml.tensors import TensorDataType
+from tvmdml.operators._roles import SEQUENCES, STRUCTS, TENSORS
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 Sizes = tuple[int, ...]
 
-_MAX_TRIALS = 4096
-_ZEROS: Mapping[Role, Any] = {Role.BOOL: False, Role.UINTS: [], Role.INTS: [], Role.FLOATS: [], Role.OPERATOR: []}
+_ZEROS: Mapping[Role, Any] = {
+    Role.BOOL: False,
+    Role.OPERATOR: [],
+    **{role: [] for role in SEQUENCES},
+    **{role: dict.fromkeys(struct.names, 0) for role, struct in STRUCTS.items()},
+}
+"""The values of fields that are left out, in JSON; 0 for the other roles."""
 
 
 def describe(
@@ -40,63 +44,67 @@ def describe(
 
     Args:
         cls: the operator.
-        data_type: the first tensor's type, and that of the others if they support it.
-        sizes: the inputs' sizes.
+        data_type: the first tensor's type, and that of the other inputs if they support it.
+        sizes: the inputs' sizes; those of the first output if there is no input.
         fields: JSON values by the fields' names; case and underscores do not matter.
-        tensors: types and sizes of tensors that differ, or of present optional tensors; ``None`` means a likely type or sizes.
+        tensors: types and sizes of tensors that differ, or of present optional tensors; ``None`` means the usual type or sizes.
         level: the feature level to check against.
         strides: the first tensor's; packed by default.
         extensions: allow tvmdml's extensions.
 
     Raises:
-        InvalidArgument, Unsupported, ModelError: a field does not exist, or none of the tried descriptors is valid.
+        InvalidArgument, Unsupported, ModelError: a field does not exist, or the descriptor is not valid.
     """
     fields = {_field(cls, name).dml_name: value for name, value in fields.items()}
     tensors = {_field(cls, name).dml_name: given for name, given in tensors.items()}
-    numbers = [value for value in fields.values() if type(value) is int]
-    choices: dict[str, list[Any]] = {}
+    values: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     layout = {} if strides is None else {"Strides": list(strides)}
-    is_first = True
+    assumed: list[Field] = []
     for field in cls.fields():
         name = field.dml_name
         if name in fields:
-            choices[name] = [fields[name]]
-        elif field.role in (Role.INPUT, Role.OUTPUT) and (name in tensors or not field.optional):
+            values[name] = fields[name]
+        elif field.role in TENSORS and (name in tensors or not field.optional):
             kind, own = tensors.get(name, (None, None))
+            is_first = not any(one.dml_name in values for one in cls.fields() if one.role in TENSORS)
+            if field.role is Role.OUTPUT and own is None and not is_first:
+                outputs[field.name] = kind or (data_type if field.optional else None)
+                continue
             # The sketch describes the first tensor.
-            kind = kind or (data_type if is_first else _likely_type(cls, field, data_type, level, extensions))
-            likely = [own] if own else [sizes] if field.role is Role.INPUT else _likely_sizes(sizes, numbers)
-            found = [{"DataType": kind.name, "Sizes": list(one), **layout} for one in likely]
-            choices[name] = [[tensor] for tensor in found] if field.many else found
-            layout, is_first = {}, False
+            kind = kind or (data_type if is_first else _usual_type(cls, field, data_type, level, extensions))
+            tensor = {"DataType": kind.name, "Sizes": list(own or sizes), **layout}
+            values[name] = [tensor] if field.many else tensor
+            layout = {}
         elif field.enum is not None:
             members = field.enum.__members__
-            choices[name] = [data_type.name if data_type.name in members else next(iter(members))]
+            values[name] = data_type.name if data_type.name in members else next(iter(members))
         elif not field.optional:
-            choices[name] = [_ZEROS.get(field.role, 0)]
-    first: TvmdmlError | None = None
-    said = set()
-    together = max(map(len, choices.values()), default=1)
-    for turn, trial in enumerate(itertools.islice(_trials(list(choices.values()), together), _MAX_TRIALS)):
-        try:
-            desc = descriptors.read(cls, Node(dict(zip(choices, trial, strict=True)), cls.NAME))
-            desc.validate(level, extensions)
-        except (InvalidArgument, ModelError, Unsupported) as error:
-            first = first or error
-            said.add(str(error))
-        else:
-            return desc
-        if turn + 1 == together and len(said) == 1:
-            break  # the same error for all sizes: it has another cause
-    assert first is not None  # there is at least one trial
-    raise first
+            values[name] = _ZEROS.get(field.role, 0)
+            assumed.append(field)
+    try:
+        desc = _inferred(descriptors.read(cls, Node(values, cls.NAME), fused=True), outputs, level, extensions)
+        desc.validate(level, extensions)
+    except (InvalidArgument, ModelError, Unsupported) as error:
+        for field in assumed:
+            if str(error).startswith(f"{cls.where(field.name)}:"):
+                raise type(error)(f"{error} {field.dml_name} was not specified, and 0 was assumed: specify it.") from None
+        raise
+    return desc
 
 
-def _trials(choices: list[list[Any]], together: int) -> Iterator[tuple[Any, ...]]:
-    """All combinations; first those in which all choices advance together, because most outputs have the same sizes."""
-    for turn in range(together):
-        yield tuple(choice[min(turn, len(choice) - 1)] for choice in choices)
-    yield from itertools.product(*choices)
+def _inferred(draft: Operator, outputs: Mapping[str, Any], level: FeatureLevel, extensions: bool) -> Operator:
+    """The descriptor with the outputs that the sketch does not describe, of types that the level has."""
+    cls = type(draft)
+    given = {field.name: getattr(draft, field.name) for field in cls.fields()}
+    inputs = [given.pop(field.name) for field in cls.fields() if field.role is Role.INPUT]
+    found = cls.of(*inputs, **{**given, **outputs})
+    usual: dict[str, TensorDesc] = {}
+    for field in cls.fields():
+        tensor = getattr(found, field.name)
+        if field.name in outputs and outputs[field.name] is None and isinstance(tensor, TensorDesc):
+            usual[field.name] = dataclasses.replace(tensor, data_type=_usual_type(cls, field, tensor.data_type, level, extensions))
+    return dataclasses.replace(found, **usual)  # type: ignore[type-var] # a dataclass, as all descriptors are
 
 
 def _field(cls: type[Operator], name: str) -> Field:
@@ -106,18 +114,8 @@ def _field(cls: type[Operator], name: str) -> Field:
     raise InvalidArgument(message(f"{cls.NAME} field", repr(name), ", ".join(field.dml_name for field in cls.fields())))
 
 
-def _likely_type(
-    cls: type[Operator], field: Field, wanted: TensorDataType, level: FeatureLevel, extensions: bool
-) -> TensorDataType:
+def _usual_type(cls: type[Operator], field: Field, wanted: TensorDataType, level: FeatureLevel, extensions: bool) -> TensorDataType:
+    """The wanted type if the operator supports it for this tensor, otherwise the first that it does support."""
     rows = [row for row in cls.SUPPORT if (extensions if row.level is None else row.level <= level)]
     types = [data_type for row in rows for data_type in row.tensors[field.name].types]
     return wanted if wanted in types or not types else types[0]
-
-
-def _likely_sizes(sizes: Sizes, numbers: list[int]) -> Iterator[Sizes]:
-    """Usual sizes of outputs: the input's, one element, one size from a field, or a row of coordinates for each element."""
-    yield sizes
-    yield (1,) * len(sizes)
-    for axis in range(len(sizes)):
-        yield from ((*sizes[:axis], number, *sizes[axis + 1 :]) for number in numbers)
-    yield (*(1 for _ in sizes[2:]), math.prod(sizes), len(sizes))

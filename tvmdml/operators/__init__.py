@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import pkgutil
 import re
+from collections.abc import Iterator
+from importlib.abc import InspectLoader
 from types import ModuleType
 
 from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.operators._contract import Operator
 
-__all__ = ["Operator", "all_operators", "by_name", "module_of", "public_name"]
+__all__ = [
+    "Operator",
+    "all_operators",
+    "by_name",
+    "classes_in",
+    "families_of",
+    "module_of",
+    "modules",
+    "modules_like",
+    "public_name",
+    "public_names_by_module",
+    "tuned_as",
+]
 
 
 @functools.cache
-def _modules() -> tuple[str, ...]:
+def modules() -> tuple[str, ...]:
+    """The names of the operators' files."""
     return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
 
 
@@ -23,18 +39,20 @@ def _load(module: str) -> ModuleType:
     return importlib.import_module(f"{__name__}.{module}")
 
 
-def _defined_in(module: ModuleType) -> list[type[Operator]]:
+def classes_in(module: str) -> list[type[Operator]]:
+    """The descriptor classes that an operator's file defines, in the order of the file."""
+    loaded = _load(module)
     return [
         value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Operator) and value.__module__ == module.__name__
+        for value in vars(loaded).values()
+        if isinstance(value, type) and issubclass(value, Operator) and value.__module__ == loaded.__name__
     ]
 
 
 @functools.cache
 def all_operators() -> dict[str, type[Operator]]:
     """Every operator, by DirectML's name without ``DML_OPERATOR_``, in the order of the names."""
-    found = {cls.NAME: cls for module in _modules() for cls in _defined_in(_load(module))}
+    found = {cls.NAME: cls for module in modules() for cls in classes_in(module)}
     return dict(sorted(found.items()))
 
 
@@ -46,7 +64,7 @@ def by_name(name: str) -> type[Operator]:
     """
     wanted = name.upper().removeprefix("DML_OPERATOR_")
     for module in _candidates(wanted.lower()):
-        for cls in _defined_in(_load(module)):
+        for cls in classes_in(module):
             if wanted == cls.NAME:
                 return cls
     if wanted in all_operators():
@@ -59,25 +77,49 @@ def module_of(cls: type[Operator]) -> str:
     return cls.__module__.rpartition(".")[2]
 
 
+@functools.cache
+def families_of(module: str) -> tuple[str, ...]:
+    """The families of the operators in a module, or the name itself if it is a family's."""
+    if module in modules():
+        return tuple(sorted({cls.FAMILY for cls in classes_in(module)} - {""}))
+    return (module,) if importlib.util.find_spec(f"{__name__}._{module}") else ()
+
+
+def tuned_as(cls: type[Operator]) -> str:
+    """The name under which an operator's knobs and tuning records stand: its family's, or its module's if it has no family."""
+    return cls.FAMILY or module_of(cls)
+
+
 def public_name(name: str) -> object:
-    """A public name of an operator's module: a descriptor class or a function in its ``__all__``.
+    """A descriptor class, by its Python name.
 
     Raises:
-        AttributeError: no operator's module defines this name.
+        AttributeError: there is no such class.
     """
-    # Try the likely module first, so that one name needs one import: TopK1 and top_k are both in top_k.py.
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    for module in (*_candidates(snake), *_modules()):
-        loaded = _load(module)
-        if name in loaded.__all__:
+    for module in modules_like(name):
+        if name in (loaded := _load(module)).__all__:
             return getattr(loaded, name)
     raise AttributeError(name)
 
 
 def public_names_by_module() -> dict[str, list[str]]:
-    """Every name that ``public_name`` finds, by the operator's module."""
-    return {module: list(_load(module).__all__) for module in _modules()}
+    """Every name that ``public_name`` finds, by the operator's file."""
+    return {module: list(_load(module).__all__) for module in modules()}
+
+
+def modules_like(name: str) -> Iterator[str]:
+    """The operators' files, those first that are likely to define a name: one name then needs few imports."""
+    first = _candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+    yield from first
+    yield from sorted((module for module in modules() if module not in first), key=lambda module: name not in _text(module))
+
+
+@functools.cache
+def _text(module: str) -> str:
+    """The source text of an operator's file; empty if there is only its bytecode."""
+    spec = importlib.util.find_spec(f"{__name__}.{module}")
+    return (spec.loader.get_source(spec.name) or "") if spec is not None and isinstance(spec.loader, InspectLoader) else ""
 
 
 def _candidates(snake: str) -> list[str]:
-    return [name for name in (snake, snake.rstrip("0123456789")) if name in _modules()]
+    return [name for name in (snake, snake.rstrip("0123456789")) if name in modules()]

@@ -23,7 +23,7 @@ class Near(NamedTuple):
     steps: int
     """The largest distance from the correctly rounded value, in representable numbers of the output's type."""
     error: Array | float
-    """The largest absolute error of a result before its last rounding, for each element."""
+    """The largest absolute error of a result before its last rounding, for each element; NaN of one that may be anything."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -32,7 +32,9 @@ class Near(NamedTuple):
         return sizes
 
     def rounded(self) -> Array:
-        """The values in the output's type."""
+        """The values in the output's type; in that of an integer they are cut toward zero, and NaN is 0."""
+        if self.dtype.kind != "f":
+            return _cut(self.values, self.dtype)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             return self.values.astype(self.dtype)
 
@@ -94,7 +96,19 @@ def difference(actual: Array, expected: Expected, any_nan: bool = False) -> str:
     return f"{int(wrong.sum())} of {wrong.size} elements differ, first at {at}: {first}{allowed}"
 
 
+def _cut(values: Any, dtype: np.dtype[Any]) -> Array:
+    limits = np.iinfo(dtype)
+    numbers = np.nan_to_num(np.trunc(values.astype(np.longdouble)), nan=0.0)
+    inside = (numbers > limits.min) & (numbers < limits.max)
+    found = np.where(inside, numbers, 0).astype(dtype)
+    found[numbers >= limits.max], found[numbers <= limits.min] = limits.max, limits.min
+    return found
+
+
 def _near(actual: Array, expected: Near, rounded: Array) -> Array:
+    if expected.dtype.kind != "f":
+        low, high = (_cut(expected.values + error, expected.dtype) for error in (-expected.error, expected.error))
+        return (actual >= low) & (actual <= high)
     limits = np.finfo(expected.dtype)
     wide = np.longdouble if expected.dtype == np.float64 else np.float64
     with np.errstate(all="ignore"):
@@ -110,6 +124,7 @@ def _near(actual: Array, expected: Near, rounded: Array) -> Array:
         # A result may be infinite if a value within the error would round to infinity.
         edge = np.ldexp(wide(2), limits.maxexp - 1) - np.ldexp(wide(1), limits.maxexp - limits.nmant - 2)
         near |= np.isinf(actual) & (np.sign(found) == np.sign(values)) & (np.abs(values) + error >= edge)
+        near |= np.isnan(error)
     accepted: Array = near
     return accepted
 

@@ -16,68 +16,63 @@ C needs (``DimensionCount``, ``InputCount``) are not fields, because a Python se
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-import inspect
-import operator as python_operator
+import itertools
+import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-import numpy as np
 from typing_extensions import dataclass_transform
 
-from tvmdml import exact
-from tvmdml.enums import DmlEnum, FeatureLevel
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml import exact, symbols
+from tvmdml.enums import FeatureLevel
+from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
+from tvmdml.operators._broadcast import common_sizes, repeated
+from tvmdml.operators._gradients import Formulas
+from tvmdml.operators._inference import fields_of, outputs_of
+from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._roles import TENSORS, coerce, field_of
+from tvmdml.operators._roles import Axes as Axes
+from tvmdml.operators._roles import Axis as Axis
+from tvmdml.operators._roles import Bool as Bool
+from tvmdml.operators._roles import Field as Field
+from tvmdml.operators._roles import Float as Float
+from tvmdml.operators._roles import Floats as Floats
+from tvmdml.operators._roles import Input as Input
+from tvmdml.operators._roles import Inputs as Inputs
+from tvmdml.operators._roles import Int as Int
+from tvmdml.operators._roles import Ints as Ints
+from tvmdml.operators._roles import OptionalFloat as OptionalFloat
+from tvmdml.operators._roles import OptionalInput as OptionalInput
+from tvmdml.operators._roles import OptionalOutput as OptionalOutput
+from tvmdml.operators._roles import OptionalScaleBias as OptionalScaleBias
+from tvmdml.operators._roles import Output as Output
+from tvmdml.operators._roles import Outputs as Outputs
+from tvmdml.operators._roles import Role as Role
+from tvmdml.operators._roles import Scalar as Scalar
+from tvmdml.operators._roles import Size as Size
+from tvmdml.operators._roles import Uint as Uint
+from tvmdml.operators._roles import Uints as Uints
 from tvmdml.operators._support import Support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-    from tvmdml.tensorir import Each
+    from tvmdml.kernels.tensorir import Each
 
 O = TypeVar("O", bound="Operator")  # noqa: E741 - O for operator
 
-
-class Role(Enum):
-    """The kind of a descriptor's field."""
-
-    INPUT = "input tensor"
-    OUTPUT = "output tensor"
-    UINT = "an integer from 0 to 4294967295"
-    INT = "an integer from -2147483648 to 2147483647"
-    FLOAT = "a number, kept in single precision"
-    SCALAR = "a number"
-    BOOL = "true or false"
-    UINTS = "a sequence of integers from 0 to 4294967295"
-    INTS = "a sequence of integers from -2147483648 to 2147483647"
-    FLOATS = "a sequence of numbers"
-    ENUM = "a member of an enumeration"
-    OPERATOR = "operator descriptor"
-
-
-# The types of a descriptor's fields. A trailing s marks an array: a count and a pointer in C.
-Input = Annotated[TensorDesc, Role.INPUT]
-OptionalInput = Annotated[TensorDesc | None, Role.INPUT]
-Inputs = Annotated[tuple[TensorDesc, ...], Role.INPUT]
-Output = Annotated[TensorDesc, Role.OUTPUT]
-OptionalOutput = Annotated[TensorDesc | None, Role.OUTPUT]
-Outputs = Annotated[tuple[TensorDesc, ...], Role.OUTPUT]
-Uint = Annotated[int, Role.UINT]
-Int = Annotated[int, Role.INT]
-Float = Annotated[float, Role.FLOAT]
-Bool = Annotated[bool, Role.BOOL]
-Scalar = Annotated[int | float, Role.SCALAR]
-Uints = Annotated[tuple[int, ...], Role.UINTS]
-Ints = Annotated[tuple[int, ...], Role.INTS]
-Floats = Annotated[tuple[float, ...], Role.FLOATS]
+Shared = tuple[tuple[str, str], ...]
+"""Which tensors are in the same memory: pairs of an input's and an output's name, such as ``(("a_tensor", "output_tensor"),)``."""
 
 
 _FUNCTION: ContextVar[str] = ContextVar("tvmdml_function", default="")
@@ -93,19 +88,9 @@ def called_by(function: str) -> Iterator[None]:
         _FUNCTION.reset(token)
 
 
-class Field(NamedTuple):
-    """One field of a descriptor."""
-
-    name: str
-    role: Role
-    optional: bool
-    many: bool
-    enum: type[DmlEnum] | None
-
-    @property
-    def dml_name(self) -> str:
-        """The name in DirectML's structure: ``DiagonalFillBegin`` for ``diagonal_fill_begin``."""
-        return "".join(word[:1].upper() + word[1:] for word in self.name.split("_"))
+def defaults(**values: Any) -> Mapping[str, Any]:
+    """Values for ``Operator.DEFAULTS``, which cannot be changed later."""
+    return MappingProxyType(values)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -116,10 +101,38 @@ class Operator:
     """DirectML's name without ``DML_OPERATOR_``."""
     SUPPORT: ClassVar[tuple[Support, ...]] = ()
     """``support("…")``. The lowest level of the table is the one that introduced the operator."""
-    IN_PLACE: ClassVar[bool] = False
-    """Whether DirectML allows the output to use the input's buffer."""
+    FAMILY: ClassVar[str] = ""
+    """The family whose schedules serve the operator if it has none of its own: the name of their files."""
+    SHARES: ClassVar[Shared] = ()
+    """The (input, output) fields whose tensors DirectML allows to share memory. A field of several tensors stands for each."""
+    FUSES: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The operators that may be fused into this one (``FusedActivation``), and the feature level from which each may be."""
     ANY_NAN: ClassVar[bool] = False
     """Whether any NaN is accepted where the reference has a NaN."""
+    FUNCTION: ClassVar[str] = ""
+    """The name of the function ``tvmdml.<name>`` that is made from the class; empty for none, or for one in ``tvmdml.doors``."""
+    ALIASES: ClassVar[tuple[str, ...]] = ()
+    """Other names of the function."""
+    DEFAULTS: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Values of attributes that callers of functions and of ``of`` may leave out. The descriptor itself needs all attributes."""
+    ARGUMENTS: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Arguments of the function that are no fields, such as sizes of outputs: their annotations by name. ``of_call`` gets them."""
+    RESULTS: ClassVar[tuple[str, ...]] = ()
+    """The names of the function's results, if there are several."""
+    DTYPES: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Keywords of the function by which the caller chooses an output's type, such as ``{"index_dtype": "output_index_tensor"}``."""
+    NUMBERS: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Inputs that may be Python numbers without an array of the same types beside them, and the usual type of such a number."""
+    BROADCAST: ClassVar[bool] = False
+    """Whether functions and ``of`` broadcast the inputs to common sizes."""
+    TAKES_BOOL: ClassVar[bool] = False
+    """Whether functions accept bool arrays, as UINT8."""
+    CHECKS_INDICES: ClassVar[bool] = False
+    """Whether the function has an argument ``check_indices``: an index that is out of range is then an error."""
+    GRADIENT: ClassVar[Formulas] = MappingProxyType({})
+    """``gradients(…)``: how the gradient of each of the function's inputs follows. See ``_gradients.py``."""
+    ONNX: ClassVar[tuple[str, ...]] = ()
+    """The ONNX operators that ``from_onnx`` converts."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the subclass a dataclass."""
@@ -132,7 +145,7 @@ class Operator:
     def __post_init__(self) -> None:
         """Convert every field to its type."""
         for field in self.fields():
-            object.__setattr__(self, field.name, _coerce(self, field, getattr(self, field.name)))
+            object.__setattr__(self, field.name, coerce(self.where(field.name), field, getattr(self, field.name)))
 
     # -- The contract ---------------------------------------------------------------------------------------------
 
@@ -141,7 +154,8 @@ class Operator:
     def fields(cls) -> tuple[Field, ...]:
         """The descriptor's fields, in DirectML's order."""
         hints = typing.get_type_hints(cls, include_extras=True)
-        return tuple(_field(f.name, hints[f.name]) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+        own = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return tuple(field_of(f.name, hints[f.name], cls.DEFAULTS.get(f.name, f.default)) for f in own)
 
     def rows(self) -> tuple[Support, ...]:
         """The rows of the support table that apply to this descriptor: all rows, unless they depend on an attribute."""
@@ -163,14 +177,126 @@ class Operator:
                     yield field.name, value
 
     @classmethod
+    def of(cls: type[O], *inputs: Any, **given: Any) -> O:
+        """The descriptor for inputs and attributes; ``infer`` fills in the outputs.
+
+        Args:
+            inputs: each input's ``TensorDesc`` in DirectML's order; ``None`` for an optional one that is absent. Those at the end
+                may be left out. For a list of tensors, a sequence.
+            given: attributes by name; those with a default may be left out. A data type is then the first tensor's. An output by
+                name is a ``TensorDesc``, or a data type instead of the usual one. Only outputs that are not optional are filled in
+                without being asked for.
+
+        Raises:
+            InvalidArgument: a field is missing, unknown or invalid.
+        """
+        draft = cls(**fields_of(cls, inputs, given))
+        if cls.BROADCAST:
+            draft = dataclasses.replace(draft, **draft.broadcast()[1])  # type: ignore[type-var] # a dataclass, as all are
+        return dataclasses.replace(draft, **outputs_of(draft, draft.infer(), given))  # type: ignore[type-var]
+
+    @classmethod
+    def of_call(cls, *inputs: Any, **given: Any) -> Operator:
+        """The descriptor of a call of the class's function: that of ``of``, or of another operator that does the same."""
+        return cls.of(*inputs, **given)
+
+    @classmethod
+    def result_sizes(cls, *inputs: Any, **given: Any) -> tuple[int, ...] | None:
+        """The sizes of the result of a call, if they are not the descriptor's: some of size 1 are left out. The arguments are those
+        of ``of_call``.
+        """
+        return None
+
+    def infer(self) -> Mapping[str, Any]:
+        """The fields that follow from the inputs and attributes, by name: the outputs, and inputs that ``broadcast`` repeats.
+
+        It is called on a descriptor without outputs, before ``check``: with ``require`` it checks what it relies on. Sizes may be
+        symbols, and a comparison could fix their values; it should make none that the result does not depend on. Without it no
+        output follows, and ``of`` asks for each.
+        """
+        return {}
+
+    def broadcast(self, *names: str) -> tuple[tuple[int, ...], dict[str, TensorDesc]]:
+        """The common sizes of inputs (of all that are present, if none is named), and the inputs repeated to them, by name.
+
+        Raises:
+            InvalidArgument: NumPy's rules of broadcasting do not allow their sizes.
+        """
+        tensors = {name: desc for name, desc in self.tensors(Role.INPUT) if desc is not None and (not names or name in names)}
+        sizes = common_sizes({self.where(name): desc for name, desc in tensors.items()})
+        return sizes, {name: repeated(desc, sizes) for name, desc in tensors.items()}
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Operator:
+        """The descriptor of a node of one of the operators in ``ONNX``: its inputs, and its attributes by the fields' names.
+
+        Raises:
+            Refused: the node cannot be converted.
+        """
+        unknown = sorted(set(node.attributes) - {field.name for field in cls.fields()})
+        if unknown:
+            raise Refused(f"its attribute {unknown[0]} has no counterpart in DirectML")
+        return cls.of(*node.tensors(boolean=cls.TAKES_BOOL), **node.attributes)
+
+    @classmethod
     def fused(cls: type[O], **attributes: Any) -> O:
-        """The operator as part of another operator (a fused activation): its attributes, without tensors."""
+        """The operator as part of another operator (a fused activation): its attributes, without tensors.
+
+        Attributes with a default may be left out.
+        """
         absent = {field.name: None for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)}
-        return cls(**absent, **attributes)
+        return cls(**absent, **{**cls.DEFAULTS, **attributes})
+
+    def with_tensors(self: O, change: Callable[[TensorDesc], Any]) -> O:
+        """A copy with another object in place of each tensor, which need not be a ``TensorDesc``; for code that writes kernels."""
+
+        def changed(value: Any) -> Any:
+            return tuple(map(changed, value)) if isinstance(value, tuple) else None if value is None else change(value)
+
+        found = copy.copy(self)
+        for field in self.fields():
+            if field.role in TENSORS:
+                object.__setattr__(found, field.name, changed(getattr(self, field.name)))
+        return found
+
+    def parts(self) -> Iterator[tuple[str, Operator]]:
+        """The name and descriptor of every operator that is fused into this one."""
+        for field in self.fields():
+            value = getattr(self, field.name)
+            if field.role is Role.OPERATOR and value is not None:
+                yield from ((f"{field.name}[{i}]", one) for i, one in enumerate(value)) if field.many else [(field.name, value)]
+
+    def modules(self) -> tuple[str, ...]:
+        """The short names of the files that define the operator and those that are fused into it: kernels follow from them."""
+        every = (self, *(part for _, part in self.parts()))
+        return tuple(dict.fromkeys(type(one).__module__.rpartition(".")[2] for one in every))
 
     def outputs(self) -> tuple[TensorDesc, ...]:
         """The output tensors that are present, in DirectML's order."""
         return tuple(desc for _, desc in self.tensors(Role.OUTPUT) if desc is not None)
+
+    def shareable(self) -> Shared:
+        """The pairs that may share memory here: both tensors are present, and have the same type, sizes and strides."""
+        if not self.SHARES:
+            return ()
+        tensors = dict(self.tensors())
+        pairs = ((tensors[source], tensors[result]) for source, result in self.pairs())
+        same = (one is not None and other is not None and one.is_like(other) for one, other in pairs)
+        return tuple(itertools.compress(self.pairs(), same))
+
+    def pairs(self) -> Shared:
+        """The pairs of ``SHARES``, with the names of tensors in place of fields that have several."""
+        if not self.SHARES:
+            return ()
+        named: dict[str, list[str]] = {}
+        for name, _ in self.tensors():
+            named.setdefault(name.partition("[")[0], []).append(name)
+        return tuple(pair for source, result in self.SHARES for pair in itertools.product(named[source], named[result]))
+
+    def positions(self, shared: Shared) -> tuple[tuple[int, int], ...]:
+        """Pairs as positions among the input tensors that are present, and among such output tensors."""
+        inputs, outputs = ([name for name, desc in self.tensors(role) if desc is not None] for role in (Role.INPUT, Role.OUTPUT))
+        return tuple((inputs.index(source), outputs.index(result)) for source, result in shared)
 
     def validate(self, level: FeatureLevel, extensions: bool = False) -> None:
         """Check the whole contract: the support table at ``level``, writable outputs, and the operator's own rules.
@@ -186,8 +312,14 @@ class Operator:
         for name, desc in self.tensors(Role.OUTPUT):
             if desc is not None:
                 desc.check_writable(self.where(name))
+        for name, fused in self.parts():
+            self._check_fused(name, fused, level)
+        self.check_attributes(level)
         self.check_level(level)
         self.check()
+
+    def check_attributes(self, level: FeatureLevel) -> None:
+        """The operator's own rules for its attributes alone. They also apply where it is fused into another operator."""
 
     def check_level(self, level: FeatureLevel) -> None:
         """The operator's own rules that apply only to some feature levels."""
@@ -222,13 +354,28 @@ class Operator:
         """The kinds of inputs to measure with: names of ``tvmdml.bench.inputs.FILLS``. Empty if there is no input."""
         return ("normal",) if any(desc is not None for _, desc in self.tensors(Role.INPUT)) else ()
 
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """The least and the greatest useful value of an input: indices within a dimension, small zero points.
+
+        Where kernels are tried or measured, the input's values are mostly within these bounds, and some are outside. ``None`` means
+        values of all kinds, as for most inputs.
+        """
+        return None
+
     # -- The computation ------------------------------------------------------------------------------------------
 
-    def computation(self, each: Each, in_place: bool = False) -> PrimFunc:
+    CONSTANT_SHAPES: ClassVar[str] = ""
+    """Why ``computation`` needs sizes and strides as Python integers. It then has a kernel for each shape; otherwise ``sizes``,
+    ``layout`` and ``element_count`` of its tensors may be integers of the launch, and a kernel serves a class of shapes."""
+
+    def computation(self, each: Each, shared: Shared = ()) -> PrimFunc:
         """The operator as a plain TensorIR function over its tensors in field order, correct for any layout.
 
         A target without a hand-written schedule for the operator compiles this. ``each`` is the target's way to run independent
-        items. With ``in_place``, which only some operators support, the input and the output are the same tensor.
+        items. The inputs of ``shared``, pairs of ``shareable()``, are not parameters: they are read from the outputs' buffers. An
+        operator of several inputs or outputs reads them with ``tensorir.hold`` before it stores: otherwise an output may overwrite
+        another one's input, and TVM's simplifier cancels a difference of two inputs in the same memory.
+        Sizes and strides are read after ``Function.tensors`` (see ``CONSTANT_SHAPES``). Attributes are constants.
         """
         raise NotImplementedError(self.NAME)
 
@@ -236,6 +383,7 @@ class Operator:
         """The operator in NumPy: the inputs in field order, the outputs in field order.
 
         Every kernel must agree with it: bit for bit if the expected output is an array, within the bound if it is a ``Near``.
+        Arrays of 4-bit tensors are as callers pass them: ``TensorDesc.unpack`` reads an input, ``TensorDesc.pack`` makes an output.
         """
         raise NotImplementedError(self.NAME)
 
@@ -253,7 +401,11 @@ class Operator:
         for name, one, other in zip(names, actual, expected, strict=True):
             if (one.dtype, one.shape) != (other.dtype, other.shape):
                 return f"{name} is {one.dtype} of shape {one.shape}, should be {other.dtype} of shape {other.shape}"
-        for name, one, other in zip(names, self.defined(actual), self.defined(expected), strict=True):
+        # Of a 4-bit tensor only the elements are compared: bits between them, and after the last one, may have any value.
+        found, wanted = (
+            tuple(desc.unpack(array) for desc, array in zip(self.outputs(), some, strict=True)) for some in (actual, expected)
+        )
+        for name, one, other in zip(names, self.defined(found), self.defined(wanted), strict=True):
             if problem := difference(one, other, self.ANY_NAN):
                 return f"{name}: {problem}"
         return ""
@@ -263,25 +415,30 @@ class Operator:
     @classmethod
     def where(cls, field: str) -> str:
         """The name of a field in errors: ``TOP_K1 k``, or ``tvmdml.top_k: k`` if the user called a function."""
-        function = _FUNCTION.get()
-        return f"{function}: {field.replace('_tensor', '')}" if function else f"{cls.NAME} {field}"
+        return f"{_FUNCTION.get() or cls.NAME}{': ' if _FUNCTION.get() else ' '}{cls.named(field)}"
+
+    @classmethod
+    def named(cls, field: str) -> str:
+        """A field as the user knows it: ``a_tensor``; for a function ``a``, or the keyword that chooses an output's type."""
+        chosen = {output: keyword for keyword, output in cls.DTYPES.items()}
+        return re.sub(r"_tensor\b", "", chosen.get(field, field)) if _FUNCTION.get() else field
 
     def require(self, holds: bool, field: str, given: object, allowed: str, advice: str = "") -> None:
         """Raise ``InvalidArgument`` unless the rule holds."""
-        if not holds:
+        if not symbols.holds(holds):
             raise InvalidArgument(message(self.where(field), given, allowed, advice))
 
     def require_same(self, what: str, tensor: str, other: str) -> None:
         """Raise ``InvalidArgument`` unless two tensors have the same ``data_type``, ``rank`` or ``sizes`` (``what``)."""
         mine, theirs = getattr(getattr(self, tensor), what), getattr(getattr(self, other), what)
         show = (lambda v: v.tvm) if what == "data_type" else str
-        self.require(mine == theirs, f"{tensor}.{what}", show(mine), f"{show(theirs)}, as in {other}")
+        self.require(mine == theirs, f"{tensor}.{what}", show(mine), f"{show(theirs)}, as in {self.named(other)}")
 
     def _check_support(self, level: FeatureLevel, extensions: bool) -> None:
         introduced = self.feature_level()
         if level < introduced:
             raise Unsupported(
-                message(self.where("feature_level"), str(level), f"{introduced} and above", "The operator came with that level.")
+                message(self.where("feature_level"), str(level), f"{introduced} and above", "That level introduced the operator.")
             )
         rows = [r for r in self.rows() if (extensions if r.level is None else r.level <= level)]
         if any(not self._misfit(row) for row in rows):
@@ -292,7 +449,8 @@ class Operator:
         allows = [r.tensors[name.partition("[")[0]] for r in rows]
         if any(a.takes(desc) for a in allows):  # but not together with the other tensors
             allows = [row.tensors[name.partition("[")[0]]]
-        types = [t.tvm for t in TensorDataType if any(t in a.types for a in allows)]
+        types = [t.tvm for t in TensorDataType if any(t in a.types for a in allows) and not (extensions and t.is_nibble)]
+        types += ["bool"] if extensions and self.TAKES_BOOL and "uint8" in types else []
         low, high = min(a.min_rank for a in allows), max(a.max_rank for a in allows)
         ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
         at = "" if extensions else f", at feature level {level}"
@@ -305,6 +463,16 @@ class Operator:
             )
         )
 
+    def _check_fused(self, name: str, fused: Operator, level: FeatureLevel) -> None:
+        allowed = [one for one, since in self.FUSES.items() if FeatureLevel.of(since) <= level]
+        if fused.NAME not in allowed:
+            since = self.FUSES.get(fused.NAME)
+            advice = f"It can be fused from feature level {since}." if since else "Run it as a separate operator."
+            raise Unsupported(message(self.where(name), fused.NAME, f"{', '.join(allowed) or 'none'}, at {level}", advice))
+        for tensor, desc in fused.tensors():
+            self.require(desc is None, f"{name}.{tensor}", desc, "None", "A fused operator must not have tensors.")
+        fused.check_attributes(level)
+
     def _misfit(self, row: Support) -> list[tuple[str, TensorDesc]]:
         return [
             (name, desc)
@@ -316,8 +484,8 @@ class Operator:
         for row in self.rows():
             if not self._misfit(row):
                 if row.level is None:
-                    return "The function door of tvmdml takes it as an extension."
-                return f"Feature level {row.level} has it."
+                    return "tvmdml's functions support it as an extension."
+                return f"Feature level {row.level} supports it."
         return "Convert or reshape the tensor."
 
 
@@ -333,94 +501,3 @@ def _float_bits(key: Any) -> Iterator[bytes]:
             yield from _float_bits(part)
         elif isinstance(part, bytes):
             yield part
-
-
-# -- Reading field types and values -------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-def _field(name: str, hint: Any) -> Field:
-    role = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Role)), None)
-    inner = typing.get_args(hint)[0] if role else hint
-    arguments = typing.get_args(inner)
-    many = typing.get_origin(inner) is tuple and role in (Role.INPUT, Role.OUTPUT, Role.OPERATOR)
-    if role is not None:
-        return Field(name, role, type(None) in arguments, many, None)
-    if inspect.isclass(hint) and issubclass(hint, DmlEnum):
-        return Field(name, Role.ENUM, False, False, hint)
-    raise TypeError(f"field {name}: no role for {hint!r}")
-
-
-def _coerce(desc: Operator, field: Field, value: Any) -> Any:
-    """The value, converted to its field's type."""
-    where = desc.where(field.name)
-    if value is None and (field.optional or field.role in (Role.INPUT, Role.OUTPUT)):
-        return None  # a fused operator has no tensors; `validate` checks for required tensors
-    if field.enum is not None:
-        return field.enum.parse(value, where)
-    if field.role in _SEQUENCES or field.many:
-        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            allowed = field.role.value if field.role in _SEQUENCES else f"a sequence; each an {field.role.value}"
-            raise InvalidArgument(message(where, safe_repr(value), allowed))
-        one = _SEQUENCES.get(field.role, field.role)
-        return tuple(_ONE[one](f"{where}[{i}]", one, item) for i, item in enumerate(value))
-    return _ONE[field.role](where, field.role, value)
-
-
-def _instance(kind: Callable[[], type[T]]) -> Callable[[str, Role, Any], T]:
-    def check(where: str, role: Role, value: Any) -> T:
-        if not isinstance(value, kind()):
-            raise InvalidArgument(message(where, safe_repr(value), f"{role.value}: a {kind().__name__}"))
-        return value
-
-    return check
-
-
-def _integer(low: int, high: int) -> Callable[[str, Role, Any], int]:
-    def check(where: str, role: Role, value: Any) -> int:
-        try:
-            number = python_operator.index(value)
-        except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
-            raise InvalidArgument(message(where, safe_repr(value), role.value)) from None
-        if isinstance(value, bool) or not low <= number <= high:
-            raise InvalidArgument(message(where, safe_repr(value), role.value))
-        return number
-
-    return check
-
-
-def _number(where: str, role: Role, value: Any) -> int | float:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # timedelta64 is an np.integer
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value)
-    raise InvalidArgument(message(where, safe_repr(value), role.value))
-
-
-def _float(where: str, role: Role, value: Any) -> float:
-    try:
-        with np.errstate(all="ignore"):
-            return float(np.float32(_number(where, role, value)))  # a C float holds no more
-    except OverflowError:
-        raise InvalidArgument(message(where, "a number past the range of a float", role.value)) from None
-
-
-def _bool(where: str, role: Role, value: Any) -> bool:
-    if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
-        return bool(value)
-    raise InvalidArgument(message(where, safe_repr(value), role.value))
-
-
-# The check of a value of each role, and the role of the items of a sequence.
-_ONE: dict[Role, Callable[[str, Role, Any], Any]] = {
-    Role.INPUT: _instance(lambda: TensorDesc),
-    Role.OUTPUT: _instance(lambda: TensorDesc),
-    Role.OPERATOR: _instance(lambda: Operator),
-    Role.UINT: _integer(0, 2**32 - 1),
-    Role.INT: _integer(-(2**31), 2**31 - 1),
-    Role.FLOAT: _float,
-    Role.SCALAR: _number,
-    Role.BOOL: _bool,
-}
-_SEQUENCES = {Role.UINTS: Role.UINT, Role.INTS: Role.INT, Role.FLOATS: Role.FLOAT}

@@ -13,32 +13,38 @@ FLOAT64. A tensor that differs from the others has its own argument::
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from tvmdml.enums import FeatureLevel
-from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors import BYTE_TYPES, TensorDataType, TensorDesc
 
 FLOATS = (TensorDataType.FLOAT32, TensorDataType.FLOAT16)
 INTS_TO_32 = (
     TensorDataType.INT32, TensorDataType.INT16, TensorDataType.INT8,
     TensorDataType.UINT32, TensorDataType.UINT16, TensorDataType.UINT8,
 )  # fmt: skip
-ALL_TYPES = tuple(TensorDataType)
+ALL_TYPES = BYTE_TYPES
 
 CODES: dict[str, tuple[TensorDataType, ...]] = {
     "F": FLOATS,
     "D": (TensorDataType.FLOAT64,),
     "I": INTS_TO_32[:3],
     "U": INTS_TO_32[3:],
+    "H": (TensorDataType.INT32, TensorDataType.INT16, TensorDataType.UINT32, TensorDataType.UINT16),
     "i": (TensorDataType.INT32,),
     "u": (TensorDataType.UINT32,),
     "L": (TensorDataType.INT64,),
     "W": (TensorDataType.UINT64,),
     "B": (TensorDataType.UINT32, TensorDataType.UINT8),
+    "N": (TensorDataType.INT4, TensorDataType.UINT4),
+    "u8": (TensorDataType.UINT8,),
+    "bytes": (TensorDataType.INT8, TensorDataType.UINT8),
+    "f16": (TensorDataType.FLOAT16,),
+    "f32": (TensorDataType.FLOAT32,),
     "all": ALL_TYPES,
 }
-"""The types of each letter. ``B`` are the types of a truth value."""
+"""The types of each word of letters. ``B`` are the types of a truth value, and ``N`` those of 4 bits, which ``all`` leaves out."""
 
 EXTENSION = "ext"
 """Used instead of a level: types and ranks that tvmdml's functions support in addition to DirectML's."""
@@ -70,13 +76,15 @@ class Support:
         self.level = None if level is None else FeatureLevel.of(level)
         self.others = others
         self.tensors: Mapping[str, Allows] = tensors
+        self.own: frozenset[str] = frozenset(tensors)
+        """The tensors whose types are given separately from those of all others."""
 
     def of(self, names: Iterable[str]) -> Support:
         """The row with an ``Allows`` for each of an operator's tensors, in their order."""
         if self.others is None:
             return self
         row = Support(None, **{name: self.tensors.get(name, self.others) for name in names})
-        row.level = self.level
+        row.level, row.own = self.level, self.own
         return row
 
 
@@ -118,7 +126,7 @@ def _table(text: str) -> dict[str, Allows]:
                 named = _types(word.removeprefix("+"))
                 types = tuple(t for t in TensorDataType if t in named or (word[0] == "+" and t in types))
         if not types or not ranks[0] or level in found:
-            raise ValueError(f"support {text!r}: {part.strip()!r} leaves types or ranks open, or is there twice")
+            raise ValueError(f"support {text!r}: {part.strip()!r} has no types or ranks, or is a duplicate")
         found[level] = Allows(types, *ranks)
     return found
 
@@ -126,12 +134,27 @@ def _table(text: str) -> dict[str, Allows]:
 def _types(word: str) -> tuple[TensorDataType, ...]:
     codes = [word] if word in CODES else list(word)
     if not codes or any(code not in CODES for code in codes):
-        raise ValueError(f"support: no types {word!r}: one or several of {', '.join(CODES)}")
+        raise ValueError(f"support: unknown types {word!r}; allowed: one or several of {', '.join(CODES)}")
     return tuple(t for code in codes for t in CODES[code])
 
 
 def _at(table: dict[str, Allows], level: str, levels: list[str]) -> Allows:
     known = [one for one in levels[: levels.index(level) + 1] if one in table]
     if not known:
-        raise ValueError(f"support: a tensor has no types at {level}, where another has")
+        raise ValueError(f"support: a tensor has no types at {level}, but another tensor has")
     return table[known[-1]]
+
+
+def in_words(types: Collection[TensorDataType]) -> str:
+    """The types as text, each kind from narrowest to widest: ``float16, float32, int8 to int64``."""
+    kinds: dict[str, list[int]] = {}
+    for one in types:
+        kind, width = re.findall(r"[a-z]+|\d+", one.tvm)
+        kinds.setdefault(kind, []).append(int(width))
+    parts = []
+    for kind, widths in sorted(kinds.items()):
+        widths.sort()
+        gapless = widths[-1] == widths[0] << (len(widths) - 1)
+        some = (f"{widths[0]} to {kind}{widths[-1]}",) if len(widths) > 2 and gapless else widths
+        parts += [f"{kind}{width}" for width in some]
+    return ", ".join(parts)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tvmdml import tensorir as T
-from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.functions import AnyArray, call, describes
+from tvmdml.kernels import tensorir as T
 from tvmdml.operators._contract import (
     Array,
     Float,
@@ -21,14 +17,19 @@ from tvmdml.operators._contract import (
     OptionalInput,
     Output,
     Scalar,
+    Shared,
+    defaults,
 )
+from tvmdml.operators._gradients import gradients
+from tvmdml.operators._onnx import OnnxNode
+from tvmdml.operators._scalars import element, require_number
 from tvmdml.operators._support import support
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["DiagonalMatrix", "DiagonalMatrix1", "diagonal_matrix"]
+__all__ = ["DiagonalMatrix", "DiagonalMatrix1"]
 
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
@@ -43,7 +44,12 @@ class DiagonalMatrix1(Operator):
     """
 
     NAME = "DIAGONAL_MATRIX1"
+    DEFAULTS = defaults(value=1, diagonal_fill_begin=0, diagonal_fill_end=1)
+    ONNX = ("EyeLike", "Trilu")
     SUPPORT = support("5.1 all r2-4 · ext r2-8")
+    GRADIENT = gradients(
+        input="diagonal_matrix(gradient, value=0, diagonal_fill_begin=diagonal_fill_begin, diagonal_fill_end=diagonal_fill_end)"
+    )
 
     input_tensor: OptionalInput = None
     output_tensor: Output
@@ -51,6 +57,22 @@ class DiagonalMatrix1(Operator):
     value: Scalar
     diagonal_fill_begin: Int
     diagonal_fill_end: Int
+
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """The output has the input's type and sizes; without an input it must be given."""
+        return {} if self.input_tensor is None else {"output_tensor": self.input_tensor.with_sizes(self.input_tensor.sizes)}
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> DiagonalMatrix1:
+        """EyeLike uses only its input's sizes, and perhaps its type; Trilu copies one part of its input."""
+        x = node.tensor(boolean=True)
+        if node.kind == "EyeLike":
+            k = node.integer("k", 0)
+            result = x.with_sizes(x.sizes, node.result_type() or node.tensor().data_type)
+            return cls.of(output_tensor=result, diagonal_fill_begin=_int(k), diagonal_fill_end=_int(k + 1))
+        k = node.constant("k") if node.has(1) else 0
+        begin, end = (_INT_MIN, _int(k)) if node.integer("upper", 1) else (_int(k + 1), _INT_MAX)
+        return cls.of(x, value=0, diagonal_fill_begin=begin, diagonal_fill_end=end)
 
     def check(self) -> None:
         """The input, the output and the value have the same type, and the tensors the same sizes."""
@@ -60,11 +82,11 @@ class DiagonalMatrix1(Operator):
         data_type = self.output_tensor.data_type
         given = self.value_data_type.tvm
         self.require(self.value_data_type is data_type, "value_data_type", given, f"{data_type.tvm}, the output's type")
-        _check_value(self, data_type)
+        require_number(self, "value", data_type)
 
     def element(self) -> Array:
         """The value in the output's type, as a 0-d array."""
-        return _element(self.value, self.output_tensor.data_type)
+        return element(self.value, self.output_tensor.data_type)
 
     def shape_class(self) -> dict[str, int | str]:
         """The rows, the columns, and the average width of the band in a row."""
@@ -84,7 +106,7 @@ class DiagonalMatrix1(Operator):
         begin, end = (_below(bound, height, width) for bound in (self.diagonal_fill_begin, self.diagonal_fill_end))
         return end - begin + (0 if self.diagonal_fill_begin <= self.diagonal_fill_end else height * width)
 
-    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element."""
         source, result = self.input_tensor, self.output_tensor
         begin, end = self.diagonal_fill_begin, self.diagonal_fill_end
@@ -92,9 +114,8 @@ class DiagonalMatrix1(Operator):
         value = T.word(bits(self.element()), 8 * result.data_type.itemsize)
         with T.function() as f:
             # Elements are copied as plain bits: the code is then the same for all types of a size, and a NaN is unchanged.
-            tensors = {name: f.buffer(name, unsigned) for name, desc in self.tensors() if desc is not None}
-            with each(result.element_count) as element:
-                at = T.unravel(element, result.sizes)
+            tensors = f.tensors(self, dtype=unsigned)
+            with T.elements(each, result.sizes) as at:
                 diagonal = T.let(at[-1] - at[-2])
                 above, below = diagonal >= T.index(begin), diagonal < T.index(end)
                 filled = (above & below) if begin <= end else (above | below)
@@ -122,15 +143,20 @@ class DiagonalMatrix(Operator):
     """
 
     NAME = "DIAGONAL_MATRIX"
+    DEFAULTS = defaults(offset=0, value=1.0)
     SUPPORT = support("2.0 F r4 · 2.1 +IU")
 
     output_tensor: Output
     offset: Int
     value: Float
 
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """The output must be given: there are no inputs."""
+        return {}
+
     def check(self) -> None:
         """The value fits the type, and the diagonal after the filled one is an INT too."""
-        _check_value(self, self.output_tensor.data_type, truncate=True)
+        require_number(self, "value", self.output_tensor.data_type, truncate=True)
         width = self.output_tensor.sizes[-1]
         self.require(self.offset < _INT_MAX or width <= _INT_MAX, "offset", self.offset, f"below {_INT_MAX} for {width} columns")
 
@@ -149,13 +175,18 @@ class DiagonalMatrix(Operator):
         """DIAGONAL_MATRIX1's."""
         return self.canonical().shape_class()
 
-    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """DIAGONAL_MATRIX1's."""
         return self.canonical().computation(each)
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         """DIAGONAL_MATRIX1's, with no input."""
         return self.canonical().reference(None)
+
+
+def _int(diagonal: int) -> int:
+    """The diagonal as DirectML's INT. ONNX's are INT64 and may exceed it, but no matrix has diagonals beyond that range."""
+    return min(max(diagonal, _INT_MIN), _INT_MAX)
 
 
 def _below(bound: int, height: int, width: int) -> int:
@@ -169,99 +200,3 @@ def _below(bound: int, height: int, width: int) -> int:
 def bits(element: Array) -> int:
     """The bits of an element as an unsigned number."""
     return int(element.view(f"u{element.itemsize}"))
-
-
-def _element(value: int | float, data_type: TensorDataType) -> Array:
-    with np.errstate(all="ignore"):  # a value past the range of a float type is infinite or zero, and a signaling NaN a quiet one
-        return np.array(value).astype(data_type.numpy) if isinstance(value, float) else np.array(value, data_type.numpy)
-
-
-def _check_value(desc: DiagonalMatrix | DiagonalMatrix1, data_type: TensorDataType, truncate: bool = False) -> None:
-    if data_type.is_float:
-        try:
-            float(desc.value)
-        except OverflowError:
-            desc.require(False, "value", desc.value, "a number that a float can hold")
-        return
-    limits = np.iinfo(data_type.tvm)
-    finite = isinstance(desc.value, int) or math.isfinite(desc.value)
-    whole = finite and (truncate or desc.value == math.trunc(desc.value))
-    fits = whole and limits.min <= math.trunc(desc.value) <= limits.max
-    desc.require(fits, "value", desc.value, f"an integer from {limits.min} to {limits.max}, to fill {data_type.tvm}")
-
-
-def diagonal_matrix(
-    input: AnyArray | None = None,  # noqa: A002
-    *,
-    sizes: Sequence[int] | None = None,
-    dtype: Any = None,
-    value: int | float = 1,
-    diagonal_fill_begin: int | None = 0,
-    diagonal_fill_end: int | None = 1,
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray:
-    """Fill a band of diagonals of a matrix, or of each matrix of a batch (DML_OPERATOR_DIAGONAL_MATRIX1).
-
-    With ``d`` the column minus the row, elements with ``begin <= d < end`` become ``value``; if begin is greater than end, those
-    with ``d < end`` or ``d >= begin``. The other elements are the input's, or zero without an input.
-
-    Args:
-        input: the elements outside the band; any of the eleven types, two to eight dimensions.
-        sizes: the result's sizes, if there is no input.
-        dtype: the result's type, if there is no input; float32 by default.
-        value: the value to fill the band with; an integer for integer types.
-        diagonal_fill_begin: the first diagonal to fill; ``None`` for no bound: all diagonals below ``diagonal_fill_end``.
-        diagonal_fill_end: the diagonal after the last to fill; ``None`` for no bound: all from ``diagonal_fill_begin`` on.
-        out: an array for the result; may be ``input`` itself.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default where ``input`` is, or the CPU.
-
-    Returns:
-        An array of the input's kind, type and sizes; a NumPy array if there is no input.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
-    """
-    form = None if sizes is None else _hashable(sizes)
-    attributes = (form, dtype, value, diagonal_fill_begin, diagonal_fill_end)
-    return call(_describe, (input,), attributes, out, device, optional=True)[0]
-
-
-@describes("tvmdml.diagonal_matrix")
-def _describe(
-    input: ArrayTensorDesc | None,  # noqa: A002
-    sizes: Any,
-    dtype: Any,
-    value: Any,
-    begin: int | None,
-    end: int | None,
-) -> DiagonalMatrix1:
-    where = DiagonalMatrix1.where
-    if input is None:
-        if sizes is None:
-            raise InvalidArgument(message(where("sizes"), "neither an input nor sizes", "one of the two"))
-        result = ArrayTensorDesc(TensorDataType.of("float32" if dtype is None else dtype, where("dtype")), sizes)
-    else:
-        result = input.with_sizes(input.sizes)
-        for name, given, own in (("sizes", sizes, input.sizes), ("dtype", dtype, input.data_type)):
-            if given is not None and (TensorDataType.of(given, where("dtype")) if name == "dtype" else given) != own:
-                shown = own.tvm if isinstance(own, TensorDataType) else own
-                raise InvalidArgument(message(where(name), given, f"{shown}, the input's", "Leave it out."))
-    return DiagonalMatrix1(
-        input_tensor=input,
-        output_tensor=result,
-        value_data_type=result.data_type,
-        value=value,
-        diagonal_fill_begin=_INT_MIN if begin is None else begin,
-        diagonal_fill_end=_INT_MAX if end is None else end,
-    )
-
-
-def _hashable(sizes: Any) -> Any:
-    try:
-        some = tuple(itertools.islice(sizes, 65))  # an endless iterator must not cause a hang, and 65 sizes are too many anyway
-        if not any(isinstance(size, (bool, np.bool_)) for size in some):
-            return tuple(operator.index(size) for size in some)
-    except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
-        pass
-    raise InvalidArgument(message("tvmdml.diagonal_matrix: sizes", safe_repr(sizes), "a sequence of integers"))

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-from typing_extensions import overload
 
-from tvmdml import tensorir as T
 from tvmdml.enums import FeatureLevel
-from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.functions import AnyArray, Described, call, describes
-from tvmdml.operators._contract import Array, Input, Operator, Output
+from tvmdml.kernels import tensorir as T
+from tvmdml.operators._contract import Array, Input, Operator, Output, Shared
+from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
-from tvmdml.operators.top_k import index_type, usual_index_type
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["NonzeroCoordinates", "NonzeroCoordinatesResult", "non_zero_coordinates", "nonzero_coordinates"]
+__all__ = ["NonzeroCoordinates"]
 
 
 class NonzeroCoordinates(Operator):
@@ -32,6 +29,7 @@ class NonzeroCoordinates(Operator):
     """
 
     NAME = "NONZERO_COORDINATES"
+    ONNX = ("NonZero",)
     SUPPORT = support(
         input_tensor="3.0 FIU r45 · 4.0 r8 · ext all",
         output_count_tensor="3.0 u r45 · 4.0 r8",
@@ -41,6 +39,26 @@ class NonzeroCoordinates(Operator):
     input_tensor: Input
     output_count_tensor: Output
     output_coordinates_tensor: Output
+
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """One count, and a row with the input's rank of coordinates for every element; with as many dimensions as the input."""
+        x = self.input_tensor
+        leading = (1,) * (x.rank - 2)
+        return {
+            "output_count_tensor": x.with_sizes((1,) * x.rank, TensorDataType.UINT32),
+            "output_coordinates_tensor": x.with_sizes((*leading, x.element_count, x.rank), TensorDataType.UINT32),
+        }
+
+    @classmethod
+    def rows_of(cls, x: TensorDesc, data_type: TensorDataType) -> NonzeroCoordinates:
+        """The descriptor with a matrix of coordinates of this type: without dimensions before it, which old levels need."""
+        count = x.with_sizes((1,), TensorDataType.UINT32)
+        return cls.of(x, output_count_tensor=count, output_coordinates_tensor=x.with_sizes((x.element_count, x.rank), data_type))
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> NonzeroCoordinates:
+        """The coordinates are ONNX's INT64."""
+        return cls.rows_of(node.tensor(boolean=True), TensorDataType.UINT64)
 
     def check_level(self, level: FeatureLevel) -> None:
         """Before level 4.0 the three tensors have the same number of dimensions."""
@@ -71,7 +89,9 @@ class NonzeroCoordinates(Operator):
         """The percentages of nonzero elements."""
         return "10 %", "0.1 %", "50 %", "100 %"
 
-    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
+    CONSTANT_SHAPES = "the number of coordinates of an element is a number of stores"
+
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """A single item, because the position of a row depends on all elements before it."""
         source, result = self.input_tensor, self.output_coordinates_tensor
         columns = result.sizes[-1]
@@ -107,98 +127,3 @@ class NonzeroCoordinates(Operator):
         """The count, and that number of rows."""
         count, rows = outputs
         return count, rows[..., : int(count.item()), :]
-
-
-class NonzeroCoordinatesResult(NamedTuple):
-    """The result of ``nonzero_coordinates(trim=False)``."""
-
-    count: AnyArray
-    """uint32, shape (1,), for every kind of array: the number of valid rows."""
-    coordinates: AnyArray
-    """The coordinates, of shape (elements, rank); rows from ``count`` on are undefined."""
-
-
-@overload
-def nonzero_coordinates(
-    input: AnyArray,
-    *,
-    trim: Literal[False],
-    index_dtype: Any = None,
-    device: str | None = None,
-) -> NonzeroCoordinatesResult: ...
-
-
-@overload
-def nonzero_coordinates(
-    input: AnyArray,
-    *,
-    trim: bool = True,
-    index_dtype: Any = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-def nonzero_coordinates(
-    input: AnyArray,  # noqa: A002
-    *,
-    trim: bool = True,
-    index_dtype: Any = None,
-    device: str | None = None,
-) -> AnyArray:
-    """The coordinates of all nonzero elements, in row-major order (DML_OPERATOR_NONZERO_COORDINATES).
-
-    -0 counts as zero; NaN counts as nonzero. DirectMLX's spelling ``non_zero_coordinates`` works too.
-
-    Args:
-        input: any of the eleven data types, or bool; any shape of up to eight dimensions.
-        trim: return only the valid rows. Without it the whole array is returned, with no copy and no wait for the device.
-        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``. By default int64 for a PyTorch tensor, because PyTorch
-            cannot index with uint32, and uint32 for other arrays. Differences of unsigned coordinates wrap around.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of ``input``.
-
-    Returns:
-        The coordinates, of shape (count, rank); with ``trim=False`` a ``NonzeroCoordinatesResult``.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
-    """
-    if not isinstance(trim, (int, np.bool_)):  # bool is an int
-        raise InvalidArgument(message("tvmdml.nonzero_coordinates: trim", safe_repr(trim), "True or False"))
-    if index_dtype is None:
-        index_dtype = usual_index_type(input)
-    finish = _trim if trim else _without_columns
-    found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device, boolean=True, finish=finish))
-    return found.coordinates if trim else found
-
-
-non_zero_coordinates = nonzero_coordinates
-
-
-def _without_columns(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
-    """For an array without dimensions, remove the coordinate columns."""
-    (x,), (count, coordinates) = inputs, results
-    assert x is not None
-    return count, coordinates if x.ndim else coordinates[:, :0]
-
-
-def _trim(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
-    count, coordinates = _without_columns(inputs, results)
-    rows = coordinates[: int(count[0])]
-    # A view of a few rows would keep the memory for all elements alive.
-    return count, rows if len(rows) * 2 > len(coordinates) else rows.copy()
-
-
-# The results' shapes after these steps, from the inputs' and results' shapes, without data; None is a size that depends on data.
-_without_columns.shapes = lambda inputs, results: (results[0], results[1] if inputs[0] else (results[1][0], 0))  # type: ignore[attr-defined]
-_trim.shapes = lambda inputs, results: (results[0], (None, len(inputs[0])))  # type: ignore[attr-defined]
-
-
-@describes("tvmdml.nonzero_coordinates")
-def _describe(input: ArrayTensorDesc, index_dtype: Any) -> Described:  # noqa: A002
-    name, written = index_type(index_dtype, NonzeroCoordinates.where("index_dtype"))
-    desc = NonzeroCoordinates(
-        input_tensor=input,
-        output_count_tensor=input.with_sizes((1,), TensorDataType.UINT32),
-        output_coordinates_tensor=input.with_sizes((input.element_count, input.rank), written),
-    )
-    return Described(desc, dtypes=(None, name))

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml import tensorir as T
-from tvmdml.arrays import is_torch
 from tvmdml.enums import AxisDirection
-from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.functions import AnyArray, Described, call, describes
-from tvmdml.operators._contract import Array, Input, Operator, Output, Uint
+from tvmdml.kernels import tensorir as T
+from tvmdml.operators._contract import Array, Axis, Input, Operator, Output, Shared, Uint, defaults
+from tvmdml.operators._gradients import gradients
+from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["TopK", "TopK1", "TopKResult", "top_k"]
+__all__ = ["TopK", "TopK1"]
 
 _INDICES = "2.1 u r4 · 3.1 r8 · 5.0 +W"
 
@@ -35,14 +33,32 @@ class TopK1(Operator):
     """
 
     NAME = "TOP_K1"
+    DEFAULTS = defaults(axis=-1, axis_direction=AxisDirection.DECREASING)
+    ONNX = ("TopK",)
     SUPPORT = support("2.1 FIU r4 · 3.1 r8 · 5.0 +LW · ext D", output_index_tensor=_INDICES)
+    GRADIENT = gradients(input="scattered(input_sizes, axis, indices, gradient)")
 
     input_tensor: Input
     output_value_tensor: Output
     output_index_tensor: Output
-    axis: Uint
+    axis: Axis
     k: Uint
     axis_direction: AxisDirection
+
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """The outputs have the input's sizes, except K along the axis; positions are UINT32."""
+        return _infer(self)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> TopK1:
+        """The positions are ONNX's INT64. K is an attribute in the first version, and later a constant."""
+        return cls.of(
+            node.tensor(),
+            output_index_tensor=TensorDataType.UINT64,
+            axis=node.integer("axis", -1),
+            k=node.constant("k") if node.has(1) else node.integer("k", 0),
+            axis_direction=AxisDirection.DECREASING if node.integer("largest", 1) else AxisDirection.INCREASING,
+        )
 
     def check(self) -> None:
         """The axis exists, K is at most its size, and the outputs have the right sizes."""
@@ -64,17 +80,15 @@ class TopK1(Operator):
         nan = ("all NaN",) if self.input_tensor.data_type.is_float else ()
         return "normal", "ascending", "descending", "constant", *nan, "dense block"
 
-    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element: its rank is the number of elements before it. If the rank is below K, it is the position."""
         source, values, indices = self.input_tensor, self.output_value_tensor, self.output_index_tensor
-        length = source.sizes[self.axis]
         with T.function() as f:
             tensors = f.tensors(self)
-            with each(source.element_count) as element:
-                at = T.unravel(element, source.sizes)
+            with T.elements(each, source.sizes) as at:
                 mine = T.let(tensors["input_tensor"][T.dot(at, source.layout)])
                 rank = T.Variable(T.type_of(T.index(0)), T.index(0))
-                with T.loop(T.index(length)) as i:
+                with T.loop(T.index(source.sizes[self.axis])) as i:
                     other = tensors["input_tensor"][T.dot([*at[: self.axis], i, *at[self.axis + 1 :]], source.layout)]
                     before = self._precedes(other, mine) | (~self._precedes(mine, other) & (i < at[self.axis]))
                     rank.set(rank.value + T.cast(before, T.type_of(rank.value)))
@@ -105,13 +119,18 @@ class TopK(Operator):
     """The K largest elements of each sequence along an axis (``DML_TOP_K_OPERATOR_DESC``): ``TopK1``, always decreasing."""
 
     NAME = "TOP_K"
+    DEFAULTS = defaults(axis=-1)
     SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.1 r8 · 5.0 +LW · ext D", output_index_tensor=f"1.0 u r4 · {_INDICES}")
 
     input_tensor: Input
     output_value_tensor: Output
     output_index_tensor: Output
-    axis: Uint
+    axis: Axis
     k: Uint
+
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """As for TOP_K1."""
+        return _infer(self)
 
     def check(self) -> None:
         """As for TOP_K1."""
@@ -136,7 +155,7 @@ class TopK(Operator):
         """TOP_K1's."""
         return self.canonical().samples()
 
-    def computation(self, each: T.Each, in_place: bool = False) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """TOP_K1's."""
         return self.canonical().computation(each)
 
@@ -145,17 +164,30 @@ class TopK(Operator):
         return self.canonical().reference(*inputs)
 
 
-def _check(desc: TopK | TopK1) -> None:
+def _infer(desc: TopK | TopK1) -> Mapping[str, TensorDesc]:
+    _check_k(desc)
+    x, axis = desc.input_tensor, desc.axis
+    sizes = (*x.sizes[:axis], desc.k, *x.sizes[axis + 1 :])
+    return {"output_value_tensor": x.with_sizes(sizes), "output_index_tensor": x.with_sizes(sizes, TensorDataType.UINT32)}
+
+
+def _check_k(desc: TopK | TopK1) -> None:
     sizes = desc.input_tensor.sizes
     desc.require(desc.axis < len(sizes), "axis", desc.axis, f"0 to {len(sizes) - 1}", "The input has no such dimension.")
     # DirectML has no tensors without elements, and therefore no K of 0. Arrays may be empty.
-    least, length = desc.output_value_tensor.SMALLEST_SIZE, sizes[desc.axis]
-    desc.require(least <= desc.k <= length, "k", desc.k, f"{least} to {length}, the input's size along axis {desc.axis}")
+    least, length = desc.input_tensor.SMALLEST_SIZE, sizes[desc.axis]
+    for holds in (least <= desc.k, desc.k <= length):
+        desc.require(holds, "k", desc.k, f"{least} to {length}, the input's size along axis {desc.axis}")
+
+
+def _check(desc: TopK | TopK1) -> None:
+    _check_k(desc)
+    sizes = desc.input_tensor.sizes
     desc.require_same("data_type", "output_value_tensor", "input_tensor")
     wanted = (*sizes[: desc.axis], desc.k, *sizes[desc.axis + 1 :])
     for name in ("output_value_tensor", "output_index_tensor"):
         given = getattr(desc, name).sizes
-        desc.require(given == wanted, f"{name}.sizes", given, f"{wanted}: the input's, but k along the axis")
+        desc.require(given == wanted, f"{name}.sizes", given, f"{wanted}: the input's, except k along the axis")
 
 
 def _order(x: Array, axis: int, direction: AxisDirection) -> Array:
@@ -168,126 +200,3 @@ def _order(x: Array, axis: int, direction: AxisDirection) -> Array:
     if direction is AxisDirection.INCREASING:
         return np.lexsort((numbers, nan), axis=axis)
     return np.lexsort((-numbers, ~nan), axis=axis)
-
-
-class TopKResult(NamedTuple):
-    """The result of ``top_k``."""
-
-    values: AnyArray
-    """The elements, of the input's kind and type."""
-    indices: AnyArray
-    """Their positions along the axis."""
-
-
-# The index types that a caller may request, and the type that the kernel writes: signed types have the same bits.
-_INDEX_TYPES = {
-    "uint32": TensorDataType.UINT32,
-    "int32": TensorDataType.UINT32,
-    "uint64": TensorDataType.UINT64,
-    "int64": TensorDataType.UINT64,
-}
-
-
-def index_type(index_dtype: Any, where: str) -> tuple[str, TensorDataType]:
-    """The name of an index type, and the type that the kernel writes for it.
-
-    Raises:
-        InvalidArgument: it is not one of the four.
-    """
-    try:
-        name = TensorDataType.of(index_dtype, where).tvm
-        return name, _INDEX_TYPES[name]
-    except (InvalidArgument, KeyError):
-        raise InvalidArgument(message(where, safe_repr(index_dtype), ", ".join(_INDEX_TYPES))) from None
-
-
-def usual_index_type(input: AnyArray, out: Any = None) -> str:  # noqa: A002
-    """The default index type: that of the output array for indices, else a type that the input's library can index with."""
-    if out is not None and isinstance(out, (tuple, list)) and len(out) == 2:
-        try:
-            return _index_name(getattr(out[1], "dtype", None))
-        except (InvalidArgument, TypeError):
-            pass  # if it is not an index type, the check of ``out`` refuses it
-    return "int64" if type(input) is not np.ndarray and is_torch(input) else "uint32"
-
-
-@functools.lru_cache(64)
-def _index_name(dtype: Any) -> str:
-    return index_type(dtype, "dtype")[0]
-
-
-def top_k(
-    input: AnyArray,  # noqa: A002
-    k: int,
-    *,
-    axis: int = -1,
-    axis_direction: AxisDirection | str = AxisDirection.DECREASING,
-    index_dtype: Any = None,
-    out: tuple[AnyArray, AnyArray] | None = None,
-    device: str | None = None,
-) -> TopKResult:
-    """The k largest or smallest elements along an axis, in order, with their positions (DML_OPERATOR_TOP_K1).
-
-    Equal elements are in ascending order of their positions. NaN ranks above +infinity: it is first when decreasing, last when
-    increasing.
-
-    Args:
-        input: any of the eleven data types; any shape of up to eight dimensions.
-        k: the number of elements, from 0 (the results are empty) to the input's size along the axis (a full sort).
-        axis: the dimension; a negative number counts from the last.
-        axis_direction: ``"decreasing"`` for the largest first, ``"increasing"`` for the smallest first.
-        index_dtype: ``"uint32"``, ``"uint64"``, ``"int32"`` or ``"int64"``. By default the type of the second array of ``out``.
-            Without ``out``, int64 for a PyTorch tensor, because PyTorch cannot index with uint32, and uint32 for other arrays.
-            Differences of unsigned indices wrap around: ``numpy.uint32(1) - numpy.uint32(2)`` is 4294967295.
-        out: a pair of arrays for the values and the indices.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of ``input``.
-
-    Returns:
-        ``(values, indices)``, arrays of the input's kind and shape, except k along the axis.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
-    """
-    if index_dtype is None:
-        index_dtype = usual_index_type(input, out)
-    return TopKResult(*call(_describe, (input,), (k, axis, axis_direction, index_dtype), out, device))
-
-
-@describes("tvmdml.top_k")
-def _describe(input: ArrayTensorDesc, k: int, axis: int, axis_direction: AxisDirection | str, index_dtype: Any) -> Described:  # noqa: A002
-    name, written = index_type(index_dtype, TopK1.where("index_dtype"))
-    position = normalise_axis(axis, input.rank, TopK1.where("axis"))
-    try:
-        count = -1 if isinstance(k, bool) else operator.index(k)
-    except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
-        count = -1
-    if count < 0:
-        allowed = f"an integer from 0 to {input.sizes[position]}, the input's size along axis {position}"
-        raise InvalidArgument(message(TopK1.where("k"), safe_repr(k), allowed))
-    # TOP_K1 itself refuses a k above the axis's size; the outputs' sizes must not fail first.
-    length = min(count, input.sizes[position])
-    sizes = (*input.sizes[:position], length, *input.sizes[position + 1 :])
-    desc = TopK1(
-        input_tensor=input,
-        output_value_tensor=input.with_sizes(sizes),
-        output_index_tensor=input.with_sizes(sizes, written),
-        axis=position,
-        k=k,
-        axis_direction=axis_direction,  # type: ignore[arg-type]
-    )
-    return Described(desc, dtypes=(None, name), shapes=((), ()) if input.zero_dimensional and length else ())
-
-
-def normalise_axis(axis: Any, rank: int, where: str) -> int:
-    """The axis as a number from 0 up; a negative axis counts from the last.
-
-    Raises:
-        InvalidArgument: there is no such axis.
-    """
-    try:
-        position = operator.index(axis)
-    except (TypeError, RuntimeError):
-        position = rank
-    if not -rank <= position < rank or isinstance(axis, bool):
-        raise InvalidArgument(message(where, safe_repr(axis), f"an integer from {-rank} to {rank - 1}"))
-    return position % rank

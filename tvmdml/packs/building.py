@@ -16,16 +16,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvmdml
-from tvmdml import _imports, installing, knobs, stores, targets
+from tvmdml import _imports, installing, operators, scheduling, targets
 from tvmdml._whole import apart
+from tvmdml.disk import stores
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.kernel import Kernel, digest
+from tvmdml.kernels import knobs
+from tvmdml.kernels.kernel import Kernel, digest
+from tvmdml.operators import _shared
+from tvmdml.operators._contract import Shared
 from tvmdml.packs import files, lines, records, sources, tuned, work
 from tvmdml.packs import format as container
 from tvmdml.packs.format import Contents, Part
 from tvmdml.packs.processes import Processes
 from tvmdml.packs.records import Launch, Operation, symbol_of
 from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 _TOGETHER = 4
@@ -105,11 +110,11 @@ def plan(spec: Spec) -> tuple[bytes, ...]:
 
 
 def _both_ways(spec: Spec) -> Iterator[Wanted]:
-    """For each operation in place, also add it with separate arrays."""
+    """For each operation whose tensors share memory, also add it with separate arrays."""
     wanted = set(spec.wanted)
     for one in spec.wanted:
-        if one.in_place and one._replace(in_place=False) not in wanted:
-            yield one._replace(in_place=False)
+        if one.shared and one._replace(shared=()) not in wanted:
+            yield one._replace(shared=())
         yield one
 
 
@@ -145,37 +150,37 @@ class _Plan:
         self.operations: dict[bytes, Operation] = {}
         self.wanted: dict[bytes, _Wanted] = {}
         self.skipped: list[str] = []
-        for desc, in_place in _both_ways(spec):
+        for desc, shared in _both_ways(spec):
             line = lines.of(desc)
             for name, machine in self.machines.values():
                 try:
-                    launches = tuple(self._launches(line, desc.canonical(), in_place, name, machine))
+                    launches = tuple(self._launches(line, desc.canonical(), shared, name, machine))
                 except Unsupported as error:
                     self.skipped.append(f"{machine}: {error}")
                     continue
-                operation = Operation(line, in_place, machine.code, launches)
+                operation = Operation(line, _shared.write(desc, shared), machine.code, launches)
                 self.operations[operation.key] = operation
 
-    def _launches(self, line: lines.Line, desc: Any, in_place: bool, name: str, machine: Target) -> Iterator[Launch]:
+    def _launches(self, line: lines.Line, desc: Any, shared: Shared, name: str, machine: Target) -> Iterator[Launch]:
         before: Launch | None = None
         for threads, variant in machine.variants():
-            kernel = variant.kernel(desc, in_place)
+            kernel = kernel_for(desc, variant, shared)
             key = records.kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters)
             if key not in self.wanted:
                 source = kernel.source(machine)
-                turned = self._turned(kernel.module, variant, desc, in_place)
-                job = work.Job(line, in_place, name, machine.code, threads, turned, source, key)
+                turned = self._turned(operators.tuned_as(type(desc)), variant, desc, shared)
+                job = work.Job(line, shared, name, machine.code, threads, turned, source, key)
                 self.wanted[key] = _Wanted(kernel._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
             launch = Launch(threads, key, tuple(kernel.scalars), tuple(kernel.temporaries))
             if before is None or launch[1:] != before[1:]:
                 yield launch
             before = launch
 
-    def _turned(self, module: str, machine: Target, desc: Any, in_place: bool) -> dict[str, dict[str, knobs.Value]]:
+    def _turned(self, tuned_as: str, machine: Target, desc: Any, shared: Shared) -> dict[str, dict[str, knobs.Value]]:
         """The knobs for an operation, including those from tuning logs: the process that compiles it needs no logs."""
-        declared = knobs.of(module, machine)
-        values = {} if declared is None else declared.tuned(machine, desc, in_place).values
-        return {**self.knobs, module: {**values, **self.knobs.get(module, {})}} if values else self.knobs
+        declared = knobs.of(tuned_as, machine)
+        values = {} if declared is None else scheduling.tuned(declared, desc, machine, shared).values
+        return {**self.knobs, tuned_as: {**values, **self.knobs.get(tuned_as, {})}} if values else self.knobs
 
 
 # -- Compiling ----------------------------------------------------------------------------------------------------
@@ -233,9 +238,9 @@ def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep
             waiting = {_submit(executor, piece) for piece in pieces}
         try:
             for future in as_completed(tuple(waiting)):
-                waiting.discard(future)
                 for unit in _result(future):
                     keep(unit)
+                waiting.discard(future)  # what an interrupt comes in the middle of is kept once more, and counted as what it is
         except KeyboardInterrupt:
             _drain(waiting, keep)
             raise
@@ -365,7 +370,11 @@ def _head(plan: _Plan) -> dict[str, Any]:
             "apache-tvm-ffi": _imports.version("apache-tvm-ffi"),
         },
         "targets": {code: machine.name for code, (_, machine) in plan.machines.items()},
-        "sources": {f"{machine.kind} {kernel.module}": kernel.source(machine) for kernel, machine, _ in plan.wanted.values()},
+        "sources": {
+            f"{machine.kind} {module}": stamp
+            for kernel, machine, _ in plan.wanted.values()
+            for module, stamp in kernel.sources(machine).items()
+        },
         "knobs": plan.knobs,
         "logs": plan.logs,
     }

@@ -78,13 +78,12 @@ def split(path: _Path, target_names: Iterable[str], output: _Path) -> None:
             codes |= found
         if not codes:
             raise InvalidArgument(message("split", "no targets", ", ".join(sorted(targets.values()))))
-        kernels = (record for record in pack.records() if isinstance(record, Kernel))
-        used = {f"{_kind(kernel.target)} {kernel.operator}" for kernel in kernels if kernel.target in codes}
+        kinds = set(map(_kind, codes))
         head = {
             **pack.head,
             "targets": {code: name for code, name in targets.items() if code in codes},
             "logs": tuned.serving(pack.head["logs"], (targets[code] for code in codes)),
-            "sources": {name: stamp for name, stamp in pack.head["sources"].items() if name in used},
+            "sources": {name: stamp for name, stamp in pack.head["sources"].items() if _kind(name) in kinds},
         }
         _write(output, head, [pack], lambda record: record.target in codes)
 

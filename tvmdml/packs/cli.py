@@ -97,7 +97,7 @@ def build(
         with _progress("compiling") as show:
             built = build_pack(found.spec, output, targets=targets, jobs=jobs, progress=note_kept)
     except KeyboardInterrupt:
-        click.echo(f"interrupted: {kept} kernels are kept; the same command goes on from there", err=True)
+        click.echo(f"interrupted: {kept} kernels are kept; run the same command to continue", err=True)
         sys.exit(INTERRUPTED)
     for reason in built.skipped:
         say(f"left out: {reason}", fg="yellow", err=True)

@@ -17,8 +17,8 @@ import numpy as np
 import tvmdml
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.operators import Operator
-from tvmdml.operators._contract import Role
+from tvmdml.operators import Operator, _shared
+from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import _header_c, files, lines
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation
@@ -38,7 +38,7 @@ _C_TYPES = {
     TensorDataType.FLOAT64: ("double", "f64"),
     TensorDataType.FLOAT32: ("float", "f32"),
     TensorDataType.FLOAT16: ("uint16_t", "f16"),
-    **{t: (f"{t.tvm}_t", t.tvm.replace("uint", "u").replace("int", "i")) for t in TensorDataType if not t.is_float},
+    **{t: (f"{t.stored.tvm}_t", t.tvm.replace("uint", "u").replace("int", "i")) for t in TensorDataType if not t.is_float},
 }
 _DLPACK_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
 
@@ -77,16 +77,17 @@ class _Entry(NamedTuple):
 
     text: str
     desc: Operator
-    in_place: bool
+    shared: Shared
     launches: dict[str, tuple[Launch, ...]]
     """By target."""
 
     def tensors(self) -> list[tuple[str, TensorDesc, bool]]:
-        """The tensors of its kernels: name, tensor, and whether it is written. In place, the output is also the input."""
+        """The tensors of its kernels: name, tensor, and whether it is written. Inputs in an output's memory are left out."""
         desc = self.desc.canonical()
         outputs = {name for name, _ in desc.tensors(Role.OUTPUT)}
-        found = [(_parameter(name), tensor, name in outputs) for name, tensor in desc.tensors() if tensor is not None]
-        return found[1:] if self.in_place else found
+        same = dict(self.shared)
+        own = ((name, tensor) for name, tensor in desc.tensors() if name not in same)
+        return [(_parameter(name), tensor, name in outputs) for name, tensor in own if tensor is not None]
 
 
 class _Content:
@@ -163,9 +164,10 @@ class _Content:
         return text
 
     def _tensor(self, tensor: TensorDesc, written: bool) -> str:
+        tensor = tensor.stored
         kind, bits = tensor.data_type.dlpack
         at = self._numbers.add([*tensor.sizes, *tensor.layout])
-        size = tensor.span * tensor.data_type.itemsize
+        size = tensor.span_in_bytes
         numbers = ", ".join(f"&{self._name}_numbers_[{start}]" for start in (at, at + tensor.rank))
         return f"{{{{{kind}, {bits}, 1}}, {tensor.rank}, {int(written)}, {numbers}, {size}}},"
 
@@ -249,14 +251,16 @@ def _entries(pack: Pack) -> list[_Entry]:
 
 def _entry(pack: Pack, operation: Operation) -> _Entry:
     desc = lines.read(operation.line, str(pack.path))
-    text = lines.toml(lines.of(desc), operation.in_place)
+    try:
+        shared = _shared.read(desc, operation.in_place, "in_place")
+    except InvalidArgument as error:
+        raise pack.damaged(str(error)) from None
+    text = lines.toml(lines.of(desc), _shared.write(desc, shared))
     if not _TEXT.fullmatch(text) or not _OPERATOR.fullmatch(desc.NAME.lower()):
         raise pack.damaged(f"it has an operation that cannot be written in C: {text!r}")
-    if operation.in_place and not desc.IN_PLACE:
-        raise pack.damaged(f"{desc.NAME} cannot be in place")
     if not operation.launches:
         raise pack.damaged(f"{text} has no launches")
-    return _Entry(text, desc, operation.in_place, {})
+    return _Entry(text, desc, shared, {})
 
 
 def _levels(pack: Pack, codes: Iterable[str]) -> list[tuple[str, host.Processor]]:
@@ -312,7 +316,11 @@ def _plain_name(entry: _Entry) -> str:
         said = value is None or value is first.data_type
         if not said and field.role not in (Role.INPUT, Role.OUTPUT, Role.OPERATOR):
             words.append(_attribute(field.name, value))
-    return "_".join([*words, "in_place"] if entry.in_place else words)
+    if entry.shared:
+        words.append("in_place")
+    if len(entry.desc.pairs()) > 1:  # which input
+        words += [_parameter(source) for source, _ in entry.shared]
+    return "_".join(words)
 
 
 def _attribute(field: str, value: Any) -> str:

@@ -17,7 +17,9 @@ from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, DmlEnum
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import Field, Role
+from tvmdml.operators._contract import Field
+from tvmdml.operators._roles import STRUCTS, TENSORS, dml_name
+from tvmdml.operators._shared import InPlace
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 Line = dict[str, Any]
@@ -25,6 +27,7 @@ Line = dict[str, Any]
 
 _NUMBERS = r"\[((?:\s*\d{1,20}\s*,)*\s*(?:\d{1,20}\s*)?)\]"
 _TENSOR = re.compile(rf"\s*(\w+)\s*{_NUMBERS}\s*(?:strides\s*{_NUMBERS}\s*)?", re.ASCII)
+_STRUCTS = tuple(struct.kind for struct in STRUCTS.values())
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -55,10 +58,10 @@ def read(line: Mapping[str, Any], where: str) -> Operator:
     return desc
 
 
-def toml(line: Mapping[str, Any], in_place: bool = False) -> str:
+def toml(line: Mapping[str, Any], in_place: InPlace = False) -> str:
     """The line in TOML, without a separator."""
-    members = [f"{key} = {_toml(value)}" for key, value in line.items()]
-    return f"{{ {', '.join([*members, 'in_place = true'] if in_place else members)} }}"
+    members = [f"{key} = {_toml(value)}" for key, value in ({**line, "in_place": in_place} if in_place else line).items()]
+    return f"{{ {', '.join(members)} }}"
 
 
 def parse_tensor(text: str, where: str) -> TensorDesc:
@@ -82,7 +85,7 @@ def _integers(text: str) -> tuple[int, ...]:
 
 def _field(field: Field | None, value: Any, where: str) -> Any:
     """A value in the form of DirectML's JSON."""
-    if field is not None and field.role in (Role.INPUT, Role.OUTPUT):
+    if field is not None and field.role in TENSORS:
         return [_tensor(one, where) for one in value] if isinstance(value, list) else _tensor(value, where)
     if isinstance(value, str) and value in _FLOATS and (field is None or field.enum is None):
         return _FLOATS[value]
@@ -104,6 +107,8 @@ def _json(value: Any) -> Any:
         return value.name
     if isinstance(value, Operator):
         return {"Type": value.NAME, **{key: one for key, one in of(value).items() if key != "operator"}}
+    if isinstance(value, _STRUCTS):
+        return {dml_name(name): _json(one) for name, one in value._asdict().items()}
     if isinstance(value, tuple):
         return [_json(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -109,7 +109,11 @@ def _tensors(operation: Operation) -> str:
 
 def _attributes(operation: Operation) -> str:
     attributes = [f"{name}={value}" for name, value in _fields(operation) if not _is_tensor(name)]
-    return ", ".join([*attributes, "in place"] if operation.in_place else attributes)
+    return ", ".join([*attributes, _in_place(operation)] if operation.in_place else attributes)
+
+
+def _in_place(operation: Operation) -> str:
+    return "in place" if operation.in_place is True else f"in place: {operation.in_place}"
 
 
 def _fields(operation: Operation) -> Iterator[tuple[str, Any]]:

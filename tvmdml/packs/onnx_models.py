@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tvmdml import onnx_nodes
 from tvmdml.errors import InvalidArgument, TvmdmlError, message, reason
 from tvmdml.operators import Operator
@@ -193,12 +195,12 @@ class _Graph:
         for node in self._graph.node:
             kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
             name = f"{kind} {node.name!r}" if node.name else f"{kind} of {', '.join(node.output)}"
-            ours = kind in onnx_nodes.OPERATORS
-            if not ours:
-                yield Node(kind, name, ours)
-            else:
+            if self._fold(node, kind):  # known before the model runs, so no kernel computes it
+                yield Node(f"constant {kind}" if kind in onnx_nodes.OPERATORS else kind, name, False)
+            elif kind in onnx_nodes.OPERATORS:
                 yield self._ours(node, kind, name)
-            self._fold(node, kind)
+            else:
+                yield Node(kind, name, False)
             for graph in onnx_bounds.subgraphs([node]):
                 yield from _Graph(self._onnx, graph, self._settled, self).nodes()
 
@@ -207,7 +209,7 @@ class _Graph:
         if kind == "TopK" and len(k) == 1 and node.input[1] not in self._plain:
             self._settled.append((node, k[0]))
         try:
-            desc = onnx_nodes.OPERATORS[kind](onnx_nodes.Arguments(node, self._tensors, self._constants))
+            desc = onnx_nodes.OPERATORS[kind](onnx_nodes.OnnxNode(node, self._tensors, self._constants))
         except (onnx_nodes.Refused, TvmdmlError, ValueError) as error:  # ONNX raises ValueError for an attribute without a type
             return Node(kind, name, True, reason=str(error))
         if any(tensor.element_count == 0 for _, tensor in desc.tensors() if tensor is not None):
@@ -241,10 +243,10 @@ class _Graph:
         if values and len(values) <= _MOST_FOLDED and all(-_WIDEST <= value < _WIDEST for value in values):
             self._constants[name] = values
 
-    def _fold(self, node: Any, kind: str) -> None:
-        """Compute a node's result from known constants and shapes."""
+    def _fold(self, node: Any, kind: str) -> bool:
+        """Compute a node's result from known constants and shapes; whether it is known now."""
         if len(node.output) != 1:
-            return
+            return False
         if kind == "Constant":
             self._plain.add(node.output[0])
             for attribute in node.attribute:
@@ -257,6 +259,19 @@ class _Graph:
             self._learn(node.output[0], numbers if len(numbers) == len(part) else None)
         elif kind in _FOLDED and all(name in self._constants for name in node.input):
             try:
+                if kind == "Cast" and not self._is_exact(node):
+                    return False
                 self._learn(node.output[0], _FOLDED[kind](*(self._constants[name] for name in node.input)))
             except (TypeError, ValueError, IndexError):  # this computation does not apply to such inputs
-                return
+                return False
+        return node.output[0] in self._constants
+
+    def _is_exact(self, cast: Any) -> bool:
+        """Whether a conversion of known integers leaves their values as they are."""
+        to = next((attribute.i for attribute in cast.attribute if attribute.name == "to"), 0)
+        dtype, values = onnx_nodes.numpy_type(self._onnx, to), np.array(self._constants[cast.input[0]])
+        if dtype is None or np.dtype(dtype).kind not in "iufb":
+            return False
+        with np.errstate(all="ignore"):
+            exact: bool = values.astype(dtype).tolist() == values.tolist()
+        return exact

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tvmdml import stores
-from tvmdml.packs import lines, shelf
+from tvmdml.disk import stores
+from tvmdml.operators import _shared
+from tvmdml.packs import lines, notices
 
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
+    from tvmdml.operators._contract import Shared
     from tvmdml.packs.spec import Spec
     from tvmdml.targets import Target
 
@@ -28,15 +30,15 @@ class Recording:
 
     def __enter__(self) -> Recording:
         """Start."""
-        shelf.listen(self._note)
+        notices.listen(self._note)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Stop. The recorded operators are kept."""
-        shelf.stop(self._note)
+        notices.stop(self._note)
 
-    def _note(self, desc: Operator, target: Target, in_place: bool) -> None:
-        self._found.setdefault(_entry(desc, target, in_place))
+    def _note(self, desc: Operator, target: Target, shared: Shared) -> None:
+        self._found.setdefault(_entry(desc, target, shared))
 
     @property
     def spec(self) -> Spec:
@@ -60,9 +62,9 @@ def record() -> Recording:
     return Recording()
 
 
-def append(folder: str, desc: Operator, target: Target, in_place: bool) -> None:
+def append(folder: str, desc: Operator, target: Target, shared: Shared) -> None:
     """Append a line to this process's file in a folder, for ``gather``. It is written immediately: the process may be killed."""
-    entry = _entry(desc, target, in_place)
+    entry = _entry(desc, target, shared)
     if (folder, entry) in _written:
         return
     _written.add((folder, entry))
@@ -83,13 +85,15 @@ def gather(folder: Path) -> Spec:
     return _spec(found)
 
 
-def _entry(desc: Operator, target: Target, in_place: bool) -> str:
-    return json.dumps([lines.of(desc), in_place, target.spec_name])
+def _entry(desc: Operator, target: Target, shared: Shared) -> str:
+    return json.dumps([lines.of(desc), _shared.write(desc, shared), target.spec_name])
 
 
 def _spec(entries: dict[str, None]) -> Spec:
     from tvmdml.packs.spec import Spec, Wanted
 
     read = [json.loads(entry) for entry in entries]
-    wanted = dict.fromkeys(Wanted(lines.read(line, "a recording"), in_place) for line, in_place, _ in read)
+    descs = [lines.read(line, "a recording") for line, _, _ in read]
+    shared = [_shared.read(desc, in_place, "a recording") for desc, (_, in_place, _) in zip(descs, read, strict=True)]
+    wanted = dict.fromkeys(map(Wanted, descs, shared))
     return Spec(tuple(sorted({target for _, _, target in read})), tuple(wanted), {})

@@ -33,7 +33,7 @@ def kernel_key(target: str, operator: str, kernel: str, parameters: Parameters) 
     return _key(["kernel", target, operator, kernel, parameters])
 
 
-def operation_key(target: str, line: Mapping[str, Any], in_place: bool) -> bytes:
+def operation_key(target: str, line: Mapping[str, Any], in_place: bool | str) -> bytes:
     """The key of an operation."""
     return _key(["operation", target, line, in_place])
 
@@ -87,7 +87,8 @@ class Operation(NamedTuple):
 
     line: dict[str, Any]
     """The descriptor, in the form of a spec's line."""
-    in_place: bool
+    in_place: bool | str
+    """The pairs of tensors in the same memory, in the form of ``operators._shared``."""
     target: str
     launches: tuple[Launch, ...]
 
@@ -159,9 +160,8 @@ def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
         )
         for launch in given["launches"]
     )
-    if type(given["in_place"]) is not bool:
-        raise TypeError("in_place is not a boolean")
-    return Operation(_object(given["line"]), given["in_place"], _text(given["target"]), launches)
+    in_place = given["in_place"] if type(given["in_place"]) is bool else _text(given["in_place"])
+    return Operation(_object(given["line"]), in_place, _text(given["target"]), launches)
 
 
 def _not_json(text: str) -> Any:

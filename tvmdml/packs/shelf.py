@@ -6,15 +6,17 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported
+from tvmdml.packs import notices
+from tvmdml.scheduling import kernel_for
 
 if TYPE_CHECKING:
-    from tvmdml.kernel import Kernel
+    from tvmdml.kernels.kernel import Kernel
     from tvmdml.operators import Operator
+    from tvmdml.operators._contract import Shared
     from tvmdml.packs.format import Pack
     from tvmdml.targets import Launch, Launcher, Target
     from tvmdml.tuning.logs import Logs
@@ -23,10 +25,7 @@ _loaded: tuple[LoadedPack, ...] = ()
 """The pack loaded last is searched first."""
 _libraries: dict[tuple[str, bytes], Any] = {}
 """Loaded libraries by checksum, or the error of one that could not be loaded."""
-_listeners: tuple[Callable[[Operator, Target, bool], None], ...] = ()
 _lock = threading.RLock()
-generation = 0
-"""Changes whenever kernels may come from another place than before. A plan of an older generation is made again."""
 
 
 def _renew_lock() -> None:
@@ -61,7 +60,7 @@ def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPa
     pack = LoadedPack(path, strict)
     with _lock:
         _loaded = (pack, *_loaded)
-    forget_plans()
+    notices.forget_plans()
     return pack
 
 
@@ -85,21 +84,18 @@ class LoadedPack:
         self._logs: Logs | None = None
         self.renew_lock()
 
-    def ready(self, desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
+    def ready(self, desc: Operator, target: Target, shared: Shared) -> tuple[Kernel, Launch] | None:
         """The kernel of a canonical operator, and how to launch it: the best one in the pack that the target can run.
 
         Raises:
             PackError: the kernel is damaged, or the pack was built with knobs that do not exist.
         """
-        from tvmdml import operators
-
-        module = operators.module_of(type(desc))
         for relative in target.relatives(self._codes):
-            if not self._fits(module, relative):
+            if not all(self._fits(module, relative) for module in desc.modules()):
                 continue
             machine = self.deciding(relative)
             try:
-                kernel = machine.kernel(desc, in_place)
+                kernel = kernel_for(desc, machine, shared)
             except Unsupported:
                 continue
             except InvalidArgument as error:
@@ -133,12 +129,12 @@ class LoadedPack:
 
     def fits(self, kernel: Kernel, target: Target) -> bool:
         """Whether the pack's kernels were built from the installed schedules: those of others may take other arguments."""
-        return self._source(kernel.module, target) == kernel.source(target)
+        return all(self._source(module, target) == stamp for module, stamp in kernel.sources(target).items())
 
     def _fits(self, module: str, target: Target) -> bool:
         """The same before a kernel is chosen; warns if the schedules differ."""
-        from tvmdml.kernel import source_stamp
-        from tvmdml.stores import warn_once
+        from tvmdml.disk.stores import warn_once
+        from tvmdml.kernels.kernel import source_stamp
 
         stamp = self._source(module, target)
         fits = stamp == source_stamp(module, target)
@@ -149,15 +145,16 @@ class LoadedPack:
             )
         return fits
 
-    def reason(self, desc: Operator, kernel: Kernel, target: Target, in_place: bool) -> str:
+    def reason(self, desc: Operator, kernel: Kernel, target: Target, shared: Shared) -> str:
         """Why this pack cannot run an operation, if not simply because it does not contain it."""
+        from tvmdml.operators import _shared
         from tvmdml.packs import lines
         from tvmdml.packs.records import operation_key
 
         path, made = self.pack.path, self.pack.head["producer"].get("tvmdml")
-        if self._source(kernel.module, target) not in (None, kernel.source(target)):
+        if any(self._source(module, target) not in (None, stamp) for module, stamp in kernel.sources(target).items()):
             return f"{path} was built from other schedules than those installed (by tvmdml {made}): build it again."
-        line = lines.of(desc)
+        line, in_place = lines.of(desc), _shared.write(desc, shared)
         having = {
             code: name
             for code, name in self.pack.head["targets"].items()
@@ -177,7 +174,7 @@ class LoadedPack:
         global _loaded
         with _lock:
             _loaded = tuple(pack for pack in _loaded if pack is not self)
-        forget_plans()
+        notices.forget_plans()
 
     def renew_lock(self) -> None:
         """Called in a forked child: the thread that may have held the lock does not exist there."""
@@ -230,7 +227,7 @@ class LoadedPack:
         return opened[key]
 
     def _open(self, number: int, kernel: Kernel, target: Target) -> Any:
-        from tvmdml.stores import Artifact
+        from tvmdml.disk.stores import Artifact
 
         suffix = self.pack.part(number).suffix
         if suffix not in target.suffixes:
@@ -239,7 +236,7 @@ class LoadedPack:
 
     def _unpacked(self, number: int, kernel: Kernel, target: Target) -> Any:
         """A library, decompressed once on a machine: the cache on disk keeps it under the hash of its content."""
-        from tvmdml.stores import Artifact, DiskStore
+        from tvmdml.disk.stores import Artifact, DiskStore
 
         part = self.pack.part(number)
         store, digest = DiskStore(), part.sha256.hex()[:40]
@@ -257,10 +254,10 @@ class LoadedPack:
 # -- The interface of the compiler --------------------------------------------------------------------------------
 
 
-def ready(desc: Operator, target: Target, in_place: bool) -> tuple[Kernel, Launch] | None:
+def ready(desc: Operator, target: Target, shared: Shared) -> tuple[Kernel, Launch] | None:
     """The kernel of a canonical operator, from the first pack that has it."""
     for pack in _packs():
-        if (found := pack.ready(desc, target, in_place)) is not None:
+        if (found := pack.ready(desc, target, shared)) is not None:
             return found
     return None
 
@@ -270,23 +267,25 @@ def strict() -> bool:
     return any(pack.strict for pack in _packs())
 
 
-def missing(desc: Operator, target: Target, in_place: bool, why: str) -> str:
+def missing(desc: Operator, target: Target, shared: Shared, why: str) -> str:
     """The error message when no pack has a kernel and, for the reason ``why``, no other kernel may be used."""
     packs = _packs()
-    kernel = target.kernel(desc.canonical(), in_place)
-    reasons = [reason for pack in packs if (reason := pack.reason(desc, kernel, target, in_place))]
+    kernel = kernel_for(desc.canonical(), target, shared)
+    reasons = [reason for pack in packs if (reason := pack.reason(desc, kernel, target, shared))]
     if packs:
         found = f"no pack has its kernel (looked in {', '.join(str(pack.pack.path) for pack in packs)})"
     else:
         found = "no pack is loaded"
-    return f"{desc.NAME} on {target}: {found}, {why}. {' '.join(reasons) or _advice(desc, in_place)}"
+    return f"{desc.NAME} on {target}: {found}, {why}. {' '.join(reasons) or _advice(desc, shared)}"
 
 
-def _advice(desc: Operator, in_place: bool) -> str:
+def _advice(desc: Operator, shared: Shared) -> str:
     """The line that adds an operator to the spec of a pack."""
+    from tvmdml.operators import _shared
     from tvmdml.packs import lines
 
-    return f"To have it in a pack, add this line to the kernels of its spec: {lines.toml(lines.of(desc), in_place)}"
+    line = lines.toml(lines.of(desc), _shared.write(desc, shared))
+    return f"To have it in a pack, add this line to the kernels of its spec: {line}"
 
 
 def _packs() -> tuple[LoadedPack, ...]:
@@ -306,42 +305,3 @@ def _named(text: str, keys: str | None) -> tuple[LoadedPack, ...]:
             except PackError as error:
                 raise PackError(f"TVMDML_PACKS: {error}") from None
         return _of_environment[text, keys]
-
-
-# -- Recording ----------------------------------------------------------------------------------------------------
-
-
-def note(desc: Operator, target: Target, in_place: bool) -> None:
-    """Report to all recordings that an operator is prepared."""
-    if folder := os.environ.get("TVMDML_PACK_RECORD", ""):
-        from tvmdml.packs import recording
-
-        recording.append(folder, desc, target, in_place)
-    for listener in _listeners:
-        listener(desc, target, in_place)
-
-
-def listen(listener: Callable[[Operator, Target, bool], None]) -> None:
-    """Call a function with every operator that is prepared from now on."""
-    global _listeners
-    with _lock:
-        _listeners = (*_listeners, listener)
-    forget_plans()
-
-
-def stop(listener: Callable[[Operator, Target, bool], None]) -> None:
-    """Stop calling the function."""
-    global _listeners
-    with _lock:
-        _listeners = tuple(one for one in _listeners if one != listener)
-
-
-def forget_plans() -> None:
-    """Make all functions plan their calls again."""
-    import sys
-
-    global generation
-    generation += 1
-    # While that module is being imported, it has no plans yet.
-    if (forget := getattr(sys.modules.get("tvmdml.functions"), "forget_plans", None)) is not None:
-        forget()

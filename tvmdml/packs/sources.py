@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tvmdml import dxdispatch, onnx_nodes
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.operators import _shared
 from tvmdml.packs import onnx_apart, spec
 from tvmdml.packs.spec import KnobValues, Spec, Wanted
 from tvmdml.tensors import MAX_ELEMENTS
@@ -86,9 +87,7 @@ def _read_dxdispatch(path: Path, sizes: Sizes, known: set[str]) -> Found:
     wanted = []
     for dispatchable in dxdispatch.read(path).dispatchables.values():
         desc = spec.plain(dispatchable.desc)
-        wanted.append(Wanted(desc))
-        if spec.can_be_in_place(desc):  # a command may bind both to one resource
-            wanted.append(Wanted(desc, True))
+        wanted += [Wanted(desc, shared) for shared in _shared.ways(desc)]  # a command may bind several tensors to one resource
     return Found(Spec(wanted=spec.once(wanted)))
 
 

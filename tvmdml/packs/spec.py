@@ -41,14 +41,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from tvmdml import knobs as all_knobs
 from tvmdml import operators, targets
 from tvmdml.dxdispatch import descriptors, sketch
 from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason
-from tvmdml.operators import Operator
-from tvmdml.operators._contract import Field, Role
+from tvmdml.kernels import knobs as all_knobs
+from tvmdml.operators import Operator, _shared
+from tvmdml.operators._contract import Field, Role, Shared
+from tvmdml.operators._roles import TENSORS
+from tvmdml.operators._shared import InPlace
 from tvmdml.packs import files, lines, tuned
 from tvmdml.tensors import MAX_ELEMENTS, TensorDataType, TensorDesc
 
@@ -60,8 +62,6 @@ _MAX_DEPTH, _MAX_BITS, _MAX_KEY_PARTS = 16, 1024, 256
 _FIELDS = ("targets", "logs", "kernels", "operators", "knobs")
 _OWN = ("operator", "types", "sizes", "strides", "in_place", "skip_invalid")
 _RANGE = ("from", "to", "step", "times")
-_SEQUENCES = (Role.UINTS, Role.INTS, Role.FLOATS)
-_TENSORS = (Role.INPUT, Role.OUTPUT)
 
 KnobValues = Mapping[str, Mapping[str, all_knobs.Value]]
 """Values of knobs, by the operator's module."""
@@ -71,13 +71,13 @@ class Wanted(NamedTuple):
     """A descriptor that a pack should have kernels for."""
 
     desc: Operator
-    in_place: bool = False
-    """The output is the input's own buffer."""
+    shared: Shared = ()
+    """The pairs (input, output) in the same memory."""
 
     @property
     def line(self) -> str:
         """The line in TOML. Equal lines mean equal descriptors."""
-        return lines.toml(lines.of(self.desc), self.in_place)
+        return lines.toml(lines.of(self.desc), _shared.write(self.desc, self.shared))
 
 
 class Spec(NamedTuple):
@@ -100,10 +100,9 @@ def plain(desc: Operator) -> Operator:
     return lines.read(lines.of(desc), desc.NAME)
 
 
-def can_be_in_place(desc: Operator) -> bool:
-    """Whether an output can use the buffer of an input."""
-    inputs, outputs = ({(t.sizes, t.layout) for _, t in desc.tensors(role) if t is not None} for role in _TENSORS)
-    return desc.IN_PLACE and bool(inputs & outputs)
+def _plain(one: Wanted) -> Wanted:
+    desc = plain(one.desc)
+    return Wanted(desc, _shared.check(desc, one.shared, "spec: kernels"))
 
 
 def once(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
@@ -143,7 +142,7 @@ def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValue
     named = _targets(Node(list(targets), where, "targets"))
     turned = _knobs(Node({name: dict(values) for name, values in (knobs or {}).items()}, where, "knobs"))
     tuned_by = _logs(Node(list(logs), where, "logs"))
-    kernels = once(_wanted(Node({}, where, "kernels"), plain(one.desc), one.in_place) for one in wanted)
+    kernels = once(_plain(one) for one in wanted)
     lists = {"targets": named, "logs": tuned_by}
     parts = [lines.toml({name: list(values)})[2:-2] + "\n" for name, values in lists.items() if values]
     parts.append("\n".join(["kernels = [", *(f"    {one.line}," for one in kernels), "]\n"]))
@@ -232,13 +231,6 @@ def _blame(where: str, error: Exception) -> InvalidArgument:
     return InvalidArgument(said if said.startswith(where) else f"{where}: {said}")
 
 
-def _wanted(node: Node, desc: Operator, in_place: bool) -> Wanted:
-    if in_place and not can_be_in_place(desc):
-        allowed = "false: only some operators can be in place, and only if input and output have the same layout"
-        raise node.error(f"in_place = true for {desc.NAME}", allowed)
-    return Wanted(desc, in_place)
-
-
 def _exact(node: Node) -> Wanted:
     """The descriptor of a line of ``kernels``."""
     line = {name: member.value for name, member in node.members().items() if name != "in_place"}
@@ -247,9 +239,9 @@ def _exact(node: Node) -> Wanted:
         desc = lines.read(line, node.where)
         if any(isinstance(value, (dict, list)) for value in line.values()):
             desc = plain(desc)
+        return Wanted(desc, () if in_place is None else _shared.read(desc, _in_place(in_place), node.where))
     except (TvmdmlError, ValueError) as error:
         raise _blame(node.where, error) from None
-    return _wanted(node, desc, in_place is not None and in_place.flag())
 
 
 def _targets(node: Node) -> tuple[str, ...]:
@@ -277,8 +269,8 @@ def _logs(node: Node) -> tuple[str, ...]:
 
 
 def _knobs(node: Node) -> KnobValues:
-    modules = sorted({operators.module_of(cls) for cls in operators.all_operators().values()})
-    node.only(modules)
+    names = sorted({operators.tuned_as(cls) for cls in operators.all_operators().values()})
+    node.only(names)
     found = {}
     for name, table in node.members().items():
         values: dict[str, all_knobs.Value] = {knob: member.value for knob, member in table.members().items()}
@@ -323,16 +315,16 @@ class _Product:
                 others[field.dml_name] = member
         known = {name for name in node.value if name in _OWN or name.replace("_", "").lower() in fields}
         node.only([*_OWN, *(field.dml_name for field in fields.values())], ignored=known)
-        first = next((field for field in fields.values() if field.role in _TENSORS), None)
+        first = next((field for field in fields.values() if field.role in TENSORS), None)
         self._choices = {
             "types": _several(node.need("types", _TYPES), _type),
             "sizes": _lists(node.need("sizes", "a list of sizes"), _size),
             "strides": _lists(members["strides"], _stride) if "strides" in members else _Choice(1, lambda: [None]),
-            "in_place": _several(members["in_place"], Node.flag) if "in_place" in members else _Choice(1, lambda: [False]),
+            "in_place": _several(members["in_place"], _in_place) if "in_place" in members else _Choice(1, lambda: [False]),
         }
         for name, member in others.items():
             field = fields[name.lower()]
-            self._choices[name] = _tensor(member, field is first) if field.role in _TENSORS else _attribute(member, field)
+            self._choices[name] = _tensor(member, field is first) if field.role in TENSORS else _attribute(member, field)
         skip = members.get("skip_invalid")
         self._skips = skip is not None and skip.flag()
         self.total = math.prod(choice.total for choice in self._choices.values())
@@ -350,14 +342,14 @@ class _Product:
                     advice = "skip_invalid = true leaves out what breaks the contract."
                     raise InvalidArgument(f"{self._node.where} with {given}: {error} {advice}") from None
 
-    def _one(self, types: TensorDataType, sizes: Any, strides: Any, in_place: bool, **others: Any) -> Wanted:
+    def _one(self, types: TensorDataType, sizes: Any, strides: Any, in_place: InPlace, **others: Any) -> Wanted:
         fields: dict[str, Any] = {}
         tensors = {}
         for field in self._cls.fields():
             value = others.get(field.dml_name, _ABSENT)
             if isinstance(value, TensorDesc):
                 fields[field.dml_name] = [_json(value)] if field.many else _json(value)
-            elif value is not _ABSENT and field.role in _TENSORS:
+            elif value is not _ABSENT and field.role in TENSORS:
                 tensors[field.dml_name] = value
             elif value is not _ABSENT:
                 fields[field.dml_name] = value
@@ -366,7 +358,13 @@ class _Product:
                 fields[field.dml_name] = _json(TensorDesc(types, sizes, strides))
         level = NEWEST_FEATURE_LEVEL
         desc = sketch.describe(self._cls, types, sizes, fields, tensors, level, strides=strides, extensions=True)
-        return _wanted(self._node, desc, in_place)
+        return Wanted(desc, _shared.read(desc, in_place, self._node.where))
+
+
+def _in_place(node: Node) -> InPlace:
+    if not isinstance(node.value, (bool, str)):
+        raise node.wrong('true or false, or the pairs of tensors, such as "BTensor=OutputTensor"')
+    return node.value
 
 
 def _json(desc: TensorDesc) -> dict[str, Any]:
@@ -465,7 +463,7 @@ def _attribute(node: Node, field: Field) -> _Choice:
     if field.role in (Role.UINT, Role.INT) and isinstance(node.value, dict):
         numbers = _range(node, 0 if field.role is Role.UINT else -(2**31), 2**32 - 1)
         return _Choice(_length(numbers), lambda: numbers)
-    if field.role in _SEQUENCES or field.many:
+    if field.is_array:
         several = node.value and all(isinstance(item.value, list) for item in node.items())
         return _some(node, node.value if several else [node.value])
     return _some(node, node.value if isinstance(node.value, list) else [node.value])

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tvmdml import knobs
 from tvmdml.errors import InvalidArgument, message, reason
+from tvmdml.kernels import knobs
 from tvmdml.targets import Target
 from tvmdml.tuning import log_files, log_lines
 from tvmdml.tuning.logs import Logs

@@ -17,14 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.device_arrays import launched
+from tvmdml.arrays.device_array import launched
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
-from tvmdml.kernel import Kernel as Decided
-from tvmdml.operators import Operator
+from tvmdml.kernels.kernel import Kernel as Decided
+from tvmdml.operators import Operator, _shared
+from tvmdml.operators._contract import Shared
 from tvmdml.packs import lines, look, signing
 from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key
 from tvmdml.packs.shelf import LoadedPack
-from tvmdml.packs.spec import can_be_in_place
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.trial import Trial, any_values
 
@@ -143,7 +144,7 @@ class _Machines:
         elif device in self._names.values():
             self._add(targets.resolve(device.partition(":")[0]), [code for code, name in self._names.items() if name == device])
         else:
-            machine = targets.resolve(device)
+            machine = targets.resolve(device, "device")
             self._add(machine, [code for code in self._names if _kind(code) == machine.kind])
 
     def _add(self, machine: Target, codes: Sequence[str]) -> None:
@@ -179,6 +180,7 @@ class _Ready(NamedTuple):
     about: str
     operation: Operation
     desc: Operator
+    shared: Shared
     machine: Target
     kernels: tuple[tuple[int, Decided], ...]
     """The launches to run, each different one once, with its number of threads."""
@@ -259,7 +261,8 @@ class _Check:
             return
         try:
             desc = lines.read(operation.line, "the record")
-            decided = list(_decided(machine, desc, operation.in_place))
+            shared = _shared.read(desc, operation.in_place, "the record")
+            decided = list(_decided(machine, desc, shared))
         except Exception as error:  # the schedules run on values from a file, which they may not expect
             raise PackError(f"the schedules refuse it: {type(error).__name__}: {error}") from error
         if not all(self._loaded.fits(kernel, machine) for _, kernel in decided):
@@ -270,7 +273,7 @@ class _Check:
         _compare(machine, operation.launches, decided)
         if operation.target in self._machines.here:
             distinct = {_launched(kernel): (threads, kernel) for threads, kernel in reversed(decided)}
-            self._ready.append(_Ready(about, operation, desc, machine, tuple(distinct.values())))
+            self._ready.append(_Ready(about, operation, desc, shared, machine, tuple(distinct.values())))
         else:
             self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
 
@@ -290,7 +293,7 @@ class _Check:
             rng = np.random.default_rng(
                 [self._seed, *one.operation.key]
             )  # the same input for an operation, whichever others are run
-            trial = Trial(one.desc, one.operation.in_place, functools.partial(any_values, rng))
+            trial = Trial(one.desc, one.shared, functools.partial(any_values, rng))
             for threads, kernel in one.kernels:
                 self._launches += 1
                 try:
@@ -312,13 +315,11 @@ class _Check:
         return trial.problem(places)
 
 
-def _decided(machine: Target, desc: Operator, in_place: bool) -> Iterator[tuple[int, Decided]]:
+def _decided(machine: Target, desc: Operator, shared: Shared) -> Iterator[tuple[int, Decided]]:
     """The schedules' kernels for each number of threads, without repeats of the one before."""
-    if in_place and not can_be_in_place(desc):
-        raise InvalidArgument(f"{desc.NAME} cannot run in place here")
     before: tuple[object, ...] = ()
     for threads, variant in machine.variants():
-        kernel = variant.kernel(desc.canonical(), in_place)
+        kernel = kernel_for(desc.canonical(), variant, shared)
         if _launched(kernel) != before:
             yield threads, kernel
         before = _launched(kernel)
@@ -357,11 +358,13 @@ def _said(launch: Launch | None) -> str:
 def _too_much(one: _Ready) -> str:
     """Why an operation that could be run here is not run."""
     try:
-        one.machine.kernel(one.desc.canonical(), one.operation.in_place)
+        kernel_for(one.desc.canonical(), one.machine, one.shared)
     except Unsupported as error:  # a tensor is larger than the device lets a kernel see
         return str(error)
     tensors = sum(
-        max(tensor.span, tensor.element_count) * tensor.data_type.itemsize for _, tensor in one.desc.tensors() if tensor is not None
+        max(tensor.span, tensor.element_count) * tensor.data_type.bits // 8
+        for _, tensor in one.desc.tensors()
+        if tensor is not None
     )
     besides = max(sum(count * np.dtype(dtype).itemsize for dtype, count in kernel.temporaries) for _, kernel in one.kernels)
     return f"it takes more than {MAX_BYTES >> 20} MiB" if tensors + besides > MAX_BYTES else ""

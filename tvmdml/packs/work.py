@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml import targets
 from tvmdml._whole import whole
 from tvmdml.errors import CompileError
+from tvmdml.scheduling import kernel_for
 
 if TYPE_CHECKING:
-    from tvmdml.kernel import Kernel
+    from tvmdml.kernels.kernel import Kernel
+    from tvmdml.operators._contract import Shared
     from tvmdml.targets import Target
 
 
@@ -18,7 +20,7 @@ class Job(NamedTuple):
     """A kernel to compile, given by the spec's line that needs it."""
 
     line: Mapping[str, Any]
-    in_place: bool
+    shared: Shared
     target: str
     """As ``targets.elsewhere`` takes it."""
     code: str
@@ -58,13 +60,13 @@ def _compile(job: Job) -> Unit:
     try:
         target = machine(job.target, job.code, job.knobs)
         variant = next(variant for threads, variant in target.variants() if threads == job.threads)
-        kernel: Kernel = variant.kernel(lines.read(job.line, "a job").canonical(), job.in_place)
+        kernel: Kernel = kernel_for(lines.read(job.line, "a job").canonical(), variant, job.shared)
         key = kernel_key(variant.code, kernel.module, kernel.name, kernel.parameters)
         if (key, kernel.source(variant)) != (job.key, job.source):
             raise CompileError(
                 "the compiling process has another version of tvmdml than the building process: install the same version for both"
             )
         with whole():
-            return Unit(key, variant.unit(kernel.build(), symbol_of(key)))
+            return Unit(key, variant.unit(kernel.written(variant), symbol_of(key)))
     except Exception as error:  # any exception must reach the caller, also from another machine
         return Unit(job.key, b"", f"{type(error).__name__}: {error}")

@@ -7,53 +7,31 @@ import functools
 import importlib
 import importlib.util
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvmdml._whole import whole
-from tvmdml.errors import CompileError, InvalidArgument, message, safe_repr
-from tvmdml.tuning.terms import Machine
+from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.targets._terms import Form as Form
+from tvmdml.targets._terms import Launch as Launch
+from tvmdml.targets._terms import Launcher as Launcher
+from tvmdml.targets._terms import Logs, Value
+from tvmdml.targets._terms import Machine as Machine
 
 if TYPE_CHECKING:
-    import numpy as np
     from tvm.tirx import PrimFunc
 
     from tvmdml.arrays import NumpyArray
-    from tvmdml.kernel import Kernel
-    from tvmdml.knobs import Value
-    from tvmdml.operators import Operator
-    from tvmdml.stores import Artifact
+    from tvmdml.arrays.device_array import Home
+    from tvmdml.disk.stores import Artifact
     from tvmdml.targets.cpu.caches import Caches
-    from tvmdml.tuning.logs import Logs
 
-Launcher: TypeAlias = Any
-"""A loaded kernel, in the form that its target's ``launch`` takes. The CPU's is called with tensors, temporaries and integers."""
-
-Form: TypeAlias = "tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], bool] | None"
-"""The form an array must have: type, shape, strides in bytes, and whether it is written to; ``None`` for an absent array."""
-
-
-class Launch(Protocol):
-    """A kernel with all its arguments except the arrays.
-
-    The arrays are NumPy's or the target's own, in field order. An input may be read-only.
-    """
-
-    def __call__(self, *arrays: NumpyArray) -> None:
-        """Launch on arrays that were already checked."""
-
-    def bind(self, *arrays: NumpyArray) -> Callable[[], None]:
-        """Prepare repeated launches on these arrays: everything that can be done once is done now."""
-
-    def fit(self, forms: tuple[Form, ...]) -> Callable[..., bool]:
-        """Return a function that checks and launches, if there is a fast way to do both.
-
-        The returned function accepts any arguments. It returns whether they were arrays of these forms, with no output that may
-        share memory with another array. If so, the kernel was launched on them; if not, nothing was done.
-        """
+_TARGET = "target"
+"""The first word of the messages about a target."""
 
 
 class Build(abc.ABC):
@@ -241,15 +219,12 @@ class Target(abc.ABC):
     def source(self, function: PrimFunc, kind: str) -> str:
         """The compiled kernel as text; ``kind`` is one of the kinds of text that the target has."""
 
-    def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
-        """The kernel that this target's schedules choose for an operator: from the operator's own schedule, or the default one."""
-        from tvmdml import knobs, operators
+    def check_size(self, where: str, nbytes: int) -> None:  # noqa: B027 - most targets allow all that fits in memory
+        """Refuse a tensor that kernels of this target cannot access.
 
-        module = operators.module_of(type(desc))
-        kernel: Kernel = _schedule(self.schedules, module).kernel(desc, self, in_place)
-        turned = knobs.of(module, self)
-        tuning = "" if turned is None else turned.tuned(self, desc, in_place).hash
-        return kernel._replace(tuning=tuning) if tuning else kernel
+        Raises:
+            Unsupported: it is too large; ``where`` names it in the message.
+        """
 
     def __repr__(self) -> str:
         """Return the name."""
@@ -264,21 +239,6 @@ class Target(abc.ABC):
         return hash(self.name)
 
 
-@functools.cache
-def _schedule(folder: str, module: str) -> Any:
-    if importlib.util.find_spec("tvmdml.schedules") is None:
-        where = Path(__file__).parents[1] / "schedules"
-        advice = "Clone with git, or unpack with a program that keeps symbolic links (tar, unzip), and install again."
-        raise CompileError(f"{where} is not a folder. In a clone it is a symbolic link to ../schedules. {advice}")
-    for name in (module, "_default"):
-        try:
-            return importlib.import_module(f"tvmdml.schedules.{folder}.{name}")
-        except ModuleNotFoundError as error:
-            if not str(error.name).endswith(f".{name}"):
-                raise
-    raise AssertionError(f"tvmdml.schedules.{folder} has no _default")
-
-
 def kinds() -> list[str]:
     """The kinds of target that exist: the packages in this folder."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
@@ -290,8 +250,12 @@ def target_class(kind: str) -> type[Target]:
     return found
 
 
-def resolve(text: str | Target) -> Target:
-    """The target for a string such as ``"cpu"``, ``"cpu:x86-64-v3"`` or ``"vulkan:0"``.
+def resolve(text: str | Target | Home, where: str = _TARGET) -> Target:
+    """The target for a string such as ``"cpu"``, ``"cpu:x86-64-v3"`` or ``"vulkan:0"``, or an array's target.
+
+    Args:
+        text: the string, or a target, which is returned as it is.
+        where: the name of the argument in error messages.
 
     Raises:
         InvalidArgument: there is no such target.
@@ -302,15 +266,22 @@ def resolve(text: str | Target) -> Target:
     if type(text).__name__ == "device":  # PyTorch's device: its text has the form of a target
         text = str(text)
     if not isinstance(text, str):
-        raise InvalidArgument(message("target", safe_repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
-    return _resolved(str.__str__(text))  # a subclass of str may override __str__
+        raise _unknown(text, where)
+    try:
+        return _resolved(str.__str__(text))  # a subclass of str may override __str__
+    except (InvalidArgument, Unsupported) as error:
+        raise type(error)(re.sub(f"^{_TARGET}", where, str(error))) from None
+
+
+def _unknown(text: object, where: str = _TARGET) -> InvalidArgument:
+    return InvalidArgument(message(where, safe_repr(text), ", ".join(kinds()), "`tvmdml devices` lists them."))
 
 
 @functools.lru_cache(maxsize=64)
 def _resolved(text: str) -> Target:
     kind, _, rest = text.strip().lower().partition(":")
     if kind not in kinds():
-        raise InvalidArgument(message("target", safe_repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+        raise _unknown(text)
     with whole():
         return target_class(kind).parse(rest)
 
@@ -324,7 +295,7 @@ def elsewhere(text: str) -> tuple[Target, ...]:
     """
     kind, _, rest = text.strip().lower().partition(":")
     if kind not in kinds():
-        raise InvalidArgument(message("target", safe_repr(text), ", ".join(kinds()), "`tvmdml devices` shows what is here."))
+        raise _unknown(text)
     return target_class(kind).elsewhere(rest)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tvmdml.device_arrays import DeviceArray
+from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import CompileError, DeviceError, message
 from tvmdml.targets import Build, Launcher, Target
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
     from tvmdml.arrays import NumpyArray
-    from tvmdml.device_arrays import Device
-    from tvmdml.stores import Artifact
+    from tvmdml.arrays.device_array import Device
+    from tvmdml.disk.stores import Artifact
     from tvmdml.targets._program import Program
 
 
@@ -70,6 +70,10 @@ class DeviceTarget(Target):
     @abc.abstractmethod
     def loaded(self, program: Program) -> Launcher:
         """Load a program, for ``launch``."""
+
+    def lacking(self, function: PrimFunc) -> str:
+        """The optional feature that a kernel needs and the device does not have, by the driver's name; empty if there is none."""
+        return ""
 
     def wait(self) -> None:
         """Wait for the device."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.device_arrays import DeviceArray
+from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import CompileError
-from tvmdml.targets import Form
+from tvmdml.targets._terms import Form
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray

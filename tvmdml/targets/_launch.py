@@ -12,7 +12,7 @@ import numpy as np
 from tvmdml import _imports, arrays
 from tvmdml._whole import whole
 from tvmdml.arrays import NumpyArray
-from tvmdml.targets import Form, Launcher
+from tvmdml.targets._terms import Form, Launcher
 
 
 class RuntimeLaunch:

@@ -18,11 +18,21 @@ def plans() -> Plans | None:
 
 
 def remember(
-    plans: Plans, describe: object, device: str | None, attributes: Any, inputs: Any, out: Any, launch: Launch, results: Any
+    plans: Plans,
+    describe: object,
+    device: str | None,
+    attributes: Any,
+    inputs: Any,
+    out: Any,
+    launch: Launch,
+    results: Any,
+    given: tuple[Any, ...] | None = None,
 ) -> None:
     """Make the next calls like this one launch at once, if possible. All arrays of the call are NumPy's.
 
-    ``launch`` is the launch of this call, and ``results`` the ((shape, data type), …) of its outputs.
+    ``launch`` is the launch of this call, and ``results`` the ((shape, data type), …) of its outputs. ``given`` are the inputs as
+    the caller gave them, if there are Python numbers among them: ``inputs`` has arrays without dimensions instead.
     """
     if isinstance(launch, threads.native().Launch):  # type: ignore[union-attr] # with plans there is an extension
-        plans.add(describe, device, attributes, tuple(inputs), out, launch, results)
+        inputs = tuple(inputs)
+        plans.add(describe, device, attributes, inputs if given is None else given, out, launch, results, inputs)

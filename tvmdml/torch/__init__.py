@@ -18,9 +18,11 @@ while a graph is traced; ``torch.compile`` wraps them in its own error.
 Sizes may be symbolic in a graph, including ``k`` and ``sizes``. The number of rows of ``nonzero_coordinates`` depends on the data;
 its overload ``trim=False`` has results with known sizes. Leave ``trim`` out for ``trim=True``.
 
-The gradient of ``top_k``'s values goes to the selected elements, that of ``diagonal_matrix`` to the elements outside the band; that
+Operators have the gradients that their classes state (``GRADIENT``): that of ``top_k``'s values goes to the selected elements, that
 of ``round`` is zero, as in PyTorch. Integer results have no gradient. A function without a gradient raises an error in the backward
 pass.
+
+``UNREGISTERED`` has the functions that are not PyTorch operators, because PyTorch has no type for a parameter, with the reason.
 
 A program that loads an exported model must import this module first. Without PyTorch 2.4 or later, the import raises
 ``ImportError``.
@@ -42,8 +44,8 @@ except ImportError as error:
 if not hasattr(torch.library, "register_autograd"):
     raise MissingPyTorch(message("tvmdml.torch", f"PyTorch {torch.__version__}", "2.4 or later", "`pip install -U torch`."))
 
-from tvmdml.torch._register import register  # noqa: E402 - it needs PyTorch
+from tvmdml.torch._register import UNREGISTERED, register  # noqa: E402 - it needs PyTorch
 
-__all__ = ["MissingPyTorch", "register"]
+__all__ = ["UNREGISTERED", "MissingPyTorch", "register"]
 
 register()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from tvmdml import operators
+from tvmdml import doors, operators
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.torch._fakes import without_data
-from tvmdml.torch._gradients import GRADIENTS, no_gradient, without_gradient
+from tvmdml.torch._gradients import Gradient
 from tvmdml.torch._schemas import Schema, schemas
 
 NAMESPACE = "tvmdml"
@@ -20,14 +19,27 @@ _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 def register() -> None:
     """Register the functions that are not registered yet. Importing ``tvmdml.torch`` calls this."""
+    for module in operators.modules():
+        _register_all(doors.functions(module))
+
+
+UNREGISTERED: dict[str, str] = {}
+"""The functions that are not PyTorch operators, with the reason: PyTorch has no type for one of their parameters."""
+
+
+def _register_all(functions: Mapping[str, Callable[..., Any]]) -> None:
     registered = getattr(torch.ops, NAMESPACE)
-    for names in operators.public_names_by_module().values():
-        found = {name: value for name in names if inspect.isfunction(value := operators.public_name(name))}
-        for function in dict.fromkeys(found.values()):
-            if not hasattr(registered, function.__name__):
-                for schema in schemas(function):
-                    _register(schema)
-        for name, function in found.items():  # another spelling of a name gives the same operator
+    for function in dict.fromkeys(functions.values()):
+        if not hasattr(registered, function.__name__):
+            try:
+                found = schemas(function)
+            except TypeError as error:
+                UNREGISTERED[function.__name__] = str(error)
+                continue
+            for schema in found:
+                _register(schema)
+    for name, function in functions.items():  # another spelling of a name gives the same operator
+        if function.__name__ not in UNREGISTERED:
             setattr(registered, name, getattr(registered, function.__name__))
 
 
@@ -41,8 +53,8 @@ def _register(schema: Schema) -> None:
     for device in ("CPU", "CUDA"):
         _library.impl(schema.name, kernel, device)
     torch.library.register_fake(name, fake, lib=_library)
-    keep, back = _autograd(schema)
-    torch.library.register_autograd(name, back, setup_context=keep, lib=_library)
+    gradient = Gradient(schema)
+    torch.library.register_autograd(name, gradient.back, setup_context=gradient.keep, lib=_library)
 
 
 def _pinned(schema: Schema, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,7 +66,7 @@ def _pinned(schema: Schema, function: Callable[..., Any]) -> Callable[..., Any]:
         for name, value in schema.pinned.items():
             if keywords[name] != value:
                 where = f"{NAMESPACE}.{schema.function.__name__}: {name}"
-                raise InvalidArgument(message(where, keywords[name], str(value), f"Leave {name} out for the usual result."))
+                raise InvalidArgument(message(where, keywords[name], str(value), f"Omit {name} to get the usual result."))
         return function(*arguments, **keywords)
 
     return run
@@ -128,21 +140,3 @@ def _check_device(schema: Schema, device: Any, tensor: Any) -> None:
         raise InvalidArgument(
             message(f"{NAMESPACE}.{schema.function.__name__}: device", device, f"{own}, the input's", "Leave it out.")
         )
-
-
-def _autograd(schema: Schema) -> tuple[Callable[..., None], Callable[..., Any]]:
-    name = schema.function.__name__
-    gradient = GRADIENTS.get(name) or no_gradient(name)
-
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: dict[str, Any] | None = None) -> None:
-        ctx.names = list(schema.arguments)[: len(inputs)]
-        gradient.keep(ctx, {**dict(zip(schema.arguments, inputs, strict=False)), **(keyword_only_inputs or {})}, output)
-
-    def back(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        found = gradient.back(ctx, *gradients)
-        for argument, needed in zip(ctx.names, ctx.needs_input_grad, strict=False):
-            if needed and argument not in found:
-                raise without_gradient(f"tvmdml.{name}: gradient of {argument}")
-        return tuple(found.get(argument) for argument in ctx.names)
-
-    return keep, back

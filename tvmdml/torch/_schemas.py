@@ -24,6 +24,10 @@ _TYPES = {
     "str": "str",
 }
 _LEFT_OUT = ("out", "device")  # results are new tensors on the inputs' device
+_OPERATOR = "Operator | None"
+"""A fused operator, which PyTorch's operators cannot have: they run without one."""
+_SEVERAL = "tuple[AnyArray, ...]"
+"""The result of a function with as many results as it is asked for."""
 _LITERAL = re.compile(r"Literal\[(.*)\]")
 
 
@@ -37,6 +41,8 @@ class Schema(NamedTuple):
     """PyTorch's types of the parameters."""
     pinned: Mapping[str, Any]
     """Parameters with a fixed value in this overload; another value would give other results."""
+    results: tuple[str, ...]
+    """The names of the results; ``result`` if there is one."""
     text: str
     """The schema in PyTorch's notation, without the name."""
 
@@ -75,17 +81,19 @@ def _schema(function: Callable[..., Any], form: inspect.Signature, deciding: set
         if literal := _LITERAL.fullmatch(annotation):
             pinned[name] = ast.literal_eval(literal[1])
             annotation = type(pinned[name]).__name__
-        elif name in deciding or name in _LEFT_OUT:
+        elif name in deciding or name in _LEFT_OUT or annotation == _OPERATOR:
             continue
         kind = arguments[name] = _type(function, name, annotation)
         default = "" if parameter.default is parameter.empty else f"={_default(parameter.default, kind)}"
         (keywords if parameter.kind is parameter.KEYWORD_ONLY else positional).append(f"{kind} {name}{default}")
     overload = "_".join(f"{name}_{value}".lower() for name, value in pinned.items())
-    schema = Schema(function, overload, arguments, pinned, "")
+    results = _results(function, str(form.return_annotation))
+    schema = Schema(function, overload, arguments, pinned, results or ("result",), "")
+    several = str(form.return_annotation) == _SEVERAL
     if schema.makes_tensors:
         keywords.append("Device? device=None")
     written = ", ".join([*positional, *(["*"] if keywords else []), *keywords])
-    return schema._replace(text=f"({written}) -> {_results(function, str(form.return_annotation))}")
+    return schema._replace(text=f"({written}) -> {'Tensor[]' if several else _tensors(results)}")
 
 
 def _type(function: Callable[..., Any], name: str, annotation: str) -> str:
@@ -108,11 +116,16 @@ def _default(value: object, kind: str) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _results(function: Callable[..., Any], annotation: str) -> str:
-    if annotation == "AnyArray":
-        return "Tensor"
-    fields = getattr(function.__globals__.get(annotation), "_fields", None)
+def _results(function: Callable[..., Any], annotation: str) -> tuple[str, ...]:
+    """The names of several results; none for a single one."""
+    if annotation in ("AnyArray", _SEVERAL):
+        return ()
+    fields: tuple[str, ...] | None = getattr(function.__globals__.get(annotation), "_fields", None)
     if fields is None:
         allowed = "AnyArray or a NamedTuple of them"
         raise TypeError(f"{function.__module__}.{function.__name__}: its result is {annotation}, but may be {allowed}")
-    return f"({', '.join(f'Tensor {field}' for field in fields)})"
+    return fields
+
+
+def _tensors(results: tuple[str, ...]) -> str:
+    return f"({', '.join(f'Tensor {field}' for field in results)})" if results else "Tensor"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.console import as_json_option, parsed, print_json, say, table
-from tvmdml.errors import InvalidArgument, message
-from tvmdml.operation_options import Operation, operation_options, operator_name
+from tvmdml.errors import counted
+from tvmdml.operation_options import Operation, in_place_options, operation_options, operator_name
 
 if TYPE_CHECKING:
     from tvmdml.tuning.log_files import Line
@@ -35,12 +35,14 @@ def tuning() -> None:
 @click.option("--operator", metavar="NAME", callback=parsed(operator_name), help="Only this operator.")
 @click.option("--target", "--device", "target", metavar="TARGET", help="Only this target: cpu, cpu:x86-64-v3, cuda:sm_90, vulkan …")
 @operation_options
-@click.option("--in-place", "in_place", is_flag=True, help="The operation writes to its input's memory.")
+@in_place_options
 @as_json_option
 def show(
-    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool, as_json: bool
+    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool | str, as_json: bool
 ) -> None:
     """Show the records in each FOLDER, by default in all folders in use; or the record in force for one operation.
+
+    Without arguments: the number of records of each operator on each machine.
 
     \b
     tvmdml tuning show --operator TOP_K1
@@ -49,10 +51,10 @@ def show(
     if operation.given:
         _show_one(folders, operator, target, operation, in_place, as_json)
         return
-    from tvmdml.operators import by_name, module_of
+    from tvmdml.operators import by_name, tuned_as
     from tvmdml.tuning import log_files, log_report, logs
 
-    module = None if operator is None else module_of(by_name(operator))
+    module = None if operator is None else tuned_as(by_name(operator))
     found = []
     for folder in folders or logs.folders():
         for line in log_files.read_all(_files(folder)):
@@ -62,6 +64,10 @@ def show(
                 found.append((line.record, folder))
     if as_json:
         print_json([{**log_report.as_json(record), "folder": str(folder)} for record, folder in found])
+    elif found and not (folders or operator or target):
+        for heading, rows in log_report.tables(found):
+            click.echo(f"{counted(len(rows), 'record')} of {heading}")
+        click.echo("Give a FOLDER, --operator or --target to show the records.")
     elif found:
         for heading, rows in log_report.tables(found):
             click.secho(heading, bold=True)
@@ -75,19 +81,19 @@ def _is_for(target: str, wanted: str | None) -> bool:
 
 
 def _show_one(
-    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool, as_json: bool
+    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool | str, as_json: bool
 ) -> None:
     from tvmdml import targets
+    from tvmdml.operators import _shared
     from tvmdml.tuning import logs
     from tvmdml.tuning.log_report import Answer
 
     if operator is None and operation.model is None:
         raise click.UsageError("Give the operation's --operator, or a --model.")
     desc = operation.describe(operator, extensions=True).canonical()
-    if in_place and not desc.IN_PLACE:
-        raise InvalidArgument(message("in_place", desc.NAME, "operators whose output may be their input's memory"))
+    shared = _shared.read(desc, in_place, "tuning show")
     known = logs.Logs(logs.read(folders)) if folders else logs.installed()
-    answer = Answer.of(known, desc, in_place, targets.resolve(target or "cpu").machine())
+    answer = Answer.of(known, desc, shared, targets.resolve(target or "cpu").machine())
     if as_json:
         print_json(answer.json())
     else:

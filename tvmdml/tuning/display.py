@@ -195,8 +195,12 @@ def title(job: Job) -> str:
     others = [one for one in types if one != first.partition("[")[0]]
     attributes = {key: value for key, value in line.items() if not _is_tensor(key, value) and str(value).lower() not in types}
     fields = [_attribute(key, value) for key, value in attributes.items()]
-    parts = [f"{name} {first}".strip(), *others, *fields, *(["in place"] if job.in_place else [])]
+    parts = [f"{name} {first}".strip(), *others, *fields, *_in_place(job)]
     return f"{', '.join(parts)} on {job.target}"
+
+
+def _in_place(job: Job) -> list[str]:
+    return [f"in place: {job.in_place}" if isinstance(job.in_place, str) else "in place"] if job.in_place else []
 
 
 def _is_tensor(key: str, value: Any) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from tvmdml import knobs, targets
+from tvmdml import targets
 from tvmdml.errors import TvmdmlError, message
-from tvmdml.kernel import source_stamp
-from tvmdml.operators import module_of
+from tvmdml.kernels import knobs
+from tvmdml.kernels.kernel import source_stamp
+from tvmdml.operators import _shared, tuned_as
 from tvmdml.packs import lines
 from tvmdml.targets import Target
 from tvmdml.tuning import logs
@@ -24,12 +25,13 @@ def outdated(record: Record) -> str:
     try:
         knobs.check(record.operator, record.knobs)
         desc = lines.read(measured, "measured")
+        shared = _shared.read(desc, in_place, "measured")
     except (TvmdmlError, RecursionError) as error:
         return str(error)
     found = {
-        "operator": (record.operator, module_of(type(desc))),
+        "operator": (record.operator, tuned_as(type(desc))),
         "types": (record.types, logs.types_of(desc)),
-        "shape_class": (record.shape_class, logs.class_of(desc, in_place is True)),
+        "shape_class": (record.shape_class, logs.class_of(desc, shared)),
     }
     differs = (message(name, given, f"{own}, as measured") for name, (given, own) in found.items() if given != own)
     return next(differs, "") or _constraint(record)

@@ -209,7 +209,7 @@ def _write(path: Path, records: Iterable[Record], others: Iterable[bytes]) -> No
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold a file's lock. The lock file is in the cache, because a folder of logs may be under version control."""
-    from tvmdml.stores import DiskStore
+    from tvmdml.disk.stores import DiskStore
 
     with DiskStore().lock(hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:40]):
         yield

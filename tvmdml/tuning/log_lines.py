@@ -178,13 +178,14 @@ def _data_types() -> tuple[str, ...]:
 
 def _operator(where: str, value: Any) -> str:
     if not isinstance(value, str) or not _MODULE.fullmatch(value) or not _is_operator(value):
-        _refuse(where, value, "an operator's module, such as top_k")
+        _refuse(where, value, "an operator's module or a family, such as top_k")
     return value
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_operator(module: str) -> bool:
-    return importlib.util.find_spec(f"tvmdml.operators.{module}") is not None
+    """Whether it is an operator's module or a family, whose file begins with an underscore."""
+    return any(importlib.util.find_spec(f"tvmdml.operators.{name}") is not None for name in (module, f"_{module}"))
 
 
 def _date(where: str, value: Any) -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.bench.report import shown_seconds
 from tvmdml.console import Row
-from tvmdml.operators import module_of
+from tvmdml.operators import tuned_as
 from tvmdml.tuning import log_files, logs
 from tvmdml.tuning.logs import Found, Logs
 from tvmdml.tuning.terms import Machine, Record, ShapeClass
 
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
+    from tvmdml.operators._contract import Shared
 
 COLUMNS = ("shape class", "types", "knobs", "median", "default", "ratio", "trials", "date")
 
@@ -72,10 +73,10 @@ class Answer(NamedTuple):
     """Why no record was found."""
 
     @classmethod
-    def of(cls, known: Logs, desc: Operator, in_place: bool, machine: Machine) -> Answer:
+    def of(cls, known: Logs, desc: Operator, shared: Shared, machine: Machine) -> Answer:
         """Look up an operation."""
-        operator, types, shape_class = module_of(type(desc)), logs.types_of(desc), logs.class_of(desc, in_place)
-        if (found := known.find(operator, desc, in_place, machine)) is not None:
+        operator, types, shape_class = tuned_as(type(desc)), logs.types_of(desc), logs.class_of(desc, shared)
+        if (found := known.find(operator, desc, shared, machine)) is not None:
             return cls(operator, machine, types, shape_class, found, logs.distance(shape_class, found.record.shape_class), "")
         return cls(operator, machine, types, shape_class, None, None, _why(known, operator, machine, types, shape_class))
 

@@ -18,13 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvmdml import knobs, stores
+from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument
+from tvmdml.kernels import knobs
 from tvmdml.tuning import log_files, log_lines
 from tvmdml.tuning.terms import Knobs, Machine, Record, ShapeClass
 
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
+    from tvmdml.operators._contract import Shared
 
 NEAREST = 2
 """The maximum distance of a class whose record is used: the number of powers of two by which sizes differ, in total."""
@@ -49,10 +51,15 @@ class Found(NamedTuple):
 # -- Shape classes ------------------------------------------------------------------------------------------------
 
 
-def class_of(desc: Operator, in_place: bool = False) -> ShapeClass:
+def class_of(desc: Operator, shared: Shared = ()) -> ShapeClass:
     """The class of an operation's shapes."""
     found = {name: value if isinstance(value, str) else _rounded(value) for name, value in desc.shape_class().items()}
-    return {**found, "in_place": "yes"} if in_place else found
+    if not shared:
+        return found
+    from tvmdml.operators import _shared  # only here: it imports NumPy
+
+    in_place = _shared.write(desc, shared)
+    return {**found, "in_place": "yes" if in_place is True else in_place}
 
 
 def _rounded(size: int) -> int:
@@ -124,18 +131,18 @@ class Logs:
         """One record per key."""
         self._found: dict[object, Found | None] = {}
 
-    def find(self, operator: str, desc: Operator, in_place: bool, machine: Machine) -> Found | None:
+    def find(self, operator: str, desc: Operator, shared: Shared, machine: Machine) -> Found | None:
         """The record to use, or ``None``.
 
         Args:
             operator: the operator's module, such as ``top_k``.
             desc: the operation.
-            in_place: whether it writes to its input's memory.
+            shared: the pairs (input, output) in the same memory.
             machine: the machine that it is to run on.
         """
         if (records := self._of_machine.get((operator, self._kind(machine)))) is None:
             return None
-        types, wanted = types_of(desc), class_of(desc, in_place)
+        types, wanted = types_of(desc), class_of(desc, shared)
         key = (operator, machine, *types.items(), *wanted.items())
         try:
             return self._found[key]

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import knobs as all_knobs
 from tvmdml import operators
 from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.errors import TvmdmlError
-from tvmdml.operators import Operator
+from tvmdml.kernels import knobs as all_knobs
+from tvmdml.operators import Operator, _shared
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Role
+from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import lines
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tensors import TensorDesc
 from tvmdml.tuning.terms import Job, Knobs
@@ -52,7 +53,7 @@ class Work(NamedTuple):
     """Everything that a session needs to know about a job."""
 
     desc: Operator
-    in_place: bool
+    shared: Shared
     samples: tuple[Sample, ...]
     default: Library
 
@@ -66,11 +67,12 @@ class Work(NamedTuple):
         views = tuple(view(desc, flat) for desc, flat in zip(descs, actual, strict=True))
         if problem := self.desc.mismatch(views, sample.expected):
             return problem
-        # In place, the bytes between the elements are the input's, which only the job's own kernel uses.
-        before = sample.inputs if self.in_place else self.outputs()
+        # The bytes between the elements of an input's memory are the input's, which only the job's own kernel uses.
+        same = {output: source for source, output in self.desc.positions(self.shared)}
+        before = [sample.inputs[same[i]] if i in same else junk for i, junk in enumerate(self.outputs())]
         for desc, flat, untouched in zip(descs, actual, before, strict=True):
             between = np.ones(flat.shape, np.bool_)
-            view(desc, between)[...] = False
+            view(desc, between)[...] = ~desc.used_bytes() if desc.data_type.is_nibble else False
             if flat[between].tobytes() != untouched[between].tobytes():
                 return "it writes to memory between the elements of an output"
         return ""
@@ -78,6 +80,7 @@ class Work(NamedTuple):
 
 def view(desc: TensorDesc, flat: Array) -> Array:
     """A flat array as a tensor."""
+    desc = desc.stored
     strides = tuple(stride * flat.itemsize for stride in desc.layout)
     return np.lib.stride_tricks.as_strided(flat, desc.sizes, strides)
 
@@ -89,9 +92,9 @@ def build_library(job: Job, knobs: Knobs, threads: int) -> Library:
         processor = host.known(job.target.removeprefix("cpu:"))
         assert processor is not None, job.target
         target = CpuTarget(processor, threads)
-        with all_knobs.untuned(), all_knobs.using(**{operators.module_of(type(desc.canonical())): knobs}):
-            kernel = target.kernel(desc.canonical(), job.in_place)
-            function = kernel.build()
+        with all_knobs.untuned(), all_knobs.using(**{operators.tuned_as(type(desc.canonical())): knobs}):
+            kernel = kernel_for(desc.canonical(), target, _shared.read(desc, job.in_place, "tune"))
+            function = kernel.written(target)
         symbol = f"tvmdml_{kernel.name}"
         library = target.join({symbol: target.unit(function, symbol)})
     except Exception as error:  # a schedule may fail in any way with untested values
@@ -106,9 +109,10 @@ def prepare(job: Job, threads: int, path: Path) -> str:
     default = build_library(job, {}, threads)
     if default.problem:
         return default.problem
-    samples = tuple(_sample(desc, name, number) for number, name in enumerate(desc.samples() or ("",)))
+    shared = _shared.read(desc, job.in_place, "tune")
+    samples = tuple(_sample(desc, shared, name, number) for number, name in enumerate(desc.samples() or ("",)))
     with open(path, "wb") as stream:
-        pickle.dump(Work(desc, job.in_place, samples, default), stream, protocol=pickle.HIGHEST_PROTOCOL)
+        pickle.dump(Work(desc, shared, samples, default), stream, protocol=pickle.HIGHEST_PROTOCOL)
     return ""
 
 
@@ -119,20 +123,26 @@ def load(path: Path) -> Work:
     return work
 
 
-def _sample(desc: Operator, name: str, number: int) -> Sample:
+def _sample(desc: Operator, shared: Shared, name: str, number: int) -> Sample:
     rng = np.random.default_rng(SEED + number)
     inputs: list[Array] = []
     views: list[Array | None] = []
-    for _, tensor in desc.tensors(Role.INPUT):
+    same, before = dict(shared), dict[str, Array]()
+    for field, tensor in desc.tensors(Role.INPUT):
         if tensor is None:
             views.append(None)
             continue
-        inputs.append(_junk(tensor))
+        tensor = tensor.stored
+        output = same.get(field, field)
+        if output not in before:  # inputs in the same memory have the same values
+            before[output] = _junk(tensor)
+            view(tensor, before[output])[...] = FILLS[name](rng, tensor.sizes, before[output].dtype)
+        inputs.append(before[output])
         views.append(view(tensor, inputs[-1]))
-        views[-1][...] = FILLS[name](rng, tensor.sizes, inputs[-1].dtype)  # type: ignore[index]
     return Sample(name, tuple(inputs), desc.reference(*views))
 
 
 def _junk(desc: TensorDesc) -> Array:
+    desc = desc.stored
     size = max(1, desc.span)
     return np.full(size * desc.data_type.numpy.itemsize, _JUNK, np.uint8).view(desc.data_type.numpy)

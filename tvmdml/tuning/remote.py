@@ -176,11 +176,13 @@ class Session:
         return self._empty(array.shape, str(array.dtype), self._device).copyfrom(array)
 
     def _arguments(self, work: Work, place: int) -> list[Any]:
-        return self._outputs if work.in_place else [*self._inputs[place], *self._outputs]
+        same = dict(work.desc.positions(work.shared))
+        return [*(array for i, array in enumerate(self._inputs[place]) if i not in same), *self._outputs]
 
     def _check(self, work: Work, contender: _Contender, place: int, sample: Sample) -> str:
-        for before, output in zip(self._inputs[place] if work.in_place else self._junk, self._outputs, strict=True):
-            before.copyto(output)
+        same = {output: source for source, output in work.desc.positions(work.shared)}
+        for i, (junk, output) in enumerate(zip(self._junk, self._outputs, strict=True)):
+            (self._inputs[place][same[i]] if i in same else junk).copyto(output)
         contender.run(self._arguments(work, place))
         return work.mismatch(sample, tuple(output.numpy() for output in self._outputs))
 

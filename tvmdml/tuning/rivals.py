@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tvmdml import knobs, targets
+from tvmdml import targets
 from tvmdml.bench import measure, peers, runner, work
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Entry
 from tvmdml.bench.work import Work
+from tvmdml.kernels import knobs
+from tvmdml.operators import _shared
 from tvmdml.packs import lines
 from tvmdml.targets import Target
 from tvmdml.tuning.display import title
@@ -62,7 +64,8 @@ def _best(tuned: Tuned) -> Peer | str:
     target = targets.resolve(job.target)
     if target.machine() != tuned.machine:
         return "it was tuned for another machine than this one"
-    wanted = work.of(lines.read(job.line, "job"), job.in_place)
+    desc = lines.read(job.line, "job")
+    wanted = work.of(desc, _shared.read(desc, job.in_place, "job"))
     if wanted is None:
         return "the bench does not support this operation"
     return _raced(wanted, tuned, target)

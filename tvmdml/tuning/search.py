@@ -93,15 +93,22 @@ class Search:
         )
         self._spaces = self._context.generate_design_space()
         self._reference = math.nan
+        self._earlier: dict[tuple[int, ...], Any] = {}
+        """The results of earlier runs, in meta_schedule's form."""
         self._recall(history)
         self._context.pre_tuning(2**31 - 1, batch, self._spaces, self._database, self._model)
 
     def ask(self) -> list[Candidate]:
         """The next candidates; empty if nothing is left to try."""
-        if not self._space.choices:
-            return []
-        found = self._context.generate_measure_candidates()
-        return [Candidate(self._space.values(_places(one.sch)), one) for one in found or ()]
+        while self._space.choices and (proposed := self._context.generate_measure_candidates()):
+            found = [(_places(one.sch), one) for one in proposed]
+            # meta_schedule starts from the best of its database, and proposes them too: it does not know that they were measured.
+            known = [(one, self._earlier[places]) for places, one in found if places in self._earlier]
+            if known:
+                self._context.notify_runner_results(*map(list, zip(*known, strict=True)))
+            if len(known) < len(found):
+                return [Candidate(self._space.values(places), one) for places, one in found if places not in self._earlier]
+        return []
 
     def tell(self, candidates: Sequence[Candidate], outcomes: Sequence[Outcome]) -> None:
         """Report the outcomes of all candidates from ``ask``."""
@@ -132,6 +139,7 @@ class Search:
             measured.append(self._schedules.MeasureCandidate(schedule, []))
             failed = seconds == _FAILED
             results.append(self._schedules.runner.RunnerResult(None if failed else [seconds], trial.outcome.problem or None))
+            self._earlier[places] = results[-1]
         if measured:
             self._model.update(self._context, measured, results)
 

@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tvmdml import _trust, stores
+from tvmdml.disk import _trust, stores
+from tvmdml.disk.locks import Busy, locked
 from tvmdml.errors import InvalidArgument, message, naming
-from tvmdml.knobs import Value
-from tvmdml.locks import Busy, locked
+from tvmdml.kernels.knobs import Value
 from tvmdml.tuning import log_lines
 from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial
 

@@ -12,10 +12,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvmdml import knobs, operators
+from tvmdml import operators
 from tvmdml.errors import TvmdmlError
-from tvmdml.knobs import Value
+from tvmdml.kernels import knobs
+from tvmdml.kernels.knobs import Value
 from tvmdml.operators import Operator
+from tvmdml.operators._contract import Shared
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tuning.terms import Knobs
 
@@ -32,9 +35,9 @@ class Space:
         choices: the values of each knob that matters, its default first.
     """
 
-    def __init__(self, desc: Operator, in_place: bool, target: Target) -> None:
-        self._desc, self._in_place, self._target = desc.canonical(), in_place, target
-        self.operator = operators.module_of(type(desc))
+    def __init__(self, desc: Operator, shared: Shared, target: Target) -> None:
+        self._desc, self._shared, self._target = desc.canonical(), shared, target
+        self.operator = operators.tuned_as(type(desc))
         self._knobs = knobs.of(self.operator, target)
         self.default = self.decide({})
         self.choices: dict[str, tuple[Value, ...]] = {} if self._knobs is None else self._that_matter()
@@ -45,7 +48,7 @@ class Space:
             return None
         try:
             with knobs.untuned(), knobs.using(**{self.operator: values}):
-                kernel = self._target.kernel(self._desc, self._in_place)
+                kernel = kernel_for(self._desc, self._target, self._shared)
         except TvmdmlError:
             return None
         return (*kernel.identity, tuple(kernel.scalars), tuple(kernel.temporaries))

@@ -11,14 +11,15 @@ import numpy as np
 
 from tvmdml import operators, targets
 from tvmdml.arrays import NumpyArray
+from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.bench.work import Traffic
-from tvmdml.device_arrays import DeviceArray
 from tvmdml.guarded import GUARD, Place
-from tvmdml.operators import Operator
+from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role
 from tvmdml.packs import lines
 from tvmdml.targets import Target
+from tvmdml.trial import mostly_within
 from tvmdml.tuning import clocks
 from tvmdml.tuning.terms import Job
 
@@ -42,20 +43,29 @@ class Stand:
     def __init__(self, job: Job) -> None:
         self.target = targets.resolve(job.target)
         self.desc = described(job)
-        self.module = operators.module_of(type(self.desc))
-        self.in_place = job.in_place
+        self.module = operators.tuned_as(type(self.desc))
+        self.shared = _shared.read(self.desc, job.in_place, "the job")
         present = [(name, desc) for name, desc in self.desc.tensors(Role.OUTPUT) if desc is not None]
-        outputs = {} if self.in_place else {name: _Held(Place(desc), self.target) for name, desc in present}
+        rewritten = dict(self.shared).values()
+        outputs = {name: _Held(Place(desc), self.target) for name, desc in present if name not in rewritten}
         self.samples = [Sample(self, name, outputs) for name in self.desc.samples() or ("",)]
-        self.clock = clocks.of(self.target, self._traffic(job.in_place))
+        self.clock = clocks.of(self.target, self._traffic())
 
-    def _traffic(self, in_place: bool) -> Traffic:
+    def _traffic(self) -> Traffic:
         """The approximate memory traffic."""
-        read, written = (
-            sum(desc.element_count * desc.data_type.itemsize for _, desc in self.desc.tensors(role) if desc is not None)
-            for role in (Role.INPUT, Role.OUTPUT)
+        sizes = {name: desc.element_count * desc.data_type.bits // 8 for name, desc in self.desc.tensors() if desc is not None}
+        same = dict(self.shared)
+        rewritten = set(same.values())
+        inputs = {name for name, _ in self.desc.tensors(Role.INPUT)}
+        return Traffic(
+            rewritten=sum(sizes[name] for name in rewritten),
+            read=sum(size for name, size in sizes.items() if name in inputs and name not in same),
+            written=sum(size for name, size in sizes.items() if name not in inputs and name not in rewritten),
         )
-        return Traffic(rewritten=written) if in_place else Traffic(read=read, written=written)
+
+
+def _within(values: NumpyArray, bounds: tuple[int, int] | None) -> NumpyArray:
+    return values if bounds is None else mostly_within(values, *bounds)
 
 
 class Sample:
@@ -64,27 +74,26 @@ class Sample:
     Args:
         stand: the job's stand.
         fill: the kind of data, one of ``FILLS``; empty if the operator has no input.
-        outputs: the memory for results, shared by all inputs; empty if results are written to the input's memory.
+        outputs: the memory for results, shared by all samples, without outputs in an input's memory.
     """
 
     def __init__(self, stand: Stand, fill: str, outputs: dict[str, _Held]) -> None:
         self.fill = fill
         self._desc, self._target = stand.desc, stand.target
         values = {
-            name: FILLS[fill](np.random.default_rng(SEED), desc.sizes, desc.data_type.numpy)
-            for name, desc in self._desc.tensors(Role.INPUT)
+            name: _within(FILLS[fill](np.random.default_rng(SEED), desc.sizes, desc.data_type.numpy), self._desc.bounds(name))
+            for name, desc in ((name, tensor and tensor.stored) for name, tensor in self._desc.tensors(Role.INPUT))
             if desc is not None
         }
-        self._before: dict[str, NumpyArray] = {}
+        same = dict(stand.shared)
+        self._before = {output: values[name] for name, output in stand.shared}
         """The contents of the outputs before a call, where they matter."""
-        self._inputs: dict[str, _Held] = {}
-        self._outputs = outputs
         present = {name: desc for name, desc in self._desc.tensors() if desc is not None}
-        if stand.in_place:
-            self._before = dict(zip((name for name, _ in self._desc.tensors(Role.OUTPUT)), values.values(), strict=True))
-            self._outputs = {name: _Held(Place(present[name]), self._target) for name in self._before}
-        else:
-            self._inputs = {name: _Held(Place(present[name]).holding(value), self._target) for name, value in values.items()}
+        written = [name for name, _ in self._desc.tensors(Role.OUTPUT) if name in present]
+        self._outputs = {name: outputs.get(name) or _Held(Place(present[name]), self._target) for name in written}
+        self._inputs = {
+            name: _Held(Place(present[name]).holding(value), self._target) for name, value in values.items() if name not in same
+        }
         read = {**values, **{name: held.place.array for name, held in self._inputs.items()}}  # elements may share memory
         with np.errstate(all="ignore"):
             self._expected = self._desc.reference(*(read.get(name) for name, _ in self._desc.tensors(Role.INPUT)))

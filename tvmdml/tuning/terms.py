@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tvmdml.knobs import Value
+from tvmdml.targets import Machine as Machine
+from tvmdml.targets._terms import Value
 
 Knobs = Mapping[str, Value]
 """Values of an operator's knobs, by name; knobs that are not named have their defaults."""
@@ -14,23 +15,13 @@ ShapeClass = Mapping[str, "int | str"]
 """A class of shapes that the same knobs suit: sizes as the nearest power of two, and words."""
 
 
-class Machine(NamedTuple):
-    """A kind of machine, which winners are valid for."""
-
-    target: str
-    """The explicit target of the kernels: ``cpu:x86-64-v4+gfni``, ``cuda:sm_90``, ``vulkan``."""
-    processor: str
-    """The vendor, family and model of a processor, or the name of a device."""
-    threads: int
-    """The number of the processor's threads in use; 0 for a device."""
-
-
 class Job(NamedTuple):
     """An operation to tune on a target."""
 
     line: Mapping[str, Any]
     """The descriptor, as written by ``tvmdml.packs.lines``."""
-    in_place: bool
+    in_place: bool | str
+    """The pairs of tensors in the same memory, in the form of ``operators._shared``."""
     target: str
     """The target's name."""
 

@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvmdml import compiler, knobs, operators, targets
+from tvmdml import compiler, operators, targets
 from tvmdml._garbage import not_collected
+from tvmdml.arrays.device_array import bound
 from tvmdml.bench.measure import Contender
-from tvmdml.device_arrays import bound
-from tvmdml.kernel import Kernel
-from tvmdml.operators import Operator
+from tvmdml.kernels import knobs
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.operators import Operator, _shared
+from tvmdml.operators._contract import Shared
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launcher, Target
 from tvmdml.tuning.stand import Sample, Stand, described
 from tvmdml.tuning.terms import Job, Knobs, Outcome
@@ -69,7 +72,7 @@ def compile_candidate(job: Job, values: Knobs) -> str:
         What is wrong, if it cannot be compiled; otherwise an empty text.
     """
     try:
-        _ready(described(job), job.in_place, targets.resolve(job.target), values)
+        _ready(described(job), _shared.read(described(job), job.in_place, "the job"), targets.resolve(job.target), values)
     except Exception as error:  # a schedule may fail in any way with untested values
         return f"does not compile: {_said(error)}"
     return ""
@@ -126,7 +129,7 @@ class _Entrant:
         self.first: list[float] = []
         self.times: list[list[float]] = [[] for _ in stand.samples]
         try:
-            kernel, launcher = _ready(stand.desc, stand.in_place, stand.target, values)
+            kernel, launcher = _ready(stand.desc, stand.shared, stand.target, values)
         except Exception as error:  # as in compile_candidate
             self.problem = f"does not compile: {_said(error)}"
             return
@@ -237,10 +240,10 @@ class _Race:
 # -- Kernels --------------------------------------------------------------------------------------------------------
 
 
-def _ready(desc: Operator, in_place: bool, target: Target, values: Knobs) -> tuple[Kernel, Launcher]:
+def _ready(desc: Operator, shared: Shared, target: Target, values: Knobs) -> tuple[Kernel, Launcher]:
     """A candidate's kernel. Earlier tuning and packs are not used, so the defaults are the schedule's own."""
-    with knobs.untuned(), knobs.using(**{operators.module_of(type(desc)): values}):
-        kernel = target.kernel(desc, in_place)
+    with knobs.untuned(), knobs.using(**{operators.tuned_as(type(desc)): values}):
+        kernel = kernel_for(desc, target, shared)
         return kernel, compiler.find(kernel, target)
 
 

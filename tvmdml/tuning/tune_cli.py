@@ -10,7 +10,7 @@ import click
 
 from tvmdml.console import INTERRUPTED, parsed, say
 from tvmdml.errors import DeviceError, InvalidArgument, message
-from tvmdml.operation_options import Operation, operation_options, operator_name
+from tvmdml.operation_options import Operation, in_place_options, operation_options, operator_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("operator", required=False, callback=parsed(operator_name))
 @operation_options
-@click.option("--in-place", "in_place", is_flag=True, help="The OPERATOR writes its output into its input's memory.")
+@in_place_options
 @click.option("--spec", metavar="FILE", type=_FILE, help="Tune every operation of a pack's spec or a model, instead of OPERATOR.")
 @click.option("--bench", is_flag=True, help="Tune every operation of the benchmark's quick set.")
 @click.option(
@@ -51,7 +51,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def tune(
     operator: str | None,
     operation: Operation,
-    in_place: bool,
+    in_place: bool | str,
     spec: Path | None,
     bench: bool,
     targets: tuple[str, ...],
@@ -75,7 +75,7 @@ def tune(
     if (operator is not None or operation.given) + (spec is not None) + bench != 1:
         raise click.UsageError("Give exactly one of OPERATOR, --spec and --bench.")
     if in_place and operator is None:
-        raise click.UsageError("--in-place needs an OPERATOR; in a spec, each operation states it.")
+        raise click.UsageError("--in-place and --shared need an OPERATOR; in a spec, each operation states it.")
     if (tracker is None) != (key is None):
         raise click.UsageError("--tracker and --key must be given together: a tracker lists machines by key.")
     try:
@@ -147,9 +147,10 @@ def _here(named: Sequence[str]) -> list[str]:
 
 
 def _wanted(
-    operator: str | None, operation: Operation, in_place: bool, spec: Path | None, bench: bool
+    operator: str | None, operation: Operation, in_place: bool | str, spec: Path | None, bench: bool
 ) -> tuple[Sequence[Wanted], Sequence[str]]:
     """The operations to tune, and the targets that a spec names."""
+    from tvmdml.operators import _shared
     from tvmdml.packs import sources
     from tvmdml.packs.spec import Wanted
 
@@ -158,7 +159,8 @@ def _wanted(
         return read.spec.wanted, read.spec.targets
     if bench:
         return quick_set(), ()
-    return [Wanted(operation.describe(operator, extensions=True), in_place)], ()
+    desc = operation.describe(operator, extensions=True)
+    return [Wanted(desc, _shared.read(desc, in_place, "tune"))], ()
 
 
 def quick_set() -> list[Wanted]:
@@ -167,4 +169,4 @@ def quick_set() -> list[Wanted]:
     from tvmdml.packs.spec import Wanted
 
     cases = tables.select(False, (), "", "cpu")
-    return list(dict.fromkeys(Wanted(case.work.describe(), case.work.in_place) for case in cases))
+    return list(dict.fromkeys(Wanted(case.work.describe(), case.work.shared()) for case in cases))

@@ -12,10 +12,11 @@ import tvmdml
 from tvmdml import _imports, functions, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.kernel import source_stamp
-from tvmdml.operators import Operator
+from tvmdml.kernels.kernel import source_stamp
+from tvmdml.operators import Operator, _shared
 from tvmdml.packs import lines
-from tvmdml.packs.spec import Wanted, can_be_in_place
+from tvmdml.packs.spec import Wanted
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tuning import logs
 from tvmdml.tuning.display import Display, Silent
@@ -123,14 +124,11 @@ def _several(operations: object) -> Iterable[Any]:
 
 
 def _wanted(one: Operator | Wanted) -> Wanted:
-    found = Wanted(one, False) if isinstance(one, Operator) else one
+    found = Wanted(one) if isinstance(one, Operator) else one
     if not isinstance(found, Wanted) or not isinstance(found.desc, Operator):
         raise InvalidArgument(message("tune operations", type(one).__name__, "operator descriptors, such as tvmdml.TopK1(…)"))
     found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
-    if found.in_place and not can_be_in_place(found.desc):
-        given = f"{found.desc.NAME} in place"
-        raise InvalidArgument(message("tune operations", given, "an operator that can run in place, with an output like its input"))
-    return found
+    return found._replace(shared=_shared.check(found.desc, found.shared, "tune operations"))
 
 
 def _writable(folder: str | os.PathLike[str]) -> Path:
@@ -170,8 +168,8 @@ class _Tuner:
 
     def tuned(self, wanted: Wanted, number: int, of: int) -> Tuned:
         """Tune an operation, and log the winner."""
-        module = operators.module_of(type(wanted.desc))
-        job = Job(lines.of(wanted.desc), wanted.in_place, self._target.name)
+        module = operators.tuned_as(type(wanted.desc))
+        job = Job(lines.of(wanted.desc), _shared.write(wanted.desc, wanted.shared), self._target.name)
         session = Session(job, self._machine, source_stamp(module, self._target), fresh=self._fresh)
         with session.held():
             self._display.begin(job, number, of, self._trials, len(session.trials))
@@ -187,9 +185,9 @@ class _Tuner:
         return Tuned(job, self._machine, record, tuple(session.trials))
 
     def _anew(self, wanted: Wanted, job: Job, session: Session) -> Tuned:
-        space = Space(wanted.desc, wanted.in_place, self._target)
+        space = Space(wanted.desc, wanted.shared, self._target)
         if space.default is None:  # the call raises the reason
-            self._target.kernel(wanted.desc.canonical(), wanted.in_place)
+            kernel_for(wanted.desc.canonical(), self._target, wanted.shared)
         try:
             self._search(job, space, session)
         except KeyboardInterrupt:
@@ -223,14 +221,14 @@ class _Tuner:
             search.tell([one for one, _ in told], [outcome for _, outcome in told])
 
     def _record(self, wanted: Wanted, job: Job, space: Space, session: Session) -> Record:
-        used = logs.installed().find(space.operator, wanted.desc, wanted.in_place, self._machine)
+        used = logs.installed().find(space.operator, wanted.desc, wanted.shared, self._machine)
         in_use = {} if used is None else used.record.knobs
         knobs, outcome = self._winner(wanted.desc.NAME, job, space, session.trials, in_use)
         return Record(
             operator=space.operator,
             machine=self._machine,
             types=logs.types_of(wanted.desc),
-            shape_class=logs.class_of(wanted.desc, wanted.in_place),
+            shape_class=logs.class_of(wanted.desc, wanted.shared),
             knobs=knobs,
             seconds=_figure(outcome.seconds if knobs else outcome.default),
             spread=_figure(outcome.spread),
@@ -242,7 +240,7 @@ class _Tuner:
                 "schedules": source_stamp(space.operator, self._target),
             },
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            measured={**job.line, **({"in_place": True} if job.in_place else {})},
+            measured={**job.line, **({"in_place": job.in_place} if job.in_place else {})},
         )
 
     def _winner(self, name: str, job: Job, space: Space, trials: Sequence[Trial], in_use: Knobs) -> tuple[Knobs, Outcome]:

@@ -12,11 +12,12 @@ import tvmdml
 from fuzz import hostile
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
+from tvmdml.conformance import cases
 from tvmdml.operators import Operator, all_operators
 from tvmdml.operators._contract import Field, Role
-from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors import TensorDesc
 
-EXAMPLES = 180
+EXAMPLES = 60
 _LARGEST = 5000
 _FIELDS = ("data_type", "sizes", "strides", "total_tensor_size_in_bytes", "guaranteed_base_offset_alignment", "flags")
 _TYPES = ("float32", "float16", "int32", "uint8", "uint64", "int8", "float64")
@@ -54,20 +55,8 @@ def _tensor(choices: Choices) -> TensorDesc:
 
 def _desc(choices: Choices, tensor: TensorDesc) -> Operator:
     cls = choices.pick(list(all_operators().values()))
-    # What is not said is likely: outputs have the sizes of the input, or those that the operator asks for.
-    sizes, axis = tensor.sizes, choices.integer(0, len(tensor.sizes) - 1)
-    k = choices.integer(1, sizes[axis])
-    chosen = tensor.with_sizes((*sizes[:axis], k, *sizes[axis + 1 :]))
-    rows = tensor.with_sizes((tensor.element_count, tensor.rank), TensorDataType.UINT32)
-    likely: dict[str, Any] = {
-        "input_tensor": tensor, "output_tensor": choices.pick((tensor.with_sizes(sizes), tensor)), "axis": axis, "k": k,
-        "output_value_tensor": chosen, "output_coordinates_tensor": rows,
-        "output_index_tensor": chosen.with_sizes(chosen.sizes, TensorDataType.UINT32),
-        "output_count_tensor": tensor.with_sizes((1,), TensorDataType.UINT32), "value_data_type": tensor.data_type,
-        "diagonal_fill_begin": choices.integer(-2, 2), "diagonal_fill_end": choices.integer(-2, 2),
-        "offset": choices.integer(-2, 2),
-    }  # fmt: skip
-    values = {field.name: likely.get(field.name, choices.integer(0, 2)) for field in cls.fields()}
+    likely = cases.described(cls.NAME)(tensor)
+    values = {field.name: getattr(likely, field.name) for field in cls.fields()}
     for _ in range(choices.pick((0, 0, 1, 2))):
         field: Field = choices.pick(list(cls.fields()))
         values[field.name] = choices.pick(

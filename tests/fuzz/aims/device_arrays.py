@@ -20,23 +20,9 @@ if "TVMDML_CUDA_LIBRARY" not in os.environ and not cuda_emulator.missing():
 
 EXAMPLES = 200
 WORDS = (
-    "shape",
-    "strides",
-    "typestr",
-    "data",
-    "version",
-    "stream",
-    "mask",
-    "descr",
-    "<f4",
-    ">f4",
-    "|u1",
-    "<f2",
-    "<c8",
-    "|O",
-    "<i8",
+    "shape", "strides", "typestr", "data", "version", "stream", "mask", "descr", "<f4", ">f4", "|u1", "<f2", "<c8", "|O", "<i8",
     "|b1",
-)
+)  # fmt: skip
 _STREAMS = (None, 0, 1, 2, -1, 2.5, "1", True, 2**64, [1])
 """Not any number: one that is no stream's would be followed."""
 _X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -77,7 +63,7 @@ def _exported(choices: Choices, array: Any) -> None:
     found = tvmdml.asarray(_Exporter(said), device="cuda:0")
     repr(found), found.flags, found.span, found.nbytes
     (_, own), (_, start) = array.start, found.start
-    low, high = tvmdml.device_arrays.extent(found.shape, found.strides, found.itemsize)
+    low, high = tvmdml.arrays.device_array.extent(found.shape, found.strides, found.itemsize)
     if own <= start + low and start + high <= own + array.nbytes:  # else it is a lie that nobody can see through
         assert found.numpy().shape == found.shape
 

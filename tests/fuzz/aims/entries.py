@@ -17,27 +17,16 @@ import numpy as np
 import tvmdml
 from fuzz import trees
 from fuzz.choices import Choices
-from tvmdml import cli, compiler, stores, targets
-from tvmdml.kernel import Kernel, digest
+from tvmdml import cli, compiler, targets
+from tvmdml.disk import stores
+from tvmdml.kernels.kernel import Kernel, digest
+from tvmdml.scheduling import kernel_for
 
 EXAMPLES = 100
 WORDS = (
-    "artifact",
-    "sha256",
-    "format",
-    "kernel",
-    "operator",
-    "parameters",
-    "source",
-    "target",
-    "tvm",
-    "..",
-    "/",
-    ".so",
-    ".o",
-    "/dev/zero",
-    "\0",
-)
+    "artifact", "sha256", "format", "kernel", "operator", "parameters", "source", "target", "tvm", "..", "/", ".so", ".o",
+    "/dev/zero", "\0",
+)  # fmt: skip
 _TARGET = targets.resolve("cpu")
 _X = np.array([0.5, 1.5, -2.5, 3.2, 0, 7.9, -0.1, 100], np.float32)
 
@@ -114,7 +103,7 @@ def _good() -> tuple[Kernel, dict[str, Any], bytes, Any]:
     """A kernel, and what its entry is made of."""
     x = tvmdml.TensorDesc("float32", (8,))
     desc = tvmdml.ElementWiseRound(input_tensor=x, output_tensor=x, rounding_mode=0)  # type: ignore[arg-type]
-    kernel = _TARGET.kernel(desc.canonical())
+    kernel = kernel_for(desc.canonical(), _TARGET)
     launcher = compiler._find_on_disk_or_build(kernel, _TARGET)
     path = stores.DiskStore()._manifest(digest(kernel.manifest(_TARGET)))
     manifest = json.loads(path.read_bytes())

@@ -11,10 +11,12 @@ from unittest import mock
 
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
-from tvmdml import stores, targets
+from tvmdml import targets
+from tvmdml.disk import stores
 from tvmdml.errors import TvmdmlError
 from tvmdml.packs import recording, shelf, signing
 from tvmdml.targets.cpu import threads
+from tvmdml.targets.cpu.thread_count import thread_count
 from tvmdml.targets.cuda import compilers
 from tvmdml.tuning import logs, session
 
@@ -53,7 +55,7 @@ def _compilers() -> None:
 
 # What asks for each, now.
 _READERS: Mapping[str, Callable[[], object]] = {
-    "TVMDML_NUM_THREADS": threads.thread_count,
+    "TVMDML_NUM_THREADS": thread_count,
     "TVMDML_CACHE_SIZE": stores.DiskStore,
     "TVMDML_CACHE_DIR": lambda: (stores.DiskStore().entries(), session.folder()),
     "TVMDML_TUNING": _logs,

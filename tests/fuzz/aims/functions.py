@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import plain
 
 import tvmdml
 from fuzz import hostile
@@ -18,14 +20,9 @@ EXAMPLES = 140
 _PLAIN = (int, str, float, bool, type(None), tvmdml.RoundingMode, tvmdml.AxisDirection)
 _FLOATS, _NUMBERS = ("f4", "f2", "f8"), ("f4", "f2", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 _MODES = (
-    "halves_to_nearest_even",
-    "toward_zero",
-    "toward_infinity",
-    0,
-    1,
-    tvmdml.RoundingMode.TOWARD_ZERO,
+    "halves_to_nearest_even", "toward_zero", "toward_infinity", 0, 1, tvmdml.RoundingMode.TOWARD_ZERO,
     "DML_ROUNDING_MODE_TOWARD_ZERO",
-)
+)  # fmt: skip
 _INDEX = ("uint32", "uint64", "int32", "int64", np.int64)
 
 
@@ -132,18 +129,8 @@ def _input(choices: Choices, dtypes: tuple[str, ...], least_rank: int = 0) -> An
 def _round(choices: Choices) -> Any:
     x = _input(choices, _FLOATS)
     mode = choices.pick(_MODES)
-
-    def expected() -> Any:
-        name = tvmdml.RoundingMode.parse(mode, "").name
-        if name == "HALVES_TO_NEAREST_EVEN":
-            return (np.rint(x),)
-        whole = np.trunc(x)
-        if name == "TOWARD_ZERO":
-            return (whole,)
-        with np.errstate(all="ignore"):
-            return (np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(1, x), whole).astype(x.dtype),)
-
-    return tvmdml.round, {"input": x, "rounding_mode": mode}, expected
+    desc = SimpleNamespace(rounding_mode=tvmdml.RoundingMode.parse(mode, ""))
+    return tvmdml.round, {"input": x, "rounding_mode": mode}, lambda: plain.rounded(desc, np.array(x))
 
 
 def _top_k(choices: Choices) -> Any:
@@ -152,17 +139,15 @@ def _top_k(choices: Choices) -> Any:
     k = choices.integer(1, x.shape[axis])
     direction, index = choices.pick(("decreasing", "increasing", 0, 1)), choices.pick(_INDEX)
 
-    def expected() -> Any:
-        rows = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
-        down = direction in ("decreasing", 1)
-        # NaN above all, and all NaN alike; equal ones stay in their order, reversed or not.
-        keys = [[(number != number, 0 if number != number else number) for number in row] for row in rows.tolist()]
-        orders = [sorted(range(len(row)), key=row.__getitem__, reverse=down) for row in keys]
-        chosen = np.array([order[:k] for order in orders]).reshape(*np.moveaxis(x, axis, -1).shape[:-1], k)
-        chosen = np.moveaxis(chosen, -1, axis)
-        return np.take_along_axis(x, chosen, axis), chosen
-
-    return tvmdml.top_k, {"input": x, "k": k, "axis": axis, "axis_direction": direction, "index_dtype": index}, expected
+    at = axis % x.ndim
+    indices = SimpleNamespace(sizes=(*x.shape[:at], k, *x.shape[at + 1 :]), data_type=SimpleNamespace(numpy=np.int64))
+    towards = tvmdml.AxisDirection.parse(direction, "")
+    desc = SimpleNamespace(axis=at, k=k, axis_direction=towards, output_index_tensor=indices)
+    return (
+        tvmdml.top_k,
+        {"input": x, "k": k, "axis": axis, "axis_direction": direction, "index_dtype": index},
+        lambda: plain.best(desc, x),
+    )
 
 
 def _nonzero(choices: Choices) -> Any:
@@ -177,13 +162,8 @@ def _diagonal(choices: Choices) -> Any:
     if from_nothing := choices.flag(3):
         given.update(input=None, sizes=x.shape, dtype=x.dtype.name)
 
-    def expected() -> Any:
-        rows, columns = x.shape[-2:]
-        d = np.arange(columns) - np.arange(rows)[:, None]
-        inside = (begin <= d) & (d < end) if begin <= end else (d < end) | (d >= begin)
-        return (np.where(inside, np.array(value, x.dtype), np.zeros_like(x) if from_nothing else x),)
-
-    return tvmdml.diagonal_matrix, given, expected
+    like = SimpleNamespace(sizes=x.shape, data_type=SimpleNamespace(numpy=x.dtype))
+    return tvmdml.diagonal_matrix, given, lambda: (plain._filled(like, None if from_nothing else x, value, begin, end),)
 
 
 _CALLS = (_round, _top_k, _nonzero, _diagonal)

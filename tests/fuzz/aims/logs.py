@@ -12,8 +12,9 @@ from fuzz import trees
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import operators, targets
-from tvmdml.knobs import Knobs
+from tvmdml.kernels.knobs import Knobs
 from tvmdml.operators import Operator
+from tvmdml.operators._contract import Shared
 from tvmdml.packs import tuned
 from tvmdml.tuning import log_checks, log_files, log_lines, log_report, logs
 from tvmdml.tuning.terms import Record
@@ -27,7 +28,7 @@ WORDS = (
 )  # fmt: skip
 
 
-def _descs() -> list[tuple[Operator, bool]]:
+def _descs() -> list[tuple[Operator, Shared]]:
     x = tvmdml.TensorDesc("float32", (4, 1000))
     k, index = tvmdml.TensorDesc("float32", (4, 5)), tvmdml.TensorDesc("uint32", (4, 5))
     return [
@@ -35,9 +36,9 @@ def _descs() -> list[tuple[Operator, bool]]:
             tvmdml.TopK1(
                 input_tensor=x, output_value_tensor=k, output_index_tensor=index, axis=1, k=5, axis_direction="decreasing"
             ),
-            False,
+            (),
         ),  # type: ignore[arg-type]
-        (tvmdml.ElementWiseRound(input_tensor=x, output_tensor=x, rounding_mode=0), True),  # type: ignore[arg-type]
+        (tvmdml.ElementWiseRound(input_tensor=x, output_tensor=x, rounding_mode=0), (("input_tensor", "output_tensor"),)),  # type: ignore[arg-type]
     ]
 
 
@@ -47,13 +48,13 @@ def _lines() -> list[dict[str, Any]]:
     from tvmdml.packs import lines
 
     target, found = targets.resolve("cpu"), []
-    for desc, in_place in _descs():
+    for desc, shared in _descs():
         module = operators.module_of(type(desc))
-        turned = __import__("tvmdml.knobs", fromlist=["of"]).of(module, target)
+        turned = __import__("tvmdml.kernels.knobs", fromlist=["of"]).of(module, target)
         values = {name: knob.choices[-1] for name, knob in turned.knobs.items()} if isinstance(turned, Knobs) else {}
         record = Record(
-            module, target.machine(), logs.types_of(desc), logs.class_of(desc, in_place), values, 1e-6, 0.1, 2e-6, 64,
-            {"tvmdml": "0.1", "schedules": "0123"}, "2026-11-22T03:14:15+00:00", {**lines.of(desc), "in_place": in_place},
+            module, target.machine(), logs.types_of(desc), logs.class_of(desc, shared), values, 1e-6, 0.1, 2e-6, 64,
+            {"tvmdml": "0.1", "schedules": "0123"}, "2026-11-22T03:14:15+00:00", {**lines.of(desc), "in_place": bool(shared)},
         )  # fmt: skip
         found.append(json.loads(log_lines.encode(record)))
     return found
@@ -86,13 +87,13 @@ def check(content: bytes) -> None:
     path.write_bytes(content)
     target = targets.resolve("cpu")
     known = logs.Logs(logs.read([Path("logs")]))
-    for desc, in_place in _descs():
+    for desc, shared in _descs():
         module = operators.module_of(type(desc))
-        answer = log_report.Answer.of(known, desc, in_place, target.machine())
+        answer = log_report.Answer.of(known, desc, shared, target.machine())
         json.dumps(answer.json()), answer.text()
         if answer.found is not None:
-            turned = __import__("tvmdml.knobs", fromlist=["of"]).of(module, target)
-            turned._read(answer.found, target)
+            turned = __import__("tvmdml.kernels.knobs", fromlist=["of"]).of(module, target)
+            turned.accepted(answer.found.record.knobs, target)
     lines = log_files.read(path)
     for line in lines:
         if line.record is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_pack_format import Raw, contents
+from raw_packs import Raw, contents
 
 import tvmdml
 from fuzz import trees
@@ -113,7 +113,7 @@ def _real() -> bytes:
         path = Path(folder) / "real.tvmdml"
         x = tvmdml.TensorDesc("float32", (8,))
         desc = tvmdml.ElementWiseRound(input_tensor=x, output_tensor=x, rounding_mode=0)  # type: ignore[arg-type]
-        building.build(Spec(("cpu:x86-64-v2",), (Wanted(desc), Wanted(desc, True))), path, jobs=1)
+        building.build(Spec(("cpu:x86-64-v2",), (Wanted(desc), Wanted(desc, (("input_tensor", "output_tensor"),)))), path, jobs=1)
         signing.sign(path, _key())
         return path.read_bytes()
 

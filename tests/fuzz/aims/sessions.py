@@ -10,27 +10,15 @@ from unittest import mock
 from fuzz import trees
 from fuzz.aims import logs as _logs
 from fuzz.choices import Choices
-from tvmdml.knobs import Value
+from tvmdml.kernels.knobs import Value
 from tvmdml.tuning.session import Session
 from tvmdml.tuning.terms import Job, Machine, Outcome, Trial
 
 EXAMPLES = 100
 WORDS = (
-    "knobs",
-    "seconds",
-    "default",
-    "spread",
-    "worst",
-    "problem",
-    "trials",
-    "record",
-    "NaN",
-    "Infinity",
-    "1e999",
-    "-1",
-    "algorithm",
-    "sort",
-)
+    "knobs", "seconds", "default", "spread", "worst", "problem", "trials", "record", "NaN", "Infinity", "1e999", "-1",
+    "algorithm", "sort",
+)  # fmt: skip
 _JOB, _MACHINE = Job({"operator": "TOP_K1"}, False, "cpu"), Machine("cpu", "", 2)
 _TRIAL = {"knobs": {"algorithm": "sort", "lanes": 16}, **Outcome(1e-6, 2e-6, 0.1, 1.5)._asdict()}
 

@@ -13,7 +13,8 @@ import tvmdml
 from fuzz import hostile
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
-from tvmdml import compiler, dxdispatch, enums, knobs, packs, stores, targets, tuning
+from tvmdml import compiler, dxdispatch, enums, knobs, packs, targets, tuning
+from tvmdml.disk import stores
 from tvmdml.operators import by_name
 from tvmdml.packs import lines, sources, spec
 from tvmdml.tuning import logs
@@ -25,17 +26,9 @@ _TARGETS = (
     ",", "0", "٣", "_",
 )  # fmt: skip
 _KNOBS = (
-    "top_k",
-    "element_wise_round",
-    "diagonal_matrix",
-    "nonzero_coordinates",
-    "_contract",
-    "a.b",
-    "..top_k",
-    "",
-    "__init__",
+    "top_k", "element_wise_round", "diagonal_matrix", "nonzero_coordinates", "_contract", "a.b", "..top_k", "", "__init__",
     "algorithm",
-)
+)  # fmt: skip
 
 
 def one(choices: Choices) -> None:

@@ -3,13 +3,15 @@
 On a CUDA device the peers are PyTorch and CuPy, with arrays on the device; RAFT is not part of the goals. A peer is prepared in
 advance: its input is in its own kind of array, its output is allocated, and a session has its arrays bound. If a peer does less
 than the operator (no values beside indices), that counts in its favour, and its note says so. An operator's peers are in the table
-of the file here that has the name of the operator's own file; the file for a device begins with ``cuda_``.
+of the file here that has the name of the operator's own file, or of its family; the file for a device begins with ``cuda_``.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Iterable
 
 from tvmdml import operators
@@ -60,9 +62,16 @@ def absent(where: str) -> list[str]:
 
 def every(operator: str, where: str = "cpu") -> tuple[Peer, ...]:
     """All peers of an operator at this place."""
-    name = operators.module_of(operators.by_name(operator))
-    tables = (importlib.import_module(f"{__name__}.{prefix}{name}").PEERS for prefix in _PREFIXES)
+    cls = operators.by_name(operator)
+    own = (operators.module_of(cls), cls.FAMILY)
+    found = ([f"{prefix}{name}" for name in own if f"{prefix}{name}" in _files()][:1] for prefix in _PREFIXES)
+    tables = (importlib.import_module(f"{__name__}.{name}").PEERS for (name,) in filter(None, found))
     return tuple(peer for table in tables for peer in table if peer.where == where)
+
+
+@functools.cache
+def _files() -> frozenset[str]:
+    return frozenset(module.name for module in pkgutil.iter_modules(__path__))
 
 
 def of(work: Work, thorough: bool, names: Iterable[str] = (), where: str = "cpu") -> list[Peer]:

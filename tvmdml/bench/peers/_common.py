@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tvmdml.bench.inputs import Array
-from tvmdml.bench.work import Task, Work
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
 
 
 class Attempt(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 
 from tvmdml.bench.inputs import Array
 from tvmdml.bench.peers._common import Attempt, Peer, torch
-from tvmdml.bench.work import Task
+from tvmdml.bench.task import Task
 
 OnDevice = partial(Peer, where="cuda")
 """A peer that runs on the device."""

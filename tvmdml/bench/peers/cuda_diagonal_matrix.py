@@ -18,8 +18,9 @@ from tvmdml.bench.peers._cuda import (
     writes_arrays,
     writes_tensors,
 )
-from tvmdml.bench.peers.diagonal_matrix import inside, is_band, is_eye, is_upper
-from tvmdml.bench.work import Task, Work
+from tvmdml.bench.peers.diagonal_matrix import band, inside, is_band, is_eye, is_upper
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
 
 
 def _ones(work: Work) -> bool:
@@ -57,8 +58,7 @@ def _upper_torch(task: Task, threads: int) -> Attempt:
 
 def _band_torch(task: Task, threads: int) -> Attempt:
     x, out, value = input_tensor(task), _output_tensor(task), task.work["value"]
-    height, width = task.work.sizes
-    diagonals = [torch().diagonal(out, d) for d in range(max(task.work["begin"], 1 - height), min(task.work["end"], width))]
+    diagonals = [torch().diagonal(out, d) for d in band(task.work)]
 
     def call() -> None:
         out.copy_(x)

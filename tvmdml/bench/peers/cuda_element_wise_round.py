@@ -17,7 +17,8 @@ from tvmdml.bench.peers._cuda import (
     writes_tensors,
 )
 from tvmdml.bench.peers.element_wise_round import AWAY, BELOW_HALF, EVEN, IN_TORCH, NEAREST, ZERO, rounds
-from tvmdml.bench.work import Task, Work
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
 
 
 def _away_of_float(work: Work) -> bool:

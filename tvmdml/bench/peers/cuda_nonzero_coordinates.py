@@ -8,13 +8,13 @@ from tvmdml.bench.inputs import Array
 from tvmdml.bench.peers._common import Attempt, torch
 from tvmdml.bench.peers._cuda import OnDevice, cupy, input_array, input_tensor, on_cupy, on_torch
 from tvmdml.bench.peers.nonzero_coordinates import coordinates
-from tvmdml.bench.work import Task
+from tvmdml.bench.task import Task
 
 
 def _nonzero_torch(task: Task, threads: int) -> Attempt:
     x = input_tensor(task)
     x = x.view(torch().bool) if task.x.dtype.name == "uint8" else x
-    out = torch().empty((int(task.expected[0][0]), task.x.ndim), dtype=torch().int64, device=x.device)
+    out = torch().empty((int(task.expected[0].item()), task.x.ndim), dtype=torch().int64, device=x.device)
     call = partial(torch().nonzero, x, out=out)
     return on_torch(call, lambda: coordinates(call().cpu().numpy()))
 

@@ -17,7 +17,8 @@ from tvmdml.bench.inputs import Array
 from tvmdml.bench.peers._common import Attempt, torch
 from tvmdml.bench.peers._cuda import OnDevice, cupy, input_array, input_tensor, on_cupy, on_torch, writes_tensors
 from tvmdml.bench.peers.top_k import is_full, is_one, is_part, is_rising, is_sort
-from tvmdml.bench.work import Task, Work
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
 
 _MOST_SORTED = 1 << 25
 """Elements. Sorting more of them to find a few takes seconds, and more memory than many devices have."""

@@ -11,22 +11,31 @@ from tvmdml.bench import inputs
 from tvmdml.bench.inputs import Array
 from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.bench.sessions import onnx_session, topi_kernel
-from tvmdml.bench.work import Task, Work
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
 
 
 def is_eye(work: Work) -> bool:
     """The main diagonal, without input."""
-    return not work.data and (work["begin"], work["end"]) == (0, 1)
+    return not work.data and (work["diagonal_fill_begin"], work["diagonal_fill_end"]) == (0, 1)
 
 
 def is_upper(work: Work) -> bool:
     """The strict upper triangle of an input, and zeros."""
-    return bool(work.data) and work["value"] == 0 and work["end"] == 1 and work["begin"] < -max(work.sizes)
+    return (
+        bool(work.data) and work["value"] == 0 and work["diagonal_fill_end"] == 1 and work["diagonal_fill_begin"] < -max(work.sizes)
+    )
 
 
 def is_band(work: Work) -> bool:
     """An input with some diagonals overwritten."""
-    return bool(work.data) and -max(work.sizes) <= work["begin"] <= work["end"]
+    return bool(work.data) and -max(work.sizes) <= work["diagonal_fill_begin"] <= work["diagonal_fill_end"]
+
+
+def band(work: Work) -> range:
+    """The diagonals of a band that cross the matrix."""
+    height, width = work.sizes
+    return range(max(work["diagonal_fill_begin"], 1 - height), min(work["diagonal_fill_end"], width))
 
 
 def _eye_numpy(task: Task, threads: int) -> Attempt:
@@ -101,7 +110,7 @@ def inside(task: Task) -> Array:
     """The mask of the elements in the band."""
     height, width = task.work.sizes
     diagonal = np.arange(width)[None, :] - np.arange(height)[:, None]
-    return inputs.like((task.work["begin"] <= diagonal) & (diagonal < task.work["end"]))
+    return inputs.like((task.work["diagonal_fill_begin"] <= diagonal) & (diagonal < task.work["diagonal_fill_end"]))
 
 
 def _band_numpy(task: Task, threads: int) -> Attempt:
@@ -118,8 +127,7 @@ def _band_numpy(task: Task, threads: int) -> Attempt:
 def _band_torch(task: Task, threads: int) -> Attempt:
     (out,) = task.outputs()
     x, result, value = tensor(task.x), tensor(out), task.work["value"]
-    height, width = task.work.sizes
-    diagonals = [torch().diagonal(result, d) for d in range(max(task.work["begin"], 1 - height), min(task.work["end"], width))]
+    diagonals = [torch().diagonal(result, d) for d in band(task.work)]
 
     def call() -> None:
         result.copy_(x)

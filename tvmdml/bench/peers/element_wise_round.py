@@ -10,7 +10,8 @@ import numpy as np
 from tvmdml.bench import inputs
 from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.bench.sessions import onnx_session, topi_kernel
-from tvmdml.bench.work import Task, Work
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
 
 EVEN, ZERO, AWAY = "halves_to_nearest_even", "toward_zero", "toward_infinity"
 NEAREST = {EVEN: "rint", ZERO: "trunc"}

@@ -11,7 +11,7 @@ from tvmdml.bench import inputs
 from tvmdml.bench.inputs import Array
 from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch
 from tvmdml.bench.sessions import onnx_session
-from tvmdml.bench.work import Task
+from tvmdml.bench.task import Task
 
 
 def _as_bool(x: Array) -> Array:
@@ -30,13 +30,13 @@ def _nonzero_numpy(task: Task, threads: int) -> Attempt:
 
 
 def _nonzero_torch(task: Task, threads: int) -> Attempt:
-    out = inputs.empty((int(task.expected[0][0]), task.x.ndim), np.int64)
+    out = inputs.empty((int(task.expected[0].item()), task.x.ndim), np.int64)
     call = partial(torch().nonzero, tensor(_as_bool(task.x)), out=tensor(out))
     return on_torch(call, lambda: coordinates(call().numpy()), threads)
 
 
 def _nonzero_onnx(task: Task, threads: int) -> Attempt:
-    out = inputs.empty((task.x.ndim, int(task.expected[0][0])), np.int64)
+    out = inputs.empty((task.x.ndim, int(task.expected[0].item())), np.int64)
     call = onnx_session("NonZero", {"x": _as_bool(task.x)}, {"y": out}, threads, opset=13)
 
     def results() -> tuple[Array, ...]:

@@ -12,7 +12,8 @@ from tvmdml.bench import inputs
 from tvmdml.bench.inputs import Array
 from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.bench.sessions import onnx_session, topi_kernel
-from tvmdml.bench.work import Task, Work
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
 
 
 def is_full(work: Work) -> bool:

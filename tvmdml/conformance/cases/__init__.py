@@ -1,7 +1,8 @@
 """The cases of each operator: one file for each operator's module, with the same name.
 
 Such a file defines ``DESCRIBED``, functions that make a descriptor from a tensor, by operator; ``BROKEN``, its rules, each broken
-once; and ``reference()``, the cases in which kernels must agree with the reference.
+once; and ``reference(cls)``, the cases in which an operator's kernels must agree with the reference (those of other operators are
+left out here).
 """
 
 from __future__ import annotations
@@ -37,4 +38,4 @@ def broken(operator: str) -> dict[str, Broken]:
 def reference(operator: str) -> Iterator[Case]:
     """The cases in which the operator's kernels must agree with the reference."""
     cls = operators.by_name(operator)
-    yield from (case for case in _file(operator).reference() if type(case.desc) is cls)
+    yield from (case for case in _file(operator).reference(cls) if type(case.desc) is cls)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, TvmdmlError
 from tvmdml.operators import Operator
-from tvmdml.tensors import TensorDataType, TensorDesc, packed_strides
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._shared import ways
+from tvmdml.tensors import BYTE_TYPES, TensorDataType, TensorDesc, packed_strides
 
 Sizes = tuple[int, ...]
 
-ALL = tuple(TensorDataType)
+ALL = BYTE_TYPES
 FLOATING = (TensorDataType.FLOAT32, TensorDataType.FLOAT16, TensorDataType.FLOAT64)
 KINDS = tuple(TensorDataType[name] for name in ("FLOAT64", "FLOAT32", "FLOAT16", "INT64", "UINT32", "INT16", "UINT8"))
 """One type of each width and kind, for cases in which compiling a kernel for every type would take too long."""
@@ -29,6 +31,10 @@ ODD: dict[int, Sizes] = {
     8: (2, 1, 2, 2, 3, 1, 2, 1),
 }
 """A shape for each rank: odd sizes, and sizes of 1 at every position."""
+
+
+LENGTHS = (*range(1, 36), 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 513, 1023, 1025, 2047, 2049)
+"""Around the lengths of vectors, cache lines, words of bits, groups of threads and their multiples."""
 
 
 # -- Rules --------------------------------------------------------------------------------------------------------
@@ -56,7 +62,7 @@ INT_32_NAMES = "float32, float16, uint32, uint16, uint8, int32, int16, int8"
 NAMES = f"{INT_32_NAMES}, uint64, int64"
 TENSOR = "input tensor: a TensorDesc"
 DISTINCT = "strides that give each element its own address"
-EXTENSION = "The function door of tvmdml takes it as an extension."
+EXTENSION = "tvmdml's functions support it as an extension."
 
 
 # -- Reference cases ----------------------------------------------------------------------------------------------
@@ -68,8 +74,13 @@ class Case(NamedTuple):
     desc: Operator
     fill: str = "mixed"
     """The contents of the inputs: one of ``fills.FILLS``."""
-    in_place: bool = False
-    """Whether the output uses the input's memory."""
+    shared: Shared = ()
+    """The pairs (input, output) in the same memory."""
+
+
+def in_place(desc: Operator, fill: str = "mixed") -> Iterator[Case]:
+    """A case for each way in which tensors may share memory."""
+    return (Case(desc, fill, shared) for shared in ways(desc) if shared)
 
 
 def _padded(sizes: Sizes) -> Sizes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tvmdml.conformance.cases._common import (
     INT_32_NAMES,
     INT_MAX,
     INT_MIN,
+    LENGTHS,
     ODD,
     PAIRS,
     Broken,
@@ -93,22 +95,22 @@ BROKEN: dict[str, Broken] = {
     "a value that is text": Broken(change(DIAGONAL, value="7"), "DIAGONAL_MATRIX1 value", "'7'", "a number"),
     "a value that is true": Broken(change(DIAGONAL, value=True), "DIAGONAL_MATRIX1 value", "True", "a number"),
     "a value past a float": Broken(
-        change(DIAGONAL, value=2**1024), "DIAGONAL_MATRIX1 value", str(2**1024), "a number that a float can hold"
+        change(DIAGONAL, value=2**1024), "DIAGONAL_MATRIX1 value", str(2**1024), "a number in the range of a float"
     ),
     "a value that rounds past a float": Broken(
-        change(DIAGONAL, value=2**1024 - 1), "DIAGONAL_MATRIX1 value", str(2**1024 - 1), "a number that a float can hold"
+        change(DIAGONAL, value=2**1024 - 1), "DIAGONAL_MATRIX1 value", str(2**1024 - 1), "a number in the range of a float"
     ),
     "a value with a fraction for integers": Broken(
         lambda: diagonal(T("int8", (2, 2)), 1.5, 0, 1),
-        *("DIAGONAL_MATRIX1 value", "1.5", "an integer from -128 to 127, to fill int8"),
+        *("DIAGONAL_MATRIX1 value", "1.5", "an integer from -128 to 127, for int8"),
     ),
     "NaN for integers": Broken(
         lambda: diagonal(T("int64", (2, 2)), float("nan"), 0, 1),
-        *("DIAGONAL_MATRIX1 value", "nan", f"an integer from {-(2**63)} to {2**63 - 1}, to fill int64"),
+        *("DIAGONAL_MATRIX1 value", "nan", f"an integer from {-(2**63)} to {2**63 - 1}, for int64"),
     ),
     "infinity for integers": Broken(
         lambda: diagonal(T("uint64", (2, 2)), float("inf"), 0, 1),
-        *("DIAGONAL_MATRIX1 value", "inf", f"an integer from 0 to {2**64 - 1}, to fill uint64"),
+        *("DIAGONAL_MATRIX1 value", "inf", f"an integer from 0 to {2**64 - 1}, for uint64"),
     ),
     "begin past an INT": Broken(
         change(DIAGONAL, diagonal_fill_begin=INT_MAX + 1),
@@ -132,7 +134,7 @@ BROKEN: dict[str, Broken] = {
     "diagonal of integers at 2.0": Broken(
         change(DIAGONAL_2_0, output_tensor=T("uint8", X.sizes)),
         *("DIAGONAL_MATRIX output_tensor", "uint8 of rank 4", "float32, float16; rank 4, at feature level 2.0"),
-        *(Unsupported, "2.0", "Feature level 2.1 has it."),
+        *(Unsupported, "2.0", "Feature level 2.1 supports it."),
     ),
     "diagonal of rank 3": Broken(
         change(DIAGONAL_2_0, output_tensor=T("float32", (3, 4, 5))),
@@ -149,11 +151,11 @@ BROKEN: dict[str, Broken] = {
     ),
     "a value past the integers": Broken(
         change(DIAGONAL_2_0, output_tensor=T("uint8", X.sizes), value=256.5),
-        *("DIAGONAL_MATRIX value", "256.5", "an integer from 0 to 255, to fill uint8"),
+        *("DIAGONAL_MATRIX value", "256.5", "an integer from 0 to 255, for uint8"),
     ),
     "NaN for the integers": Broken(
         change(DIAGONAL_2_0, output_tensor=T("int16", X.sizes), value=float("nan")),
-        *("DIAGONAL_MATRIX value", "nan", "an integer from -32768 to 32767, to fill int16"),
+        *("DIAGONAL_MATRIX value", "nan", "an integer from -32768 to 32767, for int16"),
     ),
 }
 
@@ -164,6 +166,16 @@ BANDS = (
 """Bounds inside the matrix, at its edge, outside it, and at the limits of INT; begin below, at and above end."""
 
 
+EDGES = (INT_MIN, INT_MIN + 1, -5, -4, -1, 0, 1, 2, 3, INT_MAX - 1, INT_MAX)
+"""Bounds at the edges of a matrix of 5 rows and 3 columns, and at the limits of INT."""
+
+SHAPES = ((2, 23, 150), (3, 9, 192), (2, 2, 517), (2, 90, 1), (2, 70, 3), (2, 40, 8), (2, 31, 17), (7, 16), (5, 63), (3, 64))
+"""Rows of several cache lines and a remainder, of whole lines, many in a line; more columns than rows."""
+
+SIZED = tuple(TensorDataType[name] for name in ("UINT8", "FLOAT16", "FLOAT32", "INT64"))
+"""One type of each size: elements are moved as bits."""
+
+
 def _values(data_type: TensorDataType) -> tuple[Any, ...]:
     """Values to fill with: the limits of the type, and special floats."""
     if data_type.is_float:
@@ -172,7 +184,7 @@ def _values(data_type: TensorDataType) -> tuple[Any, ...]:
     return tuple(dict.fromkeys((int(limits.min), int(limits.max), 0)))
 
 
-def reference() -> Iterator[Case]:
+def reference(cls: type[Operator]) -> Iterator[Case]:
     """Every type, band, rank and layout, with and without an input; every kind of value; arrays of many tasks and tiles."""
     for number, data_type in enumerate(ALL):
         value = _values(data_type)[number % 2]
@@ -191,6 +203,12 @@ def reference() -> Iterator[Case]:
         yield Case(diagonal(T(data_type, (2, 500, 512)), value, -5, 6), "bits")
         yield Case(diagonal(T(data_type, (777, 600)), 1, 0, 1, has_input=False))
         yield Case(diagonal(tensor(data_type, (500, 257), "transposed"), 0, 7, -7), "bits")
+    for number, sizes in enumerate((*SHAPES, *((2, 5, width) for width in LENGTHS[:33]))):
+        for data_type in SIZED:
+            for begin, end in BANDS[number % 4 :: 4]:
+                yield Case(diagonal(T(data_type, sizes), 7, begin, end, has_input=(begin + number) % 2 > 0), "bits")
+    for begin, end in itertools.product(EDGES, EDGES):
+        yield from (Case(diagonal(T("int16", (5, 3)), -321, begin, end, has_input), "bits") for has_input in (False, True))
     yield Case(diagonal(T("float32", (2100, 2048)), 3, INT_MIN, 0), "normal")
     yield Case(diagonal(T("float32", (2048, 2100)), 3, 0, 1, has_input=False))
     for data_type in (*FLOATS, *INTS_TO_32):

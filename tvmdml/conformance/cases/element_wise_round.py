@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tvmdml.conformance.cases._common import DISTINCT, EXTENSION, FLOATING, ODD, PAIRS, TENSOR, Broken, Case, change, tensor
+from tvmdml.conformance.cases._common import (
+    DISTINCT,
+    EXTENSION,
+    FLOATING,
+    LENGTHS,
+    ODD,
+    PAIRS,
+    TENSOR,
+    Broken,
+    Case,
+    change,
+    in_place,
+    tensor,
+)
 from tvmdml.enums import RoundingMode
 from tvmdml.errors import Unsupported
 from tvmdml.operators import Operator
@@ -27,12 +40,12 @@ BROKEN: dict[str, Broken] = {
     "round before its level": Broken(
         lambda: ROUND,
         *("ELEMENT_WISE_ROUND feature_level", "2.0", "2.1 and above", Unsupported, "2.0"),
-        advice="The operator came with that level.",
+        advice="That level introduced the operator.",
     ),
     "round of rank 3 at 2.1": Broken(
         lambda: rounded(T("float32", (2, 3, 4))),
         *("ELEMENT_WISE_ROUND input_tensor", "float32 of rank 3", "float32, float16; rank 4, at feature level 2.1"),
-        *(Unsupported, "2.1", "Feature level 3.0 has it."),
+        *(Unsupported, "2.1", "Feature level 3.0 supports it."),
     ),
     "round of float64": Broken(
         lambda: rounded(T("float64", (2, 3))),
@@ -76,19 +89,25 @@ BROKEN: dict[str, Broken] = {
 }
 
 
-def reference() -> Iterator[Case]:
+def reference(cls: type[Operator]) -> Iterator[Case]:
     """Every type and mode; every rank and layout; arrays that are split into tasks, tiled, and written around the caches."""
     for data_type in FLOATING:
         for mode in RoundingMode:
             yield from (Case(rounded(T(data_type, sizes), mode)) for sizes in ODD.values())
             yield from (Case(rounded(T(data_type, (4099,)), mode), fill) for fill in ("halves", "bits", "special", "zeros"))
-            yield from (Case(rounded(T(data_type, sizes), mode), in_place=True) for sizes in ((1,), (1000,), (3, 1, 77)))
+            yield from (case for sizes in ((1,), (1000,), (3, 1, 77)) for case in in_place(rounded(T(data_type, sizes), mode)))
             yield from (Case(rounded(T(data_type, (size,)), mode), "halves") for size in (4096, 300_007))  # whole lines, and not
+            yield Case(rounded(T(data_type, (1 << 16,)), mode), "patterns")
+            yield from (Case(rounded(T(data_type, (size,)), mode), "halves") for size in LENGTHS)
+            yield from (case for size in LENGTHS[2::2] for case in in_place(rounded(T(data_type, (size,)), mode)))
+        for height, width in ((16, 16), (17, 16), (16, 31), (50, 33), (15, 40), (40, 15), (1, 50)):
+            yield Case(rounded(tensor(data_type, (3, height, width), "transposed")), "halves")
+            yield Case(rounded(T(data_type, (height, width)), layout="transposed"), "halves")
         for one, other in PAIRS:
             yield Case(rounded(tensor(data_type, (5, 3, 19), one), RoundingMode.HALVES_TO_NEAREST_EVEN, other), "halves")
         for mode in (RoundingMode.HALVES_TO_NEAREST_EVEN, RoundingMode.TOWARD_INFINITY):
             yield from (Case(rounded(tensor(data_type, sizes, "transposed"), mode), "halves") for sizes in ((67, 45), (64, 32)))
             yield Case(rounded(tensor(data_type, (700, 301), "transposed"), mode), "halves")
             yield Case(rounded(tensor(data_type, (300, 401), "padded"), mode, "padded"), "halves")
-            yield Case(rounded(T(data_type, (700, 301)), mode), "halves", in_place=True)
+            yield from in_place(rounded(T(data_type, (700, 301)), mode), "halves")
         yield Case(rounded(T(data_type, (2 << 20, 3))), "normal")

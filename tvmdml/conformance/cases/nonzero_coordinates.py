@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tvmdml.conformance.cases._common import ALL, DISTINCT, EXTENSION, INT_32_NAMES, KINDS, ODD, Broken, Case, change, tensor
+from tvmdml.conformance.cases._common import (
+    ALL,
+    DISTINCT,
+    EXTENSION,
+    INT_32_NAMES,
+    KINDS,
+    LENGTHS,
+    ODD,
+    Broken,
+    Case,
+    change,
+    tensor,
+)
 from tvmdml.errors import Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
@@ -37,7 +49,7 @@ BROKEN: dict[str, Broken] = {
     "nonzero of rank 3 at 3.0": Broken(
         lambda: nonzero(T("float32", (2, 3, 4)), rank=4),
         *("NONZERO_COORDINATES input_tensor", "float32 of rank 3", f"{INT_32_NAMES}; rank 4 to 5, at feature level 3.0"),
-        *(Unsupported, "3.0", "Feature level 4.0 has it."),
+        *(Unsupported, "3.0", "Feature level 4.0 supports it."),
     ),
     "nonzero of int64": Broken(
         lambda: nonzero(T("int64", (2, 3))),
@@ -100,7 +112,7 @@ BROKEN: dict[str, Broken] = {
 }
 
 
-def reference() -> Iterator[Case]:
+def reference(cls: type[Operator]) -> Iterator[Case]:
     """Every type, rank and density; every layout; the smallest number of coordinates; arrays of many tasks and tiles."""
     for number, data_type in enumerate(ALL):
         index = "uint64" if number % 4 == 3 else "uint32"
@@ -111,10 +123,17 @@ def reference() -> Iterator[Case]:
         if data_type in KINDS:
             yield from _shapes(data_type, index)
     yield from _shapes(TensorDataType.FLOAT32, "uint64")
+    yield from _ranks(TensorDataType.UINT8, "uint32")
+    yield from _ranks(TensorDataType.FLOAT32, "uint64")
     yield Case(nonzero(T("uint8", (2300, 1001))), "10 %")
 
 
 def _shapes(data_type: TensorDataType, index: str) -> Iterator[Case]:
+    for number, length in enumerate((*LENGTHS, 4097)):
+        yield Case(nonzero(T(data_type, (length,)), index=index), ("50 %", "100 %", "0.1 %", "constant")[number % 4])
+        yield Case(nonzero(T(data_type, (length,)), index=index), ("10 %", "50 %", "special", "100 %")[number % 4])
+    for sizes in ((331, 3), (29, 100), (17, 1, 3, 5), (3, 7, 11, 5), (5, 150), (130, 5), (2, 1, 2, 2, 3, 1, 2, 9)):
+        yield from (Case(nonzero(T(data_type, sizes), index=index), fill) for fill in ("10 %", "100 %"))
     yield from (Case(nonzero(T(data_type, (1,)), index=index), fill) for fill in ("zeros", "constant"))
     yield from (Case(nonzero(T(data_type, (1, 1, 5, 8)), columns, index=index), "50 %") for columns in (2, 3, 4))
     yield Case(nonzero(T(data_type, (9, 10)), rank=6, index=index), "50 %")
@@ -124,3 +143,14 @@ def _shapes(data_type: TensorDataType, index: str) -> Iterator[Case]:
         yield Case(nonzero(T(data_type, (7, 5, 33)), index=index, layout=layout), "50 %")
     yield Case(nonzero(tensor(data_type, (300, 333), "transposed"), index=index), "10 %")
     yield from (Case(nonzero(T(data_type, sizes), index=index), "10 %") for sizes in ((1 << 17,), (33, 71, 101)))
+
+
+def _ranks(data_type: TensorDataType, index: str) -> Iterator[Case]:
+    """Every number of coordinates, with many words of rows; fewer coordinates than dimensions; tensors of other ranks."""
+    for columns in range(1, 9):
+        shape = (*(2,) * (columns - 1), 10_000 >> columns)
+        yield from (Case(nonzero(T(data_type, shape), index=index), fill) for fill in ("10 %", "50 %", "100 %"))
+    for effective in (0, 1, 3, 5):
+        shape = (*(1,) * (8 - effective), *(3, 2, 2, 3, 2)[:effective])
+        yield from (Case(nonzero(T(data_type, shape), n, index=index), "50 %") for n in range(max(effective, 1), 8, 2))
+    yield from (Case(nonzero(T(data_type, ODD[rank]), rank=other, index=index), "50 %") for rank, other in ((1, 8), (4, 2), (8, 2)))

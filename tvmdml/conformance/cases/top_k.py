@@ -10,6 +10,7 @@ from tvmdml.conformance.cases._common import (
     EXTENSION,
     INT_32_NAMES,
     KINDS,
+    LENGTHS,
     NAMES,
     ODD,
     PAIRS,
@@ -56,22 +57,22 @@ TOP_1_0 = best_1_0(X)
 
 BROKEN: dict[str, Broken] = {
     "top k1 before its level": Broken(
-        lambda: TOP, "TOP_K1 feature_level", "2.0", "2.1 and above", Unsupported, "2.0", "The operator came with that level."
+        lambda: TOP, "TOP_K1 feature_level", "2.0", "2.1 and above", Unsupported, "2.0", "That level introduced the operator."
     ),
     "top k1 of rank 2 at 3.0": Broken(
         lambda: best(T("int8", (2, 3)), 0, 1, "increasing"),
         *("TOP_K1 input_tensor", "int8 of rank 2", f"{INT_32_NAMES}; rank 4, at feature level 3.0"),
-        *(Unsupported, "3.0", "Feature level 3.1 has it."),
+        *(Unsupported, "3.0", "Feature level 3.1 supports it."),
     ),
     "top k1 of int64 at 4.1": Broken(
         lambda: best(T("int64", (2, 3)), 0, 1, "increasing"),
         *("TOP_K1 input_tensor", "int64 of rank 2", f"{INT_32_NAMES}; rank 1 to 8, at feature level 4.1"),
-        *(Unsupported, "4.1", "Feature level 5.0 has it."),
+        *(Unsupported, "4.1", "Feature level 5.0 supports it."),
     ),
     "top k1 with 64-bit indices at 4.1": Broken(
         lambda: best(T("int8", (2, 3)), 0, 1, "increasing", "uint64"),
         *("TOP_K1 output_index_tensor", "uint64 of rank 2", "uint32; rank 1 to 8, at feature level 4.1"),
-        *(Unsupported, "4.1", "Feature level 5.0 has it."),
+        *(Unsupported, "4.1", "Feature level 5.0 supports it."),
     ),
     "top k1 with signed indices": Broken(
         lambda: best(T("int8", (2, 3)), 0, 1, "increasing", "int32"),
@@ -84,7 +85,11 @@ BROKEN: dict[str, Broken] = {
         *(Unsupported, "6.4", EXTENSION),
     ),
     "axis past the rank": Broken(change(TOP, axis=4), "TOP_K1 axis", "4", "0 to 3", advice="The input has no such dimension."),
-    "negative axis": Broken(change(TOP, axis=-1), "TOP_K1 axis", "-1", "an integer from 0 to 4294967295"),
+    "negative axis": Broken(
+        change(TOP, axis=-1),
+        *("TOP_K1 axis", "-1", "an integer from 0 to 4294967295"),
+        advice="A descriptor counts axes from the first, which is 0; only tvmdml's functions accept negative axes.",
+    ),
     "fraction as an axis": Broken(change(TOP, axis=1.0), "TOP_K1 axis", "1.0", "an integer from 0 to 4294967295"),
     "boolean as an axis": Broken(change(TOP, axis=True), "TOP_K1 axis", "True", "an integer from 0 to 4294967295"),
     "axis past 32 bits": Broken(change(TOP, axis=2**32), "TOP_K1 axis", "4294967296", "an integer from 0 to 4294967295"),
@@ -97,15 +102,15 @@ BROKEN: dict[str, Broken] = {
     ),
     "values of the input's sizes": Broken(
         change(TOP, output_value_tensor=X),
-        *("TOP_K1 output_value_tensor.sizes", "(2, 3, 4, 5)", "(2, 2, 4, 5): the input's, but k along the axis"),
+        *("TOP_K1 output_value_tensor.sizes", "(2, 3, 4, 5)", "(2, 2, 4, 5): the input's, except k along the axis"),
     ),
     "indices of other sizes": Broken(
         change(TOP, output_index_tensor=T("uint32", (2, 2, 4, 1))),
-        *("TOP_K1 output_index_tensor.sizes", "(2, 2, 4, 1)", "(2, 2, 4, 5): the input's, but k along the axis"),
+        *("TOP_K1 output_index_tensor.sizes", "(2, 2, 4, 1)", "(2, 2, 4, 5): the input's, except k along the axis"),
     ),
     "indices of another rank": Broken(
         change(TOP, output_index_tensor=T("uint32", (4, 4, 5))),
-        *("TOP_K1 output_index_tensor.sizes", "(4, 4, 5)", "(2, 2, 4, 5): the input's, but k along the axis"),
+        *("TOP_K1 output_index_tensor.sizes", "(4, 4, 5)", "(2, 2, 4, 5): the input's, except k along the axis"),
     ),
     "values that share addresses": Broken(
         change(TOP, output_value_tensor=T("float32", (2, 2, 4, 5), (40, 0, 5, 1))),
@@ -119,12 +124,12 @@ BROKEN: dict[str, Broken] = {
     "top k of integers at 2.0": Broken(
         lambda: best_1_0(T("int32", (2, 3, 4, 5))),
         *("TOP_K input_tensor", "int32 of rank 4", "float32, float16; rank 4, at feature level 2.0"),
-        *(Unsupported, "2.0", "Feature level 2.1 has it."),
+        *(Unsupported, "2.0", "Feature level 2.1 supports it."),
     ),
     "top k of rank 3 at 1.0": Broken(
         lambda: best_1_0(T("float32", (2, 3, 4))),
         *("TOP_K input_tensor", "float32 of rank 3", "float32, float16; rank 4, at feature level 1.0"),
-        *(Unsupported, "1.0", "Feature level 3.1 has it."),
+        *(Unsupported, "1.0", "Feature level 3.1 supports it."),
     ),
     "top k past the axis": Broken(change(TOP_1_0, k=3), "TOP_K k", "3", "1 to 2, the input's size along axis 0"),
     "top k along no axis": Broken(change(TOP_1_0, axis=7), "TOP_K axis", "7", "0 to 3"),
@@ -134,7 +139,7 @@ BOTH_WAYS = (TensorDataType.FLOAT32, TensorDataType.INT8)
 """Types that are tested in both directions and with both index types."""
 
 
-def reference() -> Iterator[Case]:
+def reference(cls: type[Operator]) -> Iterator[Case]:
     """Every type, with alternating directions and index types; some types with all of them."""
     for number, data_type in enumerate(ALL):
         direction, index = tuple(AxisDirection)[number % 2], ("uint32", "uint64")[number // 2 % 2]
@@ -145,6 +150,7 @@ def reference() -> Iterator[Case]:
             other = tuple(AxisDirection)[1 - number % 2]
             yield from _small(data_type, other, "uint32")
             yield from _ways(data_type, other, "uint32")
+            yield from _lengths(data_type, direction)
         yield Case(best_1_0(T(data_type, (2, 3, 40, 5)), index, 2, 7))
     yield Case(best(T("float32", (1, 70_001)), 1, 300, AxisDirection.DECREASING), "ascending")  # split, and sorted
     yield Case(best(T("float32", (4, 100_003)), 1, 1800, AxisDirection.INCREASING), "bits")
@@ -179,10 +185,21 @@ def _ways(data_type: TensorDataType, direction: AxisDirection, index: str) -> It
         ((1, 70_001), 1, 50, "mixed"),  # a row that is split
         ((1, 70_001), 1, 50, "ascending"),
         ((1, 70_001), 1, 50, "constant"),
-        ((130, 200), 0, 3, "special"),  # neighbouring rows in vector lanes
+        ((130, 200), 0, 3, "mixed"),  # neighbouring rows in vector lanes
         ((130, 33), 0, 40, "mixed"),  # neighbouring rows that are copied together
         ((2, 1024), 1, 1024, "mixed"),  # powers of two: no algorithm has a remainder
         ((2, 4096), 1, 64, "special"),
         ((64, 64), 0, 16, "mixed"),
     ):
         yield Case(best(T(data_type, sizes), axis, k, direction, index), fill)
+    # Values that are bad for an algorithm, for each of them.
+    for fill in ("zeros", "all NaN", "mostly NaN", "constant", "block", "ascending", "descending", "bits"):
+        for sizes, axis, k in (((3, 45), 1, 45), ((3, 700), 1, 20), ((3, 700), 1, 150), ((2, 1500), 1, 1500), ((130, 200), 0, 3)):
+            yield Case(best(T(data_type, sizes), axis, k, direction, index), fill)
+
+
+def _lengths(data_type: TensorDataType, direction: AxisDirection) -> Iterator[Case]:
+    """Rows around the lengths of vectors and powers of two."""
+    for length in LENGTHS:
+        for k in sorted({1, -(-length // 2), length}):
+            yield Case(best(T(data_type, (2, length)), 1, k, direction), "block")

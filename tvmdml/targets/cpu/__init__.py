@@ -13,21 +13,24 @@ import numpy as np
 
 from tvmdml import _imports
 from tvmdml.errors import CompileError, InvalidArgument, message
-from tvmdml.targets import Build, Launch, Launcher, Target
+from tvmdml.targets import Build, Launch, Launcher, Machine, Target
 from tvmdml.targets.cpu import caches, elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_library
-from tvmdml.tuning.terms import Machine
+from tvmdml.targets.cpu.thread_count import thread_count
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-    from tvmdml.stores import Artifact
+    from tvmdml.disk.stores import Artifact
 
 _SYMBOL = "main"
 PACKED_THREADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """A schedule may depend on the number of threads: a pack has kernels for these numbers, and the actual number is rounded down."""
 # Passes that take up to half of the compile time, and change nothing in kernels written like ours.
-_NOT_NEEDED = ["s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "s_tir.RenormalizeSplitPattern"]
+_NOT_NEEDED = [
+    *("s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "s_tir.RenormalizeSplitPattern", "s_tir.StmtSimplify"),
+    *("s_tir.InjectPermutedLayout", "s_tir.InjectVirtualThread", "tirx.RemoveNoOp"),
+]
 _WORKSPACE = b"__TVMBackendAllocWorkspace"
 # The name of each form of code in `source`, and TVM's name of it.
 _SOURCES = {"llvm": "ll", "asm": "asm"}
@@ -67,7 +70,7 @@ class CpuTarget(Target):
         return [
             {
                 "target": cls.parse("").name,
-                "device": f"{host.model_name()}, {threads.thread_count()} threads",
+                "device": f"{host.model_name()}, {thread_count()} threads",
                 "state": f"ready; {how}; {threads.state()}",
             }
         ]
@@ -76,7 +79,7 @@ class CpuTarget(Target):
         """One task for each thread."""
         if self._threads:
             return self._threads
-        count = threads.thread_count()
+        count = thread_count()
         if (extension := threads.native()) is not None:
             extension.set_limit(count)
         return count

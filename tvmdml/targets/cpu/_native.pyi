@@ -31,6 +31,7 @@ class Plans:
         out: object,
         launch: Launch,
         results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...],
+        arrays: tuple[Array | None, ...] = ...,
         /,
     ) -> None: ...
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from tvmdml._trust import check_above
+from tvmdml.disk._trust import check_above
 
 T = TypeVar("T")
 

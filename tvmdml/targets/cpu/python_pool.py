@@ -16,8 +16,8 @@ import threading
 from typing import Any
 
 from tvmdml.errors import DeviceError
-from tvmdml.targets import Launcher
-from tvmdml.targets.cpu.threads import thread_count
+from tvmdml.targets._terms import Launcher
+from tvmdml.targets.cpu.thread_count import thread_count
 
 
 class _Group(ctypes.Structure):

@@ -1,4 +1,4 @@
-"""The threads that parallel kernels run on, and how many: one pool for the process, instead of TVM's.
+"""The threads that parallel kernels run on: one pool for the process, instead of TVM's.
 
 A compiled kernel starts its parallel loop through a pointer to a C function. The pointer is set here: to the C extension's pool,
 which hands work over in less than a microsecond, or to the pool in Python if the extension was not built.
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml import _imports
-from tvmdml.errors import InvalidArgument, message
-from tvmdml.targets.cpu import cgroups
+from tvmdml.targets.cpu.thread_count import thread_count
 
 _SYMBOL = b"__TVMBackendParallelLaunch"
 _OWN_POOL = b"tvmdml_pool_set_limit"
@@ -31,24 +30,6 @@ _FFI = (
     "TVMFFIErrorSetRaisedFromCStr",
     "TVMFFIObjectDecRef",
 )
-
-
-def thread_count() -> int:
-    """How many threads a kernel may use.
-
-    It is ``TVMDML_NUM_THREADS`` if set. Otherwise it is the number of processors that this process may run on, or less if its
-    control group limits processor time.
-
-    Raises:
-        InvalidArgument: the variable is not a number from 1 to 1024.
-    """
-    text = os.environ.get("TVMDML_NUM_THREADS", "").strip()
-    if not text:
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(processors, cgroups.processors() or processors)
-    if not (text.isdecimal() and 1 <= int(text) <= 1024):
-        raise InvalidArgument(message("TVMDML_NUM_THREADS", repr(text), "a number from 1 to 1024"))
-    return int(text)
 
 
 # -- The pool in C ------------------------------------------------------------------------------------------------
@@ -90,6 +71,18 @@ def _sees_arrays(native: ModuleType) -> bool:
     return True
 
 
+def _new_array() -> int:
+    """The address of NumPy's C function ``PyArray_NewFromDescr``; 0 if this NumPy has another C interface."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    try:
+        table = (ctypes.c_void_p * 95).from_address(get(np._core._multiarray_umath._ARRAY_API, None))  # type: ignore[attr-defined]
+    except AttributeError:
+        return 0
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[0] or 0)  # PyArray_GetNDArrayCVersion
+    return table[94] or 0 if version() >> 24 == 2 else 0
+
+
 @functools.cache
 def connected() -> ModuleType | None:
     """The C extension, ready to launch kernels."""
@@ -97,7 +90,7 @@ def connected() -> ModuleType | None:
     if extension is not None:
         ffi = _imports.tvm_ffi()
         addresses = tuple(ctypes.cast(getattr(ffi.LIB, name), ctypes.c_void_p).value for name in _FFI)
-        extension.connect(np.ndarray, np.empty, _error, addresses)
+        extension.connect(np.ndarray, np.dtype, np.empty, _error, addresses, _new_array())
         extension.set_limit(thread_count())
     return extension
 
@@ -116,7 +109,7 @@ def address() -> int:
     extension = connected()
     if extension is not None:
         return int(extension.LAUNCH)
-    from tvmdml.targets.cpu import python_pool
+    from tvmdml.targets.cpu import python_pool  # it starts threads, so only if it is needed
 
     return python_pool.ADDRESS
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
-from tvmdml.targets import Launch, Launcher, Target
+from tvmdml.targets import Launch, Launcher, Machine, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Program
 from tvmdml.targets.cuda import architectures, driver
-from tvmdml.tuning.terms import Machine
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 from tvmdml.targets.cuda import terms
+from tvmdml.targets.cuda.buffers import Array
 from tvmdml.targets.cuda.terms import EVERYTHING, HALF, SIZES, TYPES, Term, call, cast, is_float, narrowed, typed, wide
-
-if TYPE_CHECKING:
-    from tvmdml.targets.cuda.source import Writer
+from tvmdml.targets.cuda.vectors import Vectors
 
 _EXTERN = ("tirx.call_extern", "tirx.call_pure_extern")
 _BARRIERS = {
@@ -45,10 +44,34 @@ _WARP = Term("uint32", "0xffffffffu")
 _ONCE = frozenset({EVERYTHING})
 
 
+class Translator(Protocol):
+    """What translating a call needs from the translator of its function."""
+
+    vectors: Vectors
+
+    def value(self, node: Any) -> Term:
+        """Translate an expression."""
+
+    def type_of(self, node: Any) -> tuple[str, int]:
+        """An expression's type, and its number of lanes."""
+
+    def choice(self, condition: Any, then: Any, otherwise: Any) -> Term:
+        """One value or the other; the value that is not selected is not computed."""
+
+    def address(self, node: Any) -> tuple[Array, Term]:
+        """For ``address_of(buffer[index])``: the buffer, and the index's C++."""
+
+    def threads(self) -> tuple[int, int, int]:
+        """The extents of a group, as far as they are known so far."""
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise ``CompileError``."""
+
+
 class Calls:
     """Translates the calls of one function."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Translator) -> None:
         self._writer = writer
 
     def call(self, node: Any) -> Term:

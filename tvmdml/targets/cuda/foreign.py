@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tvmdml import arrays, targets
-from tvmdml.device_arrays import DeviceArray, extent, packed
+from tvmdml.arrays.device_array import DeviceArray, extent, packed
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.targets.cuda import CudaTarget, dlpack, driver, header, loader
-from tvmdml.tensors import NO_BFLOAT16, TYPE_NAMES, TensorDataType
+from tvmdml.tensors import BYTE_TYPES, NO_BFLOAT16, TYPE_NAMES
 
 _Dtype: TypeAlias = "np.dtype[Any]"
 _DEVICE_ORDINAL = 9
@@ -264,7 +264,7 @@ class _Torch(Library):
 
     def __init__(self, torch: Any) -> None:
         self._torch, self._empty, self._devices = torch, torch.empty, _Devices(torch)
-        names = [*(kind.tvm for kind in TensorDataType), "bool"]  # PyTorch has unsigned types since 2.3
+        names = [*(kind.tvm for kind in BYTE_TYPES), "bool"]  # PyTorch has unsigned types since 2.3
         pairs = [(getattr(torch, name), np.dtype(name)) for name in names if hasattr(torch, name)]
         self._numpy = {kind: (dtype, dtype.itemsize) for kind, dtype in pairs}
         self._own = {dtype: kind for kind, dtype in pairs}

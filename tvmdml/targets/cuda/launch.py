@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.device_arrays import DeviceArray
+from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import DeviceError
 from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
@@ -14,8 +14,8 @@ from tvmdml.targets.cuda import architectures, driver
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
+    from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
-    from tvmdml.targets.cuda import CudaTarget
     from tvmdml.targets.cuda.driver import Device
 
 _Dims = tuple[int, int, int]
@@ -51,9 +51,9 @@ class Loaded:
 class CudaLaunch(DeviceLaunch):
     """A program with its integer arguments and the sizes of its temporaries."""
 
-    _target: CudaTarget
-
-    def __init__(self, target: CudaTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> None:
+    def __init__(
+        self, target: DeviceTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
+    ) -> None:
         super().__init__(target, loaded.program, scalars, temporaries)
         self._loaded = loaded
         self._ready = tuple(

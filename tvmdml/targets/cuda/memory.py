@@ -14,16 +14,13 @@ import gc
 import weakref
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tvmdml.errors import DeviceError, message
 from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda.context import Context
 from tvmdml.targets.cuda.loader import CAPTURE
-
-if TYPE_CHECKING:
-    from tvmdml.targets.cuda.device import Device
-    from tvmdml.targets.cuda.streams import Mark, Streams
+from tvmdml.targets.cuda.streams import Mark, Streams
 
 _KEEP_ALL = 2**64 - 1
 
@@ -40,6 +37,19 @@ class MemoryUse(NamedTuple):
     capacity: int
 
 
+class Owner(Protocol):
+    """The opened device that memory belongs to, as users of the memory see it."""
+
+    def stream(self) -> int:
+        """The current stream."""
+
+    def order(self, memory: Any, stream: int) -> None:
+        """Make a stream wait for the work on the stream that used memory last."""
+
+    def follow(self, stream: int, before: int) -> None:
+        """Make a stream wait for the work submitted on another."""
+
+
 class Memory:
     """Bytes on a device, until the object is dropped.
 
@@ -54,7 +64,7 @@ class Memory:
     __slots__ = ("__weakref__", "address", "device", "loan", "nbytes", "stream")
     loan: Loan
 
-    def __init__(self, device: Device, address: int, nbytes: int, stream: int) -> None:
+    def __init__(self, device: Owner, address: int, nbytes: int, stream: int) -> None:
         self.device, self.address, self.nbytes, self.stream = device, address, nbytes, stream
 
 
@@ -84,7 +94,7 @@ class Pool:
         self._dropped: deque[Loan] = deque()
         self._handle = self._make(device) if pooled else 0
 
-    def take(self, device: Device, nbytes: int, stream: int) -> Memory:
+    def take(self, device: Owner, nbytes: int, stream: int) -> Memory:
         """Allocate bytes, for use on a stream from now on. The context must be current.
 
         Raises:

@@ -169,8 +169,9 @@ class Writer:
 
     def _bounds(self, threads: int) -> str:
         """Tell the compiler, by the groups that should fit in a multiprocessor, how many registers a thread may use."""
-        for_arrays = _OWN_REGISTERS // 2 + self.buffers.thread_bytes // 4
-        registers = min(max(_OWN_REGISTERS, for_arrays), _MOST_REGISTERS)
+        for_arrays = self.buffers.thread_bytes // 4
+        beside = _OWN_REGISTERS + min(for_arrays, _OWN_REGISTERS // 2)  # what works on large arrays needs little else
+        registers = min(max(beside, _OWN_REGISTERS // 2 + for_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
 
     def _thread(self, node: Any) -> None:

@@ -14,14 +14,11 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda.context import Context, thread
-
-if TYPE_CHECKING:
-    from tvmdml.targets.cuda.memory import Loan
 
 LEFT = -1
 """The stream of memory whose last stream may be destroyed; its loan then has an event in ``after``."""
@@ -104,6 +101,18 @@ class Mark:
         self._spare.append(self.event)
 
 
+class LastUse(Protocol):
+    """The record of memory's last use."""
+
+    stream: int
+    """The stream that used it last, or ``LEFT``."""
+    after: Mark | None
+    """For ``LEFT``: the event after that use."""
+
+    def __call__(self) -> Any:
+        """The memory, or ``None`` if it was dropped."""
+
+
 class Streams:
     """Orders work between a device's streams."""
 
@@ -112,7 +121,7 @@ class Streams:
         self._spare: list[int] = []
         self._own = 0
         # The memory last used on each stream that is in use through ``using_stream``.
-        self._visiting: dict[int, dict[Loan, None]] = {}
+        self._visiting: dict[int, dict[LastUse, None]] = {}
 
     def capturing(self, stream: int) -> bool:
         """Whether a stream is being captured, or is the legacy one while a capture forbids its use. The context must be current."""
@@ -161,12 +170,12 @@ class Streams:
         loan.after = None
         self.note(loan)
 
-    def note(self, loan: Loan) -> None:
+    def note(self, loan: LastUse) -> None:
         """Remember memory used on a stream that may be destroyed when ``using_stream`` ends."""
         if loan.stream and loan.stream == current.get():
             self._visiting.setdefault(loan.stream, {})[loan] = None
 
-    def forget(self, loan: Loan) -> None:
+    def forget(self, loan: LastUse) -> None:
         """Forget memory that is no longer used on its stream."""
         visiting = self._visiting.get(loan.stream)
         if visiting is not None:
@@ -192,14 +201,14 @@ class Streams:
             if memory is not None:
                 memory.stream = LEFT
 
-    def wait_done(self, loan: Loan) -> None:
+    def wait_done(self, loan: LastUse) -> None:
         """Wait on the host for the last use of memory. The context must be current."""
         if loan.after is not None:
             self._context.check(self._cuda.cuEventSynchronize(loan.after.event), "cuEventSynchronize")
         else:
             self._context.check(self._cuda.cuStreamSynchronize(loan.stream), "cuStreamSynchronize")
 
-    def last(self, loan: Loan) -> int:
+    def last(self, loan: LastUse) -> int:
         """A stream on which new work runs after the last use of memory. The context must be current."""
         if loan.after is None:
             return loan.stream
@@ -210,7 +219,7 @@ class Streams:
         self._wait_event(self._own, loan.after.event)
         return self._own
 
-    def _settle(self, loan: Loan, last: int, stream: int) -> None:
+    def _settle(self, loan: LastUse, last: int, stream: int) -> None:
         """Ensure that work on memory is done before a stream's capture runs."""
         if loan.after is not None or not self.capturing(last):
             self.wait_done(loan)

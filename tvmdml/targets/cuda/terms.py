@@ -315,7 +315,7 @@ def cast(term: Term, dtype: str) -> Term:
     if is_float(dtype):
         return _cast_to_float(term, dtype)
     if term.number is not None:
-        return constant(dtype, term.number)
+        return constant(dtype, term.number)._replace(lanes=term.lanes)
     if is_float(source):
         # A value too large for a narrow integer is too large for int as well, or wraps: it adds no undefined behaviour.
         whole = as_type("int32" if SIZES[dtype] < 4 else dtype, wide(term))

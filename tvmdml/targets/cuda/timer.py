@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from tvmdml.errors import DeviceError
 from tvmdml.targets.cuda import header as c
+from tvmdml.targets.cuda.context import Context
+from tvmdml.targets.cuda.streams import Streams
+from tvmdml.targets.cuda.survey import DeviceInfo
 
-if TYPE_CHECKING:
-    from tvmdml.targets.cuda.device import Device
+
+class Clocked(Protocol):
+    """An opened device, as its events see it; ``Device`` documents the members."""
+
+    info: DeviceInfo
+    cuda: Any
+    context: Context
+    streams: Streams
+    spare_events: list[int]
 
 
 class Event:
     """A point in a stream: it is reached when all work submitted before ``record`` is done."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Clocked) -> None:
         self._device, self._spare, self._handle, self._recorded = device, device.spare_events, 0, False
         try:
             self._handle = self._spare.pop()
@@ -55,7 +65,7 @@ class Event:
             self._spare.append(self._handle)
 
 
-def timed(device: Device, run: Callable[[], object], stream: int) -> float:
+def timed(device: Clocked, run: Callable[[], object], stream: int) -> float:
     """The seconds between an event before and an event after the work that ``run`` submits to a stream."""
     before, after = Event(device), Event(device)
     before.record(stream)

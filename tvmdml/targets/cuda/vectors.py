@@ -6,22 +6,34 @@ Neighbouring elements are moved up to 16 bytes at a time, if they are provably a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from tvmdml.targets.cuda.buffers import Array, stored
+from tvmdml.targets.cuda.buffers import Array, Buffers, stored
 from tvmdml.targets.cuda.terms import EVERYTHING, SIZES, TYPES, Term, binary, call, cast, typed
-
-if TYPE_CHECKING:
-    from tvmdml.targets.cuda.source import Writer
+from tvmdml.targets.cuda.text import Text
 
 _LANE = "lane"
 _OF_LANES = re.compile(rf"(\w+)\.at\[{_LANE}\]")
 
 
+class Translator(Protocol):
+    """What vector code needs from the translator of its function."""
+
+    text: Text
+    buffers: Buffers
+    restrict: bool
+
+    def index(self, node: Any) -> Term:
+        """Translate an index."""
+
+    def named(self, value: Term, name: str) -> Term:
+        """Store a value in a constant, or in a vector of lanes."""
+
+
 class Vectors:
     """Writes the vector code of one function."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Translator) -> None:
         self._writer = writer
         self._text = writer.text
         self._buffers = writer.buffers

@@ -8,19 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
-from tvmdml.errors import DeviceError, InvalidArgument, Unsupported, message
-from tvmdml.targets import Launch, Launcher, Target
+from tvmdml.errors import DeviceError, InvalidArgument, Lacking, Unsupported, message
+from tvmdml.targets import Launch, Launcher, Machine, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Image, Program
 from tvmdml.targets.vulkan import driver
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
-from tvmdml.tuning.terms import Machine
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-    from tvmdml.kernel import Kernel
-    from tvmdml.operators import Operator
     from tvmdml.targets.vulkan.spirv import Shader
 
 
@@ -35,8 +32,8 @@ class VulkanTarget(DeviceTarget):
     suffixes = (".spirv",)
     _tasks = 0
     sources = (
-        "", "capabilities", "spirv", "spirv_arithmetic", "spirv_calls", "spirv_memory", "spirv_module", "spirv_rounding",
-        "spirv_tables",
+        "", "capabilities", "spirv", "spirv_arithmetic", "spirv_calls", "spirv_exact", "spirv_memory", "spirv_module",
+        "spirv_rounding", "spirv_tables",
     )  # fmt: skip
 
     def __init__(self, name: str, found: Capabilities, info: driver.DeviceInfo | None) -> None:
@@ -115,6 +112,15 @@ class VulkanTarget(DeviceTarget):
             return feature.removeprefix("subgroup_") in self.capabilities.subgroup
         return bool(getattr(self.capabilities, feature))
 
+    def lacking(self, function: PrimFunc) -> str:
+        """Found by translating the kernel, on devices that lack something at all."""
+        if not all(self.has(feature) for feature in ("storage8", "storage16", "int64", "float64")):
+            try:
+                self.program(function)
+            except Lacking as error:
+                return error.feature
+        return ""
+
     @classmethod
     def parse(cls, text: str) -> VulkanTarget:
         """``""`` is the best device present; otherwise a device's number, or a part of its name."""
@@ -145,22 +151,15 @@ class VulkanTarget(DeviceTarget):
             for info in found
         ]
 
-    def kernel(self, desc: Operator, in_place: bool = False) -> Kernel:
-        """The kernel that the schedules choose.
-
-        Raises:
-            Unsupported: a tensor is larger than the storage buffers that the device supports.
-        """
+    def check_size(self, where: str, nbytes: int) -> None:
+        """Refuse a tensor that is larger than the device's storage buffers."""
         if self.info is None:
-            return super().kernel(desc, in_place)
+            return
         most = self.device.max_storage_range
-        for name, tensor in desc.tensors():
-            size = 0 if tensor is None else tensor.span * tensor.data_type.itemsize
-            if size > most:
-                allowed = f"up to {most}, the device's maxStorageBufferRange"
-                given = f"{size} bytes on {self.name}"
-                raise Unsupported(message(desc.where(name), given, allowed, "Work in smaller parts, or on another device."))
-        return super().kernel(desc, in_place)
+        if nbytes > most:
+            allowed = f"up to {most}, the device's maxStorageBufferRange"
+            given = f"{nbytes} bytes on {self.name}"
+            raise Unsupported(message(where, given, allowed, "Work in smaller parts, or on another device."))
 
     def program(self, function: PrimFunc) -> Program:
         """Compile to SPIR-V."""
@@ -170,7 +169,7 @@ class VulkanTarget(DeviceTarget):
         """Create pipelines from a program's shaders."""
         from tvmdml.targets.vulkan.launch import Loaded
 
-        return Loaded(self, program)
+        return Loaded(self.device, program)
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
         """A launch with the program's integers evaluated."""

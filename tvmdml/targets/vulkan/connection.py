@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Protocol
 
 from tvmdml.errors import DeviceError
 from tvmdml.targets.vulkan import structures as c
@@ -11,6 +11,18 @@ from tvmdml.targets.vulkan.loader import Instance, enumerate_all, failure, funct
 from tvmdml.targets.vulkan.physical import Physical, enabled_features
 
 _PORTABILITY = b"VK_KHR_portability_subset"
+
+
+class Owner(Protocol):
+    """The opened device that memory or a pipeline belongs to, as those see it."""
+
+    @property
+    def connection(self) -> Connection:
+        """Its connection."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is unusable."""
 
 
 class Connection:

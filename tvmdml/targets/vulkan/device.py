@@ -22,15 +22,10 @@ from tvmdml.targets.vulkan.loader import Instance, OutOfMemory
 from tvmdml.targets.vulkan.memory import CACHED, LOCAL, MAPPED, SMALL, Memory, Pool, Slice
 from tvmdml.targets.vulkan.physical import Physical
 from tvmdml.targets.vulkan.pipelines import Pipeline, Pipelines
-from tvmdml.targets.vulkan.prepared import Prepared
+from tvmdml.targets.vulkan.prepared import Binding, Groups, Prepared, Step
 from tvmdml.targets.vulkan.timer import Timer
 from tvmdml.targets.vulkan.timestamps import Queries
 
-Binding: TypeAlias = tuple[Memory, int, int]
-"""The binding of one buffer of a shader: memory, an offset in it, and the size in bytes."""
-Groups: TypeAlias = tuple[int, int, int]
-Step: TypeAlias = tuple[Pipeline, Sequence[Binding], bytes, Groups]
-"""The arguments of ``Device.dispatch``."""
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 _PIECE = 8 << 20

@@ -9,18 +9,18 @@ from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
 
 if TYPE_CHECKING:
-    from tvmdml.device_arrays import DeviceArray
+    from tvmdml.arrays.device_array import DeviceArray
+    from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
-    from tvmdml.targets.vulkan import VulkanTarget
     from tvmdml.targets.vulkan.driver import Device, Pipeline
 
 
 class Loaded:
     """A program with its pipelines."""
 
-    def __init__(self, target: VulkanTarget, program: Program) -> None:
+    def __init__(self, device: Device, program: Program) -> None:
         self.program = program
-        self._ready = self._made(target.device)
+        self._ready = self._made(device)
 
     def pipelines(self, device: Device) -> tuple[Pipeline, ...]:
         """Its pipelines on a device: new ones, if the device was lost and opened again."""
@@ -38,7 +38,7 @@ class VulkanLaunch(DeviceLaunch):
     """A program with its integer arguments and the sizes of its temporaries."""
 
     def __init__(
-        self, target: VulkanTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
+        self, target: DeviceTarget, loaded: Loaded, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
     ) -> None:
         super().__init__(target, loaded.program, scalars, temporaries)
         self._loaded = loaded

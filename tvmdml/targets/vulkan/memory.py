@@ -10,17 +10,14 @@ import ctypes
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.commands import Queue
-from tvmdml.targets.vulkan.connection import Connection
+from tvmdml.targets.vulkan.connection import Connection, Owner
 from tvmdml.targets.vulkan.loader import OutOfMemory
-
-if TYPE_CHECKING:
-    from tvmdml.targets.vulkan.driver import Device
 
 SMALL = 1 << 20
 """Slices up to this size share buffers."""
@@ -70,7 +67,7 @@ class Memory:
 
     __slots__ = ("__weakref__", "device", "nbytes", "reach", "slice")
 
-    def __init__(self, device: Device, nbytes: int, part: Slice) -> None:
+    def __init__(self, device: Owner, nbytes: int, part: Slice) -> None:
         self.device, self.nbytes, self.slice = device, nbytes, part
         self.reach = nbytes + 3 & ~3
 
@@ -130,7 +127,7 @@ class Pool:
         """The number of buffers."""
         return self._blocks
 
-    def take(self, device: Device, nbytes: int, idle: bool = False) -> Memory:
+    def take(self, device: Owner, nbytes: int, idle: bool = False) -> Memory:
         """Allocate memory.
 
         Args:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from tvmdml.errors import DeviceError
 from tvmdml.targets.vulkan import pipeline_cache
 from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.commands import Queue
-from tvmdml.targets.vulkan.connection import Connection
+from tvmdml.targets.vulkan.connection import Connection, Owner
 from tvmdml.targets.vulkan.descriptors import Layouts
 from tvmdml.targets.vulkan.loader import text
 from tvmdml.targets.vulkan.physical import Identity
-
-if TYPE_CHECKING:
-    from tvmdml.targets.vulkan.device import Device
 
 _ENTRY_POINT = "main"
 _MAGIC = b"\x03\x02\x23\x07"
@@ -42,7 +38,7 @@ class Pipeline:
 
     def __init__(
         self,
-        device: Device,
+        device: Owner,
         handle: int,
         layout: int,
         code: bytes,
@@ -74,7 +70,7 @@ class Pipelines:
         self._saved_bytes = len(kept)
         self._unsaved = 0
 
-    def find(self, device: Device, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
+    def find(self, device: Owner, code: bytes, buffers: int, push_bytes: int) -> Pipeline:
         """The pipeline of a shader, created if necessary; ``device`` is the owner of these pipelines.
 
         Raises:

@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeAlias
 
 from tvmdml.targets.vulkan import structures as c
-from tvmdml.targets.vulkan.descriptors import DescriptorSet
+from tvmdml.targets.vulkan.commands import Queue
+from tvmdml.targets.vulkan.connection import Connection
+from tvmdml.targets.vulkan.descriptors import DescriptorSet, DescriptorSets
+from tvmdml.targets.vulkan.memory import Memory
+from tvmdml.targets.vulkan.pipelines import Pipeline
 
-if TYPE_CHECKING:
-    from tvmdml.targets.vulkan.device import Device, Step
+Binding: TypeAlias = tuple[Memory, int, int]
+"""The binding of one buffer of a shader: memory, an offset in it, and the size in bytes."""
+Groups: TypeAlias = tuple[int, int, int]
+Step: TypeAlias = tuple[Pipeline, Sequence[Binding], bytes, Groups]
+"""The arguments of ``Device.dispatch``."""
+
+
+class Recorder(Protocol):
+    """An opened device, as prepared dispatches see it; ``Device`` documents the members."""
+
+    connection: Connection
+    vk: Any
+    queue: Queue
+    descriptor_sets: DescriptorSets
+    dropped_prepared: deque[tuple[int, list[DescriptorSet], int]]
+
+    def check_step(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> tuple[int, ...]:
+        """Check the arguments of a dispatch."""
+
+    def record(self, commands: int, pipeline: Pipeline, bound: DescriptorSet, push: bytes, groups: Groups) -> None:
+        """Record one dispatch."""
 
 
 class Prepared:
     """Dispatches that were recorded once, by ``Device.prepare``. It keeps their memory alive."""
 
-    def __init__(self, device: Device, steps: Sequence[Step]) -> None:
+    def __init__(self, device: Recorder, steps: Sequence[Step]) -> None:
         self._device, self._dropped = device, device.dropped_prepared
         self._commands, self._last_use = 0, 0
         self._sets: list[DescriptorSet] = []

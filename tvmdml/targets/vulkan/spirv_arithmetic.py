@@ -7,12 +7,13 @@ float32 and rounded after each step, which gives the same bits.
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tvmdml.targets.vulkan import spirv_rounding
+from tvmdml.targets.vulkan import spirv_exact, spirv_rounding
 from tvmdml.targets.vulkan.spirv_module import Module, pattern
 from tvmdml.targets.vulkan.spirv_tables import (
     BINARY,
@@ -95,6 +96,7 @@ class Arithmetic:
             value = self._wrapped(scalar, int(value))
         if scalar == _HALF:
             self.type(scalar)
+            (value,) = struct.unpack("<e", struct.pack("<H", pattern(_HALF, value)))  # rounded, also where a float32 holds it
         number = self.module.constant(self.held(scalar), value)
         self._patterns[number] = pattern(self.held(scalar), value)
         if scalar.kind in ("int", "uint"):
@@ -178,6 +180,7 @@ class Arithmetic:
         if scalar.bits == 64:
             return [word for value in values for word in self._halves(value)]
         if scalar.kind == "float":
+            self.type(scalar)
             pair = module.vector(scalar, 2)
             pairs = zip(values[::2], values[1::2], strict=True)
             return [module.pure("Bitcast", module.type(UINT), module.pure("CompositeConstruct", pair, *both)) for both in pairs]
@@ -205,6 +208,14 @@ class Arithmetic:
         if node == "Mod" and scalar.kind == "int":
             # Vulkan leaves OpSRem undefined for negative operands.
             return self.binary("Sub", scalar, a, self.binary("Mul", scalar, self.binary("Div", scalar, a, b), b))
+        if node == "Div" and scalar == _HALF:  # a float16 of a float32 quotient is correctly rounded
+            return self.cast(FLOAT, _HALF, spirv_exact.quotient(self, self._wide(a), self._wide(b)))
+        if node == "Div" and scalar == FLOAT:
+            return spirv_exact.quotient(self, a, b)
+        if scalar.kind == "float" and node in ("Add", "Mul"):
+            for value, other in ((a, b), (b, a)):
+                if (zero := self._zero_sign(scalar, other)) is not None:
+                    return self._with_zero(node, scalar, value, zero)
         name = "UMod" if node == "Mod" else BINARY.get(node, {}).get(scalar.kind)
         if name is None:
             self.module.refuse(f"cannot translate {node} of {scalar.name} to SPIR-V")
@@ -216,6 +227,25 @@ class Arithmetic:
             elif node == "LShift" and b in self._shifts:
                 self.know_zeros(number, self.zeros(a) + self._shifts[b])
         return number
+
+    def _zero_sign(self, scalar: Scalar, value: int) -> int | None:
+        """The sign bit of a constant zero of a float type; ``None`` for any other value."""
+        bits = self._patterns.get(value)
+        shift = self.held(scalar).bits - 1
+        return None if bits is None or bits & ((1 << shift) - 1) else bits >> shift
+
+    def _with_zero(self, node: str, scalar: Scalar, value: int, negative: int) -> int:
+        """A product or a sum with a constant zero. Mesa's driver for the CPU takes the product for 0 and the sum for the value."""
+        if node == "Add":
+            if negative:
+                return value
+            zero = self.constant(scalar, 0.0)
+            return self.select(scalar, self.compare("EQ", scalar, value, zero), zero, value)
+        signed = self.copy_sign(scalar, self.constant(scalar, 0.0), value)
+        if negative:
+            signed = self.module.pure("FNegate", self.type(scalar), signed)
+        finite = self.compare("LT", scalar, self.math("fabs", scalar, value), self.constant(scalar, math.inf))
+        return self.select(scalar, finite, signed, self.constant(scalar, math.nan))
 
     def compare(self, node: str, scalar: Scalar, a: int, b: int) -> int:
         """``LT``, ``EQ`` …: compare two values of one type; the result is a bool."""
@@ -370,6 +400,10 @@ class Arithmetic:
             self.module.refuse(f"cannot translate {name} of {scalar.name} to SPIR-V")
         if scalar.bits == 64 and EXACT_MATH.get(name) in spirv_rounding.ROUNDINGS:
             return spirv_rounding.rounded(self, EXACT_MATH[name], scalar, *values)
+        if name in ("sqrt", "rsqrt") and scalar.bits < 64:
+            return self._root(name, scalar, *values)
+        if name == "fma" and scalar == FLOAT:
+            return spirv_exact.fused(self, *values)
         if name in EXACT_MATH:
             return self._rounded(scalar, self.module.extended(EXACT_MATH[name], self.type(scalar), *values))
         if scalar.bits == 64:
@@ -385,7 +419,36 @@ class Arithmetic:
         value = self.math(name, scalar, value)
         return value if after is None else self.binary("Mul", scalar, value, self.constant(scalar, after))
 
+    # -- Steps of `spirv_exact`
+
+    def bits(self, source: Scalar, target: Scalar, value: int) -> int:
+        """The same bits as another type of the same width."""
+        return self._reinterpret_lane(source, target, value)
+
+    def both(self, a: int, b: int) -> int:
+        """Whether both truth values hold."""
+        return self.module.pure("LogicalAnd", self.module.type(BOOL), a, b)
+
+    def any(self, a: int, b: int) -> int:
+        """Whether one of two truth values holds."""
+        return self.module.pure("LogicalOr", self.module.type(BOOL), a, b)
+
+    def approximate_quotient(self, a: int, b: int) -> int:
+        """The device's quotient of two float32."""
+        return self.module.pure("FDiv", self.module.type(FLOAT), a, b)
+
+    def approximate_root(self, value: int) -> int:
+        """The device's square root of a float32."""
+        return self.module.extended("Sqrt", self.module.type(FLOAT), value)
+
     # -- Within
+
+    def _root(self, name: str, scalar: Scalar, value: int) -> int:
+        """A square root, or the quotient of 1 and a square root."""
+        if scalar == _HALF:
+            return self.cast(FLOAT, _HALF, self._root(name, FLOAT, self._wide(value)))
+        found = spirv_exact.root(self, value)
+        return found if name == "sqrt" else spirv_exact.quotient(self, self.constant(FLOAT, 1.0), found)
 
     def _compare(self, name: str, a: int, b: int) -> int:
         return self.module.pure(name, self.module.type(BOOL), a, b)
@@ -423,6 +486,8 @@ class Arithmetic:
     def _cast_float(self, source: Scalar, target: Scalar, value: int) -> int:
         if target.kind == "float":
             if target == _HALF:
+                if source.bits == 64:
+                    value = spirv_rounding.odd_float32(self, source, value)
                 half = self.module.pure("FConvert", self.module.type(_HALF), value)
                 if self.held(_HALF) == FLOAT:
                     return self._wide(half, exact=False)
@@ -447,7 +512,10 @@ class Arithmetic:
             return self.in_range(target, self._half_bits(value))
         if target == _HALF:
             return self._half_of_bits(value)
-        return self.module.pure("Bitcast", self.type(target), value)
+        number = self.module.pure("Bitcast", self.type(target), value)
+        if value in self._patterns:
+            self._patterns[number] = self._patterns[value]
+        return number
 
     # A vector of two float16 has as many bits as a register, so no device needs 16-bit integers.
     def _half_bits(self, value: int) -> int:

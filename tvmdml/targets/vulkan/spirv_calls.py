@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tvmdml.targets.vulkan import spirv_tables as tables
-from tvmdml.targets.vulkan.spirv_arithmetic import Value, each
-from tvmdml.targets.vulkan.spirv_memory import Pointer
+from tvmdml.targets.vulkan.spirv_arithmetic import Arithmetic, Value, each
+from tvmdml.targets.vulkan.spirv_memory import Memory, Pointer
+from tvmdml.targets.vulkan.spirv_module import Module
 from tvmdml.targets.vulkan.spirv_tables import BOOL, UINT, Scalar
-
-if TYPE_CHECKING:
-    from tvmdml.targets.vulkan.spirv import _Writer
 
 _INT = Scalar("int", 32)
 _MATH = {*tables.EXACT_MATH, *tables.MATH, *tables.SCALED_MATH}
 _EXTERN = ("tirx.call_extern", "tirx.call_pure_extern")
 
 
+class Translator(Protocol):
+    """What translating a call needs from the translator of its function."""
+
+    module: Module
+    arithmetic: Arithmetic
+    memory: Memory
+
+    def value(self, node: Any) -> Value:
+        """Translate an expression."""
+
+    def type_of(self, node: Any) -> tuple[Scalar, int]:
+        """An expression's type, and its number of lanes."""
+
+    def address(self, node: Any) -> int:
+        """The index of a load of one element."""
+
+    def lazily(self, condition: int, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+        """One value or the other; the value that is not selected is not computed."""
+
+
 class Calls:
     """Translates the calls of one function."""
 
-    def __init__(self, writer: _Writer) -> None:
+    def __init__(self, writer: Translator) -> None:
         self._writer = writer
         self._module = writer.module
         self._arithmetic = writer.arithmetic

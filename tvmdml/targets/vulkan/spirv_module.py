@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from tvmdml.errors import CompileError
+from tvmdml.errors import CompileError, Lacking
 from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.spirv_tables import (
     BUILTIN,
@@ -86,7 +86,7 @@ class Module:
         if capability in _FEATURES:
             field, feature = _FEATURES[capability]
             if not getattr(self.device, field):
-                self.refuse(f"the device lacks {feature}")
+                raise Lacking(self.name, feature)
         self._capabilities.add(capability)
 
     # -- Instructions

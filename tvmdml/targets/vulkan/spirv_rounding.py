@@ -1,4 +1,4 @@
-"""A float64 as an integral value, in steps that are exact on every device.
+"""A float64 rounded to an integral value, or to a float32 for a further rounding, in steps that are exact on every device.
 
 Drivers cannot be trusted with GLSL.std.450's functions for float64. On processors without AVX-512, Mesa's driver for the CPU
 rounds 1.5 to 1, leaves numbers past 2**24 as they are, and loses the sign of a zero. Only addition, subtraction and comparison are
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tvmdml.targets.vulkan.spirv_tables import Scalar
+from tvmdml.targets.vulkan.spirv_tables import FLOAT, UINT, Scalar
 
 _ALL_WHOLE = 2.0**52
 """From here on every float64 is an integer."""
@@ -36,6 +36,27 @@ class Steps(Protocol):
 
     def math(self, name: str, scalar: Scalar, *values: int) -> int:
         """``fabs``."""
+
+    def cast(self, source: Scalar, target: Scalar, value: int) -> int:
+        """The value in another type."""
+
+    def bits(self, source: Scalar, target: Scalar, value: int) -> int:
+        """The same bits as another type."""
+
+
+def odd_float32(steps: Steps, scalar: Scalar, value: int) -> int:
+    """A float64 as a float32: itself, or of the two neighbours the one whose last bit is 1.
+
+    A float16 of this float32 is rounded once: the last bit keeps a number beside the middle of two float16 away from it. Drivers
+    that convert by way of the nearest float32 round twice; Mesa's driver for the CPU does.
+    """
+    near = steps.cast(scalar, FLOAT, value)
+    back = steps.cast(FLOAT, scalar, near)
+    larger = steps.compare("GT", scalar, steps.math("fabs", scalar, back), steps.math("fabs", scalar, value))
+    one, zero = steps.constant(UINT, 1), steps.constant(UINT, 0)
+    down = steps.binary("Sub", UINT, steps.bits(FLOAT, UINT, near), steps.select(UINT, larger, one, zero))
+    odd = steps.bits(UINT, FLOAT, steps.binary("BitwiseOr", UINT, down, one))
+    return steps.select(FLOAT, steps.compare("NE", scalar, back, value), odd, near)
 
 
 def rounded(steps: Steps, name: str, scalar: Scalar, value: int) -> int:

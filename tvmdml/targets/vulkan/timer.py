@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tvmdml.errors import DeviceError
-from tvmdml.targets.vulkan.timestamps import Event, has_timestamps
-
-if TYPE_CHECKING:
-    from tvmdml.targets.vulkan.device import Device
+from tvmdml.targets.vulkan.timestamps import Clocked, Event, has_timestamps
 
 
 class Timer:
@@ -17,7 +12,7 @@ class Timer:
     seconds: float
     """Available after the context, which waits for the work inside."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Clocked) -> None:
         if not has_timestamps(device):
             raise DeviceError(f"{device.info.name}: this device has no timestamps")
         self._device = device

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from tvmdml.errors import DeviceError, message
 from tvmdml.targets.vulkan import structures as c
+from tvmdml.targets.vulkan.commands import Queue
+from tvmdml.targets.vulkan.connection import Connection
+from tvmdml.targets.vulkan.physical import DeviceInfo
 
-if TYPE_CHECKING:
-    from tvmdml.targets.vulkan.commands import Queue
-    from tvmdml.targets.vulkan.connection import Connection
-    from tvmdml.targets.vulkan.device import Device
+
+class Clocked(Protocol):
+    """An opened device, as its events see it; ``Device`` documents the members."""
+
+    info: DeviceInfo
+    connection: Connection
+    vk: Any
+    queue: Queue
+    queries: Queries
+    timestamp_bits: int
+    timestamp_period: float
 
 
 class Queries:
@@ -57,7 +67,7 @@ class Event:
         DeviceError: the device has no timestamps (see ``has_timestamps``), or is lost.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Clocked) -> None:
         self._query = 0
         if not has_timestamps(device):
             raise DeviceError(f"{device.info.name}: this device has no timestamps: wait for its work, and use the host's clock")
@@ -117,7 +127,7 @@ class Event:
             self._dropped.append((self._query, self._last_use))
 
 
-def has_timestamps(device: Device) -> bool:
+def has_timestamps(device: Clocked) -> bool:
     """Whether a device supports timestamps."""
     return device.timestamp_bits > 0 and device.timestamp_period > 0
 

@@ -118,8 +118,9 @@ static void return_scratch(void *memory, size_t bytes) {
 
 /* Launch on these addresses. With `alone`, the interpreter is released meanwhile, and the caller keeps the memory alive. */
 static int launch_on(const launch_t *launch, char *const *data, int count, bool alone) {
-    tensor_t tensors[MOST_ARRAYS + MOST_TEMPORARIES];
-    ffi_any arguments[MOST_ARRAYS + MOST_TEMPORARIES + MOST_SCALARS];
+    int places = count + launch->temporary_count + 1; /* a variable-length array has an element at least */
+    tensor_t tensors[places];
+    ffi_any arguments[places + launch->scalar_count];
     ffi_any result = {0};
     char *memory = NULL;
     int used = 0, status;
@@ -313,7 +314,7 @@ static form_t *make_form(PyObject *object) {
     }
     form_t *form = PyMem_Malloc(sizeof *form + 2 * rank * sizeof(Py_ssize_t));
     if (form == NULL) return (form_t *)PyErr_NoMemory();
-    *form = (form_t){.type = (int)type, .rank = (int)rank, .output = output, .span = span};
+    *form = (form_t){.type = (int)type, .rank = (int)rank, .output = output, .same = -1, .span = span};
     for (Py_ssize_t d = 0; d < rank; d++) {
         Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, d)), stride = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, d));
         if (PyErr_Occurred() || size < 1 || stride < 0) {
@@ -353,6 +354,10 @@ Py_ssize_t fit_arrays(const fit_t *fit, PyObject *const *objects, Py_ssize_t cou
         if (!has_form(objects[i], form)) return -1;
         if (form->absent) continue;
         const char *begin = ((array_t *)objects[i])->data;
+        if (form->same >= 0) { /* it is no argument of the kernel, which works in place */
+            if (begin != ((array_t *)objects[form->same])->data) return -1;
+            continue;
+        }
         for (Py_ssize_t j = 0; j < found; j++) {
             const char *other = ((array_t *)present[j])->data;
             if ((form->output || forms[j]->output) && begin < other + forms[j]->span && other < begin + form->span) return -1;
@@ -393,7 +398,7 @@ static PyObject *fit_new(PyTypeObject *type, PyObject *arguments, PyObject *name
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *form = PyTuple_GET_ITEM(forms, i);
         self->forms[i] = form == Py_None ? PyMem_Calloc(1, sizeof(form_t)) : make_form(form);
-        if (form == Py_None && self->forms[i] != NULL) self->forms[i]->absent = true;
+        if (form == Py_None && self->forms[i] != NULL) self->forms[i]->absent = true, self->forms[i]->same = -1;
         if (self->forms[i] == NULL) {
             if (!PyErr_Occurred()) PyErr_NoMemory();
             Py_DECREF(self);

@@ -1,20 +1,26 @@
 /* `tvmdml.targets.cpu._native`: the module. */
 #include "native.h"
 
-PyObject *ndarray, *empty, *to_error;
+PyObject *ndarray, *data_type, *empty, *no_sizes, *to_error;
+new_array_t *new_array;
 
-/* connect(ndarray, empty, to_error, addresses): sets what is known only at run time. */
+/* connect(ndarray, dtype, empty, to_error, addresses, new_array): sets what is known only at run time. */
 static PyObject *connect(PyObject *Py_UNUSED(module), PyObject *arguments) {
-    PyObject *type, *new_array, *error;
-    unsigned long long call, move, set, say, release;
-    if (!PyArg_ParseTuple(arguments, "OOO(KKKKK)", &type, &new_array, &error, &call, &move, &set, &say, &release)) return NULL;
+    PyObject *type, *dtype, *function, *error;
+    unsigned long long call, move, set, say, release, makes;
+    if (!PyArg_ParseTuple(arguments, "OO!OO(KKKKK)K", &type, &PyType_Type, &dtype, &function, &error, &call, &move, &set, &say,
+                          &release, &makes)) {
+        return NULL;
+    }
     ffi.call = (int (*)(void *, ffi_any *, int32_t, ffi_any *))(uintptr_t)call;
     ffi.move_error = (void (*)(void **))(uintptr_t)move;
     ffi.set_error = (void (*)(void *))(uintptr_t)set;
     ffi.say_error = (void (*)(const char *, const char *))(uintptr_t)say;
     ffi.release = (int (*)(void *))(uintptr_t)release;
     Py_XSETREF(ndarray, Py_NewRef(type));
-    Py_XSETREF(empty, Py_NewRef(new_array));
+    Py_XSETREF(data_type, Py_NewRef(dtype));
+    Py_XSETREF(empty, Py_NewRef(function));
+    new_array = (new_array_t *)(uintptr_t)makes;
     Py_XSETREF(to_error, Py_NewRef(error));
     Py_RETURN_NONE;
 }
@@ -64,6 +70,8 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyTypeObject *types[] = {&launch_type, &bound_type, &fit_type, &plans_type};
     const char *names[] = {"Launch", NULL, "Fit", "Plans"};
     if (pool_init() != 0 || scratch_init() != 0) return PyErr_NoMemory();
+    no_sizes = PyTuple_New(0);
+    if (no_sizes == NULL) return NULL;
     PyObject *module = PyModule_Create(&definition);
     for (int i = 0; module != NULL && i < 4; i++) {
         if (PyType_Ready(types[i]) < 0 || (names[i] && PyModule_AddObjectRef(module, names[i], (PyObject *)types[i]) < 0)) {

@@ -13,8 +13,12 @@
 
 #include "pool.h"
 
+#if PY_VERSION_HEX < 0x030B0000
+#define PyFloat_Pack2(value, to, little) _PyFloat_Pack2((value), (unsigned char *)(to), (little))
+#endif
+
 enum {
-    MOST_ARRAYS = 64, /* per kernel */
+    MOST_ARRAYS = 1024, /* per kernel */
     MOST_TEMPORARIES = 32,
     MOST_SCALARS = 256,
     MOST_RANK = 64, /* NumPy's own limit */
@@ -46,9 +50,20 @@ typedef struct {
 
 enum { ALIGNED = 0x100, WRITEABLE = 0x400 }; /* NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE */
 
-extern PyObject *ndarray;  /* numpy.ndarray; NULL until `connect` */
-extern PyObject *empty;    /* numpy.empty */
-extern PyObject *to_error; /* (kind, message, backtrace) -> an exception */
+/* NumPy's type numbers. Those of integers are in turn signed and unsigned. */
+enum { NUMPY_INT8 = 1, NUMPY_ULONGLONG = 10, NUMPY_FLOAT = 11, NUMPY_DOUBLE = 12, NUMPY_HALF = 23 };
+
+extern PyObject *ndarray;   /* numpy.ndarray; NULL until `connect` */
+extern PyObject *data_type; /* numpy.dtype */
+extern PyObject *empty;     /* numpy.empty */
+extern PyObject *no_sizes;  /* () */
+extern PyObject *to_error;  /* (kind, message, backtrace) -> an exception */
+
+/* NumPy's PyArray_NewFromDescr, which takes over a reference to the data type; NULL if this NumPy has another C interface. A call of
+   `empty` takes about 100 ns more. */
+typedef PyObject *new_array_t(PyObject *type, PyObject *dtype, int rank, const Py_ssize_t *sizes, const Py_ssize_t *strides,
+                              void *data, int flags, PyObject *owner);
+extern new_array_t *new_array;
 
 static inline bool is_array(PyObject *object) {
     return (PyObject *)Py_TYPE(object) == ndarray;
@@ -72,6 +87,7 @@ typedef struct {
 typedef struct {
     bool absent; /* an optional tensor: `None` is given */
     bool output;
+    Py_ssize_t same; /* the output that an input must share its memory with, by its position; -1 if there is none */
     int type; /* NumPy's type number */
     int rank;
     Py_ssize_t span; /* bytes from the start of the first element to the end of the last */
@@ -94,8 +110,9 @@ int scratch_init(void);
 /* Launch on arrays that were already checked. Returns 0, or -1 with an error set. */
 int launch_arrays(const launch_t *launch, PyObject *const *arrays, Py_ssize_t count);
 
-/* Check that arrays have a launch's form, and that no output shares memory with another array. Returns the number of arrays that
-   are present, and stores those in `present`; returns -1 if the check fails. */
+/* Check that arrays have a launch's form, and that no output shares memory with another array, except with the inputs that it must
+   share its memory with. Returns the number of arrays that the kernel takes, and stores those in `present`; returns -1 if the check
+   fails. Where a form has `same`, the object there must be an array. */
 Py_ssize_t fit_arrays(const fit_t *fit, PyObject *const *objects, Py_ssize_t count, PyObject **present);
 
 #endif

@@ -11,6 +11,7 @@ typedef struct {
     uint64_t hash;
     PyObject *describe, *device, *attributes;
     fit_t *fit;        /* inputs, then outputs if the caller gives arrays for them */
+    PyObject *numbers; /* for each input the data type that a Python number is converted to, or None; NULL if there are no numbers */
     Py_ssize_t inputs; /* how many of the fit's forms are inputs */
     PyObject *results; /* ((shape, dtype), …) to allocate; NULL if the caller gives arrays */
 } plan_t;
@@ -28,8 +29,14 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
     return hash ^ hash >> 29;
 }
 
+/* Python's own numbers, without subclasses other than bool. */
+static bool is_number(PyObject *object) {
+    return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object);
+}
+
 static uint64_t mix_array(uint64_t hash, PyObject *object) {
     if (object == Py_None) return mix(hash, 1);
+    if (!is_array(object)) return mix(hash, (uint64_t)(uintptr_t)Py_TYPE(object)); /* of a number the value may differ */
     const array_t *array = (const array_t *)object;
     hash = mix(hash, (uint64_t)array->dtype->number << 8 ^ (uint64_t)array->rank);
     for (int d = 0; d < array->rank; d++) {
@@ -46,6 +53,16 @@ typedef struct {
     uint64_t hash;
 } call_t;
 
+/* The array for an output that starts at the same address as an input: the kernel then works in place. -1 if there is none. */
+static Py_ssize_t shares(const call_t *call, Py_ssize_t input) {
+    if (!is_array(call->arrays[input])) return -1;
+    const char *data = ((array_t *)call->arrays[input])->data;
+    for (Py_ssize_t i = call->inputs; i < call->count; i++) {
+        if (((array_t *)call->arrays[i])->data == data) return i;
+    }
+    return -1;
+}
+
 /* Read a call. Returns false, with no error set, if this fast path does not handle it. */
 static bool read_call(PyObject *const *parts, call_t *call) {
     PyObject *inputs = parts[3], *out = parts[4];
@@ -60,9 +77,13 @@ static bool read_call(PyObject *const *parts, call_t *call) {
         PyObject *array = i < call->inputs              ? PyTuple_GET_ITEM(inputs, i)
                           : PyTuple_CheckExact(out) ? PyTuple_GET_ITEM(out, i - call->inputs)
                                                         : out;
-        if (!is_array(array) && (array != Py_None || i >= call->inputs)) return false;
+        if (!is_array(array) && (i >= call->inputs || (array != Py_None && !is_number(array)))) return false;
         call->arrays[i] = array;
         hash = mix_array(hash, array);
+    }
+    for (Py_ssize_t i = 0; i < call->inputs; i++) {
+        Py_ssize_t same = shares(call, i);
+        if (same >= 0) hash = mix(hash, (uint64_t)(i * MOST_ARRAYS + same));
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->attributes); i++) {
         Py_hash_t own = PyObject_Hash(PyTuple_GET_ITEM(call->attributes, i));
@@ -115,11 +136,23 @@ static bool same_call(const plan_t *plan, const call_t *call) {
 }
 
 /* A tuple of new arrays of the given ((shape, dtype), …). */
+static PyObject *new_empty(PyObject *shape, PyObject *dtype) {
+    Py_ssize_t sizes[MOST_RANK], rank = PyTuple_Check(shape) ? PyTuple_GET_SIZE(shape) : MOST_RANK + 1;
+    if (new_array == NULL || rank > MOST_RANK || !PyObject_TypeCheck(dtype, (PyTypeObject *)data_type)) {
+        return PyObject_Vectorcall(empty, (PyObject *[]){shape, dtype}, 2, NULL);
+    }
+    for (Py_ssize_t d = 0; d < rank; d++) {
+        sizes[d] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape, d));
+        if (sizes[d] == -1 && PyErr_Occurred()) return NULL;
+    }
+    return new_array(ndarray, Py_NewRef(dtype), (int)rank, sizes, NULL, NULL, 0, NULL);
+}
+
 static PyObject *allocate(PyObject *wanted) {
     Py_ssize_t count = PyTuple_GET_SIZE(wanted);
     PyObject *results = PyTuple_New(count);
     for (Py_ssize_t i = 0; results != NULL && i < count; i++) {
-        PyObject *result = PyObject_Vectorcall(empty, &PyTuple_GET_ITEM(PyTuple_GET_ITEM(wanted, i), 0), 2, NULL);
+        PyObject *one = PyTuple_GET_ITEM(wanted, i), *result = new_empty(PyTuple_GET_ITEM(one, 0), PyTuple_GET_ITEM(one, 1));
         if (result == NULL) {
             Py_CLEAR(results);
         } else {
@@ -129,27 +162,88 @@ static PyObject *allocate(PyObject *wanted) {
     return results;
 }
 
-static PyObject *run_plan(const plan_t *plan, const call_t *call) {
+/* Store a number as an element of NumPy's type number. Returns false, with no error set, if Python must convert or refuse it. */
+static bool put_number(PyObject *number, int type, void *to) {
+    if (type == NUMPY_FLOAT || type == NUMPY_DOUBLE || type == NUMPY_HALF) {
+        double value = PyFloat_AsDouble(number);
+        if (value == -1 && PyErr_Occurred()) {
+            PyErr_Clear(); /* an integer beyond the range of double */
+            return false;
+        }
+        if (type == NUMPY_FLOAT) {
+            *(float *)to = (float)value;
+        } else if (type == NUMPY_DOUBLE) {
+            *(double *)to = value;
+        } else if (PyFloat_Pack2(value, to, PY_LITTLE_ENDIAN) < 0) {
+            PyErr_Clear(); /* beyond the range of float16 */
+            return false;
+        }
+        return true;
+    }
+    if (type < NUMPY_INT8 || type > NUMPY_ULONGLONG || !PyLong_Check(number)) return false;
+    static const uint8_t widths[] = {[1] = 1, 1, 2, 2, 4, 4, sizeof(long), sizeof(long), 8, 8};
+    bool is_signed = type % 2 == 1;
+    int overflow, bits = 8 * widths[type];
+    long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (overflow != 0 || (!is_signed && value < 0)) return false;
+    int used = is_signed ? bits - 1 : bits;
+    if (used < 63 && (value >> used) != (value < 0 ? -1 : 0)) return false;
+    memcpy(to, &value, widths[type]); /* little-endian: the first bytes are the low ones */
+    return true;
+}
+
+/* Replace a call's numbers by arrays without dimensions, and store these in `made`. Returns 1; 0 if this fast path does not handle
+   a number; -1 with an error set. */
+static int convert_numbers(PyObject *numbers, call_t *call, PyObject **made) {
+    for (Py_ssize_t i = 0; i < call->inputs; i++) {
+        PyObject *dtype = PyTuple_GET_ITEM(numbers, i);
+        if (dtype == Py_None) continue;
+        if (!is_number(call->arrays[i])) return 0;
+        PyObject *array = new_empty(no_sizes, dtype);
+        if (array == NULL) return -1;
+        made[i] = array;
+        if (!is_array(array) || !put_number(call->arrays[i], ((dtype_t *)dtype)->number, ((array_t *)array)->data)) return 0;
+        call->arrays[i] = array;
+    }
+    return 1;
+}
+
+/* Launch on arrays of the plan's form. Returns NULL without an error if they have another form. */
+static PyObject *run_arrays(const fit_t *fit, PyObject *wanted, const call_t *call) {
     PyObject *present[MOST_ARRAYS], *results;
-    Py_ssize_t found = fit_arrays(plan->fit, call->arrays, call->count, present);
-    if (found < 0) Py_RETURN_NONE;
-    launch_t *launch = (launch_t *)Py_NewRef(plan->fit->launch); /* from here on the plan may be freed at any time */
-    if (plan->results == NULL) {
+    Py_ssize_t found = fit_arrays(fit, call->arrays, call->count, present);
+    if (found < 0) return NULL;
+    if (wanted == NULL) {
         results = PyTuple_New(call->count - call->inputs);
         for (Py_ssize_t i = call->inputs; results != NULL && i < call->count; i++) {
             PyTuple_SET_ITEM(results, i - call->inputs, Py_NewRef(call->arrays[i]));
         }
     } else {
-        PyObject *wanted = Py_NewRef(plan->results);
         results = allocate(wanted);
-        Py_DECREF(wanted);
         for (Py_ssize_t i = 0; results != NULL && i < PyTuple_GET_SIZE(results); i++) {
             present[found++] = PyTuple_GET_ITEM(results, i);
         }
     }
-    if (results != NULL && launch_arrays(launch, present, found) < 0) Py_CLEAR(results);
-    Py_DECREF(launch);
+    if (results != NULL && launch_arrays(fit->launch, present, found) < 0) Py_CLEAR(results);
     return results;
+}
+
+static PyObject *run_plan(const plan_t *plan, call_t *call) {
+    /* The plan may be freed as soon as an object is made. */
+    fit_t *fit = (fit_t *)Py_NewRef(plan->fit);
+    PyObject *wanted = Py_XNewRef(plan->results), *numbers = Py_XNewRef(plan->numbers);
+    PyObject *results = NULL, *made[MOST_ARRAYS];
+    if (numbers == NULL) {
+        results = run_arrays(fit, wanted, call);
+    } else {
+        memset(made, 0, call->inputs * sizeof *made);
+        if (convert_numbers(numbers, call, made) > 0) results = run_arrays(fit, wanted, call);
+        for (Py_ssize_t i = 0; i < call->inputs; i++) Py_XDECREF(made[i]);
+        Py_DECREF(numbers);
+    }
+    Py_XDECREF(wanted);
+    Py_DECREF(fit);
+    return results != NULL || PyErr_Occurred() ? results : Py_NewRef(Py_None);
 }
 
 static PyObject *plans_call(PyObject *object, PyObject *const *parts, size_t flags, PyObject *names) {
@@ -173,6 +267,7 @@ static void free_plan(plan_t *plan) {
     Py_XDECREF(plan->device);
     Py_XDECREF(plan->attributes);
     Py_XDECREF(plan->fit);
+    Py_XDECREF(plan->numbers);
     Py_XDECREF(plan->results);
     PyMem_Free(plan);
 }
@@ -200,16 +295,41 @@ static fit_t *fit_for(launch_t *launch, const call_t *call) {
         PyTuple_SET_ITEM(forms, i, form);
     }
     if (forms == NULL) return NULL;
-    PyObject *fit = PyObject_CallFunctionObjArgs((PyObject *)&fit_type, launch, forms, NULL);
+    fit_t *fit = (fit_t *)PyObject_CallFunctionObjArgs((PyObject *)&fit_type, launch, forms, NULL);
     Py_DECREF(forms);
-    return (fit_t *)fit;
+    for (Py_ssize_t i = 0; fit != NULL && i < call->inputs; i++) fit->forms[i]->same = shares(call, i);
+    return fit;
+}
+
+/* Put arrays without dimensions in the place of a call's numbers, as Python converted them, and remember their data types. Returns
+   false, with an error set or not, if there is another array for a number. */
+static bool take_numbers(plan_t *plan, call_t *call, PyObject *arrays) {
+    bool some = false;
+    PyObject *numbers = PyTuple_New(call->inputs);
+    for (Py_ssize_t i = 0; numbers != NULL && i < call->inputs; i++) {
+        PyObject *dtype = Py_None, *given = call->arrays[i];
+        if (given != Py_None && !is_array(given)) {
+            if (arrays == NULL || PyTuple_GET_SIZE(arrays) != call->inputs) break;
+            given = PyTuple_GET_ITEM(arrays, i);
+            if (!is_array(given) || ((array_t *)given)->rank != 0) break;
+            call->arrays[i] = given;
+            dtype = (PyObject *)((array_t *)given)->dtype;
+            some = true;
+        }
+        PyTuple_SET_ITEM(numbers, i, Py_NewRef(dtype));
+    }
+    bool complete = numbers != NULL && (call->inputs == 0 || PyTuple_GET_ITEM(numbers, call->inputs - 1) != NULL);
+    if (complete && some) plan->numbers = Py_NewRef(numbers);
+    Py_XDECREF(numbers);
+    return complete;
 }
 
 static PyObject *plans_add(PyObject *object, PyObject *const *parts, Py_ssize_t count) {
     plans_t *self = (plans_t *)object;
     call_t call;
-    if (count != 7 || !PyObject_TypeCheck(parts[5], &launch_type) || !PyTuple_CheckExact(parts[6])) {
-        PyErr_SetString(PyExc_TypeError, "a plan must be (describe, device, attributes, inputs, out, launch, results)");
+    if ((count != 7 && (count != 8 || !PyTuple_CheckExact(parts[7]))) || !PyObject_TypeCheck(parts[5], &launch_type) ||
+        !PyTuple_CheckExact(parts[6])) {
+        PyErr_SetString(PyExc_TypeError, "a plan must be (describe, device, attributes, inputs, out, launch, results[, arrays])");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts[6]); i++) {
@@ -224,6 +344,10 @@ static PyObject *plans_add(PyObject *object, PyObject *const *parts, Py_ssize_t 
     if (call.count + PyTuple_GET_SIZE(parts[6]) > MOST_ARRAYS) Py_RETURN_NONE;
     plan_t *plan = PyMem_Calloc(1, sizeof *plan);
     if (plan == NULL) return PyErr_NoMemory();
+    if (!take_numbers(plan, &call, count == 8 ? parts[7] : NULL)) {
+        free_plan(plan);
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    }
     plan->fit = fit_for((launch_t *)parts[5], &call);
     if (plan->fit == NULL) {
         free_plan(plan);

@@ -1,0 +1,134 @@
+"""Runs of elements that a task does one after the other: contiguous ones by lines, others one by one, and squares by transposing.
+
+A run is what is left of a kernel when all coordinates but the last are known (``Sink.within``). Any family's kernel may consist of
+runs: its results pass through a formula, which may do nothing but copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.formula import Formula, Sink
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
+
+LINE = 64
+"""Bytes of a cache line."""
+
+
+class Runs:
+    """Base class of what writes such kernels. The choices are part of the kernel's parameters."""
+
+    lanes: int
+    last: tuple[int, ...]
+    """The stride of each tensor's last dimension where the code depends on it, else -1."""
+    rows: str
+    """Whether rows have at least the elements of a vector: ``long``, ``short``, or ``any`` if that is decided at run time."""
+    stream: bool
+    aligned: int
+
+    def __init__(self, formula: Formula, leaves: Leaves, **choices: Any) -> None:
+        self.formula, self.leaves = formula, leaves
+        self.__dict__.update(choices)
+        self.parameters = (*formula.key, *choices.items())
+
+    def lines(self, sink: Sink, start: Any, stop: Any) -> None:
+        """Contiguous elements of a row."""
+        length = T.let(stop - start)
+        if self.rows == "long":
+            self._whole_lines(sink, start, stop, length)
+        elif self.rows == "short":
+            self._short_row(sink, start, stop, length, self.lanes // 2)
+        else:
+            whole = length >= self.lanes
+            T.either(whole, lambda: self._whole_lines(sink, start, stop, length), lambda: self.elements(sink, start, stop))
+
+    def _short_row(self, sink: Sink, start: Any, stop: Any, length: Any, lanes: int) -> None:
+        """A row shorter than twice these lanes: two vectors that overlap, or of one element."""
+        if lanes <= 1:
+            self.elements(sink, start, stop)
+            return
+
+        def two_vectors() -> None:
+            first, last = (self._kept(sink, at, lanes) for at in (start, T.let(stop - lanes)))
+            if self.formula.shared:
+                first(True, False)
+                last(True, False)
+                first(False, True)
+                last(False, True)
+            else:
+                first(True, True)
+                last(True, True)
+
+        T.either(length >= lanes, two_vectors, lambda: self._short_row(sink, start, stop, length, lanes // 2))
+
+    def _whole_lines(self, sink: Sink, start: Any, stop: Any, length: Any) -> None:
+        output, lanes = sink.outputs[0], self.lanes
+        # Up to the beginning of a cache line first: stores that straddle two lines make a long row an eighth slower.
+        itemsize = self.formula.outputs[0].data_type.itemsize
+        past = T.truncdiv(self.leaves.misalignment(output.buffer, output.place([start])) & (lanes * itemsize - 1), T.i64(itemsize))
+        is_long = length >= max(self.aligned, 2 * lanes)
+        head = T.let(T.Select((past > 0) & is_long, T.i64(lanes) - past, T.i64(0)))
+        # The first and the last line overlap others. In place, they are computed before any element is overwritten.
+        before, after = (self._kept(sink, at, lanes) for at in (start, T.let(stop - lanes)))
+        in_place = bool(self.formula.shared)
+        with T.when(head > 0):
+            before(True, not in_place)
+        if in_place:
+            after(True, False)
+
+        def lines(stream: bool) -> None:
+            with T.loop(T.let(T.truncdiv(length - head, T.i64(lanes)))) as i:
+                at = [T.let(start + head + i * lanes)]
+                values = sink.values(at, lanes=lanes)
+                if stream:
+                    for place, value in zip(sink.outputs, values, strict=True):
+                        self.leaves.stream(place.buffer, place.place(at), value)
+                else:
+                    sink.store(at, values)
+
+        if self.stream:
+            T.either(is_long, lambda: lines(True), lambda: lines(False))
+        else:
+            lines(False)
+        if in_place:
+            with T.when(head > 0):
+                before(False, True)
+        after(not in_place, True)
+
+    def _kept(self, sink: Sink, at: Any, lanes: int) -> Callable[[bool, bool], None]:
+        """A vector that is computed at one time and stored at another."""
+        types = [tensor.data_type.tvm for tensor in self.formula.outputs]
+        whole = T.run(T.i64(0), lanes)
+        kept = [T.local(dtype, lanes) for dtype in types] if self.formula.shared else []
+
+        def line(compute: bool, store: bool) -> None:
+            values = sink.values([at], lanes=lanes) if compute else tuple(buffer[whole] for buffer in kept)
+            if store:
+                sink.store([at], values)
+                return
+            for buffer, value in zip(kept, values, strict=True):
+                T.store(buffer, whole, value)
+
+        return line
+
+    def elements(self, sink: Sink, start: Any, stop: Any) -> None:
+        with T.loop(stop - start) as i:
+            sink.put([T.let(start + i)])
+
+    def row_of_tiles(self, sink: Sink, top: Any, width: Any) -> None:
+        """Inputs that are contiguous along columns are read by columns and transposed; the outputs are written by rows."""
+        in_place = bool(self.formula.shared)
+        with T.loop(T.let(T.truncdiv(width, T.i64(SIDE)) if in_place else tiles(width))) as tile:
+            left = T.let(tile * SIDE) if in_place else corner(tile, width)
+            columns = {}
+            for i, (source, last) in enumerate(zip(sink.sources, self.last, strict=False)):
+                if last not in (0, 1) and source.buffer is not None:
+                    down = source._replace(steps=(source.steps[1], 1))
+                    columns[i] = transposed([T.hold(down.get([T.let(left + c), top], SIDE)) for c in range(SIDE)])
+            for r in range(SIDE):
+                at = [T.let(top + r), left]
+                read = (columns[i][r] if i in columns else source.get(at, SIDE) for i, source in enumerate(sink.sources))
+                sink.store(at, self.formula.value(*read))

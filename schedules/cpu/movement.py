@@ -1,0 +1,430 @@
+"""The movement family on the CPU: limited by memory, so whole lines are moved wherever elements are contiguous.
+
+A task has a share of each move's rows. What a rule decides for a whole row is decided once: where it begins, or that it is fill. A
+rule for the coordinate along a row divides it into parts: before the source, inside of it, and behind. There are three ways:
+
+- ``lines``: elements of a row are contiguous on both sides, or one is repeated: vectors of a cache line, streamed if large.
+- ``tiles``: the source is contiguous in another dimension than the result: squares are transposed in registers.
+- ``elements``: any other strides, and indices that differ within a row.
+
+Elements move as bits, so types of one width share kernels. Many moves (JOIN, SPLIT) are a loop over a table in one kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml.kernels import movement
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.formula import Formula, Sink, Source
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels.movement import Linear, Move, Rule, Transfer
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._movement import Movement
+from tvmdml.schedules.cpu import _default, per_task, share, split
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._runs import LINE, Runs
+from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+KNOBS = Knobs(
+    "movement",
+    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
+    # As for pointwise operators: a task reads and writes a quarter of a core's L2 cache.
+    task_bytes=Knob(
+        1 << 18, (1, *(1 << n for n in range(13, 27))), "least bytes, read and written together, for each task",
+        derived=lambda caches: caches.l2 // 4,
+    ),
+    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks per thread"),
+    stream_bytes=Knob(
+        1 << 24, (1, *(1 << n for n in range(20, 40))), "least bytes of the results to write with non-temporal stores",
+        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
+    ),
+    aligned_elements=Knob(1024, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines"),
+)  # fmt: skip
+
+_ROWS = 4
+"""With fewer rows for each task, tasks also divide rows."""
+_KNOWN = 4
+"""Strides up to this are constants in the code, since LLVM vectorises a known stride."""
+_PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *movement.BENT)
+"""The rules that divide a row into pieces."""
+
+
+def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """The kernel of one operator."""
+    if not desc.is_moved():
+        computed: Kernel = _default.kernel(desc, target, shared)
+        return computed
+    return kernel_of(desc.transfer(), desc, target, knobs)
+
+
+def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) -> Kernel:
+    """The kernel of a transfer whose elements have the types of an operator's."""
+    transfer = transfer.simplified()
+    moves = transfer.moves
+    itemsize = desc.outputs()[0].data_type.itemsize
+    lanes = LINE // itemsize
+    turned = _turned(moves)
+    if turned is not None:
+        moves = tuple(_last_but_one(move, turned) for move in moves)
+    steps = [(_inner_step(move), move.written.steps[-1]) for move in moves]
+    read, written = (_common(own) for own in zip(*steps, strict=True))
+    contiguous = written == 1 and read in (0, 1)
+    work = sum(math.prod(move.sizes) for move in moves) * itemsize
+    tasks = split(2 * work, target, knobs.task_bytes, knobs.tasks_per_thread)
+    parts = tasks > 1 and turned is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
+    shortest, longest = (some(move.sizes[-1] for move in moves) for some in (min, max))
+    divided = any(_pieced(move) is not None for move in moves)
+    rows = "any" if parts or divided else "long" if shortest >= lanes else "short" if longest < lanes else "any"
+    bits = TensorDesc(f"uint{8 * itemsize}", (1,))
+    writer = _Writer(
+        Formula((bits,), (bits,), lambda x: (x,), (), (), ()),
+        Leaves(target),
+        transfer=transfer._replace(moves=moves),
+        types=desc.kinds(),
+        way="tiles" if turned is not None else "lines" if contiguous else "elements",
+        lanes=lanes,
+        last=(read, written),
+        parallel=tasks > 1,
+        parts=parts,
+        rows=rows,
+        stream=work >= knobs.stream_bytes and contiguous and not any(map(_along, moves)),
+        aligned=knobs.aligned_elements,
+    )
+    fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
+    offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
+    scalars = (tasks, fill, offset, *writer.scalars)
+    module, *also = desc.modules()
+    scratch = (("int64", len(writer.own) * len(moves)),) if writer.own else ()
+    return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
+
+
+def _pieced(move: Move) -> Rule | None:
+    """The rule that divides rows into pieces, if there is exactly one rule that depends on the coordinate along a row."""
+    along = [rule for rule in move.rules if rule.at.steps[-1] or (rule.look is not None and rule.look.place.steps[-1])]
+    if len(along) != 1 or along[0].kind not in _PIECES or (along[0].look is not None and along[0].look.place.steps[-1]):
+        return None
+    most = 1 if along[0].kind in (movement.WHOLE, movement.EQUAL, movement.TURNED) else math.inf
+    return along[0] if 1 <= along[0].at.steps[-1] <= most else None
+
+
+def _inner_step(move: Move) -> int:
+    """The source's step along a row, inside of the source; -1 if elements of a row are looked up one by one."""
+    rule = _pieced(move)
+    if rule is not None:
+        own = 0 if rule.kind == movement.EQUAL else rule.step * rule.at.steps[-1]
+        return move.read.steps[-1] + own if rule.kind != movement.WHOLE else -1
+    return -1 if _along(move) else move.read.steps[-1]
+
+
+def _along(move: Move) -> bool:
+    """Whether rules depend on the coordinate along a row."""
+    return any(rule.at.steps[-1] or (rule.look is not None and rule.look.place.steps[-1]) for rule in move.rules)
+
+
+def _common(steps: Sequence[int]) -> int:
+    """The step of all moves, if the code may depend on it; otherwise -1."""
+    return steps[0] if len(set(steps)) == 1 and 0 <= steps[0] <= _KNOWN else -1
+
+
+def _turned(moves: Sequence[Move]) -> int | None:
+    """A dimension in which the source of a single move is contiguous, if it is not in the last one."""
+    if len(moves) != 1 or moves[0].written.steps[-1] != 1 or _along(moves[0]) or moves[0].sizes[-1] < SIDE:
+        return None
+    (move,) = moves
+    if move.read.steps[-1] in (0, 1):
+        return None
+    free = (i for i in range(len(move.sizes) - 1) if not any(_follows(rule, i) for rule in move.rules))
+    return next((i for i in free if move.sizes[i] >= SIDE and move.read.steps[i] == 1), None)
+
+
+def _follows(rule: Rule, dimension: int) -> bool:
+    return bool(rule.at.steps[dimension] or (rule.look is not None and rule.look.place.steps[dimension]))
+
+
+def _last_but_one(move: Move, dimension: int) -> Move:
+    """The move with a dimension as the last but one."""
+    rank = len(move.sizes)
+    order = [*(i for i in range(rank - 1) if i != dimension), dimension, rank - 1]
+    each = iter([Linear(one.base, tuple(one.steps[i] for i in order)) for one in move.linears()])
+    read, written = next(each), next(each)
+    rules = [rule._replace(at=next(each)) for rule in move.rules]
+    rules = [rule if rule.look is None else rule._replace(look=rule.look._replace(place=next(each))) for rule in rules]
+    return move._replace(sizes=tuple(move.sizes[i] for i in order), read=read, written=written, rules=tuple(rules))
+
+
+class _Constant(NamedTuple):
+    """A source whose elements are all alike."""
+
+    value: Any
+    buffer: Any = None
+
+    def within(self, outer: Sequence[Any]) -> _Constant:
+        """The same everywhere."""
+        return self
+
+    def get(self, at: Sequence[Any], lanes: int = 1) -> Any:
+        """The element, or a vector of it."""
+        return self.value if lanes == 1 else T.splat(self.value, lanes)
+
+
+class _Row(NamedTuple):
+    """A row of a move: what is the same for all its elements."""
+
+    move: Move
+    outer: Sequence[Any]
+    buffers: Sequence[Any]
+    source: Any
+    """The offset of the source's element without the rules along the row."""
+    result: Source
+    comes: Any
+    """Whether its elements come from the source, as far as that is the same for all; ``None``: they do."""
+
+
+class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another name
+    """Writes the kernel."""
+
+    transfer: Transfer
+    types: tuple[str, ...]
+    way: str
+    parallel: bool
+    parts: bool
+
+    def __init__(self, formula: Formula, leaves: Leaves, **choices: Any) -> None:
+        super().__init__(formula, leaves, **choices)
+        moves = self.transfer.moves
+        columns = list(zip(*(move.numbers() for move in moves), strict=True))
+        self.own = tuple(i for i, column in enumerate(columns) if len(set(column)) > 1)
+        """The integers of moves that are not the same for all: a task reads them from a table in scratch memory."""
+        own = [columns[i][k] for k in range(len(moves)) for i in self.own]
+        self.scalars = (*(column[0] for column in columns), *own)
+        # Many moves are alike but for one tensor each, so the first one's rules are those of all.
+        forms = (len(moves), moves[0].form(), len(moves[0].sizes), *self._places())
+        rules = tuple(
+            f"{rule.kind} {rule.at.steps[-1] != 0} {bool(rule.look and rule.look.place.steps[-1])}" for rule in moves[0].rules
+        )
+        pieced = _pieced(moves[0])
+        self.parameters = (
+            *((name, value) for name, value in choices.items() if name != "transfer"),
+            ("moves", str(forms)),
+            ("own", self.own),
+            ("rules", str(rules)),
+            ("pieced", -1 if pieced is None else moves[0].rules.index(pieced)),
+            ("filled", -1 if self.transfer.filled_from is None else self.transfer.filled_from[0]),
+        )
+
+    def _places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tensors that are read and written, each once."""
+        moves = self.transfer.moves
+        return tuple(dict.fromkeys(move.source for move in moves)), tuple(dict.fromkeys(move.result for move in moves))
+
+    def function(self) -> PrimFunc:
+        moves, count = self.transfer.moves, self.transfer.moves[0].integers()
+        sources, results = self._places()
+        with T.function() as f:
+            buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
+            table: Any = f.buffer("table", "int64") if self.own else None
+            tasks, fill, offset = f.scalar("tasks"), f.scalar("fill"), f.scalar("offset")
+            numbers = f.scalars("number", count)
+            for i, number in enumerate(f.scalars("own", len(self.own) * len(moves))):
+                T.store(table, i, number)
+
+            def one(number: Any, part: Any) -> None:
+                """A task's share of a move of many."""
+                own = {at: T.let(table[part * len(self.own) + i]) for i, at in enumerate(self.own)}
+                move = moves[0].expressions([own.get(i, number) for i, number in enumerate(numbers)])
+                tensors = list(buffers)
+                for of, places in ((moves[0].source, sources), (moves[0].result, results)):
+                    tensors[of] = buffers[of] if len(places) == 1 else self.leaves.one_of([buffers[i] for i in places], part)
+                self._move(number, tasks, move, tensors)
+
+            def task(number: Any) -> None:
+                bits = str(buffers[results[0]].dtype)
+                if self.transfer.filled_from is None:
+                    self.fill = T.let(T.cast(fill, bits))
+                else:
+                    self.fill = T.let(buffers[self.transfer.filled_from[0]][offset])
+                if len(moves) > 1:
+                    with T.loop(T.i64(len(moves))) as part:
+                        one(number, part)
+                else:
+                    self._move(number, tasks, moves[0].expressions(numbers), buffers)
+                if self.stream:
+                    self.leaves.fence()
+
+            with self.leaves.available():
+                per_task(tasks, self.parallel, task)
+        return f.result()
+
+    def _move(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
+        if self.way == "tiles":
+            self._tiles(number, tasks, move, buffers)
+            return
+        *outer, length = move.sizes
+        total = math.prod(outer[1:], start=outer[0]) if outer else T.i64(1)
+        run = self._run
+        if not self.parts:
+            begin, end = share(number, tasks, total) if self.parallel else (T.i64(0), T.let(total * T.i64(1)))
+            self._each_row(begin, end, outer, lambda at: run(self._row(move, at, buffers), T.i64(0), length))
+            return
+        begin, end = share(number, tasks, T.let(total * length))
+        first = T.hold(T.truncdiv(begin, length))
+        last = T.hold(T.truncdiv(end + length - 1, length))
+        row = T.Variable("int64", first)
+
+        def part(at: list[Any]) -> None:
+            now = T.let(row.value)
+            start, stop = T.hold(T.max(begin - now * length, T.i64(0))), T.hold(T.min(end - now * length, length))
+            run(self._row(move, at, buffers), start, stop)
+            row.set(now + 1)
+
+        self._each_row(first, last, outer, part)
+
+    def _each_row(self, begin: Any, end: Any, outer: Sequence[Any], body: Callable[[list[Any]], None]) -> None:
+        """Coordinates are divided out once, and then counted up."""
+        with T.when(begin < end):
+            row = [T.Variable("int64", at) for at in T.unravel(begin, outer)]
+            with T.loop(end - begin):
+                body([T.let(one.value) for one in row])
+                T.count_up(row, outer)
+
+    def _row(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any]) -> _Row:
+        source, comes = movement.value(move.read, outer) if outer else move.read.base, None
+        for rule, known in zip(move.rules, self.transfer.moves[0].rules, strict=True):
+            if not _follows(known, -1):
+                found, inside = movement.resolved(rule, buffers, outer or [T.i64(0)])
+                source, comes = source + found * rule.step, movement.both(comes, inside)
+        place = T.let(movement.value(move.written, outer) if outer else move.written.base)
+        step = move.written.steps[-1] if self.last[1] < 0 else self.last[1]
+        return _Row(move, outer, buffers, T.let(source), Source(buffers[move.result], (step,), place), comes)
+
+    # -- A row
+
+    def _run(self, row: _Row, start: Any, stop: Any) -> None:
+        """Elements of a row."""
+        if row.comes is None:
+            self._inside(row, start, stop)
+        else:
+            T.either(row.comes, lambda: self._inside(row, start, stop), lambda: self._filled(row, start, stop))
+
+    def _inside(self, row: _Row, start: Any, stop: Any) -> None:
+        known = self.transfer.moves[0]
+        pieced = _pieced(known)
+        if pieced is not None:
+            self._pieces(row, row.move.rules[known.rules.index(pieced)], start, stop)
+        elif _along(known):
+            self._each(row, start, stop)
+        else:
+            self._copied(row, row.source, row.move.read.steps[-1], start, stop)
+
+    def _copied(self, row: _Row, base: Any, step: Any, start: Any, stop: Any) -> None:
+        """Elements that are a step apart."""
+        step = step if self.last[0] < 0 else self.last[0]
+        sink = Sink(self.formula, (Source(row.buffers[row.move.source], (step,), T.let(base)),), (row.result,))
+        (self.lines if self.way == "lines" else self.elements)(sink, start, stop)
+
+    def _filled(self, row: _Row, start: Any, stop: Any) -> None:
+        sink = Sink(self.formula, (_Constant(self.fill),), (row.result,))  # type: ignore[arg-type]
+        (self.lines if self.last[1] == 1 else self.elements)(sink, start, stop)
+
+    def _each(self, row: _Row, start: Any, stop: Any) -> None:
+        """Each element by itself, as all rules say."""
+        sink = Sink(self.formula, (), (row.result,))
+        with T.loop(stop - start) as i:
+            x = T.let(start + i)
+            offset, comes = row.source + x * row.move.read.steps[-1], None
+            for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True):
+                if _follows(known, -1):
+                    found, inside = movement.resolved(rule, row.buffers, [*row.outer, x])
+                    offset, comes = offset + found * rule.step, movement.both(comes, inside)
+            found = row.buffers[row.move.source][T.let(offset)]
+            sink.put([x], found if comes is None else T.Select(comes, T.let(found), self.fill))
+
+    def _pieces(self, row: _Row, rule: Rule, start: Any, stop: Any) -> None:
+        """The part of a row that is inside of the source, and what is around it."""
+        kind, n, zero = rule.kind, rule.size, T.i64(0)
+        first = T.let(
+            movement.value(rule.at, row.outer) if row.outer else rule.at.base
+        )  # the coordinate of the row's first element
+        looked = None
+        if rule.look is not None:
+            place = movement.value(rule.look.place, row.outer) if row.outer else rule.look.place.base
+            looked = T.let(row.buffers[rule.look.tensor][place])
+        step, along = row.move.read.steps[-1], rule.at.steps[-1]
+
+        def clipped(bound: Any) -> Any:
+            return T.hold(T.max(start, T.min(stop, bound)))
+
+        if kind == movement.TURNED:
+            length = T.let(movement.length(looked, n))
+            behind = clipped(length - first)
+            # From the last element of the sequence back to its first one; behind it, forwards.
+            back = T.let(row.source + (length - 1 - first) * rule.step)
+            source, result = row.buffers[row.move.source], row.result
+            with T.loop(behind - start) as i:
+                x = T.let(start + i)
+                T.store(result.buffer, result.place([x]), source[back + x * (step - rule.step)])
+            self._copied(row, row.source + first * rule.step, step + rule.step, behind, stop)
+            return
+        if kind == movement.WHOLE:
+            self._filled(row, start, stop)
+            divisor = rule.divisor
+            low = T.hold(T.truncdiv(T.max(first + start, zero) + divisor - 1, divisor))
+            high = T.hold(T.min(n, T.truncdiv(T.max(first + stop, zero) + divisor - 1, divisor)))
+            buffer, source = row.result.buffer, row.buffers[row.move.source]
+            with T.loop(T.let(T.max(high - low, zero))) as i:
+                quotient = T.let(low + i)
+                x = T.let(quotient * divisor - first)
+                T.store(buffer, row.result.place([x]), source[row.source + x * step + quotient * rule.step])
+            return
+        if kind == movement.EQUAL:
+            place = T.let(movement.normalized(looked, n) - first)
+            low = clipped(place)
+            high = clipped(place + 1)
+        else:
+            low = clipped(T.truncdiv(T.max(zero - first, zero) + along - 1, along))
+            high = T.hold(T.max(low, clipped(T.truncdiv(T.max(n - first, zero) + along - 1, along))))
+        around = self._filled if kind in movement.FILLS else self._each
+        base = row.source if kind == movement.EQUAL else row.source + first * rule.step
+        with T.when(start < low):
+            around(row, start, low)
+        with T.when(low < high):
+            self._copied(row, base, step if kind == movement.EQUAL else step + rule.step * along, low, high)
+        with T.when(high < stop):
+            around(row, high, stop)
+
+    # -- Tiles
+
+    def _tiles(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
+        *outer, height, width = move.sizes
+        groups = [*outer, tiles(height)]
+        begin, end = share(number, tasks, math.prod(groups[1:], start=groups[0]))
+        with T.loop(end - begin) as i:
+            *at, tile = T.unravel(begin + i, groups)
+            source, comes = movement.value(move.read, at) if at else move.read.base, None
+            for rule in move.rules:
+                found, inside = movement.resolved(rule, buffers, at or [T.i64(0)])
+                source, comes = source + found * rule.step, movement.both(comes, inside)
+            place = T.let(movement.value(move.written, at) if at else move.written.base)
+            result = Source(buffers[move.result], (move.written.steps[-2], 1), place)
+            sources = (Source(buffers[move.source], (1, move.read.steps[-1]), T.let(source)),)
+            top = corner(tile, height)
+
+            def copied() -> None:
+                self.row_of_tiles(Sink(self.formula, sources, (result,)), top, width)
+
+            def filled() -> None:
+                with T.loop(T.i64(SIDE)) as r:
+                    alike: Any = _Constant(self.fill)
+                    row = Sink(self.formula, (alike,), (result,)).within([T.let(top + r)])
+                    self.lines(row, T.i64(0), width)
+
+            copied() if comes is None else T.either(comes, copied, filled)

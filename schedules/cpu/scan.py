@@ -1,0 +1,396 @@
+"""Scans on the CPU: groups of elements are combined in a register, or groups of rows in one register each.
+
+Both combine in the family's order (``operators/_scan.py``), so results do not depend on the way or on the number of tasks:
+
+- ``columns``: neighbouring rows are contiguous. A vector has an element of each of several rows.
+- ``rows``: any other strides. A vector has a group of one row. Where there are fewer rows than threads, tasks divide rows by tiles:
+  first one task scans the first part, while the others find what their tiles come to; then all scan the other parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.layout import collapse
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._scan import BLOCK, GROUP, TILE, Scan
+from tvmdml.schedules.cpu import per_task, share, split, unit_step
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+_POWERS = tuple(1 << n for n in range(24))
+
+KNOBS = Knobs(
+    "scan",
+    algorithm=Knob("auto", ("auto", "columns", "rows"), "the way; auto takes columns where neighbouring rows are contiguous"),
+    panel_bytes=Knob(1 << 12, _POWERS[6:18], "bytes of the neighbouring rows that one task scans together, at most"),
+    task_elements=Knob(1 << 14, (1, *_POWERS[10:]), "least elements for each task"),
+    tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
+    part_tiles=Knob(4, _POWERS[:12], "least tiles of a row for each of the tasks that share the row"),
+)
+
+_STATES = 4
+"""What is kept of each neighbouring row: bases of the tile, the block and the group, and what the group's block comes to so far."""
+
+
+def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """Rows are divided among tasks, or each row among several tasks."""
+    axis, source, result = desc.axis, desc.input_tensor, desc.output_tensor
+    length = source.sizes[axis]
+    sizes, steps = collapse(*(_without(axis, t) for t in (source.sizes, source.layout, result.layout)))
+    sizes, steps = sizes or (1,), tuple(s or (0,) for s in steps)
+    along = (source.layout[axis], result.layout[axis])
+    rows = source.element_count // length
+    tasks = split(source.element_count, target, knobs.task_elements, knobs.tasks_per_thread)
+    lanes = _lanes(desc, target, sizes[-1])
+    neighbours = all(own[-1] == 1 for own in steps) and lanes > 1 and length > 1
+    suits = neighbours and (along != (1, 1) or sizes[-1] == 1)
+    way = "columns" if neighbours and (suits if knobs.algorithm == "auto" else knobs.algorithm == "columns") else "rows"
+    panel, parts = 1, 1
+    if way == "columns":
+        most = max(lanes, knobs.panel_bytes // source.data_type.itemsize // lanes * lanes)
+        wanted = -(-sizes[-1] * (rows // sizes[-1]) // tasks)  # a panel for every task, if rows are few
+        panel = max(lanes, min(most, -(-wanted // lanes) * lanes))
+        units = rows // sizes[-1] * -(-sizes[-1] // panel)
+    else:
+        units = rows
+        tiles = -(-length // TILE)
+        if target.tasks() > 1 and rows < target.tasks():
+            parts = max(1, min(target.tasks() // rows + 1, tiles // knobs.part_tiles, tasks + 1))
+    tasks = min(tasks, units) if parts <= 2 else 1
+    parts = parts if parts > 2 else 1
+    writer = _Writer(
+        desc,
+        way=way,
+        lanes=lanes if way == "columns" else GROUP,
+        rank=len(sizes),
+        steps=tuple(0 if way == "columns" else unit_step(step) == 1 for step in along),
+        tail=length % GROUP != 0,
+        ragged=way == "columns" and sizes[-1] % lanes != 0,
+        tiles=length > TILE,
+        parts=parts > 1,
+        parallel=tasks > 1,
+        shared=bool(shared),
+    )
+    scalars = (tasks, parts, length, panel, *along, *sizes, *(step for own in steps for step in own))
+    scratch = tasks * _STATES * panel if way == "columns" else rows * -(-length // TILE) if parts > 1 else 1
+    module, *_ = desc.modules()
+    return Kernel(module, way, writer.parameters, writer.function, scalars, ((desc.computed, scratch),))
+
+
+def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    return values[:axis] + values[axis + 1 :]
+
+
+def _lanes(desc: Scan, target: Target, neighbours: int) -> int:
+    """Elements of a vector: a register's, or fewer if there are not so many neighbouring rows."""
+    processor = getattr(target, "processor", None)
+    width = 64 if processor is not None and processor.has("avx512f") else 32
+    lanes: int = width // (4 if desc.computed == "float32" else desc.input_tensor.data_type.itemsize)
+    while lanes > neighbours:
+        lanes //= 2
+    return lanes
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    way: str
+    lanes: int
+    rank: int
+    steps: tuple[bool, ...]
+    tail: bool
+    ragged: bool
+    tiles: bool
+    parts: bool
+    parallel: bool
+    shared: bool
+
+    def __init__(self, desc: Scan, **choices: Any) -> None:
+        self.desc = desc
+        self.__dict__.update(choices)
+        self.dtype, self.stored = desc.computed, desc.input_tensor.data_type.tvm
+        self.parameters = (
+            ("operator", desc.NAME),
+            ("type", self.stored),
+            ("decreasing", desc.decreasing),
+            ("exclusive", desc.exclusive),
+            *choices.items(),
+        )
+
+    def function(self) -> PrimFunc:
+        with T.function() as f:
+            source = None if self.shared else f.buffer("input", self.stored)
+            self.result = f.buffer("output", self.stored)
+            self.source = self.result if source is None else source
+            self.scratch = f.buffer("scratch", self.dtype)
+            self.tasks, self.count, self.length, self.panel = (f.scalar(n) for n in ("tasks", "parts", "length", "panel"))
+            self.along = (f.scalar("step"), f.scalar("result_step"))
+            self.sizes = f.scalars("size", self.rank)
+            self.row_steps = [f.scalars(n, self.rank) for n in ("row", "result_row")]
+            if self.way == "columns":
+                per_task(self.tasks, self.parallel, self._columns)
+            elif self.parts:
+                rows = T.let(math.prod(self.sizes[1:], start=self.sizes[0]))
+                fewer = T.let(self.count - 1)
+                per_task(rows * fewer, True, lambda task: self._part(task, fewer, True))
+                per_task(rows * fewer, True, lambda task: self._part(task, fewer, False))
+            else:
+                per_task(self.tasks, self.parallel, self._rows)
+        return f.result()
+
+    def _one(self, lanes: int) -> Any:
+        """Any value of the type in which elements are combined."""
+        return T.splat(T.const(0, self.dtype), lanes) if lanes > 1 else T.const(0, self.dtype)
+
+    def _variable(self, initial: Any) -> T.Variable:
+        return T.Variable(T.type_of(initial), initial)
+
+    # -- Rows ----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, task: Any) -> None:
+        begin, end = share(task, self.tasks, math.prod(self.sizes[1:], start=self.sizes[0]))
+        with T.loop(T.let(end - begin)) as i:
+            start = self._variable(self.desc.first(self._one(GROUP)))
+            self._range(self._starts(begin + i), T.i64(0), self.length, start)
+
+    def _part(self, task: Any, parts: Any, first: bool) -> None:
+        """A part of a row. At first that is scanned if it is the row's first, and otherwise only summed up by tiles."""
+        tiles = T.let(T.truncdiv(self.length + (TILE - 1), T.i64(TILE)))
+        row = T.hold(T.truncdiv(task, parts))
+        number = T.hold(task - row * parts + (0 if first else 1))
+        begin, end = share(number, self.count, tiles)
+        starts, to = self._starts(row), T.let(row * tiles)
+        start = self._variable(self.desc.first(self._one(GROUP)))
+        stop = T.let(T.min(end * TILE, self.length))
+        if first:
+            scanned = number == T.i64(0)
+            T.either(
+                scanned,
+                lambda: self._range(starts, T.i64(0), stop, start, to),
+                lambda: self._range(starts, T.let(begin * TILE), stop, start, to, store=False),
+            )
+            return
+        with T.loop(begin) as tile:
+            start.set(self.desc.combine(start.value, T.splat(self.scratch[to + tile], GROUP)))
+        self._range(starts, T.let(begin * TILE), stop, start)
+
+    def _starts(self, row: Any) -> list[Any]:
+        """Where a row begins in the input and in the output: with its last element, if that comes first."""
+        at = T.unravel(row, self.sizes)
+        back = T.let(self.length - 1) if self.desc.decreasing else T.i64(0)
+        return [T.let(T.dot(at, own) + back * step) for own, step in zip(self.row_steps, self._along(), strict=True)]
+
+    def _along(self) -> list[Any]:
+        return [T.i64(1) if unit else step for unit, step in zip(self.steps, self.along, strict=True)]
+
+    def _range(self, starts: list[Any], begin: Any, end: Any, base: T.Variable, totals: Any = None, store: bool = True) -> None:
+        """The elements of a row from a tile's first on. ``totals`` is where each tile's elements combined are kept."""
+        combine = self.desc.combine
+        none = self.desc.identity(self._one(GROUP))
+        with T.loop(T.let(T.truncdiv(end - begin + (TILE - 1), T.i64(TILE)))) as tile:
+            first = T.let(begin + tile * TILE)
+            of_blocks = self._variable(none)
+            with T.loop(T.let(T.min(T.truncdiv(end - first + (BLOCK - 1), T.i64(BLOCK)), T.i64(GROUP)))) as block:
+                at = T.let(first + block * BLOCK)
+                of_groups = self._variable(none)
+                base_of_block = T.hold(combine(base.value, of_blocks.value))
+                with T.loop(T.let(T.min(T.truncdiv(end - at + (GROUP - 1), T.i64(GROUP)), T.i64(GROUP)))) as group:
+                    place = T.let(at + group * GROUP)
+                    x = self._scanned(self._load(starts[0], place, T.let(end - place)))
+                    if store:
+                        self._store(starts[1], place, T.let(end - place), self._results(base_of_block, of_groups.value, x))
+                    of_groups.set(combine(of_groups.value, T.Shuffle([x], [self._lane(GROUP - 1)] * GROUP)))
+                of_blocks.set(combine(of_blocks.value, of_groups.value))
+            base.set(combine(base.value, of_blocks.value))
+            if totals is not None:
+                T.store(self.scratch, totals + T.truncdiv(first, T.i64(TILE)), T.Shuffle([of_blocks.value], [0]))
+
+    def _lane(self, i: int) -> int:
+        """The lane of a group's element: in memory, the last comes first if the direction is decreasing."""
+        return GROUP - 1 - i if self.desc.decreasing else i
+
+    def _scanned(self, x: Any) -> Any:
+        """A vector's lanes combined."""
+        width = 1
+        while width < GROUP:
+            before, mixed = [0] * GROUP, [0] * GROUP
+            for i in range(GROUP):
+                before[self._lane(i)] = self._lane(max(i - i % width - 1, 0))
+                mixed[self._lane(i)] = self._lane(i) + (GROUP if i & width else 0)
+            both = T.hold(self.desc.combine(T.Shuffle([x], before), x))
+            x = T.hold(T.Shuffle([x, both], mixed))
+            width *= 2
+        return x
+
+    def _results(self, base: Any, of_groups: Any, x: Any) -> Any:
+        if self.desc.exclusive:
+            order = [0] * GROUP
+            for i in range(GROUP):
+                order[self._lane(i)] = self._lane(i - 1) if i else GROUP
+            x = T.hold(T.Shuffle([x, self.desc.identity(x)], order))
+        return T.to(self.desc.combine(T.hold(self.desc.combine(base, of_groups)), x), self.stored)
+
+    def _load(self, start: Any, place: Any, left: Any) -> Any:
+        """A group, as a vector in the type in which it is combined; what is past the row's end does not matter."""
+        kept, whole = T.local(self.stored, GROUP), T.run(T.i64(0), GROUP)
+
+        def some(count: Any) -> None:
+            with T.loop(count) as i:
+                T.store(kept, self._place_in(i), self.source[self._place(start, place + i, 0)])
+
+        def all_() -> None:
+            T.store(kept, whole, self.source[T.run(self._lowest(start, place), GROUP)])
+
+        def rest() -> None:
+            T.store(kept, whole, T.splat(T.const(0, self.stored), GROUP))
+            some(left)
+
+        self._either(left, 0, all_, rest, some)
+        return T.hold(T.to(T.wide(kept[whole]), self.dtype))
+
+    def _store(self, start: Any, place: Any, left: Any, values: Any) -> None:
+        kept, whole = T.local(self.stored, GROUP), T.run(T.i64(0), GROUP)
+
+        def some(count: Any) -> None:
+            T.store(kept, whole, values)
+            with T.loop(count) as i:
+                T.store(self.result, self._place(start, place + i, 1), kept[self._place_in(i)])
+
+        self._either(
+            left, 1, lambda: T.store(self.result, T.run(self._lowest(start, place), GROUP), values), lambda: some(left), some
+        )
+
+    def _either(self, left: Any, tensor: int, vector: Callable[[], None], rest: Callable[[], None], some: Any) -> None:
+        """A whole group, as a vector if its elements are contiguous, or what is left of the row."""
+        whole = vector if self.steps[tensor] else lambda: some(T.i64(GROUP))
+        if self.tail:
+            T.either(left >= GROUP, whole, rest)
+        else:
+            whole()
+
+    def _place(self, start: Any, i: Any, tensor: int) -> Any:
+        step = self._along()[tensor]
+        return start - i * step if self.desc.decreasing else start + i * step
+
+    def _place_in(self, i: Any) -> Any:
+        return GROUP - 1 - i if self.desc.decreasing else i
+
+    def _lowest(self, start: Any, place: Any) -> Any:
+        """The offset of a contiguous group's first element in memory."""
+        return T.let(start - place - (GROUP - 1)) if self.desc.decreasing else T.let(start + place)
+
+    # -- Neighbouring rows ---------------------------------------------------------------------------------------------
+
+    def _columns(self, task: Any) -> None:
+        """A task's share of the panels."""
+        *outer, last = self.sizes
+        panels = T.let(T.truncdiv(last + self.panel - 1, self.panel))
+        groups = [*outer, panels]
+        begin, end = share(task, self.tasks, math.prod(groups[1:], start=groups[0]))
+        self.state = T.let(task * self.panel * _STATES)
+        with T.loop(T.let(end - begin)) as i:
+            *at, panel = T.unravel(begin + i, groups)
+            left = T.let(panel * self.panel)
+            width = T.let(T.min(self.panel, last - left))
+            back = T.let(self.length - 1) if self.desc.decreasing else T.i64(0)
+            starts = [
+                T.let(T.dot([*at, left], [*own[:-1], T.i64(1)]) + back * step)
+                for own, step in zip(self.row_steps, self.along, strict=True)
+            ]
+            self._panel(starts, width)
+
+    def _each(self, width: Any, body: Callable[[Any, int], None]) -> None:
+        """``body(offset, lanes)`` for vectors of a panel, and for the columns after the last whole one."""
+        whole = T.let(T.truncdiv(width, T.i64(self.lanes)))
+        with T.loop(whole) as i:
+            body(T.let(i * self.lanes), self.lanes)
+        if self.ragged:
+            with T.loop(T.let(width - whole * self.lanes)) as i:
+                body(T.let(whole * self.lanes + i), 1)
+
+    def _panel(self, starts: list[Any], width: Any) -> None:
+        """Rows are combined a group at a time; what is kept of each is in scratch."""
+        combine = self.desc.combine
+
+        def begin(at: Any, lanes: int) -> None:
+            first, none = self.desc.first(self._one(lanes)), self.desc.identity(self._one(lanes))
+            for state, value in enumerate((first, none, first, none)):
+                self._keep(state, at, value, lanes)
+
+        def end_block(at: Any, lanes: int) -> None:
+            base, of_blocks, _, of_groups = (self._kept(state, at, lanes) for state in range(_STATES))
+            of_blocks = T.hold(combine(of_blocks, of_groups))
+            none = self.desc.identity(self._one(lanes))
+            for state, value in ((1, of_blocks), (2, combine(base, of_blocks)), (3, none)):
+                self._keep(state, at, value, lanes)
+
+        def end_tile(at: Any, lanes: int) -> None:
+            base = T.hold(combine(self._kept(0, at, lanes), self._kept(1, at, lanes)))
+            none = self.desc.identity(self._one(lanes))
+            for state, value in ((0, base), (1, none), (2, combine(base, none))):
+                self._keep(state, at, value, lanes)
+
+        self._each(width, begin)
+        groups = T.let(T.truncdiv(self.length, T.i64(GROUP)))
+        with T.loop(groups) as group:
+            top = T.let(group * GROUP)
+            self._each(width, lambda at, lanes: self._group(starts, top, at, lanes, None))
+            after = T.let(group + 1)
+            with T.when((after & T.i64(GROUP - 1)) == T.i64(0)):
+                self._each(width, end_block)
+                if self.tiles:
+                    with T.when((after & T.i64(TILE // GROUP - 1)) == T.i64(0)):
+                        self._each(width, end_tile)
+        if self.tail:
+            top = T.let(groups * GROUP)
+            self._each(width, lambda at, lanes: self._group(starts, top, at, lanes, T.let(self.length - top)))
+
+    def _group(self, starts: list[Any], top: Any, at: Any, lanes: int, left: Any) -> None:
+        """A group of each of the rows in a vector. Of one that is cut, the last element is read in place of those after it."""
+
+        def place(i: int, tensor: int, most: Any) -> Any:
+            row = top + i if most is None else top + T.min(T.i64(i), most - 1)
+            step = self.along[tensor]
+            return T.let(starts[tensor] + at + (-(row * step) if self.desc.decreasing else row * step))
+
+        def run(where: Any) -> Any:
+            return T.run(where, lanes) if lanes > 1 else where
+
+        combine = self.desc.combine
+        # Two arrays, since many variables take TVM long, and a large one is not on the stack.
+        halves = [T.local(self.dtype, GROUP // 2 * lanes) for _ in range(2)]
+        slots = [(half, run(T.i64(i * lanes))) for half in halves for i in range(GROUP // 2)]
+        for i, slot in enumerate(slots):
+            T.store(*slot, T.to(T.wide(self.source[run(place(i, 0, left))]), self.dtype))
+        values = [half[at] for half, at in slots]
+        width = 1
+        while width < GROUP:  # the last of a half with each of the next half
+            for i in range(GROUP):
+                if i & width:
+                    T.store(*slots[i], combine(values[i - i % width - 1], values[i]))
+            width *= 2
+        of_groups = self._kept(3, at, lanes)
+        base = T.hold(combine(self._kept(2, at, lanes), of_groups))
+        before = [self.desc.identity(base), *values[:-1]]
+        for i, value in enumerate(before if self.desc.exclusive else values):
+            found = T.to(combine(base, value), self.stored)
+            with T.when(left > i) if left is not None else nullcontext():
+                T.store(self.result, run(place(i, 1, None)), found)
+        self._keep(3, at, combine(of_groups, values[-1]), lanes)
+
+    def _kept(self, state: int, at: Any, lanes: int) -> Any:
+        place = T.let(self.state + state * self.panel + at)
+        return T.hold(self.scratch[T.run(place, lanes) if lanes > 1 else place])
+
+    def _keep(self, state: int, at: Any, value: Any, lanes: int) -> None:
+        place = T.let(self.state + state * self.panel + at)
+        T.store(self.scratch, T.run(place, lanes) if lanes > 1 else place, value)

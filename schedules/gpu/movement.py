@@ -1,0 +1,186 @@
+"""The movement family on a GPU: each thread moves up to 16 bytes of the result, and neighbouring threads write neighbours.
+
+Each move is a launch of one kernel. There are two ways:
+
+- ``rows``: any strides, rules and indices; as many neighbours at once as are contiguous and aligned on both sides in every row.
+- ``tiles``: the source is contiguous in another dimension than the result: it is transposed through shared memory.
+
+Elements move as bits, so types of one width share kernels. Indices have 32 bits where they fit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import movement
+from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.movement import Linear, Move, Transfer
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._movement import Movement
+from tvmdml.schedules.gpu import (
+    VECTOR_BYTES,
+    Numbers,
+    _default,
+    _tiles,
+    checked,
+    enough_groups,
+    groups_for,
+    position,
+    require,
+    strided,
+)
+from tvmdml.schedules.gpu._words import unravel
+from tvmdml.targets._device import DeviceTarget
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+KNOBS = Knobs(
+    "movement",
+    enough_groups(1024),
+    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
+    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
+)
+
+
+def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
+    """The kernel of one operator: a launch for each move."""
+    if not desc.is_moved():
+        computed: Kernel = _default.kernel(desc, target, shared)
+        return computed
+    transfer = desc.transfer().simplified()
+    kinds = desc.kinds()
+    itemsize = desc.outputs()[0].data_type.itemsize
+    threads = min(knobs.threads, target.max_threads)
+    ways, groups, moves = [], [], []
+    for move in transfer.moves:
+        lanes = _together(move, VECTOR_BYTES // itemsize)
+        other = _crossing(move)
+        if other is not None and target.max_threads >= _tiles.THREADS:
+            move, lanes = _last_but_one(move, other), 0
+            groups.append(min(_tiles.count(move.sizes), target.max_groups, knobs.most_groups))
+        else:
+            groups.append(groups_for(math.prod(move.sizes) // lanes, threads, target, knobs.most_groups))
+        moves.append(move)
+        ways.append(lanes)
+    transfer = transfer._replace(moves=tuple(moves))
+    numbers = Numbers(transfer.span, groups=tuple(groups), moves=tuple(number for move in moves for number in move.numbers()))
+    require(desc, target, numbers)
+    way = "tiles" if ways == [0] else "rows"
+    writer = _Writer(transfer, numbers, kinds, ways, threads)
+    module, *also = desc.modules()
+    built = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, also=tuple(also))
+    found: Kernel = checked(desc, target, built)
+    return found
+
+
+def _follows(move: Move, dimension: int) -> bool:
+    """Whether a rule depends on a coordinate."""
+    places = [rule.look.place for rule in move.rules if rule.look is not None]
+    return any(one.steps[dimension] for one in (*places, *(rule.at for rule in move.rules)))
+
+
+def _together(move: Move, most: int) -> int:
+    """How many neighbours can be moved at once everywhere: a power of two."""
+    if (move.read.steps[-1], move.written.steps[-1]) != (1, 1) or _follows(move, -1):
+        return 1
+    steps = [step for one in (move.read, move.written) for step in (one.base, *one.steps[:-1])]
+    steps += [rule.step for rule in move.rules]
+    while any(number % most for number in (move.sizes[-1], *steps)):
+        most //= 2
+    return most
+
+
+def _crossing(move: Move) -> int | None:
+    """The dimension in which the source is contiguous, if it is another one than the result's."""
+    other = _tiles.crossing(move.sizes, move.read.steps, move.written.steps)
+    return None if other is None or move.rules else other
+
+
+def _last_but_one(move: Move, dimension: int) -> Move:
+    """The move, which has no rules, with a dimension as the last but one."""
+    order = [*(i for i in range(len(move.sizes) - 1) if i != dimension), dimension, len(move.sizes) - 1]
+    read, written = (Linear(one.base, tuple(one.steps[i] for i in order)) for one in (move.read, move.written))
+    return move._replace(sizes=tuple(move.sizes[i] for i in order), read=read, written=written)
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    def __init__(self, transfer: Transfer, numbers: Numbers, types: tuple[str, ...], ways: list[int], threads: int) -> None:
+        self.transfer, self.numbers, self.types, self.ways, self.threads = transfer, numbers, types, ways, threads
+        units = ["".join(str(int(step == 1)) for step in (m.read.steps[-1], m.written.steps[-1])) for m in transfer.moves]
+        forms = [(move.form(), len(move.sizes), way, unit) for move, way, unit in zip(transfer.moves, ways, units, strict=True)]
+        self.parameters = (
+            ("types", " ".join(types)),
+            ("forms", str(forms)),
+            ("fill", str((transfer.fill, transfer.filled_from))),
+            ("threads", threads),
+            *numbers.parameters,
+        )
+
+    def function(self) -> PrimFunc:
+        with T.on_device(), T.function() as f, T.counting(self.numbers.dtype):
+            buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
+            n = self.numbers.declare(f)
+            first = 0
+            for move, lanes, groups in zip(self.transfer.moves, self.ways, n.groups, strict=True):
+                own = move.expressions(n.moves[first : first + move.integers()])
+                first += move.integers()
+                if lanes == 0:
+                    self._tiles(own, groups, buffers)
+                else:
+                    self._rows(move, own, lanes, groups, buffers)
+        return f.result()
+
+    def _rows(self, known: Move, move: Move, lanes: int, groups: Any, buffers: list[Any]) -> None:
+        dtype = self.numbers.dtype
+        with T.launch(groups, self.threads) as (group, thread):
+            first = position(group, thread, self.threads, dtype)
+            sizes = [*move.sizes[:-1], T.let(T.truncdiv(move.sizes[-1], self.numbers.const(lanes)))]
+            total = T.let(math.prod(sizes[1:], start=sizes[0]))
+            with strided(first, total, T.let(groups * self.threads)) as i:
+                *at, last = (T.cast(c, dtype) for c in unravel(i, sizes))
+                at = [*at, T.let(last * self.numbers.const(lanes))]
+                place, comes = movement.place(_unit(known, move), buffers, at)
+                target = T.let(movement.value(_unit(known, move).written, at))
+                place = T.let(place)
+                if lanes > 1:
+                    place, target = (T.run(T.let(T.multiple(one, lanes)), lanes) for one in (place, target))
+                result, source = buffers[move.result], buffers[move.source]
+                if comes is None:
+                    T.store(result, target, source[place])
+                else:
+                    fill = self._fill(str(result.dtype), buffers)
+                    T.store(result, target, T.Select(_wide(comes, lanes), T.let(source[place]), _wide(fill, lanes)))
+
+    def _fill(self, bits: str, buffers: list[Any]) -> Any:
+        if self.transfer.filled_from is not None:
+            tensor, offset = self.transfer.filled_from
+            return T.let(buffers[tensor][self.numbers.const(offset)])
+        return T.word(self.transfer.fill, int(bits.removeprefix("uint")))
+
+    def _tiles(self, move: Move, groups: Any, buffers: list[Any]) -> None:
+        def read(at: list[Any]) -> list[Any]:
+            return [buffers[move.source][movement.value(move.read, at)]]
+
+        def write(at: list[Any], values: Any) -> None:
+            T.store(buffers[move.result], movement.value(move.written, at), values[0])
+
+        _tiles.move(groups, self.numbers, move.sizes, [str(buffers[move.result].dtype)], read, write)
+
+
+def _unit(known: Move, move: Move) -> Move:
+    """The move with the number 1 in place of a last step that is known to be that."""
+
+    def unit(one: Linear, own: Linear) -> Linear:
+        return own._replace(steps=(*own.steps[:-1], 1)) if one.steps[-1] == 1 else own
+
+    return move._replace(read=unit(known.read, move.read), written=unit(known.written, move.written))
+
+
+def _wide(value: Any, lanes: int) -> Any:
+    return value if lanes == 1 else T.splat(value, lanes)

@@ -1,0 +1,206 @@
+"""Interruptions of a process at any moment: signals, interrupts, cancelled tasks, exit. ``--exhaustive`` tests many moments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import assert_consistent, end, moments, program, start
+
+
+@pytest.fixture
+def often(request: pytest.FixtureRequest) -> bool:
+    """Whether there is time to run a race over and over."""
+    return bool(request.config.getoption("--exhaustive"))
+
+
+# -- Signals, and asyncio -----------------------------------------------------------------------------------------
+
+
+def test_tasks_of_asyncio_share_kernels_and_may_be_cancelled(tmp_path: Path) -> None:
+    program(
+        """
+async def main():
+    loop = asyncio.get_running_loop()
+    answers = []
+    loop.add_signal_handler(signal.SIGUSR1, lambda: answers.append(fine("float32")))
+    tasks = [asyncio.create_task(asyncio.to_thread(fine, "float32", "int16")) for _ in range(8)]
+    tasks += [loop.run_in_executor(None, fine, "uint8") for _ in range(40)]
+    await asyncio.sleep(0.1)
+    for task in tasks[::3]:
+        task.cancel()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert set(map(type, results)) <= {bool, asyncio.CancelledError} and results.count(True) >= 30, results
+    while not answers:
+        await asyncio.sleep(0.01)
+    assert answers == [True]
+    assert await asyncio.to_thread(fine)
+asyncio.run(main())
+""",
+        tmp_path,
+    )
+
+
+def test_a_signal_handler_may_compile_whatever_is_under_way(tmp_path: Path) -> None:
+    program(
+        """
+answers = []
+def compile_then_ask_again(*_):
+    answers.append(fine("float32", "uint8"))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+signal.signal(signal.SIGALRM, compile_then_ask_again)
+signal.signal(signal.SIGCHLD, lambda *_: answers.append(fine("float32")))  # the linker's end
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+assert fine("float32", "int32")
+signal.setitimer(signal.ITIMER_REAL, 0)
+signal.raise_signal(signal.SIGCHLD)
+assert answers and all(answers), answers
+""",
+        tmp_path,
+    )
+
+
+def test_a_process_that_blocks_all_signals_compiles(tmp_path: Path) -> None:
+    program("signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nassert fine()", tmp_path)
+
+
+def test_signals_that_interrupt_system_calls_are_waited_out(tmp_path: Path) -> None:
+    holding = """
+with stores.DiskStore().lock("ab" * 20):
+    print("held", flush=True)
+    while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+    open(sys.argv[2], "w").close()
+"""
+    waiting = """
+hits = []
+def hit(*_):
+    hits.append(1)
+    if len(hits) == 20: open(sys.argv[1], "w").close()
+with stores.DiskStore().lock("cd" * 20): pass  # all of it is imported
+signal.signal(signal.SIGALRM, hit)
+signal.siginterrupt(signal.SIGALRM, True)
+signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+with stores.DiskStore().lock("ab" * 20):
+    print(os.path.exists(sys.argv[2]))
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    holder = start(holding, tmp_path, tmp_path / "enough", tmp_path / "over")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    assert program(waiting, tmp_path, tmp_path / "enough", tmp_path / "over") == "True\n"
+    end(holder)
+
+
+_INTERRUPTED = """
+moments = [float(text) for text in sys.argv[2:]]
+if sys.argv[1] != "import":
+    _imports.tvm()
+    tvmdml.round(x)
+def attempt(moment):
+    os.environ["TVMDML_CACHE_DIR"] += f"/{moment}"
+    later = threading.Timer(moment, os.kill, (os.getpid(), signal.SIGINT))
+    how = "done"
+    try:
+        later.start()
+        assert fine("float32", "int16")
+        later.join()
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        how = "interrupted"
+    assert fine("float32", "int16")
+    assert gc.isenabled() and not [f for f in sys.meta_path if type(f).__module__.startswith("tvmdml")]
+    print(how)
+    return True
+for moment in moments:
+    sys.stdout.flush()
+    assert child(lambda: attempt(moment)) == 0, moment
+"""
+
+
+@pytest.mark.parametrize(("what", "last", "few"), [("import", 1.6, 2), ("compile", 0.3, 6)])
+def test_an_interrupt_at_any_moment_leaves_all_in_order(tmp_path: Path, often: bool, what: str, last: float, few: int) -> None:
+    printed = program(_INTERRUPTED, tmp_path, what, *moments(50 if often else few, last)).split()
+    assert "interrupted" in printed
+    for folder in tmp_path.iterdir():
+        if folder.name not in ("kernels", "CACHEDIR.TAG"):  # that were compiled before
+            assert assert_consistent(folder) >= 2
+
+
+def test_an_interrupt_ends_the_wait_for_another_process(tmp_path: Path) -> None:
+    printed = program(
+        """
+import subprocess
+kept = {}
+class Known(stores.DiskStore):
+    def lock(self, digest):
+        if not kept:  # somebody else has it, and goes on having it
+            code = "import sys, time; from tvmdml.disk import stores; held = stores.DiskStore().lock(sys.argv[1]); " \\
+                   "held.__enter__(); print(flush=True); sys.stdin.read()"
+            kept["other"] = subprocess.Popen([sys.executable, "-c", code, digest], stdin=-1, stdout=-1)
+            kept["other"].stdout.readline()
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return super().lock(digest)
+stores.DiskStore = Known
+try:
+    fine("float32")
+except KeyboardInterrupt:
+    print("interrupted", kept["other"].poll())
+kept["other"].communicate()
+assert fine("float32")
+print(compiler.compiled_count)
+""",
+        tmp_path,
+    )
+    assert printed.split() == ["interrupted", "None", "1"]
+    assert assert_consistent(tmp_path) == 1
+
+
+# -- The end ------------------------------------------------------------------------------------------------------
+
+ENDS = {
+    "while threads compile": "for _ in range(2): daemon(fine, 'float32', 'float16', 'int32', 'uint8', 'int8')\ntime.sleep(moment)",
+    "while threads run": "assert fine()\nfor _ in range(3): daemon(forever)\ntime.sleep(moment / 4)",
+    "while atexit's functions call": "atexit.register(lambda: fine('float32', 'uint8'))\ndaemon(forever)\ntime.sleep(moment / 4)",
+    "by sys.exit in a thread": "threading.Thread(target=lambda: fine() and sys.exit(3)).start()\ndaemon(forever)",
+    "by os._exit": "daemon(fine)\ndaemon(forever)\ntime.sleep(moment)\nos._exit(0)",
+    "with everything held by a module": """
+desc = tvmdml.TensorDesc("float32", x.shape)
+operator = tvmdml.compile(tvmdml.ElementWiseRound(input_tensor=desc, output_tensor=desc, rounding_mode=tvmdml.RoundingMode(0)))
+sys.modules["held"] = cycle = [operator, operator.bind(x, x.copy()), tvmdml.round, compiler]
+cycle.append(cycle)
+class Late:
+    def __del__(self):
+        operator(x, x.copy())
+held_to_the_end = Late()
+""",
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("native", ["native", "in Python"])
+def test_the_process_ends_well(tmp_path: Path, often: bool, native: str) -> None:
+    code = """
+large = np.arange(300_000, dtype="float32") / 4
+def forever():
+    while True:
+        tvmdml.round(large)
+_imports.tvm()
+faulthandler.cancel_dump_traceback_later()  # a child that ends would wait for its thread, which is the parent's
+for how, moment in ENDS:
+    sys.stdout.flush()
+    process = os.fork()
+    if process == 0:
+        break
+    if (code := code_of(process)) != 0:
+        print(f"{how} after {moment}: {code}")
+else:
+    os._exit(0)
+signal.alarm(100)
+os.environ["TVMDML_CACHE_DIR"] += f"/{abs(hash(how))}{moment}"
+exec(how)
+"""
+    each = [
+        (how, moment + 0.02) for how in ENDS.values() for moment in (moments(20 if often else 1, 0.4) if "moment" in how else [0.0])
+    ]
+    assert program(f"ENDS = {each!r}\n" + code, tmp_path, TVMDML_DISABLE_NATIVE=str(int(native != "native"))) == ""

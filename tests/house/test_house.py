@@ -1,0 +1,63 @@
+"""The conventions of the code base hold."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+from folders import TOP
+
+import tvmdml
+from tvmdml import _stub, doors, operators
+from tvmdml.enums import FeatureLevel
+from tvmdml.operators import Operator
+from tvmdml.operators._contract import (
+    Role,
+)
+
+
+@pytest.mark.parametrize("cls", operators.all_operators().values(), ids=lambda cls: cls.NAME)
+def test_every_operator_is_whole(cls: type[Operator]) -> None:
+    module = sys.modules[cls.__module__]
+    assert cls.__name__ in module.__all__
+    assert inspect.getdoc(cls)
+    assert f"DML_{cls.NAME}_OPERATOR_DESC" in str(inspect.getdoc(cls))
+    assert cls.computation is not Operator.computation
+    assert cls.reference is not Operator.reference
+    named = {field.name for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)}
+    assert all(set(row.tensors) == named for row in cls.SUPPORT)
+    assert cls.infer is not Operator.infer
+    functions = doors.functions(operators.module_of(cls)).values()
+    assert functions
+    assert all("Returns:" in str(f.__doc__) and "DML_OPERATOR" in str(f.__doc__) for f in functions)
+
+
+def test_a_schedule_belongs_to_an_operator() -> None:
+    files = {path.stem for path in (TOP / "schedules").glob("*/*.py") if not path.stem.startswith("_")}
+    found = operators.all_operators().values()
+    assert files <= {operators.module_of(cls) for cls in found} | {cls.FAMILY for cls in found}
+
+
+def test_every_enumeration_is_a_name_of_the_package() -> None:
+    used = {field.enum for cls in operators.all_operators().values() for field in cls.fields() if field.enum is not None}
+    for enum in {*used, FeatureLevel}:
+        assert getattr(tvmdml, enum.__name__) is enum
+        assert enum.__name__ in dir(tvmdml)
+    assert "DmlEnum" not in dir(tvmdml)
+    with pytest.raises(AttributeError, match="Did you mean 'RoundingMode'"):
+        tvmdml.RoundingMod  # noqa: B018
+
+
+def test_type_checkers_see_every_name() -> None:
+    assert _stub.PATH.read_text() == _stub.text(), "run `python -m tvmdml._stub`"
+
+
+def test_the_top_level_holds_what_it_should() -> None:
+    known = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=TOP, capture_output=True, text=True, check=False)
+    if known.returncode:
+        pytest.skip("not a git checkout")
+    names = {line.split("/")[0] for line in known.stdout.splitlines()}
+    allowed = {"pyproject.toml", "README.md", "LICENSE", "tvmdml", "schedules", "tests", "tuning_logs"}
+    assert {name for name in names if not name.startswith(".")} == allowed

@@ -1,0 +1,114 @@
+"""Devices without a feature: a kernel compiles for them, or is refused with the name of the missing feature, and only then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from drawn import budget, forced, of, plain, some_operators, spread
+from support import diagonal_desc, round_desc, tensor
+
+from tvmdml import Operator, TensorDataType, TensorDesc
+from tvmdml.errors import Lacking, Unsupported
+from tvmdml.schedules import gpu
+from tvmdml.schedules.gpu import _default
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets import Target
+from tvmdml.targets.vulkan import VulkanTarget, compile_function
+
+# The features to load and store elements; no kernel needs arithmetic on narrow numbers.
+LACKING: dict[str, dict[str, Any]] = {
+    "narrow arithmetic": {"int8": False, "int16": False, "float16": False, "nearest_even": ()},
+    **{feature: {feature: False} for feature in ("storage8", "storage16", "int64", "float64")},
+}
+LACKING["all"] = {name: value for lacking in LACKING.values() for name, value in lacking.items()}
+LAYOUTS = ("packed", "padded", "transposed")
+VULKAN_NAMES = {
+    "storage8": "storageBuffer8BitAccess",
+    "storage16": "storageBuffer16BitAccess",
+    "int64": "shaderInt64",
+    "float64": "shaderFloat64",
+}
+
+
+def without(vulkan: Target, **lacking: Any) -> VulkanTarget:
+    """The same device, but without some of its features."""
+    assert isinstance(vulkan, VulkanTarget)
+    return VulkanTarget(str(vulkan.info.index), vulkan.capabilities._replace(**lacking), vulkan.info)
+
+
+def refused(desc: Operator, target: VulkanTarget) -> str:
+    """The feature that a refusal names; nothing where the kernel compiles."""
+    try:
+        function = kernel_for(desc, target).build()
+    except Unsupported as error:
+        text = str(error)
+        assert text.startswith(f"{desc.NAME} "), text
+        assert f" on {target.name}; allowed: " in text, text
+        assert text.endswith(". Run it on another device."), text
+        return text.partition("the device lacks ")[2].partition(".")[0]
+    compile_function(function, target.capabilities)
+    return ""
+
+
+@some_operators(10)
+def test_a_kernel_is_refused_by_name_if_it_would_not_compile(
+    vulkan: Target, name: str, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    rng = of(pytestconfig.getoption("--case-seed"), name)
+    for served in spread(forced(name, vulkan, rng, 60), budget(name, 12, 3), rng):
+        drawn = served[0]
+        desc = drawn.case.desc.canonical()
+        for lacking in LACKING:
+            target = without(vulkan, **LACKING[lacking])
+            with drawn._replace(widths={}).in_force():
+                if not (feature := refused(desc, target)):
+                    continue
+                with monkeypatch.context() as patch:
+                    patch.setattr(gpu, "_NEEDS", {})
+                    patch.setattr(VulkanTarget, "lacking", lambda *_: "")
+                    with pytest.raises(Lacking) as caught:
+                        compile_function(kernel_for(desc, target).build(), target.capabilities)
+                assert lacking == "all" or caught.value.feature == feature, f"{drawn}: {caught.value}"
+
+
+def test_narrow_elements_that_lie_in_whole_words_are_moved_without_their_feature(vulkan: Target) -> None:
+    target = without(vulkan, **LACKING["all"])
+    for data_type in (TensorDataType.UINT8, TensorDataType.FLOAT16):
+        assert not refused(diagonal_desc(tensor(data_type, (40, 64)), 3, -1, 2), target)
+        assert refused(diagonal_desc(tensor(data_type, (40, 63)), 3, -1, 2), target)
+
+
+@some_operators(10)
+def test_large_offsets_are_refused_where_64_bits_are_missing(vulkan: Target, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_NARROW", 1)
+    target = without(vulkan, int64=False)
+    wide = (TensorDataType.INT64, TensorDataType.UINT64, TensorDataType.FLOAT64)  # these are refused by their names
+    for desc in (drawn.case.desc.canonical() for drawn in plain(name, vulkan)[::20]):
+        if any(tensor.data_type in wide for _, tensor in desc.tensors() if tensor is not None):
+            continue
+        with pytest.raises(
+            Unsupported, match=r"_tensor: given offsets past 2\^30 on vulkan:\d+; allowed: .* lacks shaderInt64\. Run"
+        ):
+            kernel_for(desc, target)
+
+
+def test_a_refusal_names_the_first_tensor_of_the_type(vulkan: Target) -> None:
+    x = tensor("uint8", (5, 7))
+    for desc, name in ((diagonal_desc(x, 3, 0, 1), "input_tensor"), (diagonal_desc(x, 3, 0, 1, has_input=False), "output_tensor")):
+        with pytest.raises(Unsupported, match=rf"^DIAGONAL_MATRIX1 {name}: given uint8 on .* lacks storageBuffer8BitAccess\. Run"):
+            kernel_for(desc, without(vulkan, storage8=False))
+
+
+def test_the_kernel_without_a_schedule_counts_in_64_bits_only_where_it_has_to(
+    vulkan: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desc = round_desc(TensorDesc("float16", (5, 7)))
+    target = without(vulkan, float16=False, float64=False, int64=False)
+    compile_function(_default.kernel(desc, target, ()).build(), target.capabilities)
+    monkeypatch.setattr(gpu, "_NARROW", 1)
+    for feature, given in (("int64", r"offsets past 2\^30"), ("storage16", "float16")):
+        with pytest.raises(
+            Unsupported, match=rf"^ELEMENT_WISE_ROUND input_tensor: given {given} .* lacks {VULKAN_NAMES[feature]}\. Run"
+        ):
+            _default.kernel(desc, without(vulkan, **{feature: False}), ())

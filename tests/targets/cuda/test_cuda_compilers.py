@@ -1,0 +1,794 @@
+"""nvcc and NVRTC: which is used and how, their failures, and their output for every kernel and every architecture."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import cubin
+import hypothesis
+import hypothesis.strategies as st
+import kernels
+import pytest
+from drawn import Drawn, budget, forced, of, plain, spread
+from expressions import AWKWARD, FLOATS, TYPES, Written, extremes, number_of, written
+
+from tvmdml import Operator, TensorDesc, operators
+from tvmdml import tensorir as T
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported
+from tvmdml.kernels import kernel as made
+from tvmdml.operators._contract import Role
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets._lower import lower
+from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, source, terms, translate
+from tvmdml.tensors import MAX_ELEMENTS
+
+COMPILERS = ("nvcc", "nvrtc")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
+
+
+def use(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have the real compiler used, not the emulator's; skips the test where it is not here, unless it is expected."""
+    monkeypatch.delenv("TVMDML_NVCC", raising=False)
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", name)
+    try:
+        compilers.describe()
+    except CompileError as error:
+        if os.environ.get(f"TVMDML_EXPECT_{name.upper()}") == "1":
+            raise
+        pytest.skip(f"no {name} here: {error}")
+    return name
+
+
+@pytest.fixture(params=COMPILERS)
+def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    return use(request.param, monkeypatch)
+
+
+@pytest.fixture
+def any_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The quicker of those that are here."""
+    try:
+        return use("nvrtc", monkeypatch)
+    except pytest.skip.Exception:
+        return use("nvcc", monkeypatch)
+
+
+def unit(**examples: Written) -> tuple[str, dict[str, source.Emitted]]:
+    """A text of several kernels."""
+    emitted = {name: source.emit(kernel.function.with_attr("global_symbol", name)) for name, kernel in examples.items()}
+    return source.unit(list(emitted.values())), emitted
+
+
+def compiled(text: str, *names: str) -> dict[str, bytes]:
+    return {image.form: image.content for image in compilers.compile_text(text, names)}
+
+
+PLAIN = 'extern "C" __global__ void __launch_bounds__(64) kernel(int *x) { *x = 5; }'
+
+
+# -- What they make of kernels ------------------------------------------------------------------------------------------
+
+
+def test_there_is_an_image_for_each_architecture(compiler: str) -> None:
+    found = compilers.compile_text(PLAIN, ARCHITECTURES)
+    assert [image.form for image in found] == [*ARCHITECTURES, "compute_100"]
+    for image in found[:-1]:
+        architecture, made = cubin.read(image.content)
+        assert architecture == image.form
+        assert [*made] == ["kernel"]
+        assert made["kernel"].parameters == ((0, 8),)
+    text = found[-1].content.rstrip(b"\0").decode()
+    assert re.search(r"^\.target sm_100$", text, re.MULTILINE)
+    assert ".visible .entry kernel(" in text
+
+
+def _every_feature() -> dict[str, Written]:
+    """Kernels with everything in them that the generator writes."""
+
+    def functions(i: Any, *buffers: Any) -> None:
+        for dtype, buffer in zip(FLOATS, buffers, strict=True):
+            x = T.let(buffer[i])
+            for name in sorted(terms.MATH - ({"nextafter"} if dtype == "float16" else set())):
+                many = {"atan2": 2, "copysign": 2, "fmod": 2, "hypot": 2, "nextafter": 2, "pow": 2, "fma": 3}.get(name, 1)
+                given = [x, T.const(3, "int32")] if name == "ldexp" else [x] * many
+                T.store(buffer, i, buffer[i] + T.call_pure_extern(dtype, name, *given))
+            T.store(buffer, i, buffer[i] + T.rsqrt(x) + T.Cast(dtype, T.isnan(x)))
+
+    def float_atomics(i: Any, *buffers: Any) -> None:
+        for dtype, buffer in zip(FLOATS, buffers, strict=True):
+            T.atomic_do("add", buffer, 0, T.const(1, dtype))
+            T.atomic_do("sub", buffer, 1, T.const(1, dtype))
+        T.atomic_do("exchange", buffers[1], 2, T.const(1, "float32"))
+        T.store(buffers[2], i, T.atomic("load", buffers[2], 3))
+
+    def aliases(i: Any, x: Any, y: Any) -> None:
+        own, shared = T.local("uint8", 16), T.alloc_buffer((256,), "uint8", scope="shared")
+        for memory in (x, own, shared):
+            words = T.decl_buffer((64,), "uint32", data=memory.data)
+            T.store(words, i % 4, y[i])
+            T.store(y, i, words[i % 4 + 1] ^ T.Cast("uint32", memory[i % 16]))
+
+    def constants(i: Any, *buffers: Any) -> None:
+        for dtype, buffer in zip(TYPES, buffers, strict=True):
+            for place, number in enumerate(extremes(dtype)):
+                T.store(buffer, i + 64 * place, number_of(dtype, number))
+                T.store(buffer, i, T.Select(i < place, buffer[i + place], number_of(dtype, number)))
+
+    def casts(i: Any, *buffers: Any) -> None:
+        for one, other in itertools.product(range(len(TYPES)), repeat=2):
+            T.store(buffers[other], i + one * 64, T.Cast(TYPES[other], buffers[one][i]))
+
+    def order(i: Any, *buffers: Any) -> None:
+        for buffer in buffers:
+            T.store(
+                buffer,
+                i,
+                T.Select(T.NE(buffer[i], buffer[i + 1]), T.max(buffer[i], buffer[i + 2]), T.min(buffer[i], buffer[i + 3])),
+            )
+
+    found = {
+        "aliases": written({"x*": "float16", "y*": "uint32"}, aliases),
+        "order": written({f"{dtype}*": dtype for dtype in TYPES}, order),
+        "functions": written({f"{dtype}*": dtype for dtype in FLOATS}, functions),
+        "float_atomics": written({f"{dtype}*": dtype for dtype in FLOATS}, float_atomics),
+        "constants": written({f"{dtype}*": dtype for dtype in TYPES}, constants),
+        "casts": written({f"{dtype}*": dtype for dtype in TYPES}, casts),
+        **{make.__name__: make().kernel for make in (kernels.loops, kernels.leaving, kernels.own_memory, kernels.group_scan)},
+        **{make.__name__: make().kernel for make in (kernels.scalars, kernels.token, kernels.mixed_access, kernels.ramps)},
+        "votes": kernels.votes(32).kernel,
+    }
+    for dtype in TYPES:
+        found |= {f"exchanges_{dtype}": kernels.exchanges(dtype, 32).kernel, f"lanes_{dtype}": kernels.lanes(dtype, 4).kernel}
+    for dtype, scope in itertools.product(("int32", "uint32", "int64", "uint64"), ("buffer", "shared")):
+        found[f"atomics_{dtype}_{scope}"] = kernels.atomics(dtype, scope).kernel
+    for number, (one, other) in enumerate(kernels.CUTS):
+        found[f"cut_{number}"] = kernels.cut(one, other).kernel
+    return found
+
+
+def test_everything_compiles_that_the_generator_writes(compiler: str) -> None:
+    text, emitted = unit(**_every_feature())
+    assert {piece for one in emitted.values() for piece in one.uses} | {"integers"} == {*prelude.PIECES}
+    _, made = cubin.read(compiled(text, "sm_75")["sm_75"])
+    assert made.keys() == emitted.keys()
+    for name, kernel in made.items():
+        # The addresses first, and each number where it is written to.
+        addresses = [(8 * place, 8) for place in range(len(emitted[name].buffers))]
+        sizes = [terms.SIZES[source._PASSED.get(dtype, dtype)] for _, dtype in emitted[name].scalars]
+        numbers = [(8 * len(addresses) + offset, size) for (offset, _), size in zip(emitted[name].block, sizes, strict=True)]
+        assert [*kernel.parameters] == [*addresses, *numbers], name
+        assert kernel.threads == emitted[name].threads, name
+
+
+def test_any_name_compiles(compiler: str) -> None:
+    """Also those of all macros that a compiler has by itself, or from its headers."""
+    names = [*AWKWARD]
+    if compiler == "nvcc":
+        found = compilers.nvcc()
+        assert found is not None
+        command = [
+            found,
+            "-E",
+            "-Xcompiler",
+            "-dM",
+            "-x",
+            "cu",
+            "--std=c++17",
+            "-arch=sm_90",
+            "-include",
+            "cuda_fp16.h",
+            os.devnull,
+        ]
+        said = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        names += re.findall(r"^#define (\w+) \S", said, re.MULTILINE)
+    texts = []
+    for number, start in enumerate(range(0, len(names), 400)):
+        with T.function() as f:
+            buffers = [f.buffer(name, "float32") for name in names[start : start + 400]]
+            with T.launch_thread("blockIdx.x", 1), T.launch_thread("threadIdx.x", 64) as i:
+                for buffer in buffers:
+                    T.store(buffer, i, T.Cast("float32", i))
+        (function,) = lower(f.result()).functions.values()
+        texts.append(source.emit(function.with_attr("global_symbol", f"kernel_{number}")))
+    compiled(source.unit(texts), "sm_90")
+
+
+def _arithmetic() -> tuple[str, dict[str, source.Emitted]]:
+    def plain(i: Any, a: Any, b: Any, y: Any) -> None:
+        x = T.let(a[i])
+        T.store(y, i, T.Div(x * b[i] + x, x - b[i] * b[i]) + T.sqrt(x * x + b[i]) + T.rsqrt(x) * x)
+
+    def fused(i: Any, a: Any, b: Any, y: Any) -> None:
+        T.store(y, i, T.fma(a[i], b[i], a[i]))
+
+    bodies = {"plain": plain, "fused": fused}
+    found = {
+        f"{name}_{dtype}": written({"a*": dtype, "b*": dtype, "y*": dtype}, body)
+        for (name, body), dtype in itertools.product(bodies.items(), FLOATS)
+    }
+    return unit(**found)
+
+
+def _functions(ptx: str) -> dict[str, str]:
+    """The text of each kernel."""
+    pieces = re.split(r"\.visible \.entry (\w+)\(", ptx)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def test_nothing_is_approximated(compiler: str) -> None:
+    text, _ = _arithmetic()
+    kernels = _functions(compiled(text, "sm_80")["compute_80"].decode())
+    assert len(kernels) == 2 * len(FLOATS)
+    for name, kernel in kernels.items():
+        assert ".ftz" not in kernel, name
+        assert ".approx" not in kernel, name
+        kind = "f64" if name.endswith("64") else "f32"  # a float16 is computed in float32
+        if name.startswith("plain"):
+            assert "fma." not in kernel, name
+            assert len(re.findall(rf"\bdiv\.rn\.{kind}", kernel)) + len(re.findall(rf"\brcp\.rn\.{kind}", kernel)) == 2, name
+            assert len(re.findall(rf"\bsqrt\.rn\.{kind}", kernel)) == 2, name
+            assert len(re.findall(r"\bmul(?:\.rn)?\.f(?:32|64)", kernel)) == 4, name
+        else:
+            assert len(re.findall(rf"\bfma\.rn\.{kind}", kernel)) == 1, name
+
+
+def test_machine_code_is_as_exact(compiler: str) -> None:
+    """The assembler fuses nothing either. (In a division there is much that is fused, and it has to be.)"""
+
+    def body(i: Any, a: Any, b: Any, y: Any) -> None:
+        T.store(y, i, a[i] * b[i] + a[i])
+
+    text, _ = unit(**{dtype: written({"a*": dtype, "b*": dtype, "y*": dtype}, body) for dtype in ("float32", "float64")})
+    try:
+        listing = compilers.sass(compiled(text, "sm_80")["sm_80"])
+    except CompileError as error:
+        if "nvdisasm" not in str(error):
+            raise
+        pytest.skip(str(error))
+    assert not re.search(r"\b[FD]FMA\b|\.FTZ", listing)
+    assert all(re.search(rf"\b{name}\b", listing) for name in ("FMUL", "FADD", "DMUL", "DADD"))
+
+
+def test_without_its_options_a_compiler_would_fuse(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what the tests above look for can be found."""
+    monkeypatch.setattr(compilers, "_COMMON", ("--std=c++17", "--use_fast_math"))
+    text, _ = _arithmetic()
+    ptx = compiled(text, "sm_80")["compute_80"].decode()
+    assert "fma." in _functions(ptx)["plain_float32"]
+    assert ".ftz" in ptx
+    assert ".approx" in ptx
+
+
+def test_a_refused_text_is_shown_with_what_is_wrong_in_it(compiler: str) -> None:
+    with pytest.raises(CompileError, match=rf"(?s)^cuda: {'nvcc' if compiler == 'nvcc' else 'NVRTC'} failed: .*nonsense") as caught:
+        compilers.compile_text(PLAIN.replace("5", "nonsense"), ["sm_90"])
+    assert len(str(caught.value)) < 5000
+    with pytest.raises(CompileError, match="failed: "):
+        compilers.compile_text(PLAIN, ["sm_999"])
+    with pytest.raises(CompileError, match="failed: ") as caught:
+        compilers.compile_text("\n".join(f"int a = {name};" for name in range(2000)), ["sm_90"])
+    assert len(str(caught.value)) < 5000
+
+
+# -- How they are called ------------------------------------------------------------------------------------------------
+
+
+def program(path: Path, script: str) -> Path:
+    """An executable of Python."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{sys.executable}\n{script}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+RECORD = """
+import pathlib, sys
+here = pathlib.Path(__file__)
+with here.with_suffix(".log").open("a") as log:
+    log.write("\\0".join(sys.argv[1:]) + "\\n")
+out = sys.argv[sys.argv.index("-o") + 1]
+pathlib.Path(out).write_text(here.as_posix())
+assert pathlib.Path(sys.argv[-1]).read_text() == "the text"
+"""
+EXACT = {"--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"}
+
+
+def _inexact(options: list[str]) -> list[str]:
+    return [o for o in options if re.search(r"fast|fmad(?!=false)|ftz(?!=false)|prec-\w+(?!=true|[\w=])|-G|-O0", o)]
+
+
+def test_nvcc_is_told_to_be_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = program(tmp_path / "nvcc", RECORD)
+    monkeypatch.setenv("TVMDML_NVCC", str(fake))
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", "nvcc")
+    found = compilers.compile_text("the text", ["sm_80", "sm_90"])
+    assert [image.form for image in found] == ["sm_80", "sm_90", "compute_90"]
+    assert {image.content for image in found} == {str(fake).encode()}
+    calls = sorted(line.split("\0") for line in (tmp_path / "nvcc.log").read_text().splitlines())
+    assert [call[:2] for call in calls] == [["-cubin", "-arch=sm_80"], ["-cubin", "-arch=sm_90"], ["-ptx", "-arch=compute_90"]]
+    for call in calls:
+        assert set(call) >= EXACT
+        assert "--std=c++17" in call
+        assert not _inexact(call)
+        assert not Path(call[-1]).exists()  # no files remain
+
+
+def _fake_nvrtc(monkeypatch: pytest.MonkeyPatch, code: int = 0) -> list[list[str]]:
+    """A stand-in for the library, which notes its options."""
+    noted: list[list[str]] = []
+
+    def compile_program(program: object, count: int, options: list[bytes]) -> tuple[int]:
+        assert count == len(options)
+        noted.append([option.decode() for option in options])
+        return (code,)
+
+    fake = ModuleType("cuda.bindings.nvrtc")
+    fake.__dict__.update(
+        nvrtcVersion=lambda: (0, 13, 0),
+        nvrtcResult=SimpleNamespace(NVRTC_SUCCESS=0),
+        nvrtcCreateProgram=lambda text, name, count, headers, names: (0, text),
+        nvrtcCompileProgram=compile_program,
+        nvrtcGetProgramLogSize=lambda program: (0, 1),
+        nvrtcGetProgramLog=lambda program, log: (0,),
+        nvrtcGetPTXSize=lambda program: (0, 3),
+        nvrtcGetCUBINSize=lambda program: (0, 5),
+        nvrtcGetPTX=lambda program, content: (0,),
+        nvrtcGetCUBIN=lambda program, content: (0,),
+        nvrtcDestroyProgram=lambda program: (0,),
+    )
+    package, bindings = ModuleType("cuda"), ModuleType("cuda.bindings")
+    package.bindings, bindings.nvrtc = bindings, fake  # type: ignore[attr-defined]
+    for module in (package, bindings, fake):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(compilers, "_headers", lambda: ["/headers", "/more"])
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", "nvrtc")
+    return noted
+
+
+def test_nvrtc_is_told_to_be_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = _fake_nvrtc(monkeypatch)
+    found = compilers.compile_text("the text", ["sm_80"])
+    assert [(image.form, len(image.content)) for image in found] == [("sm_80", 5), ("compute_80", 3)]
+    assert sorted(call[0] for call in noted) == ["--gpu-architecture=compute_80", "--gpu-architecture=sm_80"]
+    for call in noted:
+        assert set(call) >= EXACT
+        assert {"--std=c++17", "-I/headers", "-I/more"} < set(call)
+        assert not _inexact(call)
+
+
+def test_what_nvrtc_answers_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_nvrtc(monkeypatch, code=6)
+    with pytest.raises(CompileError, match=r"^cuda: NVRTC failed: 6$"):
+        compilers.compile_text("the text", ["sm_80"])
+
+
+# -- Which is used --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No compiler is here: on no path, nor where the environment says, nor among pip's packages. Gives a folder that is on it."""
+    for name in ("TVMDML_NVCC", "TVMDML_CUDA_COMPILER", "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    for name in ("cuda", "cuda.bindings", "cuda.bindings.nvrtc", "cuda.pathfinder"):
+        monkeypatch.setitem(sys.modules, name, None)
+    return folder
+
+
+def test_without_a_compiler_it_is_said_how_to_get_one(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked, words in (("", "nvcc, or NVRTC, was not found"), ("nvcc", "nvcc was not found"), ("nvrtc", "nvrtc was not found")):
+        monkeypatch.setenv("TVMDML_CUDA_COMPILER", asked)
+        for call in (compilers.describe, lambda: compilers.compile_text(PLAIN, ["sm_90"])):
+            with pytest.raises(
+                CompileError, match=rf"^cuda: {words}\. Install CUDA's toolkit, or `pip install .*\[cuda\]'`, which"
+            ):
+                call()
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", "clang")
+    with pytest.raises(InvalidArgument, match="TVMDML_CUDA_COMPILER: given 'clang'; allowed: nvcc, nvrtc"):
+        compilers.describe()
+    with pytest.raises(CompileError, match=r"nvdisasm or cuobjdump, and neither was found\..*pip install nvidia-cuda-nvdisasm"):
+        compilers.sass(b"")
+
+
+def test_compilers_are_looked_for_in_this_order(nothing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finder, package = ModuleType("cuda.pathfinder"), ModuleType("cuda")
+    finder.find_nvidia_binary_utility = {"nvcc": str(tmp_path / "pips")}.get  # type: ignore[attr-defined]
+    package.pathfinder = finder  # type: ignore[attr-defined]
+    for module in (package, finder):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    host = program(nothing / "g++", "")
+    assert compilers.nvcc() == str(tmp_path / "pips")
+    on_path = program(nothing / "nvcc", RECORD)
+    assert compilers.describe() == f"nvcc ({on_path})"
+    host.unlink()
+    _fake_nvrtc(monkeypatch)
+    monkeypatch.delenv("TVMDML_CUDA_COMPILER")
+    assert compilers.nvcc() is None, "without a compiler for the host"
+    assert compilers.describe() == "NVRTC"
+    monkeypatch.setenv("NVCC_CCBIN", "/somewhere/else")
+    assert compilers.nvcc() == str(on_path)
+    toolkit = program(tmp_path / "toolkit" / "bin" / "nvcc", RECORD)
+    for variable in ("CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "empty"))
+        assert compilers.nvcc() == str(on_path)
+        monkeypatch.setenv(variable, str(tmp_path / "toolkit"))
+        assert compilers.nvcc() == str(toolkit)
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    named = program(tmp_path / "my nvcc", RECORD)
+    monkeypatch.setenv("TVMDML_NVCC", str(named))
+    assert compilers.compile_text("the text", ["sm_90"])[0].content == str(named).encode()
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", "nvrtc")
+    assert compilers.describe() == "NVRTC"
+
+
+# -- What goes wrong --------------------------------------------------------------------------------------------------------
+
+
+WRONG: dict[str, tuple[str, str]] = {
+    "complains": ("import sys; sys.exit('no such\\nthing')", r"nvcc failed: no such\nthing$"),
+    "prints": ("print('on stdout'); raise SystemExit(2)", "nvcc failed: on stdout$"),
+    "says nothing": ("raise SystemExit(3)", "nvcc failed: exit status 3$"),
+    "says no text": ("import os; os.write(2, bytes(range(128, 256)) * 90); raise SystemExit(1)", "nvcc failed: \ufffd{4000}$"),
+    "is killed": ("import os; os.kill(os.getpid(), 9)", "nvcc failed: exit status -9$"),
+    "writes nothing": ("print('all is well')", ".*/nvcc wrote no output file; its messages: all is well$"),
+    "reads": ("import sys; assert sys.stdin.read() == ''; sys.exit('read')", "nvcc failed: read$"),
+}
+
+
+def test_what_goes_wrong_in_nvcc_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", "nvcc")
+    (tmp_path / "text").write_text("no program")
+    cases = [(program(tmp_path / case / "nvcc", script), words) for case, (script, words) in WRONG.items()]
+    cases += [(path, f"{path.name} could not be run: ") for path in (tmp_path / "missing", tmp_path / "text", tmp_path)]
+    for path, words in cases:
+        monkeypatch.setenv("TVMDML_NVCC", str(path))
+        with pytest.raises(CompileError, match=f"^cuda: {words}"):
+            compilers.compile_text(PLAIN, ["sm_90"])
+
+
+def test_an_nvcc_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+time.sleep(600)
+"""
+    monkeypatch.setenv("TVMDML_NVCC", str(program(tmp_path / "nvcc", script)))
+    monkeypatch.setenv("TVMDML_CUDA_COMPILER", "nvcc")
+    monkeypatch.setattr(compilers, "_TIMEOUT", 1)
+    began = time.monotonic()
+    with pytest.raises(CompileError, match=r"^cuda: nvcc was stopped: it ran for more than 1 seconds$"):
+        compilers._by_nvcc(PLAIN, "sm_90")
+    assert time.monotonic() - began < 30
+    stat_file = Path("/proc", (tmp_path / "pid").read_text(), "stat")
+    for _ in range(100):  # until the system has ended the process
+        if not stat_file.exists() or stat_file.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("what it started still runs")
+
+
+# -- Every kernel -----------------------------------------------------------------------------------------------------------
+
+DRAWN = 2
+"""Kernels of a schedule that a default run compiles for each architecture."""
+CASES, FORCED = 1500, 150
+"""The most candidates of a schedule, among all its operators: conformance cases, and small ones with any knobs and layouts."""
+SPILLED = 128
+"""Bytes that a kernel may spill to memory if it counts in 64 bits, or with constants, although it need not."""
+LARGEST = (MAX_ELEMENTS, 1 << 28)
+"""Elements, about, of the largest tensors that launches are made for."""
+_PIECE = 40_000
+"""Characters of text that are compiled together."""
+_TARGET = CudaTarget.parse("sm_90")
+
+
+class Kernel(NamedTuple):
+    """A device function that some operator's kernel has."""
+
+    name: str
+    text: str
+    uses: frozenset[str]
+    threads: tuple[int, int, int]
+    parameters: tuple[tuple[int, int], ...]
+    """Where the launcher writes each, and its size."""
+    stack: int
+    """The most bytes of a thread that may lie in memory instead of registers."""
+
+
+def _schedules() -> dict[str, list[str]]:
+    """The operators of each schedule."""
+    found: dict[str, list[str]] = {}
+    for name, cls in operators.all_operators().items():
+        found.setdefault(operators.tuned_as(cls), []).append(name)
+    return found
+
+
+def _candidates(names: list[str], seed: int, every: bool) -> list[Drawn]:
+    """Cases of a schedule's operators as they are, and small ones with any knobs, layouts and integers: an equal share of each."""
+    found = []
+    for name in names:
+        rng, cases = of(seed, "cuda", name), plain(name, _TARGET)
+        found += cases if every else rng.sample(cases, min(len(cases), CASES // len(names)))
+        found += forced(name, _TARGET, rng, 20 * FORCED if every else max(1, FORCED // len(names)))
+    # CUDA's launches have room for all integers: constants are tested alone, not with 64 bits as well.
+    return [drawn for drawn in found if len(drawn.widths) < 2]
+
+
+def _kernels(drawn: Drawn) -> Iterator[Kernel]:
+    """The device functions of a drawn kernel."""
+    kernel = drawn.kernel()
+    assert kernel, drawn
+    with drawn.in_force():
+        functions = lower(kernel.build()).functions
+    stack = SPILLED if drawn.widths else 0
+    for function in functions.values():
+        emitted = source.emit(function)
+        addresses = [(8 * place, 8) for place in range(len(emitted.buffers))]
+        numbers = [(8 * len(addresses) + offset, 8 if form in "qQd" else 4) for offset, form in emitted.block]
+        yield Kernel(f"{drawn}: {emitted.name}", emitted.text, emitted.uses, emitted.threads, (*addresses, *numbers), stack)
+
+
+def _different(found: Iterable[Drawn]) -> list[Kernel]:
+    """Every device function once, however many arrays it is for."""
+    return list({kernel.text: kernel for drawn in found for kernel in _kernels(drawn)}.values())
+
+
+@functools.cache
+def _drawn(seed: int, every: bool) -> list[list[Drawn]]:
+    """What a run compiles for each architecture: a few kernels of each schedule, dealt out in turn; or all kernels for each.
+
+    Each operator has one kernel at least, of a family's one in so many.
+    """
+    dealt: list[list[Drawn]] = [[] for _ in ARCHITECTURES]
+    for schedule, names in _schedules().items():
+        rng = of(seed, "cuda kernels", schedule)
+        chosen = spread(_candidates(names, seed, every), 10**6 if every else DRAWN * len(ARCHITECTURES), rng)
+        for name in {*_some_of_each_family(seed, every)} & {*names} - {served[0].case.desc.NAME for served in chosen}:
+            candidates = _candidates([name], seed, False)
+            chosen.append([next(one for one in rng.sample(candidates, len(candidates)) if one.kernel())])
+        for place, served in enumerate(chosen):
+            for one in range(len(dealt)) if every else ((seed + place) % len(dealt),):
+                dealt[one].append(served[0])
+    return dealt
+
+
+def _pieces(found: list[Kernel]) -> Iterator[list[Kernel]]:
+    """Some at a time."""
+    size, piece = 0, []
+    for kernel in found:
+        piece.append(kernel)
+        size += len(kernel.text)
+        if size > _PIECE:
+            yield piece
+            size, piece = 0, []
+    if piece:
+        yield piece
+
+
+def _check(piece: list[Kernel], architecture: str) -> None:
+    """They compile, and fit the architecture's devices."""
+    texts = [re.sub(r"\) \w+\(", f") kernel_{place}(", kernel.text, count=1) for place, kernel in enumerate(piece)]
+    used = {use for kernel in piece for use in kernel.uses}
+    content = compilers._compiler()[1]("\n".join([prelude.text(used), *texts]), architecture)
+    found, made = cubin.read(content)
+    assert found == architecture
+    assert len(made) == len(piece)
+    for place, kernel in enumerate(piece):
+        one, name = made[f"kernel_{place}"], f"{kernel.name} on {architecture}"
+        assert one.threads == kernel.threads, name
+        assert one.parameters == kernel.parameters, name
+        x, y, z = one.threads
+        warps = -(-x * y * z // 32)
+        assert -(-one.registers // 8) * 8 * 32 * warps <= 1 << 16, f"{name}: {one}"
+        assert one.shared <= 48 << 10, f"{name}: {one}"
+        assert one.stack <= kernel.stack, f"{name}: {one}"
+
+
+def _compile(found: list[Kernel], architecture: str) -> None:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda piece: _check(piece, architecture), _pieces(found)))
+
+
+@pytest.mark.parametrize("number", range(len(ARCHITECTURES)), ids=ARCHITECTURES)
+@pytest.mark.usefixtures("any_compiler")
+def test_kernels_fit_an_architecture(number: int, pytestconfig: pytest.Config) -> None:
+    """Each drawn kernel one of them, in turn; with ``--every-case``, every kernel each of them."""
+    seed, every = pytestconfig.getoption("--case-seed"), pytestconfig.getoption("--every-case")
+    _compile(_different(_drawn(seed, every)[number]), ARCHITECTURES[number])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("architecture", [f"sm_{number}" for number in architectures._KNOWN])
+@pytest.mark.usefixtures("any_compiler")
+def test_every_kernel_fits_every_architecture(architecture: str, pytestconfig: pytest.Config) -> None:
+    _compile(_different(_drawn(pytestconfig.getoption("--case-seed"), True)[0]), architecture)
+
+
+def test_the_drawn_kernels_are_of_every_operator_and_way(pytestconfig: pytest.Config) -> None:
+    seed = pytestconfig.getoption("--case-seed")
+    drawn = [one for dealt in _drawn(seed, False) for one in dealt]
+    assert {one.case.desc.NAME for one in drawn} >= {*_some_of_each_family(seed, False)}
+    every = [one for names in _schedules().values() for one in _candidates(names, seed, False)]
+    assert _named(drawn) == _named(every)
+
+
+def _named(found: Iterable[Drawn]) -> set[str]:
+    return {kernel.name for one in found if (kernel := one.kernel())}
+
+
+def _grown(desc: Operator, elements: int) -> Iterator[Operator]:
+    """The operator on large packed tensors: all inputs grow in the first axis that may; the outputs, if it has no inputs."""
+    tensors = [t for t in desc.tensors(Role.INPUT) if t[1]] or [t for t in desc.tensors(Role.OUTPUT) if t[1]]
+    attributes = {f.name: getattr(desc, f.name) for f in desc.fields() if f.role not in (Role.INPUT, Role.OUTPUT)}
+    least = min(len(tensor.sizes) for _, tensor in tensors)
+    for grows, axis in ((some, axis) for some in (tensors, tensors[:1]) for axis in range(least)):
+        given = dict(tensors)
+        for name, tensor in grows:
+            sizes = [*tensor.sizes]
+            sizes[axis] *= max(1, elements // tensor.element_count)
+            given[name] = TensorDesc(tensor.data_type, sizes)
+        inputs = [
+            tuple(given.pop(f"{field.name}[{i}]") for i in range(len(getattr(desc, field.name))))
+            if field.many
+            else given.pop(field.name, None)
+            for field in desc.fields()
+            if field.role is Role.INPUT
+        ]
+        try:
+            grown = type(desc).of(*inputs, **given, **attributes)
+            grown.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+        except (InvalidArgument, Unsupported):  # not this axis, or an output is too large
+            continue
+        yield grown
+        return
+
+
+def _some_of_each_family(seed: int, every: bool) -> list[str]:
+    """The launches of a family's operators come from the same schedule."""
+    found: dict[str, list[str]] = {}
+    for name, cls in operators.all_operators().items():
+        found.setdefault(cls.FAMILY or name, []).append(name)
+    return [name for some in found.values() for name in (some if every else of(seed, "limits").sample(some, -(-len(some) // 6)))]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_launches_are_within_limits_however_large_the_tensors(part: int, pytestconfig: pytest.Config) -> None:
+    """With nothing allocated, and nothing compiled: small tensors of every rank, and very large ones."""
+    seed = pytestconfig.getoption("--case-seed")
+    for name in _some_of_each_family(seed, pytestconfig.getoption("--every-case"))[part::4]:
+        _launch_within_limits(name, seed)
+
+
+def _launch_within_limits(name: str, seed: int) -> None:
+    largest, grew = 0, False
+    rng = of(seed, "limits", name)
+    candidates = _candidates([name], seed, False)
+    for served in spread(rng.sample(candidates, min(len(candidates), 150)), budget(name, 6, 3), rng):
+        drawn = served[0]._replace(widths={})  # large tensors have what they need
+        with drawn.in_force():
+            grown = [desc for elements in LARGEST for desc in _grown(drawn.case.desc, elements)]
+            grew |= bool(grown)
+            for desc in (drawn.case.desc.canonical(), *(one.canonical() for one in grown)):
+                try:
+                    kernel = kernel_for(desc, _TARGET)
+                except Unsupported:  # past the algorithm's limit
+                    continue
+                _check_launches(kernel, f"{desc} of {drawn}")
+                largest = max(largest, *(tensor.element_count for _, tensor in desc.tensors() if tensor is not None))
+    assert largest >= 1 << 27 or not grew, name  # in some operators every size follows from another tensor's, or from an attribute
+
+
+def _check_launches(kernel: made.Kernel, name: str) -> None:
+    """What is passed to the driver is within its limits."""
+    _, program = translate(kernel.build())
+    for launch in program.launches(kernel.scalars):
+        function = program.functions[launch.function]
+        x, y, z = launch.groups
+        assert 0 < x < 1 << 31, name
+        assert 0 < y < 1 << 16, name
+        assert 0 < z < 1 << 16, name
+        assert math.prod(function.threads) <= 1024, name
+        assert 8 * function.buffers + function.scalar_bytes <= 4096, name
+        assert len(launch.scalars) == function.scalar_bytes
+
+
+# -- Architectures ------------------------------------------------------------------------------------------------------------
+
+_numbers = st.sampled_from(sorted(architectures._KNOWN)) | st.integers(architectures.OLDEST, 150)
+
+
+def test_a_list_of_architectures_is_read() -> None:
+    assert architectures.parse("sm_90") == ("sm_90",)
+    assert architectures.parse("sm_100, sm_80,sm_90,sm_80") == ("sm_80", "sm_90", "sm_100")
+    for text in (
+        "",
+        "sm_",
+        "sm_9",
+        "sm_74",
+        "sm_090",
+        "sm_90a",
+        "90",
+        "sm_80,",
+        "compute_90",
+        "sm_1000",
+        "sm_" + chr(0xFF19) + "0",
+        "SM_90",
+        "sm_90;",
+    ):
+        with pytest.raises(
+            InvalidArgument, match=r"^target architecture: given .*; allowed: sm_75 and newer, such as sm_75, sm_80"
+        ):
+            architectures.parse(text)
+
+
+@hypothesis.given(st.lists(_numbers, min_size=1, max_size=5))
+def test_lists_of_architectures_are_sorted_and_stay_so(numbers: list[int]) -> None:
+    found = architectures.parse(",".join(f"sm_{number}" for number in numbers))
+    assert [architectures.number(name) for name in found] == sorted(set(numbers))
+    assert architectures.parse(",".join(found)) == found
+    known = architectures.of(found)
+    assert known == architectures.of(found[-1:])
+    assert known in architectures._KNOWN.values()
+
+
+def test_what_is_not_known_is_taken_for_the_newest_before() -> None:
+    assert architectures.of(["sm_95"]) == architectures.of(["sm_90"])
+    assert architectures.of(["sm_150"]) == architectures.of(["sm_121"])
+    assert architectures.of(["sm_70"]) == architectures.of(["sm_75"])  # refused elsewhere, when it is run
+
+
+@pytest.mark.parametrize(
+    ("forms", "device", "expected"),
+    [
+        ("sm_80 sm_86 compute_86", "sm_86", "sm_86"),
+        ("sm_80 sm_86 compute_86", "sm_89", "sm_86"),
+        ("sm_80 sm_86 compute_86", "sm_80", "sm_80"),
+        ("sm_80 sm_86 compute_86", "sm_90", "compute_86"),
+        ("sm_80 sm_86 compute_86", "sm_87", "compute_86"),  # embedded architectures
+        ("sm_87 compute_87", "sm_87", "sm_87"),
+        ("sm_87 compute_87", "sm_89", "compute_87"),
+        ("sm_90 compute_90", "sm_89", None),
+        ("sm_100 compute_100", "sm_103", "sm_100"),
+        ("sm_100 compute_100", "sm_120", "compute_100"),
+        ("sm_120 compute_120", "sm_121", "sm_120"),
+        ("", "sm_90", None),
+    ],
+)
+def test_the_form_that_runs_best_is_taken(forms: str, device: str, expected: str | None) -> None:
+    assert architectures.best(forms.split(), device) == expected
+
+
+@hypothesis.given(st.lists(_numbers, min_size=1, max_size=4), _numbers)
+def test_a_device_has_what_is_its_own_else_what_is_older(numbers: list[int], device: int) -> None:
+    forms = [*(f"sm_{number}" for number in numbers), f"compute_{max(numbers)}"]
+    found = architectures.best(forms, f"sm_{device}")
+    if device in numbers:
+        assert found == f"sm_{device}"
+    elif found is None:
+        assert max(numbers) > device
+        assert not any(
+            number // 10 == device // 10 and number <= device and number not in (87, 88) for number in numbers
+        ) or device in (87, 88)
+    else:
+        assert architectures.number(found) <= device
+        assert found.startswith("compute") or architectures.number(found) // 10 == device // 10

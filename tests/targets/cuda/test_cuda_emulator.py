@@ -1,0 +1,613 @@
+"""The emulated GPU of the CUDA tests: it computes what a GPU computes, and detects misuse that a GPU would not tolerate."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cuda_emulator
+import numpy as np
+import pytest
+from folders import TESTS
+from numpy.typing import NDArray
+
+from tvmdml.targets.cuda import compilers
+
+Array = NDArray[Any]
+pytestmark = pytest.mark.skipif(bool(cuda_emulator.missing()), reason=cuda_emulator.missing())
+
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, INVALID_IMAGE, INVALID_CONTEXT = 1, 2, 3, 101, 200, 201
+NO_BINARY, INVALID_HANDLE, NOT_FOUND, NOT_READY = 209, 400, 500, 600
+ILLEGAL_ADDRESS, TIMEOUT, DESTROYED, STACK_ERROR, MISALIGNED, FAILED = 700, 702, 709, 714, 716, 719
+CAPTURE_UNSUPPORTED, INVALIDATED, UNJOINED, ISOLATION, IMPLICIT, CAPTURED_EVENT = 900, 901, 904, 905, 906, 907
+NON_BLOCKING, THREAD_LOCAL, RELAXED = 1, 1, 2
+
+
+class Fault(Exception):
+    """A function of the driver's returned an error."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@contextmanager
+def fails(code: int) -> Iterator[None]:
+    with pytest.raises(Fault) as caught:
+        yield
+    assert caught.value.code == code
+
+
+class Driver:
+    """An emulated driver apart from the process's other one, whose two devices are as new for every test."""
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self("cuInit", 0)
+
+    @contextmanager
+    def used(self) -> Iterator[Driver]:
+        self.contexts = [self.get(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", device) for device in range(2)]
+        self("cuCtxPushCurrent_v2", ctypes.c_void_p(self.contexts[0]))
+        try:
+            yield self
+        finally:
+            self("cuCtxPopCurrent_v2", None)
+            for device in range(2):
+                self("cuDevicePrimaryCtxRelease_v2", device)
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        if code := self._library[name](*arguments):
+            raise Fault(code)
+
+    def get(self, kind: type[Any], name: str, *arguments: Any) -> Any:
+        """What a function writes through its first argument."""
+        found = kind()
+        self(name, ctypes.byref(found), *arguments)
+        return found.value
+
+    def of(self, stream: Any, kind: type[Any], name: str) -> Any:
+        """What a function writes through its last argument about a stream."""
+        found = kind()
+        self(name, stream, ctypes.byref(found))
+        return found.value
+
+    def stream(self, flags: int = NON_BLOCKING) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.get(ctypes.c_void_p, "cuStreamCreate", flags))
+
+    def event(self, flags: int = 0) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.get(ctypes.c_void_p, "cuEventCreate", flags))
+
+    def allocate(self, nbytes: int) -> ctypes.c_uint64:
+        return ctypes.c_uint64(self.get(ctypes.c_uint64, "cuMemAlloc_v2", ctypes.c_size_t(nbytes)))
+
+    def upload(self, data: Array, stream: Any = None) -> ctypes.c_uint64:
+        found = self.allocate(data.nbytes)
+        self("cuMemcpyHtoDAsync_v2", found, data.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(data.nbytes), stream)
+        return found
+
+    def read(self, memory: ctypes.c_uint64, into: Array, stream: Any = None) -> None:
+        self("cuMemcpyDtoHAsync_v2", into.ctypes.data_as(ctypes.c_void_p), memory, ctypes.c_size_t(into.nbytes), stream)
+
+    def download(self, memory: ctypes.c_uint64, like: Array) -> Array:
+        found = np.empty_like(like)
+        self.read(memory, found)
+        self.wait()
+        return found
+
+    def wait(self) -> None:
+        self("cuCtxSynchronize")
+
+    def load(self, image: bytes) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.get(ctypes.c_void_p, "cuModuleLoadData", image))
+
+    def function(self, image: bytes, name: str = "kernel") -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.get(ctypes.c_void_p, "cuModuleGetFunction", self.load(image), name.encode()))
+
+    def launch(self, function: Any, groups: Sequence[int], threads: Sequence[int], *arguments: Any, stream: Any = None) -> None:
+        sizes = [*groups, *(1,) * (3 - len(groups)), *threads, *(1,) * (3 - len(threads))]
+        each = (ctypes.c_void_p * (len(arguments) + 1))(*(ctypes.addressof(argument) for argument in arguments))
+        self("cuLaunchKernel", function, *sizes, 0, stream, each, None)
+
+
+def compiled(text: str, arch: str = "sm_90", nvcc: Path | None = None) -> bytes:
+    """The kernel's image; compiled once a session."""
+    key = (text, arch, nvcc)
+    if key not in _images:
+        _images[key] = _compile(text, arch, nvcc)
+    return _images[key]
+
+
+_images: dict[tuple[str, str, Path | None], bytes] = {}
+
+
+def _compile(text: str, arch: str, nvcc: Path | None) -> bytes:
+    kind = "-ptx" if arch.startswith("compute_") else "-cubin"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source, image = folder / "kernel.cu", folder / "kernel.image"
+        source.write_text(text)
+        command = [str(nvcc or cuda_emulator.environment()["TVMDML_NVCC"]), kind, f"-arch={arch}", "-o", str(image), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ValueError(done.stderr)
+        assert not done.stderr
+        return image.read_bytes()
+
+
+def _driver(folder: Path) -> Driver:
+    library = cuda_emulator.build()
+    assert library is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVMDML_EMULATED_DEVICES", "2")
+        return Driver(Path(shutil.copy(library, folder / "libcuda.so.1")))
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    return _driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def cuda(driver: Driver) -> Iterator[Driver]:
+    with driver.used():
+        yield driver
+
+
+@pytest.fixture
+def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_EMULATED_LAZY", "1")
+
+
+def kernel(parameters: str, body: str, bound: int = 1024, before: str = "", name: str = "kernel") -> str:
+    return f'{before}\nextern "C" __global__ void __launch_bounds__({bound}) {name}({parameters}) {{\n{body}\n}}\n'
+
+
+TWICE = kernel("int* a", "a[threadIdx.x] *= 2;")
+
+
+# -- What a kernel computes. (What those of the package compute is tested with them.)
+
+
+def test_what_nobody_wrote_is_junk_and_who_ended_is_not_waited_for(cuda: Driver) -> None:
+    image = compiled(
+        kernel(
+            "int* a", "__shared__ int x[33]; a[blockIdx.x * 33 + threadIdx.x] = x[threadIdx.x]; x[threadIdx.x] = 5;", name="begun"
+        )
+        + kernel("unsigned* a", "a[threadIdx.x] = __shfl_xor_sync(0xffffffffu, threadIdx.x, 8);", name="apart")
+        + kernel(
+            "int* a",
+            "if (threadIdx.x % 2) return; __syncthreads(); __syncwarp(); a[threadIdx.x] = __popc(__ballot_sync(0xffffffffu, 1));",
+            name="ended",
+        )
+    )
+    expected = {
+        "begun": (3, 33, [-1] * 99),  # shared memory, when a group begins
+        "apart": (1, 12, [8, 9, 10, 11, *[0xDEADBEEF - 2**32] * 4, 0, 1, 2, 3]),  # lanes that take no part
+        "ended": (1, 40, [16, 0] * 16 + [4, 0] * 4),
+    }
+    for name, (groups, threads, values) in expected.items():
+        memory = cuda.upload(np.zeros(groups * threads, np.int32))
+        cuda.launch(cuda.function(image, name), (groups,), (threads,), memory)
+        assert cuda.download(memory, np.zeros(groups * threads, np.int32)).tolist() == values
+
+
+def test_halves_by_the_header_for_computers_without_nvidias(cuda: Driver) -> None:
+    """Of every half; floats are those between two of them, just beside the middle, and in it."""
+    count, rng = 1 << 16, np.random.default_rng(1)
+    a = np.arange(count, dtype=np.uint16).view(np.float16)
+    b = rng.permutation(a)
+    finite, floats = a[np.isfinite(a)], []
+    with np.errstate(all="ignore"):
+        for kind in (np.float32, np.float64):
+            middle = (finite.astype(kind) + np.nextafter(finite, np.float16(np.inf)).astype(kind)) / 2
+            beside = (np.nextafter(middle, kind(np.inf)), np.nextafter(middle, kind(-np.inf)))
+            floats.append(rng.choice(np.concatenate([middle, *beside, [65520, -65519.99, np.nan]]), count).astype(kind))
+        f, d = floats
+        expected = {
+            "__float2half_rn(f[i])": f.astype(np.float16),
+            "__double2half(d[i])": d.astype(np.float16),
+            "a + b": a + b,
+            "a - b": a - b,
+            "a * b": a * b,
+            "a / b": a / b,
+            "hrint(a)": np.rint(a),
+            "htrunc(a)": np.trunc(a),
+        }
+    body = "int i = blockIdx.x * blockDim.x + threadIdx.x; auto a = p[i]; auto b = q[i]; wide[i] = __half2float(a);"
+    body += "is[i] = (a < b) + 2 * (a == b) + 4 * __hisnan(a) + 8 * (a >= b);"
+    body += "".join(f"to[i + {place * count}] = {code};" for place, code in enumerate(expected))
+    parameters = "const __half* p, const __half* q, const float* f, const double* d, float* wide, int* is, __half* to"
+    own = Path(cuda_emulator.__file__).parent / "nvcc"
+    outputs = [np.zeros(count, np.float32), np.zeros(count, np.int32), np.zeros((len(expected), count), np.float16)]
+    memories = [cuda.upload(array) for array in (a, b, *floats, *outputs)]
+    image = compiled(kernel(parameters, body, before="#include <cuda_fp16.h>"), nvcc=own)
+    cuda.launch(cuda.function(image), (256,), (256,), *memories)
+    wide, truths, found = (cuda.download(memory, like) for memory, like in zip(memories[4:], outputs, strict=True))
+    for name, one, other in (("wide", wide, a.astype(np.float32)), *zip(expected, found, expected.values(), strict=True)):
+        assert ((one == other) & (np.signbit(one) == np.signbit(other)) | (np.isnan(one) & np.isnan(other))).all(), name
+    assert (truths == (a < b) + 2 * (a == b) + 4 * np.isnan(a) + 8 * (a >= b)).all()
+
+
+# -- What a kernel may not do
+
+MISTAKES = [
+    ("if (threadIdx.x < 32) __syncthreads(); else {\n__syncthreads(); }", 64, FAILED, "is not where other threads wait"),
+    ("if (threadIdx.x < 3) __syncwarp(); else __syncthreads();", 32, FAILED, "for ever"),
+    ("if (threadIdx.x) __shfl_sync(0xffffffffu, 1, 0); else __ballot_sync(0xffffffffu, 1);", 32, FAILED, "for ever"),
+    ("__ballot_sync(0xffu, 1);", 32, FAILED, "does not name itself"),
+    ("__shfl_sync(threadIdx.x < 9 ? 0x1ffu : 0xffffffffu, 1, 0); __syncwarp();", 32, FAILED, "for ever"),
+    ("__shared__ int x[64]; x[threadIdx.x] = 1; a[0] = x[5];", 65, ILLEGAL_ADDRESS, "beyond an array's end"),
+    ("int x[4] = {1, 2}; a[1] = x[a[0] + threadIdx.x];", 5, ILLEGAL_ADDRESS, "beyond an array's end"),
+    ("*(int4*)(a + threadIdx.x) = make_int4(1, 2, 3, 4);", 2, MISALIGNED, "not aligned"),
+    ("a[1] = 1 << (threadIdx.x * 8);", 5, FAILED, "shifted"),
+    ("a[1] = 7 / a[0];", 1, FAILED, "divided by zero"),
+    ("a[1] = 0x7fffffff + (int)threadIdx.x;", 2, FAILED, "a sum"),
+    ("a[1] = *(volatile int*)((char*)a + (1ull << 40));", 1, ILLEGAL_ADDRESS, "not there"),
+    ("volatile int x[40000]; x[a[0]] = 1; a[1] = x[39999];", 1, STACK_ERROR, "overflowed its stack"),
+    ("a[100] = 1;", 1, ILLEGAL_ADDRESS, "offset 400 of an allocation of 400 bytes"),
+    ("a[-1] = 1;", 1, ILLEGAL_ADDRESS, "offset -4 of an allocation of 400 bytes"),
+    ("__trap();", 1, 715, "__trap"),
+    ("while (!*(volatile int*)a);", 33, TIMEOUT, ""),
+    ("for (;;) __syncthreads();", 33, TIMEOUT, ""),
+]
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[body for body, *_ in MISTAKES])
+def test_mistakes(cuda: Driver, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    _, threads, code, said = MISTAKES[number]
+    if code == TIMEOUT:
+        monkeypatch.setenv("TVMDML_EMULATED_TIMEOUT", "0")
+    image = compiled("".join(kernel("int* a", body, name=f"mistake_{place}") for place, (body, *_) in enumerate(MISTAKES)))
+    memory = cuda.upload(np.zeros(100, np.int32))
+    cuda.launch(cuda.function(image, f"mistake_{number}"), (3,), (threads,), memory)
+    with fails(code):
+        cuda.wait()
+    assert said in capfd.readouterr().err
+    with fails(code):  # all later calls fail
+        cuda.allocate(4)
+
+
+def test_the_order_shows_a_missing_barrier(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "__shared__ int x[64]; int t = threadIdx.x; x[t] = t; a[t] = x[t ? t - 1 : 0];"
+    text = kernel("int* a", body)
+    function, like, seen = cuda.function(compiled(text)), np.zeros(64, np.int32), []
+    memory = cuda.upload(like)
+    for seed in ("", "1", "2"):
+        monkeypatch.setenv("TVMDML_EMULATED_ORDER", seed)
+        cuda.launch(function, (1,), (64,), memory)
+        seen.append((cuda.download(memory, like)[1:] == np.arange(63)).all())
+    assert seen == [True, False, False]
+
+
+def test_limits_of_a_launch(cuda: Driver) -> None:
+    function = cuda.function(compiled(kernel("int* a", "a[0] = 1;", 256)))
+    memory = cuda.upload(np.zeros(1, np.int32))
+    for groups in ((1, 65536), (0,), (1 << 31,)):
+        with fails(INVALID_VALUE):
+            cuda.launch(function, groups, (1,), memory)
+    for threads in ((257,), (1025,), (1, 1, 65), (0,)):
+        with fails(INVALID_VALUE):
+            cuda.launch(function, (1,), threads, memory)
+    many = cuda.function(compiled(kernel("int* a", "__shared__ int x[12289]; x[threadIdx.x] = 1; a[0] = x[0];")))
+    with fails(INVALID_VALUE):
+        cuda.launch(many, (1,), (1,), memory)
+    assert cuda.get(ctypes.c_int, "cuFuncGetAttribute", 1, many) == 4 * 12289
+    assert cuda.get(ctypes.c_int, "cuFuncGetAttribute", 0, function) == 256
+    size, buffer = ctypes.c_size_t(4), ctypes.create_string_buffer(8)
+    with fails(INVALID_VALUE):  # too few bytes of parameters
+        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
+        cuda("cuLaunchKernel", function, *(1,) * 6, 0, None, None, extra)
+    cuda.launch(function, (1,), (256,), memory)
+    assert cuda.download(memory, np.zeros(1, np.int32))[0] == 1
+
+
+@pytest.mark.parametrize("address", ["freed", "host", "other"])
+def test_pointers_given_to_a_kernel_are_looked_at(cuda: Driver, address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    a = np.zeros(4, np.int32)
+    if address == "host":
+        memory = ctypes.c_uint64(a.ctypes.data)
+    elif address == "freed":
+        memory = cuda.upload(a)
+        cuda("cuMemFree_v2", memory)
+    else:
+        cuda("cuCtxPushCurrent_v2", ctypes.c_void_p(cuda.contexts[1]))
+        memory = cuda.upload(a)
+        cuda("cuCtxPopCurrent_v2", None)
+    cuda.launch(cuda.function(compiled(TWICE)), (1,), (4,), memory)
+    with fails(ILLEGAL_ADDRESS):
+        cuda.wait()
+    assert "parameter 0" in capfd.readouterr().err
+
+
+# -- The compiler
+
+
+def test_the_compiler_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"kernel\.cu.*error: 'b' was not declared"):
+        compiled(kernel("int* a", "a[0] = b;"))
+    with pytest.raises(ValueError, match="atomicAdd"):  # CUDA has no such function for this type
+        compiled(kernel("long long* a", "atomicAdd(a, 1ll);"))
+    environment = cuda_emulator.environment()
+    said = subprocess.run([environment["TVMDML_NVCC"], "--version"], capture_output=True, text=True, check=True).stdout
+    assert "release 13.0, V13.0.88 (tvmdml's emulator)" in said
+    for arguments in (["-x"], ["-cubin"], ["-cubin", str(tmp_path / "none.cu")]):
+        assert subprocess.run([environment["TVMDML_NVCC"], *arguments], capture_output=True, check=False).returncode == 1
+
+
+def test_images_are_for_an_architecture(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arch, code in (("sm_90", 0), ("sm_80", NO_BINARY), ("sm_100", NO_BINARY), ("compute_80", 0), ("compute_100", NO_BINARY)):
+        image = compiled(TWICE, arch)
+        if code:
+            with fails(code):
+                cuda.load(image)
+        else:
+            memory = cuda.upload(np.arange(4, dtype=np.int32))
+            cuda.launch(cuda.function(image), (1,), (4,), memory)
+            assert cuda.download(memory, np.zeros(4, np.int32)).tolist() == [0, 2, 4, 6]
+    monkeypatch.setenv("TVMDML_EMULATED_ARCH", "86")
+    cuda.load(compiled(TWICE, "sm_80"))
+    with fails(INVALID_IMAGE):
+        cuda.load(b"neither of them")
+    with fails(NOT_FOUND):
+        cuda.function(compiled(TWICE, "sm_80"), "nothing")
+
+
+# -- Contexts and memory
+
+
+def test_contexts_are_each_thread_s_own(cuda: Driver) -> None:
+    first, second = cuda.contexts
+
+    def current() -> int | None:
+        return cuda.get(ctypes.c_void_p, "cuCtxGetCurrent")  # type: ignore[no-any-return]
+
+    assert current() == first
+    cuda("cuCtxPushCurrent_v2", ctypes.c_void_p(second))
+    assert current() == second
+    memory = cuda.allocate(4)
+    assert cuda.get(ctypes.c_int, "cuPointerGetAttribute", 9, memory) == 1
+    stream, event = cuda.stream(), cuda.event()
+    assert cuda.get(ctypes.c_void_p, "cuCtxPopCurrent_v2") == second
+    with fails(INVALID_HANDLE):  # the stream is the other context's
+        cuda("cuStreamSynchronize", stream)
+    with fails(INVALID_HANDLE):
+        cuda("cuEventRecord", event, None)
+    seen: list[Any] = []
+
+    def other() -> None:
+        seen.append(current())
+        try:
+            cuda.allocate(4)
+        except Fault as fault:
+            seen.append(fault.code)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == [None, INVALID_CONTEXT]
+    with fails(INVALID_CONTEXT):
+        cuda("cuCtxPushCurrent_v2", None)
+    assert current() == first
+
+
+def test_a_context_ends_with_its_last_owner(cuda: Driver) -> None:
+    cuda.allocate(1 << 20)
+    cuda("cuDevicePrimaryCtxRelease_v2", 0)
+    with fails(DESTROYED):
+        cuda.allocate(4)
+    with fails(INVALID_CONTEXT):
+        cuda("cuDevicePrimaryCtxRelease_v2", 0)
+    cuda.get(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", 0)
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    assert free.value == total.value == 4 << 30
+
+
+def test_memory_is_aligned_and_holds_junk(cuda: Driver) -> None:
+    for nbytes in (1, 255, 256, 4097, 1 << 20):
+        memory = cuda.allocate(nbytes)
+        assert memory.value % 256 == 0
+        assert (cuda.download(memory, np.zeros(nbytes, np.uint8)) == 0xD5).all()
+        for offset, size in ((0, nbytes + 1), (1, nbytes), (-1, 1)):
+            with fails(INVALID_VALUE):
+                cuda.read(ctypes.c_uint64(memory.value + offset), np.zeros(size, np.uint8))
+        with fails(INVALID_VALUE):
+            cuda("cuMemFree_v2", ctypes.c_uint64(memory.value + 1))
+        cuda("cuMemFree_v2", memory)
+        with fails(INVALID_VALUE):
+            cuda("cuMemFree_v2", memory)
+        with fails(INVALID_VALUE):
+            cuda.get(ctypes.c_int, "cuPointerGetAttribute", 9, memory)
+    with fails(INVALID_VALUE):
+        cuda.allocate(0)
+
+
+def test_a_device_has_so_much_memory(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_EMULATED_MEMORY", "1M")
+    pool = ctypes.c_void_p(cuda.get(ctypes.c_void_p, "cuDeviceGetDefaultMemPool", 0))
+    cuda("cuMemPoolSetAttribute", pool, 4, ctypes.byref(ctypes.c_uint64(2**64 - 1)))
+    size = ctypes.c_size_t(600 << 10)
+    memory = ctypes.c_uint64(cuda.get(ctypes.c_uint64, "cuMemAllocAsync", size, None))
+    with fails(OUT_OF_MEMORY):
+        cuda.allocate(600 << 10)
+    cuda("cuMemFreeAsync", memory, None)
+    with fails(OUT_OF_MEMORY):  # the pool keeps it
+        cuda.allocate(600 << 10)
+    held = ctypes.c_uint64()
+    cuda("cuMemPoolGetAttribute", pool, 5, ctypes.byref(held))
+    assert held.value == size.value
+    cuda("cuMemFreeAsync", ctypes.c_uint64(cuda.get(ctypes.c_uint64, "cuMemAllocAsync", size, None)), None)
+    cuda("cuMemPoolTrimTo", pool, ctypes.c_size_t(0))
+    cuda.allocate(600 << 10)
+
+
+# -- Streams, events, graphs
+
+
+@pytest.mark.usefixtures("lazily")
+def test_lazy_streams_show_a_missing_wait(cuda: Driver) -> None:
+    a = np.arange(4, dtype=np.int32)
+    copied = a.copy()
+    function, stream = cuda.function(compiled(TWICE)), cuda.stream()
+    memory = cuda.upload(copied, stream)
+    copied[:] = 0  # the driver has it
+    cuda.launch(function, (1,), (4,), memory, stream=stream)
+    seen = np.full(4, -1, np.int32)
+    cuda.read(memory, seen, stream)
+    assert seen.tolist() == [-1] * 4
+    cuda("cuStreamSynchronize", None)  # the wrong one
+    assert seen.tolist() == [-1] * 4
+    with fails(NOT_READY):
+        cuda("cuStreamQuery", stream)
+    cuda("cuStreamSynchronize", stream)
+    assert seen.tolist() == [0, 2, 4, 6]
+    cuda("cuStreamQuery", stream)
+
+
+@pytest.mark.usefixtures("lazily")
+@pytest.mark.parametrize("how", ["nothing", "event", "legacy"])
+def test_streams_wait_for_one_another(cuda: Driver, how: str) -> None:
+    function, memory = cuda.function(compiled(TWICE)), cuda.upload(np.ones(4, np.int32))
+    cuda.wait()
+    first, second = (cuda.stream(0 if how == "legacy" else NON_BLOCKING) for _ in range(2))
+    cuda.launch(function, (1,), (4,), memory, stream=first)
+    if how == "event":
+        event = cuda.event()
+        cuda("cuEventRecord", event, first)
+        cuda("cuStreamWaitEvent", second, event, 0)
+    elif how == "legacy":
+        cuda.launch(function, (1,), (4,), memory)
+    seen = np.zeros(4, np.int32)
+    cuda.read(memory, seen, second)
+    cuda("cuStreamSynchronize", second)
+    assert seen[0] == {"nothing": 1, "event": 2, "legacy": 4}[how]
+    cuda.wait()
+
+
+@pytest.mark.usefixtures("lazily")
+def test_memory_is_freed_in_turn(cuda: Driver, capfd: pytest.CaptureFixture[str]) -> None:
+    stream, other = cuda.stream(), cuda.stream()
+    memory = ctypes.c_uint64(cuda.get(ctypes.c_uint64, "cuMemAllocAsync", ctypes.c_size_t(16), stream))
+    cuda("cuMemsetD8Async", memory, 7, ctypes.c_size_t(16), stream)
+    seen = np.zeros(16, np.uint8)
+    cuda.read(memory, seen, stream)
+    cuda("cuMemFreeAsync", memory, stream)
+    cuda("cuStreamSynchronize", stream)
+    assert (seen == 7).all()
+    memory = ctypes.c_uint64(cuda.get(ctypes.c_uint64, "cuMemAllocAsync", ctypes.c_size_t(16), stream))
+    cuda.read(memory, seen, other)  # nothing orders it before the memory is freed
+    cuda("cuMemFreeAsync", memory, stream)
+    cuda("cuStreamSynchronize", stream)
+    with fails(ILLEGAL_ADDRESS):
+        cuda("cuStreamSynchronize", other)
+    assert "freed before its turn" in capfd.readouterr().err
+
+
+def _captured(cuda: Driver, stream: ctypes.c_void_p) -> ctypes.c_void_p:
+    graph = ctypes.c_void_p(cuda.of(stream, ctypes.c_void_p, "cuStreamEndCapture"))
+    return ctypes.c_void_p(cuda.get(ctypes.c_void_p, "cuGraphInstantiateWithFlags", graph, ctypes.c_uint64(0)))
+
+
+@pytest.mark.parametrize("mode", [0, THREAD_LOCAL])
+@pytest.mark.parametrize("call", ["allocate", "free", "wait", "stream", "in turn", "load"])
+def test_what_a_capture_forbids(cuda: Driver, mode: int, call: str) -> None:
+    stream, memory, image = cuda.stream(), cuda.allocate(4), compiled(TWICE)
+    calls: dict[str, Callable[[], Any]] = {
+        "allocate": lambda: cuda.allocate(4),
+        "free": lambda: cuda("cuMemFree_v2", memory),
+        "wait": cuda.wait,
+        "stream": lambda: cuda("cuStreamSynchronize", stream),
+        "in turn": lambda: cuda.get(ctypes.c_uint64, "cuMemAllocAsync", ctypes.c_size_t(4), stream),
+        "load": lambda: cuda.load(image),
+    }
+    cuda("cuStreamBeginCapture_v2", stream, mode)
+    with fails(CAPTURE_UNSUPPORTED):
+        calls[call]()
+    assert cuda.of(stream, ctypes.c_int, "cuStreamIsCapturing") == 2
+    with fails(INVALIDATED):
+        _captured(cuda, stream)
+    if call not in ("wait", "stream"):
+        cuda("cuStreamSynchronize", stream)
+
+
+def test_captures_stand_alone(cuda: Driver) -> None:
+    stream, other, event, memory = cuda.stream(), cuda.stream(), cuda.event(), cuda.allocate(4)
+    cuda("cuEventRecord", event, other)
+    cuda("cuStreamBeginCapture_v2", stream, 0)
+    with fails(ISOLATION):
+        cuda("cuStreamWaitEvent", stream, event, 0)
+    with fails(INVALIDATED):
+        _captured(cuda, stream)
+
+    cuda("cuStreamBeginCapture_v2", stream, 0)
+    cuda("cuEventRecord", event, stream)
+    cuda("cuStreamWaitEvent", other, event, 0)
+    cuda("cuMemsetD8Async", memory, 0, ctypes.c_size_t(4), other)
+    with fails(UNJOINED):
+        _captured(cuda, stream)
+
+    blocking = cuda.stream(0)
+    cuda("cuStreamBeginCapture_v2", blocking, 0)
+    with fails(IMPLICIT):
+        cuda("cuMemsetD8Async", memory, 0, ctypes.c_size_t(4), None)
+    with fails(IMPLICIT):
+        cuda.of(None, ctypes.c_int, "cuStreamIsCapturing")
+    with fails(INVALIDATED):
+        _captured(cuda, blocking)
+
+
+def test_the_process_s_own_faults_stay_its_own(tmp_path: Path) -> None:
+    """What is no kernel's fault still comes to the handler that was there before."""
+    script = """
+import ctypes, faulthandler, sys
+faulthandler.enable()
+from pathlib import Path
+sys.path[:0] = sys.argv[1], sys.argv[3]
+import test_cuda_emulator as t, numpy as np
+with t._driver(Path(sys.argv[2])).used() as cuda:
+    cuda.launch(cuda.function(t.compiled(t.TWICE)), (1,), (4,), cuda.upload(np.zeros(4, np.int32)))
+    cuda.wait()
+    ctypes.string_at(8)
+"""
+    command = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path), str(TESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -11
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+
+
+def test_nvrtc_compiles_beside_it() -> None:
+    """It looks for a driver in its process, finds this one, and asks it for what only NVIDIA's has."""
+    if not compilers._has_nvrtc():
+        pytest.skip("NVRTC is not installed")
+    script = """
+import ctypes, sys
+from tvmdml.targets.cuda import compilers
+cuda = ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+table = ctypes.c_void_p(1)
+assert cuda.cuInit(0) == 0
+assert cuda.cuGetExportTable(ctypes.byref(table), bytes(16)) == int(sys.argv[2]) and not table
+(code, text) = compilers.compile_text('extern "C" __global__ void kernel(int *x) { *x = 5; }', ["sm_90"])
+assert code.content.startswith(b"\\x7fELF") and b".entry kernel" in text.content
+"""
+    command = [sys.executable, "-c", script, str(cuda_emulator.build()), str(NOT_FOUND)]
+    done = subprocess.run(command, env={**os.environ, "TVMDML_CUDA_COMPILER": "nvrtc"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_environment_names_what_was_built() -> None:
+    environment = cuda_emulator.environment()
+    assert Path(environment["TVMDML_CUDA_LIBRARY"]).name == "libcuda.so.1"
+    assert os.access(environment["TVMDML_NVCC"], os.X_OK)
+    command = [sys.executable, "-m", "cuda_emulator"]
+    said = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=True).stdout
+    assert f"export TVMDML_NVCC={environment['TVMDML_NVCC']}\n" in said

@@ -1,0 +1,1 @@
+"""Files that processes share: stores of kernels, locks, and which files to trust."""

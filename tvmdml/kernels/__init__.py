@@ -1,0 +1,1 @@
+"""What kernels are and what they are written with: TensorIR, layouts, formulas, knobs."""

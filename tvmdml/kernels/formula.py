@@ -1,0 +1,165 @@
+"""``Formula``: what a pointwise kernel computes, as a value; ``Sink`` and ``Source``: where its results go, and operands come from.
+
+A schedule does not know an operator's expression. It reads operands through sources and puts results into a sink, by their
+coordinates in the output. So a kernel of any family can pass its results through a formula before it stores them: the schedule puts
+each output once, when it is complete, and hands over the wide value; the sink rounds it to the operator's own type first, so that a
+fused kernel gives the same bits as separate kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tvmdml.kernels import launched
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.tensors import TensorDesc
+
+Values = tuple[Any, ...]
+Parameter = int | str | bool | tuple[int, ...] | tuple[tuple[str, str], ...]
+"""One of the choices that a kernel's code is generated from."""
+
+
+class Formula(NamedTuple):
+    """What a pointwise kernel computes: of one operator, or of several in turn."""
+
+    inputs: tuple[TensorDesc, ...]
+    outputs: tuple[TensorDesc, ...]
+    value: Callable[..., Values]
+    """The outputs' elements from those of the inputs, in the tensors' own types: scalars from scalars, vectors from vectors."""
+    key: tuple[tuple[str, Parameter], ...]
+    """Everything that the expression depends on, the types included."""
+    modules: tuple[str, ...]
+    """The operators' modules: their source is part of the kernel's stamp."""
+    shared: tuple[tuple[int, int], ...] = ()
+    """Inputs and outputs that are in the same memory, by their positions."""
+    counted: tuple[int, ...] = ()
+    """Inputs that are not in memory: their element is its own offset."""
+    words: tuple[float, ...] = ()
+    """Numbers in single precision that are passed at launch; ``value`` is called inside of ``launched.given``, which has them."""
+
+    def then(
+        self, after: Formula, into: int = 0, result: int = 0, known: Mapping[int, int] = MappingProxyType({}), keep: bool = False
+    ) -> Formula:
+        """This formula, and another one that takes one of its outputs.
+
+        Args:
+            after: the next formula; its tensors have the same sizes.
+            into: which input of ``after`` takes the output.
+            result: which of this formula's outputs that is.
+            known: other inputs of ``after`` that are inputs of this formula: this formula's, by those of ``after``.
+            keep: the output is also stored.
+
+        Returns:
+            A formula whose inputs are this one's, then those of ``after``; its outputs are this one's, then those of ``after``.
+        """
+        words = len(self.words)
+        mine, theirs = len(self.inputs), [i for i in range(len(after.inputs)) if i != into and i not in known]
+        kept = [i for i in range(len(self.outputs)) if keep or i != result]
+
+        def value(*x: Any) -> Values:
+            own = self.value(*x[:mine])
+            given = {
+                into: T.settled(own[result]),
+                **{i: x[at] for i, at in known.items()},
+                **dict(zip(theirs, x[mine:], strict=True)),
+            }
+            with launched.after(words):
+                return (*(own[i] for i in kept), *after.value(*(given[i] for i in range(len(given)))))
+
+        wiring = (into, result, keep, *(number for pair in sorted(known.items()) for number in pair))
+        key = (*self.key, ("then", tuple(map(int, wiring))), *((f"then {name}", value) for name, value in after.key))
+        return Formula(
+            (*self.inputs, *(after.inputs[i] for i in theirs)),
+            (*(self.outputs[i] for i in kept), *after.outputs),
+            value,
+            key,
+            tuple(dict.fromkeys((*self.modules, *after.modules))),
+            counted=(*self.counted, *(mine + at for at, i in enumerate(theirs) if i in after.counted)),
+            words=(*self.words, *after.words),
+        )
+
+
+class Source(NamedTuple):
+    """An operand in a kernel, read by coordinates; also where an output is."""
+
+    buffer: Any
+    """``None`` for an operand that is not in memory: its element is its offset."""
+    steps: tuple[Any, ...]
+    """The stride of each coordinate: a Python integer if the code may depend on it, otherwise an integer of the launch."""
+    base: Any = None
+    """The offset of the first element."""
+    aligned: bool = False
+    """Whether a vector's offset is always a multiple of its lanes."""
+
+    def within(self, outer: Sequence[Any]) -> Source:
+        """The part at these first coordinates, which has the remaining coordinates."""
+        return self._replace(steps=self.steps[len(outer) :], base=T.let(self._offset(outer)))
+
+    def get(self, at: Sequence[Any], lanes: int = 1) -> Any:
+        """An element, or a vector of elements along the last coordinate."""
+        if lanes > 1 and _is(self.steps[-1], 0):
+            return T.repeated(self._read(self._offset(at)), lanes)
+        return self._read(self.place(at, lanes))
+
+    def _read(self, place: Any) -> Any:
+        return T.cast(place, "uint32") if self.buffer is None else self.buffer[place]
+
+    def place(self, at: Sequence[Any], lanes: int = 1) -> Any:
+        """The index of an element, or of a vector along the last coordinate."""
+        offset = self._offset(at)
+        if lanes == 1:
+            return offset
+        if self.aligned:
+            offset = T.let(T.multiple(offset, lanes))
+        step = self.steps[-1]
+        return T.run(offset, lanes) if _is(step, 1) else T.ramp(offset, _integer(step, offset), lanes)
+
+    def _offset(self, at: Sequence[Any]) -> Any:
+        total = self.base
+        for coordinate, step in zip(at, self.steps, strict=False):
+            if _is(step, 0):
+                continue
+            own = coordinate if _is(step, 1) else coordinate * _integer(step, coordinate)
+            total = own if total is None else total + own
+        if total is None:
+            total = T.const(0, T.type_of(at[0])) if at else T.i64(0)
+        return total
+
+
+def _is(step: Any, number: int) -> bool:
+    return isinstance(step, int) and step == number
+
+
+def _integer(step: Any, like: Any) -> Any:
+    return T.const(step, T.type_of(like)) if isinstance(step, int) else step
+
+
+class Sink(NamedTuple):
+    """Where a kernel's results go: through a formula, to memory."""
+
+    formula: Formula
+    sources: tuple[Source, ...]
+    """The formula's last inputs; the values that are put are the first."""
+    outputs: tuple[Source, ...]
+
+    def within(self, outer: Sequence[Any]) -> Sink:
+        """The part at these first coordinates of the output."""
+        sources, outputs = (tuple(one.within(outer) for one in some) for some in (self.sources, self.outputs))
+        return self._replace(sources=sources, outputs=outputs)
+
+    def put(self, at: Sequence[Any], *values: Any, lanes: int = 1) -> None:
+        """Pass finished values through the formula, and store its results: at these coordinates, or a vector from there on."""
+        self.store(at, self.values(at, *values, lanes=T.lanes(values[0]) if values else lanes))
+
+    def values(self, at: Sequence[Any], *values: Any, lanes: int = 1) -> Values:
+        """The formula's results at these coordinates."""
+        given = [T.to(value, tensor.data_type.tvm) for value, tensor in zip(values, self.formula.inputs, strict=False)]
+        return self.formula.value(*given, *(source.get(at, lanes) for source in self.sources))
+
+    def store(self, at: Sequence[Any], values: Values) -> None:
+        """Store results at these coordinates. All are computed first, as the first one may overwrite an operand of the others."""
+        values = tuple(map(T.let, values)) if len(values) > 1 else values
+        for output, value in zip(self.outputs, values, strict=True):
+            T.store(output.buffer, output.place(at, T.lanes(value)), value)

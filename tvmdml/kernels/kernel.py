@@ -1,0 +1,131 @@
+"""``Kernel``: a schedule's decisions as data, so that the compiled code can be found again without the schedule."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import pkgutil
+from collections.abc import Callable
+from importlib.abc import InspectLoader
+from typing import TYPE_CHECKING, NamedTuple
+
+from tvmdml import _imports
+from tvmdml.kernels import tensorir
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.kernels.formula import Parameter
+    from tvmdml.targets import Target
+
+FORMAT = 1
+"""Incremented when the meaning of a stored kernel changes; older entries are then ignored."""
+
+
+class Kernel(NamedTuple):
+    """A kernel to find or build, and how to launch it.
+
+    The code depends only on ``module``, ``name`` and ``parameters``: a pack contains one kernel for each combination of these. The
+    stores of this machine also distinguish kernels by ``tuning``. Values that may differ between launches (sizes, strides, offsets)
+    are in ``scalars``, so that one kernel serves a class of shapes.
+    """
+
+    module: str
+    """The operator's module; its schedule has the same name, or is its family's."""
+    name: str
+    """The name of one of the schedule's kernels."""
+    parameters: tuple[tuple[str, Parameter], ...]
+    """Every choice that the code was generated from, tuned knobs included."""
+    build: Callable[[], PrimFunc]
+    """Writes the TensorIR; called only when no store has the kernel."""
+    scalars: tuple[int, ...] = ()
+    """64-bit integers that are passed after the tensors and temporaries."""
+    temporaries: tuple[tuple[str, int], ...] = ()
+    """Scratch buffers (type, elements) that are passed after the tensors."""
+    also: tuple[str, ...] = ()
+    """The modules of further operators whose expressions are part of the code: of fused ones."""
+    tuning: str = ""
+    """The hash of the knobs from a tuning log, if there are any. ``Target.kernel`` sets it; schedules leave it empty."""
+
+    def written(self, target: Target) -> PrimFunc:
+        """The TensorIR for a target: expressions may ask which instructions it has."""
+        with tensorir.instructions_of(getattr(target, "processor", None)):
+            return self.build()
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The kernel's key in the memory store, together with the target."""
+        return (self.module, self.name, self.parameters, self.tuning)
+
+    def sources(self, target: Target) -> dict[str, str]:
+        """Stamps of the source that generated the code, by operators' modules."""
+        return {module: source_stamp(module, target) for module in (self.module, *self.also)}
+
+    def source(self, target: Target) -> str:
+        """One stamp of all that source."""
+        stamps = list(self.sources(target).values())
+        return stamps[0] if len(stamps) == 1 else hashlib.sha256(" ".join(stamps).encode()).hexdigest()[:16]
+
+    def manifest(self, target: Target) -> dict[str, object]:
+        """Everything that the disk store's key is computed from, for a target."""
+        return {
+            "format": FORMAT,
+            "operator": self.module,
+            "kernel": self.name,
+            "parameters": dict(self.parameters),
+            "target": target.code,
+            "source": self.source(target),
+            "tvm": _imports.version("apache-tvm"),
+            "tvm_ffi": _imports.version("apache-tvm-ffi"),
+            **({"tuning": self.tuning} if self.tuning else {}),
+        }
+
+
+def source_stamp(module: str, target: Target) -> str:
+    """A stamp of the source that generates an operator's kernels for a kind of target."""
+    return _source_stamp(module, target.schedules, target.kind, target.sources)
+
+
+def digest(manifest: dict[str, object]) -> str:
+    """The disk store's name for a manifest: 40 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:40]
+
+
+@functools.cache
+def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ...]) -> str:
+    """A hash of all source that affects an operator's kernels, so that a changed schedule never uses an old kernel."""
+    from tvmdml import mathematics, operators
+
+    package = f"tvmdml.schedules.{schedules}"
+    found = importlib.util.find_spec(package)
+    shared = [m.name for m in pkgutil.iter_modules(found.submodule_search_locations if found else None) if m.name.startswith("_")]
+    names = [
+        "tvmdml.kernels.tensorir",
+        "tvmdml.kernels.open_shapes",
+        "tvmdml.kernels.tensorir_values",
+        "tvmdml.kernels.fused",
+        "tvmdml.kernels.scaling",
+        "tvmdml.kernels.formula",
+        "tvmdml.kernels.launched",
+        "tvmdml.kernels.layout",
+        "tvmdml.kernels.movement",
+        f"tvmdml.operators.{module}",
+        package,
+    ]
+    families = operators.families_of(module)
+    bases = [m.name for m in pkgutil.iter_modules(operators.__path__) if m.name.startswith(tuple(f"_{one}" for one in families))]
+    names += [f"tvmdml.operators.{base}" for base in sorted(bases)]
+    names += [f"tvmdml.targets.{kind}" + (f".{source}" if source else "") for source in sources]
+    names += [f"tvmdml.mathematics.{m.name}" for m in pkgutil.iter_modules(mathematics.__path__)]
+    if schedules == "gpu":
+        names += ["tvmdml.targets._lower", "tvmdml.targets._program"]
+    names += [f"{package}.{name}" for name in (*sorted(shared), module, *families)]
+    stamp = hashlib.sha256()
+    for name in names:
+        spec = importlib.util.find_spec(name)
+        # An operator may have no schedule of its own, and a package may be installed without its source.
+        source = spec.loader.get_source(name) if spec and isinstance(spec.loader, InspectLoader) else None
+        stamp.update((source or name).encode())
+    return stamp.hexdigest()[:16]

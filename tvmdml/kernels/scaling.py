@@ -1,0 +1,54 @@
+"""Exponents and mantissas by AVX-512's own instructions, in LLVM IR: those are exact for every float, subnormals included."""
+
+from __future__ import annotations
+
+import functools
+
+_KINDS = {"float32": ("float", "ps", 16), "float64": ("double", "pd", 8)}
+_MANTISSA = 0b1011
+"""The interval from 3/4 to 3/2, and NaN for negative numbers."""
+_NOW = 4
+"""The rounding that is in force."""
+
+
+def lanes_of(dtype: str) -> int:
+    """The lanes of a register."""
+    return _KINDS[dtype][2]
+
+
+def name(step: str, dtype: str, lanes: int) -> str:
+    """The name of the function for a type. A step is ``scale``, ``exponent`` or ``mantissa``."""
+    return f"tvmdml_{step}_{dtype}x{lanes}"
+
+
+@functools.cache
+def source(step: str, dtype: str, lanes: int) -> str:
+    """That function: of several registers, one after the other."""
+    ctype, suffix, width = _KINDS[dtype]
+    whole, part, mask = f"<{lanes} x {ctype}>", f"<{width} x {ctype}>", f"i{width}"
+    values = ("x", "power") if step == "scale" else ("x",)
+    llvm = {"scale": "scalef", "exponent": "getexp", "mantissa": "getmant"}[step]
+    types = {"scale": [part] * 3, "exponent": [part] * 2, "mantissa": [part, "i32", part]}[step]
+    lines = [f"declare {part} @llvm.x86.avx512.mask.{llvm}.{suffix}.512({', '.join([*types, mask, 'i32'])})"]
+    arguments = ", ".join(f"{whole} %{value}" for value in values)
+    lines.append(f"define {whole} @{name(step, dtype, lanes)}({arguments}) alwaysinline {{")
+    parts = lanes // width
+    for i in range(parts):
+        lanes_here = ", ".join(f"i32 {i * width + lane}" for lane in range(width))
+        order = f"<{width} x i32> <{lanes_here}>"
+        lines.extend(f"  %{value}{i} = shufflevector {whole} %{value}, {whole} poison, {order}" for value in values)
+        given = {"scale": [f"{part} %x{i}", f"{part} %power{i}"], "exponent": [f"{part} %x{i}"]}
+        given["mantissa"] = [f"{part} %x{i}", f"i32 {_MANTISSA}"]
+        rest = [f"{part} zeroinitializer", f"{mask} -1", f"i32 {_NOW}"]
+        lines.append(f"  %r{i} = call {part} @llvm.x86.avx512.mask.{llvm}.{suffix}.512({', '.join(given[step] + rest)})")
+    found = [f"%r{i}" for i in range(parts)]
+    while len(found) > 1:
+        width *= 2
+        lanes_here = ", ".join(f"i32 {lane}" for lane in range(width))
+        half = f"<{width // 2} x {ctype}>"
+        joined = [f"%j{len(found)}_{i}" for i in range(len(found) // 2)]
+        for i, one in enumerate(joined):
+            both = f"{half} {found[2 * i]}, {half} {found[2 * i + 1]}"
+            lines.append(f"  {one} = shufflevector {both}, <{width} x i32> <{lanes_here}>")
+        found = joined
+    return "\n".join([*lines, f"  ret {whole} {found[0]}", "}", ""])

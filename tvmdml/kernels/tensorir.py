@@ -1,0 +1,491 @@
+"""Helpers to write TensorIR: TVM's IR builder, loaded when the first kernel is built, and constructs that kernels share.
+
+Use it as ``from tvmdml.kernels import tensorir as T``; a name that is not defined here is TVM's own (``T.serial``, ``T.trunc`` …).
+Kernels are built by calls to the builder, not parsed from source: 1 ms instead of 20 to 44.
+
+Every kernel is a flat function: pointers to elements first, then 64-bit integers. Tensors are one-dimensional buffers with the
+alignment of one element, as in NumPy, and each index is computed from sizes and strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tvmdml import _imports
+from tvmdml.kernels.open_shapes import Launched, OpenTensor
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.tensors import TensorDesc
+
+Each = Callable[[Any], AbstractContextManager[Any]]
+"""How a target runs independent items: ``with each(n) as i:`` declares that items 0 to n - 1 may run in any order, in parallel. The
+number is a Python integer or an integer of the launch."""
+
+# The scope of memory in registers or on the stack. For TVM's CPU code generator this is "global"; its "local" requests a workspace
+# from the runtime. On a device, "local" memory belongs to a thread.
+_registers: ContextVar[str] = ContextVar("registers", default="global")
+# The type that an operator's computation counts in.
+_index: ContextVar[str] = ContextVar("index", default="int64")
+# The processor that a kernel is written for, and the LLVM IR that it has imported.
+_processor: ContextVar[tuple[Any, set[str]]] = ContextVar("processor")
+_rounds: ContextVar[Rounds | None] = ContextVar("rounds", default=None)
+# Buffers have no length: indices are correct by construction, and the launcher has checked the memory.
+_UNBOUNDED = 1 << 48
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # Python inspects the module
+        raise AttributeError(name)
+    _imports.tvm()
+    from tvm.tirx.script import builder
+
+    return getattr(builder, name)
+
+
+class Operation(Protocol):
+    """What a kernel's parameters follow from: an operator's descriptor."""
+
+    def tensors(self) -> Iterable[tuple[str, TensorDesc | None]]:
+        """Its tensors by name, in field order; ``None`` for an absent one."""
+
+
+class Function:
+    """A kernel under construction. ``with tensorir.function() as f:`` … ``f.result()``."""
+
+    def __init__(self) -> None:
+        _imports.tvm()
+        from tvm.script.ir_builder import IRBuilder
+        from tvm.tirx.script import builder
+
+        self._builder = IRBuilder()
+        self._t = builder
+
+    def buffer(self, name: str, dtype: str) -> Any:
+        """Add a parameter: a pointer to elements of ``dtype``."""
+        t = self._t
+        pointer = t.arg(name, t.handle())
+        found = t.match_buffer(pointer, (t.int64(_UNBOUNDED),), dtype, align=np.dtype(dtype).itemsize)
+        return self._builder.name(name, found)
+
+    def scalar(self, name: str, dtype: str = "int64") -> Any:
+        """Add a parameter: an integer of 64 bits, or of fewer in kernels for devices that count in fewer bits."""
+        return self._t.arg(name, getattr(self._t, dtype)())
+
+    def scalars(self, name: str, count: int, dtype: str = "int64") -> list[Any]:
+        """Add ``count`` integer parameters."""
+        return [self.scalar(f"{name}{i}", dtype) for i in range(count)]
+
+    def tensors(self, desc: Operation, shared: Iterable[tuple[str, str]] = (), dtype: str = "") -> dict[str, Any]:
+        """Add a buffer parameter for each tensor that an operator has, by name, in field order; then the integers of their shapes.
+
+        An input that shares memory with an output has the output's buffer: two buffers with the same memory would violate the
+        no-alias promise. With ``dtype``, elements are read and written as that type. The buffer of a 4-bit tensor has its bytes.
+        """
+        same = dict(shared)
+        present = {name: tensor for name, tensor in desc.tensors() if tensor is not None}
+        buffers = {name: self.buffer(name, dtype or one.data_type.stored.tvm) for name, one in present.items() if name not in same}
+        declared: list[Launched] = []
+        for tensor in present.values():
+            for integers in tensor.integers if isinstance(tensor, OpenTensor) else ():
+                if integers not in declared:
+                    integers.declare(lambda name: self.scalar(name, _index.get()))
+                    declared.append(integers)
+        return {name: buffers[same.get(name, name)] for name in present}
+
+    def result(self) -> PrimFunc:
+        """The finished function."""
+        return self._builder.get()
+
+
+@contextmanager
+def function() -> Iterator[Function]:
+    """Start a new kernel; its buffers never overlap."""
+    f = Function()
+    with f._builder, f._t.prim_func(s_tir=True):
+        f._t.func_name("main")
+        f._t.func_attr({"tirx.noalias": True})
+        yield f
+
+
+class Variable:
+    """A local variable: registers that loops may change. ``v.value`` reads it, ``v.set(x)`` writes it."""
+
+    def __init__(self, dtype: str, initial: Any = None) -> None:
+        kind, _, many = dtype.partition("x")
+        self._buffer = _builder().alloc_buffer((int(many or 1),), kind, scope=_registers.get())
+        self._at = run(i64(0), int(many)) if many else 0
+        if initial is not None:
+            self.set(initial)
+
+    @property
+    def value(self) -> Any:
+        """The current value."""
+        return self._buffer[self._at]
+
+    def set(self, value: Any) -> None:
+        """Write to it."""
+        _builder().buffer_store(self._buffer, value, [self._at])
+
+
+def view(pointer: Any, dtype: str) -> Any:
+    """The memory behind a pointer as a buffer of elements."""
+    return _builder().decl_buffer((_UNBOUNDED,), dtype, data=pointer, align=np.dtype(dtype).itemsize)
+
+
+def local(dtype: str, size: int) -> Any:
+    """A small array on the calling thread's stack."""
+    return _builder().alloc_buffer((size,), dtype, scope=_registers.get())
+
+
+def store(buffer: Any, index: Any, value: Any) -> None:
+    """``buffer[index] = value``; ``index`` may be a list, for a buffer with several dimensions."""
+    _builder().buffer_store(buffer, value, index if isinstance(index, list) else [index])
+
+
+@contextmanager
+def when(condition: Any) -> Iterator[None]:
+    """Run the statements if the condition holds."""
+    t = _builder()
+    with t.If(condition), t.Then():
+        yield
+
+
+def either(condition: Any, then: Any, otherwise: Any) -> None:
+    """An if statement: ``then()`` writes one branch, and ``otherwise()`` the other."""
+    t = _builder()
+    with t.If(condition):
+        with t.Then():
+            then()
+        with t.Else():
+            otherwise()
+
+
+def loop(extent: Any, parallel: bool = False) -> Any:
+    """Run the statements for each index from 0 to the extent, in the extent's type; entering it returns the index."""
+    t = _builder()
+    if (rounds := _rounds.get()) is not None:
+        return rounds.counted(extent)
+    return (t.parallel if parallel else t.serial)(const(0, type_of(extent)), extent)
+
+
+class Rounds:
+    """Counts how many rounds of loops a thread makes, as far as their extents are constants: a driver may have a limit."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._around = 1
+
+    @contextmanager
+    def counted(self, extent: Any) -> Iterator[Any]:
+        """A loop, and how often its body runs."""
+        outside, self._around = self._around, self._around * int(getattr(extent, "value", 1))
+        self.total += self._around
+        with _builder().serial(const(0, type_of(extent)), extent) as at:
+            yield at
+        self._around = outside
+
+
+@contextmanager
+def rounds_counted() -> Iterator[Rounds]:
+    """The rounds of the loops that are written meanwhile by ``loop``, each once for every round of the loops around it."""
+    rounds = Rounds()
+    token = _rounds.set(rounds)
+    try:
+        yield rounds
+    finally:
+        _rounds.reset(token)
+
+
+def loop_while(condition: Any) -> Any:
+    """Repeat the statements as long as the condition holds."""
+    return _builder().While(condition)
+
+
+def let(value: Any) -> Any:
+    """The value, computed once and stored under a name."""
+    return _builder().bind(value)
+
+
+def hold(value: Any) -> Any:
+    """The value, computed once, as a variable that is opaque to TVM's simplifier.
+
+    Use it for expressions with several selects, minima or maxima: each of them doubles the cases that the simplifier examines.
+    """
+    return Variable(type_of(value), value).value
+
+
+def i64(value: int) -> Any:
+    """A 64-bit integer constant, the type of every index."""
+    return _builder().int64(value)
+
+
+def index(value: Any) -> Any:
+    """A Python integer as a constant of the type that an operator's computation counts in; an integer of the launch as it is.
+
+    The type is of 64 bits, unless ``counting`` says otherwise.
+    """
+    return const(value, _index.get()) if isinstance(value, int) else value
+
+
+@contextmanager
+def counting(dtype: str) -> Iterator[None]:
+    """Computations that are written meanwhile count in this type."""
+    token = _index.set(dtype)
+    try:
+        yield
+    finally:
+        _index.reset(token)
+
+
+def const(value: int | float, dtype: str) -> Any:
+    """A constant of a data type."""
+    _imports.tvm()
+    from tvm import tirx
+
+    return tirx.const(value, dtype)
+
+
+def type_of(value: Any) -> str:
+    """The data type of a value: ``int32``, ``float16x4``."""
+    return "int64" if isinstance(value, int) else str(value.ty.dtype)
+
+
+def lanes(value: Any) -> int:
+    """The number of lanes of a value: 1 for a scalar."""
+    count: int = value.ty.dtype.lanes
+    return count
+
+
+def run(start: Any, count: int) -> Any:
+    """The index of ``count`` contiguous elements: ``buffer[run(i, 16)]`` is a vector of 16."""
+    return _builder().ramp(start, const(1, type_of(start)), count)
+
+
+def rounded(product: Any) -> Any:
+    """A product (or quotient) as it is after its own rounding: a sum with it is not contracted to a fused multiply-add.
+
+    TVM has LLVM contract ``a * b + c`` wherever the processor has such an instruction, so results would depend on the processor.
+    The fence prevents that. It costs no instruction, but a loop of scalars that has one is not vectorised by LLVM: kernels write
+    vectors. Devices do not contract: CUDA is compiled with ``--fmad=false``, SPIR-V is decorated with ``NoContraction``.
+    """
+    if is_on_device():
+        return product
+    return _builder().call_llvm_pure_intrin(type_of(product), "llvm.arithmetic.fence", product)
+
+
+@contextmanager
+def instructions_of(processor: Any) -> Iterator[None]:
+    """Kernels that are written meanwhile are for this processor (``targets.cpu.host.Processor``); ``None`` is any."""
+    token = _processor.set((processor, set()))
+    try:
+        yield
+    finally:
+        _processor.reset(token)
+
+
+def has_instructions(feature: str) -> bool:
+    """Whether the kernel that is written now is for a processor with a feature, by LLVM's name."""
+    processor, _ = _processor.get((None, set()))
+    return not is_on_device() and processor is not None and processor.has(feature)
+
+
+def call_imported(dtype: str, function: str, source: str, *values: Any) -> Any:
+    """The result of a function in LLVM IR, which the kernel has from the first such call on."""
+    _, imported = _processor.get((None, set()))
+    found = Variable(dtype)
+    with nullcontext() if source in imported else _builder().attr(0, "pragma_import_llvm", source):
+        found.set(_builder().call_extern(dtype, function, *values))
+    imported.add(source)
+    return found.value
+
+
+def is_on_device() -> bool:
+    """Whether the kernel that is written now is for a device."""
+    return _registers.get() != "global"
+
+
+def multiple(value: Any, of: int) -> Any:
+    """A value that is known to be a multiple of a power of two, in a form that code generators recognize."""
+    return value if of == 1 else value & const(-of, type_of(value))
+
+
+def splat(value: Any, count: int) -> Any:
+    """A vector with the value in each of ``count`` lanes."""
+    return _builder().Broadcast(value, count)
+
+
+def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - named as TVM's expression
+    """Lanes selected from concatenated vectors."""
+    _imports.tvm()
+    from tvm import tirx
+
+    return tirx.Shuffle(vectors, indices)
+
+
+def word(value: int, bits: int) -> Any:
+    """An unsigned constant of ``bits`` bits; -1 means all bits set. (TVM's 64-bit constants only go up to 2**63.)"""
+    value &= (1 << bits) - 1
+    if value >> 63:
+        return _builder().reinterpret(f"uint{bits}", i64(value - (1 << 64)))
+    return const(value, f"uint{bits}")
+
+
+def word_as(value: int, dtype: str) -> Any:
+    """A constant of an integer type with the low bits of a number."""
+    bits = int(dtype.partition("int")[2])
+    if dtype.startswith("u"):
+        return word(value, bits)
+    value &= (1 << bits) - 1
+    return const(value - (value >> (bits - 1) << bits), dtype)
+
+
+def constant(value: Any) -> int | None:
+    """The number that an integer constant is, or each lane of it; ``None`` of every other value."""
+    one = value.value if type(value).__name__ == "Broadcast" else value
+    return int(one.value) if type(one).__name__ == "IntImm" else None
+
+
+def dot(indices: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """The offset of an element: the sum of index times stride."""
+    total: Any = None
+    for position, stride in zip(indices, strides, strict=True):
+        total = position * stride if total is None else total + position * stride
+    return index(0) if total is None else total
+
+
+def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
+    """The coordinates of a row-major ``index``; the first coordinate is not wrapped."""
+    coordinates = []
+    rest = let(index)
+    dtype = type_of(index)
+    for size in reversed(sizes[1:]):
+        size = const(size, dtype) if isinstance(size, int) else size
+        above = hold(_builder().truncdiv(rest, size))
+        coordinates.append(let(rest - above * size))
+        rest = above
+    return [*reversed([*coordinates, rest])] if sizes else []
+
+
+_BLOCK = 4096
+"""About how many elements are one item on the CPU: short rows are done together, and a long row is divided."""
+
+
+@contextmanager
+def elements(each: Each, sizes: Sequence[Any]) -> Iterator[list[Any]]:
+    """Run the statements for the coordinates of each element, in any order, in parallel.
+
+    On a device, and for constant sizes, an item is an element. If sizes are integers of the launch, an item on the CPU is some
+    rows, or a part of one: coordinates are divided out once and then counted up, and the loop over a row can become vectors.
+    """
+    if _registers.get() != "global" or all(isinstance(size, int) for size in sizes):
+        with each(_product(sizes)) as element:
+            yield unravel(element, sizes)
+        return
+    t = _builder()
+    *outer, length = [index(size) for size in sizes]
+    all_rows = let(_product(outer) * i64(1))
+    rows = let(t.max(t.truncdiv(i64(_BLOCK), length), i64(1)))
+    blocks = let(t.truncdiv(length + i64(_BLOCK - 1), i64(_BLOCK)))
+    with each(let(t.truncdiv(all_rows + (rows - 1), rows) * blocks)) as item:
+        group, block = unravel(item, [None, blocks])
+        begin, first = let(group * rows), let(block * i64(_BLOCK))
+        row = [Variable("int64", at) for at in unravel(begin, outer)]
+        with loop(let(t.min(all_rows - begin, rows))):
+            at = [let(one.value) for one in row]
+            with loop(let(t.min(length - first, i64(_BLOCK)))) as i:
+                yield [*at, first + i]
+            count_up(row, outer)
+
+
+def count_up(coordinates: Sequence[Variable], sizes: Sequence[Any]) -> None:
+    """The coordinates of the next row; the first coordinate is not wrapped."""
+    if not coordinates:
+        return
+    last = coordinates[-1]
+    last.set(last.value + 1)
+    if len(coordinates) > 1:
+        with when(last.value >= sizes[-1]):
+            last.set(i64(0))
+            count_up(coordinates[:-1], sizes[:-1])
+
+
+def _product(sizes: Sequence[Any]) -> Any:
+    total: Any = 1
+    for size in sizes:
+        total = size * total
+    return total
+
+
+# -- Devices: many groups of threads ------------------------------------------------------------------------------
+
+
+@contextmanager
+def on_device() -> Iterator[None]:
+    """Kernels written inside are for a device: each of its threads has its own variables."""
+    token = _registers.set("local")
+    try:
+        yield
+    finally:
+        _registers.reset(token)
+
+
+@contextmanager
+def launch(groups: Any, threads: int) -> Iterator[tuple[Any, Any]]:
+    """One launch: the statements run in every thread of every group, and see what the function's earlier launches wrote.
+
+    Returns the group's and the thread's index as 32-bit integers. ``groups`` may be computed from the function's integers.
+    """
+    t = _builder()
+    extent = groups if isinstance(groups, int) or type_of(groups) == "int32" else t.cast(groups, "int32")
+    with t.launch_thread("blockIdx.x", extent) as group, t.launch_thread("threadIdx.x", threads) as thread:
+        yield group, thread
+
+
+def shared(dtype: str, size: int) -> Any:
+    """An array in the shared memory of a group."""
+    return _builder().alloc_buffer((size,), dtype, scope="shared")
+
+
+def barrier() -> None:
+    """A barrier for the group: writes before it are visible to all its threads after it. All of them must reach it."""
+    t = _builder()
+    t.evaluate(t.tvm_storage_sync("shared"))
+
+
+def subgroup_barrier() -> None:
+    """A barrier for the threads of a subgroup. All of them must reach it."""
+    t = _builder()
+    t.evaluate(t.tvm_storage_sync("warp"))
+
+
+def atomic(operation: str, buffer: Any, index: Any, *values: Any) -> Any:
+    """An atomic operation; returns the previous value.
+
+    It is ``add``, ``min``, ``max``, ``and``, ``or``, ``xor``, ``exchange``, ``compare_exchange`` or ``load``. The result must be
+    used or bound (``let``); use ``atomic_do`` if it is not needed.
+    """
+    t = _builder()
+    return t.call_extern(str(buffer.dtype), f"atomic_{operation}", t.address_of(buffer[index]), *values)
+
+
+def atomic_do(operation: str, buffer: Any, index: Any, *values: Any) -> None:
+    """``atomic`` as a statement; also supports ``store``."""
+    _builder().evaluate(atomic(operation, buffer, index, *values))
+
+
+def subgroup(operation: str, dtype: str, *values: Any) -> Any:
+    """An operation over the threads of a subgroup: ``ballot``, ``exclusive_add``, ``shuffle_xor``, ``size`` …"""
+    return _builder().call_extern(dtype, f"subgroup_{operation}", *values)
+
+
+def _builder() -> Any:
+    from tvm.tirx.script import builder
+
+    return builder

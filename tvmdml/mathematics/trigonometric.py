@@ -1,0 +1,104 @@
+"""sin, cos and tan: ``x = n * pi / 2 + r`` with ``abs(r) <= pi / 4``, and polynomials of ``r``.
+
+pi / 2 is subtracted in four parts, whose products with ``n`` are exact but for the last. That is right up to a limit; where any
+lane is beyond it, the bits of 2 / pi that matter are multiplied as integers (``_large.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.mathematics._large import reduced_large
+from tvmdml.mathematics._steps import Form, choice, fixed, fused, infinity, nan, polynomial, rounded_product
+from tvmdml.mathematics.coefficients import COS, QUADRANT, SIN, TAN
+
+_FAR = {32: 4096.0, 64: 2.0**22}
+
+
+def sin(x: Any) -> Any:
+    """The sine."""
+    r, quadrant = _reduced(x)
+    found = _by_quadrant(r, quadrant)
+    return choice(T.expression(x == T.like(x, 0)), x, found)
+
+
+def cos(x: Any) -> Any:
+    """The cosine."""
+    r, quadrant = _reduced(x)
+    return _by_quadrant(r, fixed(quadrant + T.like(quadrant, 1)))
+
+
+def tan(x: Any) -> Any:
+    """The tangent."""
+    r, quadrant = _reduced(x)
+    dtype, one = T.scalar_type(x), T.like(x, 1)
+    is_odd = T.expression((quadrant & T.like(quadrant, 1)) != T.like(quadrant, 0))
+    if dtype in TAN:
+        z = fixed(T.rounded(r * r))
+        above = fused(fixed(r * z), polynomial(z, TAN[dtype]), r)
+        found = choice(is_odd, T.negative(one), above) / choice(is_odd, above, one)
+    else:
+        s, c = (fixed(some) for some in _both(r))
+        found = choice(is_odd, T.negative(c), s) / choice(is_odd, s, c)
+    return choice(T.expression(x == T.like(x, 0)), x, found)
+
+
+def _by_quadrant(r: Any, quadrant: Any) -> Any:
+    """The sine of the angle r in a quadrant."""
+    form = Form(r)
+    s, c = _both(r)
+    is_odd = T.expression((quadrant & T.like(quadrant, 1)) != T.like(quadrant, 0))
+    found = T.reinterpret(choice(is_odd, c, s), form.word)
+    return T.reinterpret(found ^ ((quadrant >> T.like(quadrant, 1)) << T.like(quadrant, form.width - 1)), form.dtype)
+
+
+def _both(r: Any) -> tuple[Any, Any]:
+    """The sine and the cosine of r."""
+    dtype = T.scalar_type(r)
+    z = fixed(T.rounded(r * r))
+    s = fused(fixed(r * z), polynomial(z, SIN[dtype]), r)
+    c = fused(fixed(z * z), polynomial(z, COS[dtype]), fused(z, T.like(r, -0.5), T.like(r, 1)))
+    return s, c
+
+
+def _reduced(x: Any) -> tuple[Any, Any]:
+    """The rest r, and the number of the quadrant, of which the two lowest bits count."""
+    form = Form(x)
+    number, raised = rounded_product(x, 2 / math.pi)
+    r = x
+    for part in QUADRANT[form.dtype]:
+        r = fused(number, T.like(x, -part), r)
+    quadrant = T.reinterpret(raised, form.word) & T.like(T.reinterpret(raised, form.word), 3)
+    size = fixed(T.absolute(x))
+    far = size >= T.like(x, _FAR[form.width])
+    rest, turns = _Cell(r), _Cell(quadrant)
+    with T.when(T.any_lane(far)):
+        large, counted = reduced_large(x)
+        is_far = T.expression(size >= T.like(x, _FAR[form.width]))
+        rest.set(T.Select(is_far, large, rest.value))
+        turns.set(T.Select(is_far, counted, turns.value))
+    return choice(size < infinity(x), rest.value, nan(x)), turns.value
+
+
+class _Cell:
+    """A variable for a scalar or a vector."""
+
+    def __init__(self, value: Any) -> None:
+        self._lanes = T.lanes(value)
+        self._buffer = T.local(T.scalar_type(value), self._lanes)
+        self.set(value)
+
+    @property
+    def _place(self) -> Any:
+        return T.run(T.i64(0), self._lanes) if self._lanes > 1 else T.i64(0)
+
+    @property
+    def value(self) -> Any:
+        """The current value."""
+        return self._buffer[self._place]
+
+    def set(self, value: Any) -> None:
+        """Write to it."""
+        T.store(self._buffer, self._place, value)

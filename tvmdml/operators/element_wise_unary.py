@@ -1,0 +1,255 @@
+"""Pointwise operators of one input, whose output has the input's type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tvmdml.enums import FeatureLevel
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.operators._broadcast import common_sizes, repeated
+from tvmdml.operators._contract import Array, Float, Operator, Scalar
+from tvmdml.operators._gradients import gradients
+from tvmdml.operators._onnx import OnnxNode, Refused, transposed
+from tvmdml.operators._pointwise import Unary
+from tvmdml.operators._pointwise_forms import Limited, Scaled, check_union, exact_limits
+from tvmdml.operators._support import support
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+__all__ = [
+    "ElementWiseAbs",
+    "ElementWiseCeil",
+    "ElementWiseClip",
+    "ElementWiseClip1",
+    "ElementWiseFloor",
+    "ElementWiseIdentity",
+    "ElementWiseNegate",
+    "ElementWiseRecip",
+    "ElementWiseSign",
+    "ElementWiseSqrt",
+    "ElementWiseThreshold",
+]
+
+
+class ElementWiseIdentity(Scaled):
+    """Each element unchanged, bit by bit, or scaled (``DML_ELEMENT_WISE_IDENTITY_OPERATOR_DESC``): a copy to other strides."""
+
+    NAME = "ELEMENT_WISE_IDENTITY"
+    FUNCTION = "identity"
+    ONNX = ("Identity", "Affine", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+    SUPPORT = support("1.0 F r45 · 2.1 +IU · 3.0 r8 · 4.1 +DLW")
+    BITS = True
+    GRADIENT = gradients(input="gradient")
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> ElementWiseIdentity:
+        """Also of operators that copy: the output is packed, and the input has the strides."""
+        x = node.tensor(boolean=node.kind != "Affine")
+        if node.kind == "Affine":
+            return cls.of(x, scale_bias=(node.attributes.get("alpha", 1.0), node.attributes.get("beta", 0.0)))
+        if node.kind == "Transpose":
+            x = transposed(x, node.attributes.get("perm"))
+        if node.kind == "Expand":
+            shape = node.constants("shape", 1)
+            x = repeated(x, common_sizes({"input": x, "shape": TensorDesc(x.data_type, shape or (1,))}))
+        return cls.of(x)
+
+    def value(self, x: Any) -> Any:
+        return x
+
+    def numpy(self, x: Array) -> Array:
+        return x
+
+
+class ElementWiseAbs(Scaled):
+    """The absolute value of each element (``DML_ELEMENT_WISE_ABS_OPERATOR_DESC``). The least integer stays itself."""
+
+    NAME = "ELEMENT_WISE_ABS"
+    FUNCTION = "abs"
+    ONNX = ("Abs",)
+    SUPPORT = support("1.0 F r4 · 2.1 +I · 3.0 r8 · 4.1 +L · ext +DUW")
+    GRADIENT = gradients(input="multiply(gradient, sign(input))")
+
+    def value(self, x: Any) -> Any:
+        return T.absolute(x)
+
+    def numpy(self, x: Array) -> Array:
+        return np.abs(x)
+
+
+class ElementWiseNegate(Unary):
+    """Each element with the other sign (``DML_ELEMENT_WISE_NEGATE_OPERATOR_DESC``). The least integer stays itself."""
+
+    NAME = "ELEMENT_WISE_NEGATE"
+    FUNCTION = "negate"
+    ONNX = ("Neg",)
+    SUPPORT = support("5.0 FIL r8 · ext +D")
+    GRADIENT = gradients(input="negate(gradient)")
+
+    def value(self, x: Any) -> Any:
+        return T.negative(x)
+
+    def numpy(self, x: Array) -> Array:
+        return np.negative(x)
+
+
+class ElementWiseSign(Unary):
+    """-1, 0 or 1: the sign of each element (``DML_ELEMENT_WISE_SIGN_OPERATOR_DESC``). That of NaN is 0, as of both zeros."""
+
+    NAME = "ELEMENT_WISE_SIGN"
+    FUNCTION = "sign"
+    ONNX = ("Sign",)
+    SUPPORT = support("2.0 F r4 · 2.1 +IU · 3.0 r8 · 4.1 +LW · ext +D")
+    GRADIENT = gradients(input="zeros(gradient)")
+
+    def value(self, x: Any) -> Any:
+        zero = T.like(x, 0)
+        return T.select(x > zero, T.like(x, 1), T.select(x < zero, T.like(x, -1), zero))
+
+    def numpy(self, x: Array) -> Array:
+        return ((x > 0).astype(np.int8) - (x < 0)).astype(x.dtype)
+
+
+class ElementWiseCeil(Scaled):
+    """The least integral value that is not less than the element (``DML_ELEMENT_WISE_CEIL_OPERATOR_DESC``). -0.5 gives -0."""
+
+    NAME = "ELEMENT_WISE_CEIL"
+    FUNCTION = "ceil"
+    ONNX = ("Ceil",)
+    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
+    GRADIENT = gradients(input="zeros(gradient)")
+
+    def value(self, x: Any) -> Any:
+        return T.ceil(x)
+
+    def numpy(self, x: Array) -> Array:
+        return np.ceil(x)
+
+
+class ElementWiseFloor(Scaled):
+    """The greatest integral value that is not greater than the element (``DML_ELEMENT_WISE_FLOOR_OPERATOR_DESC``)."""
+
+    NAME = "ELEMENT_WISE_FLOOR"
+    FUNCTION = "floor"
+    ONNX = ("Floor",)
+    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
+    GRADIENT = gradients(input="zeros(gradient)")
+
+    def value(self, x: Any) -> Any:
+        return T.floor(x)
+
+    def numpy(self, x: Array) -> Array:
+        return np.floor(x)
+
+
+class ElementWiseSqrt(Scaled):
+    """The square root of each element, correctly rounded (``DML_ELEMENT_WISE_SQRT_OPERATOR_DESC``). Below zero it is NaN."""
+
+    NAME = "ELEMENT_WISE_SQRT"
+    FUNCTION = "sqrt"
+    ONNX = ("Sqrt",)
+    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
+    GRADIENT = gradients(input="divide(gradient, multiply(result, 2))")
+
+    def value(self, x: Any) -> Any:
+        return T.sqrt(x)
+
+    def numpy(self, x: Array) -> Array:
+        return np.sqrt(x)
+
+
+class ElementWiseRecip(Scaled):
+    """1 divided by each element, correctly rounded (``DML_ELEMENT_WISE_RECIP_OPERATOR_DESC``). A zero gives an infinity."""
+
+    NAME = "ELEMENT_WISE_RECIP"
+    FUNCTION = "recip"
+    ONNX = ("Reciprocal",)
+    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
+    GRADIENT = gradients(input="multiply(negate(gradient), multiply(result, result))")
+
+    def value(self, x: Any) -> Any:
+        return T.like(x, 1) / x
+
+    def numpy(self, x: Array) -> Any:
+        return x.dtype.type(1) / x
+
+
+class ElementWiseClip(Limited):
+    """Each element, limited to a range (``DML_ELEMENT_WISE_CLIP_OPERATOR_DESC``). NaN stays NaN; ``min`` wins over ``max``.
+
+    Args:
+        min: the lower limit, rounded to the type of the elements; for integers it is cut toward zero, and saturated.
+        max: the upper limit, likewise.
+    """
+
+    NAME = "ELEMENT_WISE_CLIP"
+    FUNCTION = "clip"
+    SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 5.0 +LW · ext +D")
+    GRADIENT = gradients(input="clip_grad(input, gradient, min=min, max=max)")
+
+    min: Float
+    max: Float
+
+    @classmethod
+    def of_call(cls, *inputs: Any, **given: Any) -> Operator:
+        """CLIP1, whose limits are not rounded to single precision first."""
+        return ElementWiseClip1.of(*inputs, **exact_limits(cls, inputs[0].data_type, given))
+
+
+class ElementWiseClip1(Limited):
+    """Each element, limited to a range (``DML_ELEMENT_WISE_CLIP1_OPERATOR_DESC``), whose limits have the type of the elements.
+
+    NaN stays NaN; ``min`` wins over ``max``.
+    """
+
+    NAME = "ELEMENT_WISE_CLIP1"
+    ONNX = ("Clip",)
+    SUPPORT = support("5.0 FIULW r8 · ext +D")
+
+    min_max_data_type: TensorDataType
+    min: Scalar
+    max: Scalar
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> ElementWiseClip1:
+        x = node.tensor()
+        limits = (-np.inf, np.inf) if x.data_type.is_float else (T.saturated(n, x.data_type.tvm) for n in (-np.inf, np.inf))
+        low, high = (
+            node.constant(name, i) if node.has(i) else node.attributes.get(name, limit)
+            for i, (name, limit) in enumerate(zip(("min", "max"), limits, strict=True), 1)
+        )
+        if low > high:
+            raise Refused("its min is greater than its max: ONNX then gives the max, and DirectML the min")
+        return cls.of(x, min=low, max=high)
+
+    def check(self) -> None:
+        """The limits and the tensors have the same type."""
+        super().check()
+        check_union(self, "min", "max")
+
+
+class ElementWiseThreshold(Scaled):
+    """Each element, or ``min`` in place of a smaller one (``DML_ELEMENT_WISE_THRESHOLD_OPERATOR_DESC``). NaN stays NaN.
+
+    Args:
+        min: the limit, a number in single precision; for integers it is cut toward zero, and for float16 it is rounded.
+    """
+
+    NAME = "ELEMENT_WISE_THRESHOLD"
+    FUNCTION = "threshold"
+    SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · ext +DLW")
+    GRADIENT = gradients(input="where(less_than(input, min), 0, gradient)")
+
+    min: Float
+
+    def check_attributes(self, level: FeatureLevel) -> None:
+        self.require_numbers("min")
+
+    def value(self, x: Any) -> Any:
+        low = T.like(x, self.number(self.min))
+        return T.select(x < low, low, x)
+
+    def numpy(self, x: Array) -> Array:
+        low = self.array(self.min, x.dtype)
+        return np.where(x < low, low, x)

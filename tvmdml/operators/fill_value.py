@@ -1,0 +1,86 @@
+"""DML_OPERATOR_FILL_VALUE_CONSTANT and FILL_VALUE_SEQUENCE: tensors of numbers, without an input."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.operators._contract import Array, Scalar
+from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._pointwise_fill import Fill
+from tvmdml.operators._support import support
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+__all__ = ["FillValueConstant", "FillValueSequence"]
+
+
+class FillValueConstant(Fill):
+    """One number in every element (``DML_FILL_VALUE_CONSTANT_OPERATOR_DESC``)."""
+
+    NAME = "FILL_VALUE_CONSTANT"
+    ONNX = ("ConstantOfShape",)
+    SUPPORT = support("2.1 FIU r4 · 4.0 r8 · 4.1 +DLW")
+    BITS = True
+
+    value: Scalar = dataclasses.field()  # type: ignore[assignment] # DirectML's field, instead of the method
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> FillValueConstant:
+        import onnx
+
+        given = node.attributes.get("value")
+        number = np.zeros(1, np.float32) if given is None else onnx.numpy_helper.to_array(given)
+        sizes = node.constants("shape", 0)
+        result = ArrayTensorDesc(TensorDataType.of(number.dtype, "value"), sizes or (1,), zero_dimensional=not sizes)
+        return cls.of(output_tensor=result, value=number.item())
+
+    def expression(self, number: Any) -> Any:
+        return T.like(T.cast(number, f"uint{8 * self.output_tensor.data_type.itemsize}"), self.bits(self.value))
+
+    def numpy(self, number: Array) -> Array:
+        return np.full(number.shape, self.element(self.value)).view(f"u{self.output_tensor.data_type.itemsize}")
+
+
+class FillValueSequence(Fill):
+    """Evenly spaced numbers (``DML_FILL_VALUE_SEQUENCE_OPERATOR_DESC``): the k-th element is ``value_start + k * value_delta``.
+
+    Elements count in row-major order. Integers wrap; the product and the sum of floats are rounded.
+    """
+
+    NAME = "FILL_VALUE_SEQUENCE"
+    ONNX = ("Range",)
+    SUPPORT = support("2.1 FIU r4 · 4.0 r8 · 5.0 +LW · ext +D")
+    COUNTED = True
+
+    value_start: Scalar
+    value_delta: Scalar
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> FillValueSequence:
+        start, limit, delta = (node.constant(name, i) for i, name in enumerate(("start", "limit", "delta")))
+        if not delta:
+            raise Refused("its delta is 0")
+        count = max(math.ceil((limit - start) / delta), 0)
+        result = ArrayTensorDesc(node.tensor().data_type, (count,))
+        return cls.of(output_tensor=result, value_start=start, value_delta=delta)
+
+    def value(self, number: Any) -> Any:
+        data_type = self.output_tensor.data_type
+        if data_type.is_float:
+            x = T.to(number, "float64" if data_type is TensorDataType.FLOAT64 else "float32")
+            start, delta = (T.like(x, float(self.element(one))) for one in (self.value_start, self.value_delta))
+            return T.rounded(x * delta) + start
+        x = T.cast(number, f"uint{8 * data_type.itemsize}")
+        start, delta = (self.bits(one) for one in (self.value_start, self.value_delta))
+        found = T.wrapped(x * T.hidden(x, delta)) + T.hidden(x, start) if delta else T.like(x, start)
+        return T.reinterpret(found, data_type.tvm)
+
+    def numpy(self, number: Array) -> Array:
+        start, delta = self.element(self.value_start), self.element(self.value_delta)
+        kind = np.float32 if start.dtype == np.float16 else start.dtype
+        found: Array = number.astype(kind) * delta.astype(kind) + start.astype(kind)
+        return found

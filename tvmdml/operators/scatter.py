@@ -1,0 +1,163 @@
+"""DML_OPERATOR_SCATTER and SCATTER_ND: a tensor with some elements replaced, at the places that an index tensor says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tvmdml.kernels import tensorir as T
+from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
+from tvmdml.operators._movement_indices import normal
+from tvmdml.operators._movement_scatter import Scattered
+from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._support import support
+
+__all__ = ["Scatter", "ScatterNd"]
+
+
+class Scatter(Scattered):
+    """A tensor whose elements at the places of indices along an axis are replaced (``DML_SCATTER_OPERATOR_DESC``).
+
+    A negative index counts from the end, and one that is out of range replaces nothing. Where indices meet, the last one counts.
+
+    Args:
+        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
+        indices_tensor: int32, int64, uint32, uint64; any size along the axis, and otherwise at most the input's.
+        updates_tensor: the new elements, one for each index.
+        axis: the dimension of the input that the indices count. A negative number counts from the last dimension.
+    """
+
+    NAME = "SCATTER"
+    FUNCTION = "scatter_elements"
+    ALIASES = ("scatter",)
+    SUPPORT = support("2.0 F r4 · 2.1 FIU · 3.0 r8 · 4.1 all", indices_tensor="2.0 u r4 · 3.0 iuLW r8")
+    ONNX = ("ScatterElements",)
+
+    input_tensor: Input
+    indices_tensor: Input
+    updates_tensor: Input
+    output_tensor: Output
+    axis: Axis
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Scatter:
+        if node.attributes.get("reduction", b"none") != b"none":
+            raise Refused("it reduces: DirectML's scatter replaces")
+        x, indices, updates = node.tensor(boolean=True), node.tensor(1), node.tensor(2, boolean=True)
+        return cls.of(x, indices, updates, axis=node.integer("axis", 0))
+
+    def check(self) -> None:
+        """An index and an update for each place."""
+        self.check_tensors()
+        self.require_axis()
+        self.require_like_input("indices_tensor")
+        self.require_sizes("updates_tensor", self.indices_tensor.sizes)
+
+    @contextmanager
+    def columns(self, each: T.Each) -> Iterator[tuple[Any, int]]:
+        sizes = self.indices_tensor.sizes
+        rest = [1 if i == self.axis else n for i, n in enumerate(sizes)]
+        with T.elements(each, rest) as at:
+            yield at, sizes[self.axis]
+
+    def update(self, at: Any, number: Any) -> tuple[list[Any], list[Any], list[tuple[list[Any], int]]]:
+        here = [number if i == self.axis else x for i, x in enumerate(at)]
+        return list(here), here, [(here, self.axis)]
+
+    def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
+        found: Array = x.copy()
+        places, inside = normal(indices, x.shape[self.axis])
+        at: Any = np.indices(indices.shape)
+        at[self.axis] = np.where(inside, places, 0)
+        found[tuple(one[inside] for one in at)] = updates[inside]
+        return found
+
+
+class ScatterNd(Scattered):
+    """A tensor whose slices at the places of tuples of indices are replaced (``DML_SCATTER_ND_OPERATOR_DESC``).
+
+    The last dimension of the indices has tuples: one index for each of the input's first dimensions. A negative index counts from
+    the end; a tuple with an index out of range replaces nothing. Where tuples meet, the last one counts.
+
+    Args:
+        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
+        indices_tensor: int32, int64, uint32, uint64; a shape of up to 8 dimensions.
+        updates_tensor: the new slices, one for each tuple.
+        input_dimension_count: how many of the input's last dimensions count; by default all.
+        indices_dimension_count: the same for the indices.
+    """
+
+    NAME = "SCATTER_ND"
+    FUNCTION = "scatter_nd"
+    SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 4.1 all", indices_tensor="2.1 u r4 · 3.0 iuLW r8")
+    DEFAULTS = defaults(input_dimension_count=None, indices_dimension_count=None)
+    ONNX = ("ScatterND",)
+
+    input_tensor: Input
+    indices_tensor: Input
+    updates_tensor: Input
+    output_tensor: Output
+    input_dimension_count: Uint
+    indices_dimension_count: Uint
+
+    @classmethod
+    def of_call(cls, *inputs: Any, **given: Any) -> ScatterNd:
+        """Tensors of any rank: they get leading dimensions of size 1."""
+        return cls.of(*cls.of_tuples(inputs, given), **given)
+
+    @classmethod
+    def result_sizes(cls, *inputs: Any, **given: Any) -> tuple[int, ...] | None:
+        """The input's sizes."""
+        return tuple(inputs[0].sizes)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> ScatterNd:
+        if node.attributes.get("reduction", b"none") != b"none":
+            raise Refused("it reduces: DirectML's scatter replaces")
+        x, indices, updates = node.tensor(boolean=True), node.tensor(1), node.tensor(2, boolean=True)
+        return cls.of_call(x, indices, updates, input_dimension_count=None, indices_dimension_count=None)
+
+    def check(self) -> None:
+        """Tuples that are not longer than the input has dimensions, and a slice for each."""
+        self.check_tensors()
+        self.check_tuples(0)
+        whole, rank = self._updated(), self.input_tensor.rank
+        self.require(len(whole) <= rank, "updates_tensor.sizes", whole, f"up to {rank} dimensions")
+        self.require_sizes("updates_tensor", self.aligned(whole, rank))
+
+    def _updated(self) -> tuple[int, ...]:
+        x, indices = self.own("input_tensor", "input_dimension_count"), self.own("indices_tensor", "indices_dimension_count")
+        return (*indices[:-1], *x[self.tuple_size() :])
+
+    @contextmanager
+    def columns(self, each: T.Each) -> Iterator[tuple[Any, int]]:
+        rest = self.own("input_tensor", "input_dimension_count")[self.tuple_size() :]
+        with T.elements(each, rest or (1,)) as at:
+            yield at[: len(rest)], int(np.prod(self.own("indices_tensor", "indices_dimension_count")[:-1], dtype=np.int64))
+
+    def update(self, at: Any, number: Any) -> tuple[list[Any], list[Any], list[tuple[list[Any], int]]]:
+        rank, zero = self.input_tensor.rank, T.index(0)
+        own = (
+            T.unravel(number, self.own("indices_tensor", "indices_dimension_count")[:-1])
+            if self.indices_dimension_count > 1
+            else []
+        )
+        given = [*own, *at]
+        updates = [*[zero] * (rank - len(given)), *given]
+        before = [*[zero] * (rank - self.indices_dimension_count), *own]
+        first = rank - self.input_dimension_count
+        looked = [([*before, T.index(j)], first + j) for j in range(self.tuple_size())]
+        place = [*[zero] * (first + self.tuple_size()), *at]
+        return place, updates, looked
+
+    def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
+        found: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
+        tuples = indices.reshape(-1, self.tuple_size())
+        some = [normal(tuples[:, j], found.shape[j]) for j in range(self.tuple_size())]
+        inside = np.logical_and.reduce([one for _, one in some])
+        slices = updates.reshape(len(tuples), *found.shape[self.tuple_size() :])
+        found[tuple(place[inside] for place, _ in some)] = slices[inside]
+        return found.reshape(x.shape)

@@ -1,0 +1,201 @@
+"""Quotients, square roots and fused sums of float32, correctly rounded on every device.
+
+Vulkan allows errors of several units in the last place, and a device may flush subnormals. So the device divides the significands
+only, which gives nearly all bits; integer arithmetic then finds the remainder, the missing bits and the rounding. The remainder is
+small, so its low 32 bits are enough.
+
+A device's ``Fma`` may round the product, too.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tvmdml.targets.vulkan.spirv_tables import FLOAT, UINT, Scalar
+
+_INT = Scalar("int", 32)
+_SIGN, _MAGNITUDE, _INFINITY, _NAN, _FRACTION, _HIDDEN = 0x80000000, 0x7FFFFFFF, 0x7F800000, 0x7FC00000, 0x7FFFFF, 0x800000
+_BELOW_QUOTIENT, _BELOW_ROOT = 32, 16
+"""More than a device's quotient or root may be too large, in units of the last bit that is computed here."""
+
+
+class Steps(Protocol):
+    """What this module needs of ``Arithmetic``."""
+
+    def constant(self, scalar: Scalar, value: float) -> int:
+        """A constant."""
+
+    def binary(self, node: str, scalar: Scalar, a: int, b: int) -> int:
+        """``Add``, ``BitwiseOr`` …"""
+
+    def compare(self, node: str, scalar: Scalar, a: int, b: int) -> int:
+        """``LT``, ``NE`` …"""
+
+    def select(self, scalar: Scalar, condition: int, a: int, b: int) -> int:
+        """The first value if the condition holds, otherwise the second."""
+
+    def cast(self, source: Scalar, target: Scalar, value: int) -> int:
+        """The value in another type."""
+
+    def bits(self, source: Scalar, target: Scalar, value: int) -> int:
+        """The same bits as another type."""
+
+    def leading_zeros(self, scalar: Scalar, value: int) -> int:
+        """The number of zero bits above the highest set bit, as an int32."""
+
+    def both(self, a: int, b: int) -> int:
+        """Whether both truth values hold."""
+
+    def any(self, a: int, b: int) -> int:
+        """Whether one of two truth values holds."""
+
+    def approximate_quotient(self, a: int, b: int) -> int:
+        """The device's quotient of two normal float32."""
+
+    def approximate_root(self, value: int) -> int:
+        """The device's square root of a normal float32."""
+
+
+class _Words:
+    """Short names for steps with 32-bit integers."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+
+    def n(self, value: int) -> int:
+        return self.steps.constant(UINT, value)
+
+    def op(self, node: str, a: int, b: int) -> int:
+        return self.steps.binary(node, UINT, a, b)
+
+    def has(self, node: str, a: int, b: int) -> int:
+        return self.steps.compare(node, UINT, a, b)
+
+    def pick(self, condition: int, a: int, b: int) -> int:
+        return self.steps.select(UINT, condition, a, b)
+
+    def parts(self, magnitude: int) -> tuple[int, int]:
+        """The significand of a float without its sign, with 24 bits, and its biased exponent (int32), below 1 for subnormals."""
+        fraction = self.op("BitwiseAnd", magnitude, self.n(_FRACTION))
+        exponent = self.steps.cast(UINT, _INT, self.op("RShift", magnitude, self.n(23)))
+        zeros = self.steps.binary("Sub", _INT, self.steps.leading_zeros(UINT, fraction), self.steps.constant(_INT, 8))
+        # The significand of zero is 0, and no shift is larger than 24.
+        moved = self.op("LShift", fraction, self.steps.cast(_INT, UINT, zeros))
+        subnormal = self.has("LT", magnitude, self.n(_HIDDEN))
+        below = self.steps.binary("Sub", _INT, self.steps.constant(_INT, 1), zeros)
+        whole = self.op("BitwiseOr", fraction, self.n(_HIDDEN))
+        return self.pick(subnormal, moved, whole), self.steps.select(_INT, subnormal, below, exponent)
+
+    def rounded(self, bits: int, drop: int, sticky: int) -> int:
+        """A number without its lowest bits, halves to even; ``sticky``: whether anything but zeros follows it."""
+        one = self.n(1)
+        kept = self.op("RShift", bits, drop)
+        unit = self.op("LShift", one, drop)
+        rest = self.op("BitwiseAnd", bits, self.op("Sub", unit, one))
+        half = self.op("RShift", unit, one)
+        odd = self.has("NE", self.op("BitwiseAnd", kept, one), self.n(0))
+        tie = self.steps.both(self.has("EQ", rest, half), self.steps.any(sticky, odd))
+        up = self.steps.any(self.has("GT", rest, half), tie)
+        return self.pick(up, self.op("Add", kept, one), kept)
+
+
+def quotient(steps: Steps, a: int, b: int) -> int:
+    """``a / b`` for float32."""
+    w = _Words(steps)
+    first, second = (steps.bits(FLOAT, UINT, value) for value in (a, b))
+    sign = w.op("BitwiseAnd", w.op("BitwiseXor", first, second), w.n(_SIGN))
+    x, y = (w.op("BitwiseAnd", value, w.n(_MAGNITUDE)) for value in (first, second))
+    (mx, ex), (my, ey) = w.parts(x), w.parts(y)
+    my = w.pick(w.has("EQ", my, w.n(0)), w.n(_HIDDEN), my)
+    # The quotient of the significands, from 2**24 to 2**26, so with at least one bit too many.
+    near = steps.approximate_quotient(steps.cast(UINT, FLOAT, mx), steps.cast(UINT, FLOAT, my))
+    near = steps.binary("Mul", FLOAT, near, steps.constant(FLOAT, 2.0**25))
+    low = w.op("Sub", steps.cast(FLOAT, UINT, near), w.n(_BELOW_QUOTIENT))
+    left = w.op("Sub", w.op("LShift", mx, w.n(25)), w.op("Mul", low, my))
+    more = w.op("Div", left, my)
+    sticky = w.has("NE", w.op("Sub", left, w.op("Mul", more, my)), w.n(0))
+    bits = w.op("Add", low, more)
+    short = w.has("LT", bits, w.n(1 << 25))
+    bits = w.pick(short, w.op("LShift", bits, w.n(1)), bits)
+    exponent = steps.binary("Add", _INT, steps.binary("Sub", _INT, ex, ey), steps.constant(_INT, 127))
+    one, none = steps.constant(_INT, 1), steps.constant(_INT, 0)
+    exponent = steps.select(_INT, short, steps.binary("Sub", _INT, exponent, one), exponent)
+    normal = steps.compare("GT", _INT, exponent, none)
+    below = steps.binary("Min", _INT, steps.binary("Sub", _INT, steps.constant(_INT, 3), exponent), steps.constant(_INT, 28))
+    drop = steps.cast(_INT, UINT, steps.select(_INT, normal, steps.constant(_INT, 2), below))
+    field = steps.cast(_INT, UINT, steps.select(_INT, normal, steps.binary("Sub", _INT, exponent, one), none))
+    found = w.op("Add", w.rounded(bits, drop, sticky), w.op("LShift", field, w.n(23)))
+    found = w.pick(steps.compare("GE", _INT, exponent, steps.constant(_INT, 255)), w.n(_INFINITY), found)
+    x_zero, y_zero = (w.has("EQ", value, w.n(0)) for value in (x, y))
+    x_infinite, y_infinite = (w.has("EQ", value, w.n(_INFINITY)) for value in (x, y))
+    found = w.pick(steps.any(x_zero, y_infinite), w.n(0), found)
+    found = w.pick(steps.any(x_infinite, y_zero), w.n(_INFINITY), found)
+    nan = steps.any(steps.both(x_zero, y_zero), steps.both(x_infinite, y_infinite))
+    for value in (x, y):
+        nan = steps.any(nan, w.has("GT", value, w.n(_INFINITY)))
+    return steps.bits(UINT, FLOAT, w.op("BitwiseOr", w.pick(nan, w.n(_NAN), found), sign))
+
+
+def root(steps: Steps, value: int) -> int:
+    """The square root of a float32: of -0 it is -0, and of other negative numbers NaN."""
+    w = _Words(steps)
+    whole = steps.bits(FLOAT, UINT, value)
+    m, exponent = w.parts(w.op("BitwiseAnd", whole, w.n(_MAGNITUDE)))
+    exponent = steps.binary("Add", _INT, exponent, steps.constant(_INT, 129))  # positive, and odd for an odd power of two
+    odd_power = w.has("NE", w.op("BitwiseAnd", steps.cast(_INT, UINT, exponent), w.n(1)), w.n(0))
+    m = w.pick(odd_power, w.op("LShift", m, w.n(1)), m)
+    near = steps.binary("Mul", FLOAT, steps.cast(UINT, FLOAT, m), steps.constant(FLOAT, 2.0**-23))
+    near = steps.binary("Mul", FLOAT, steps.approximate_root(near), steps.constant(FLOAT, 2.0**24))
+    bits = w.op("Sub", steps.cast(FLOAT, UINT, near), w.n(_BELOW_ROOT))
+    left = w.op("Sub", w.op("LShift", m, w.n(25)), w.op("Mul", bits, bits))
+    for step in (16, 8, 4, 2, 1):
+        cost = w.op("Add", w.op("Mul", bits, w.n(2 * step)), w.n(step * step))
+        fits = w.has("GE", left, cost)
+        left = w.pick(fits, w.op("Sub", left, cost), left)
+        bits = w.pick(fits, w.op("Add", bits, w.n(step)), bits)
+    kept = w.rounded(bits, w.n(1), w.has("NE", left, w.n(0)))
+    field = w.op("Sub", w.op("RShift", steps.cast(_INT, UINT, exponent), w.n(1)), w.n(2))
+    found = w.op("Add", kept, w.op("LShift", field, w.n(23)))
+    found = w.pick(w.has("GT", whole, w.n(_INFINITY)), w.n(_NAN), found)
+    same = steps.any(w.has("EQ", whole, w.n(_INFINITY)), w.has("EQ", w.op("BitwiseAnd", whole, w.n(_MAGNITUDE)), w.n(0)))
+    return steps.bits(UINT, FLOAT, w.pick(same, whole, found))
+
+
+def fused(steps: Steps, a: int, b: int, c: int) -> int:
+    """``a * b + c``, rounded once, unless a part of it is below the normal numbers.
+
+    Boldo's and Melquiond's way: the product and the sum are two floats each, and what their roundings lose is rounded to odd.
+    """
+    w = _Words(steps)
+
+    def real(node: str, a: int, b: int) -> int:
+        return steps.binary(node, FLOAT, a, b)
+
+    def halves(x: int) -> tuple[int, int]:
+        up = w.op("Add", steps.bits(FLOAT, UINT, x), w.n(1 << 11))
+        high = steps.bits(UINT, FLOAT, w.op("BitwiseAnd", up, w.n(0xFFFFF000)))
+        return high, real("Sub", x, high)
+
+    def total(a: int, b: int) -> tuple[int, int]:
+        found = real("Add", a, b)
+        back = real("Sub", found, a)
+        return found, real("Add", real("Sub", a, real("Sub", found, back)), real("Sub", b, back))
+
+    (a_high, a_low), (b_high, b_low) = halves(a), halves(b)
+    product = real("Mul", a, b)
+    rest = real("Sub", real("Mul", a_high, b_high), product)
+    for one, other in ((a_high, b_low), (a_low, b_high), (a_low, b_low)):
+        rest = real("Add", rest, real("Mul", one, other))
+    low, lower = total(c, rest)
+    high, low = total(product, low)
+    some, lost = total(low, lower)
+    bits, other = (steps.bits(FLOAT, UINT, x) for x in (some, lost))
+    differ = w.has("GE", w.op("BitwiseXor", bits, other), w.n(_SIGN))
+    change = w.pick(differ, w.n(0xFFFFFFFF), w.n(1))  # to the next number toward what is lost
+    even = w.has("EQ", w.op("BitwiseAnd", bits, w.n(1)), w.n(0))
+    inexact = w.has("NE", w.op("BitwiseAnd", other, w.n(_MAGNITUDE)), w.n(0))
+    odd = w.pick(steps.both(even, inexact), w.op("Add", bits, change), bits)
+    found = steps.bits(FLOAT, UINT, real("Add", high, steps.bits(UINT, FLOAT, odd)))
+    plain = steps.bits(FLOAT, UINT, real("Add", product, c))
+    finite = w.has("LT", w.op("BitwiseAnd", plain, w.n(_MAGNITUDE)), w.n(_INFINITY))
+    return steps.bits(UINT, FLOAT, w.pick(finite, found, plain))
