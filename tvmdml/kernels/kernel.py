@@ -111,6 +111,7 @@ def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ..
         "tvmdml.kernels.launched",
         "tvmdml.kernels.layout",
         "tvmdml.kernels.movement",
+        "tvmdml.kernels.reduction",
         f"tvmdml.operators.{module}",
         package,
     ]

@@ -50,6 +50,7 @@ from tvmdml.operators._roles import Input as Input
 from tvmdml.operators._roles import Inputs as Inputs
 from tvmdml.operators._roles import Int as Int
 from tvmdml.operators._roles import Ints as Ints
+from tvmdml.operators._roles import OptionalBool as OptionalBool
 from tvmdml.operators._roles import OptionalFloat as OptionalFloat
 from tvmdml.operators._roles import OptionalInput as OptionalInput
 from tvmdml.operators._roles import OptionalOutput as OptionalOutput

@@ -1,0 +1,42 @@
+"""Fused activations: applied to a value before it is rounded to the output's type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tvmdml.operators._accuracy import Array
+from tvmdml.operators._contract import Operator
+from tvmdml.operators._pointwise import Pointwise
+
+
+def pointwise(activation: Operator) -> Pointwise:
+    """The activation as a pointwise operator, as all that are fused into values are."""
+    assert isinstance(activation, Pointwise), f"{activation.NAME} is no activation"
+    return activation
+
+
+def activated(activation: Operator | None, value: Any) -> Any:
+    """The activation of a value, in TensorIR; the value itself without an activation."""
+    return value if activation is None else pointwise(activation).value(value)
+
+
+def activated_near(activation: Operator | None, values: Array, error: Array, dtype: Any) -> tuple[Array, Array]:
+    """The same of values in NumPy that may be off by an error, and what the results may be off."""
+    if activation is None:
+        return values, error
+    own, wide = pointwise(activation), values.dtype
+
+    def compute(x: Array) -> Array:
+        found: Array = np.asarray(own.numpy(x)).astype(wide)
+        return found
+
+    found = compute(values)
+    with np.errstate(all="ignore"):
+        reach = [np.abs(compute((values + way * error).astype(wide)) - found) for way in (-1, 1)]
+        spread = np.fmax(*reach)
+        steps = (own.steps() + 2) * np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).eps
+        size = np.where(np.isfinite(found), np.abs(found), 0)
+        extra = np.broadcast_to(own.error(values.astype(np.float64)), found.shape)
+        return found, np.where(np.isnan(error), np.nan, np.where(np.isnan(spread), 0, spread) + steps * size + extra)
