@@ -202,6 +202,12 @@ class Totals:
         for variable, value in zip(own, tuple(map(T.hold, found)) if len(found) > 1 else found, strict=True):
             variable.set(value)
 
+    def reset(self) -> None:
+        """No elements, at all levels."""
+        for own in self.levels:
+            for variable, value in zip(own, self.identity, strict=True):
+                variable.set(value)
+
     def fold(self, level: int) -> None:
         """A level becomes a term of the next one."""
         self.add(tuple(one.value for one in self.levels[level]), level + 1)

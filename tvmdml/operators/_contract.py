@@ -22,7 +22,7 @@ import functools
 import itertools
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -335,6 +335,12 @@ class Operator:
     def exactly(self) -> str:
         """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text."""
         return f"{self!r} {b''.join(_float_bits(exact.key(self))).hex()}"
+
+    def attributes_exactly(self, left_out: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+        """The name of each attribute, and its value as text followed by the bits of its floats."""
+        names = [field.name for field in self.fields() if field.role not in TENSORS and field.name not in left_out]
+        values = ((name, getattr(self, name)) for name in names)
+        return tuple((name, f"{value!r} {b''.join(_float_bits((exact.key(value),))).hex()}") for name, value in values)
 
     # -- Speed ----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 
+_SHAPING = ("axes", "axis", "cross_channel")
+"""Attributes that say which axes are reduced, and no more."""
+
+
 class Reduction(Operator):
     """Base class of reductions. The first input is what is reduced; others have its sizes, or 1 where they are repeated."""
 
@@ -135,6 +139,12 @@ class Reduction(Operator):
         return [T.to(value, tensor.data_type.tvm) for value, (_, tensor) in zip(values, names, strict=True)]
 
     CONSTANT_SHAPES = "a size of 1 says that an input is repeated"
+
+    def formula_key(self) -> tuple[tuple[str, Any], ...]:
+        """What a kernel computes: the operator, its types and its attributes, but for those that say which axes are reduced."""
+        present = "".join(str(int(tensor is not None)) for _, tensor in self.tensors())
+        types = " ".join(tensor.data_type.tvm for _, tensor in self.tensors() if tensor is not None)
+        return (("operator", self.NAME), *self.attributes_exactly(_SHAPING), ("present", present), ("types", types))
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each slice, from its first to its last element."""

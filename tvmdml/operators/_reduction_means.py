@@ -12,16 +12,23 @@ from tvmdml.operators._accuracy import Array
 from tvmdml.operators._reduction import additions, spacing
 
 
-def mean_walks(of_mean: bool, of_variance: bool) -> tuple[Walk, ...]:
-    """The walks that find the mean, and then the mean of the squared differences from it."""
+def mean_walks(of_mean: bool, epsilon: float | None) -> tuple[Walk, ...]:
+    """The walks that find the mean; the mean of the squared differences from it, and one over the root of that and epsilon.
+
+    Without an epsilon there is no second walk.
+    """
     mean = Walk((SUM,), lambda x, *_: x, lambda total, *rest: total / rest[-1])
 
     def squared(x: Any, *rest: Any) -> Any:
         d = x - rest[-1] if of_mean else x
         return T.rounded(d * d)
 
-    variance = Walk((SUM,), squared, lambda total, *rest: total / rest[-1])
-    return (mean,) * of_mean + (variance,) * of_variance
+    def inverse(total: Any, *rest: Any) -> Any:
+        assert epsilon is not None
+        variance = T.hold(total / rest[-1])
+        return variance, T.like(variance, 1.0) / T.sqrt(variance + T.like(variance, epsilon))
+
+    return (mean,) * of_mean + (Walk((SUM,), squared, inverse, finds=2),) * (epsilon is not None)
 
 
 def mean_errors(x: Array, m: Array, v: Array, of_mean: bool, dtype: Any) -> tuple[Array, Array]:

@@ -73,8 +73,12 @@ class _Exponentials(_Slices):
     def walks(self) -> tuple[Walk, ...]:
         return (
             Walk((LARGEST,), lambda x: x),
-            Walk((SUM,), lambda x, largest: mathematics.exp(x - largest)),
+            Walk((SUM,), lambda x, largest: mathematics.exp(x - largest), lambda total, *_: self.of_total(total)),
         )
+
+    def of_total(self, total: Any) -> Any:
+        """What elements need of the sum of exponentials."""
+        raise NotImplementedError(self.NAME)
 
     def distances(self, x: Array) -> tuple[Array, Array, int]:
         """Of slices: the distances to the largest, the sum of exponentials, and the length."""
@@ -83,8 +87,11 @@ class _Exponentials(_Slices):
 
 
 class _Softmax(_Exponentials):
-    def element(self, x: Any, largest: Any, total: Any) -> Any:
-        return mathematics.exp(x - largest) / total
+    def of_total(self, total: Any) -> Any:
+        return T.like(total, 1.0) / total
+
+    def element(self, x: Any, largest: Any, inverse: Any) -> Any:
+        return mathematics.exp(x - largest) * inverse
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""
@@ -99,8 +106,11 @@ class _Softmax(_Exponentials):
 
 
 class _LogSoftmax(_Exponentials):
-    def element(self, x: Any, largest: Any, total: Any) -> Any:
-        return (x - largest) - mathematics.log(total)
+    def of_total(self, total: Any) -> Any:
+        return mathematics.log(total)
+
+    def element(self, x: Any, largest: Any, logarithm: Any) -> Any:
+        return (x - largest) - logarithm
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""

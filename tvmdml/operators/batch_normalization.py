@@ -195,15 +195,14 @@ class BatchNormalizationTraining(Reduction):
 
     def walks(self) -> tuple[Walk, ...]:
         inputs = sum(tensor is not None for _, tensor in self.tensors(Role.INPUT))
-        return tuple(one._replace(before=of_first(one.before, inputs)) for one in mean_walks(True, True))
+        return tuple(one._replace(before=of_first(one.before, inputs)) for one in mean_walks(True, self.epsilon))
 
-    def slice_results(self, mean: Any, variance: Any, _: Any) -> Any:
+    def slice_results(self, mean: Any, variance: Any, *_: Any) -> Any:
         return mean, variance
 
     def element(self, x: Any, scale: Any, bias: Any, *rest: Any) -> Any:
-        *added, mean, variance = rest
-        factor = scale / T.sqrt(variance + T.like(variance, self.epsilon))
-        y = T.rounded((x - mean) * factor) + bias
+        *added, mean, _, inverse = rest
+        y = T.rounded((x - mean) * (scale * inverse)) + bias
         return activated(self.fused_activation, y + added[0] if added else y)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:

@@ -91,7 +91,8 @@ class _MeanVariance(_Normalization):
 
     def walks(self) -> tuple[Walk, ...]:
         inputs = 1 + (self.scale_tensor is not None) + (self.bias_tensor is not None)  # type: ignore[attr-defined]
-        own = mean_walks(*self.uses())
+        of_mean, of_variance = self.uses()
+        own = mean_walks(of_mean, self.epsilon if of_variance else None)  # type: ignore[attr-defined]
         return tuple(one._replace(before=of_first(one.before, inputs)) for one in own)
 
     def element(self, x: Any, *rest: Any) -> Any:
@@ -101,8 +102,7 @@ class _MeanVariance(_Normalization):
         bias = values.pop(0) if self.bias_tensor is not None else None  # type: ignore[attr-defined]
         y = x - values.pop(0) if of_mean else x
         if of_variance:
-            variance = values.pop(0)
-            y = y / T.sqrt(variance + T.like(variance, self.epsilon))  # type: ignore[attr-defined]
+            y = T.rounded(y * values.pop())  # one over the deviation
         y = y if scale is None else T.rounded(scale * y)
         y = y if bias is None else y + bias
         return activated(self.fused_activation, y)  # type: ignore[attr-defined]
@@ -282,11 +282,14 @@ class LpNormalization(_Normalization):
 
     def walks(self) -> tuple[Walk, ...]:
         if self.p == 1:
-            return (Walk((SUM,), T.absolute),)
-        return (Walk((SUM,), lambda x: T.rounded(x * x), lambda total, _: T.sqrt(total)),)
+            return (Walk((SUM,), T.absolute, lambda total, _: self._norm(total)),)
+        return (Walk((SUM,), lambda x: T.rounded(x * x), lambda total, _: self._norm(T.sqrt(total))),)
 
     def element(self, x: Any, norm: Any) -> Any:
-        return x / T.maximum(norm, T.like(norm, self.epsilon))
+        return x / norm
+
+    def _norm(self, found: Any) -> Any:
+        return T.maximum(found, T.like(found, self.epsilon))
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""

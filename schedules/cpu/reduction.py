@@ -1,0 +1,539 @@
+"""Reductions on the CPU: a slice in vectors, or neighbouring slices in one vector each.
+
+- ``rows``: elements of a slice are contiguous, or nothing is. A vector has elements of one slice. A long slice has parts, and its
+  sums are those of the parts, in order; tasks may share a slice, and then go over all slices once for each walk.
+- ``columns``: neighbouring slices are contiguous. A vector has an element of each of several slices; a task goes over a panel of
+  them, row by row.
+
+Sums have levels (``kernels/reduction.py``), so that no element takes part in many additions. The order follows from sizes, strides
+and the processor's vectors, never from the number of tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.formula import Source
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.layout import collapse
+from tvmdml.kernels.reduction import CHAIN, FOLDS, LEVELS, Totals, Values, Walk
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._reduction import Reduction
+from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+_POWERS = tuple(1 << n for n in range(26))
+
+KNOBS = Knobs(
+    "reduction",
+    algorithm=Knob("auto", ("auto", "rows", "columns"), "the way; auto takes columns where neighbouring slices are contiguous"),
+    task_elements=Knob(
+        1 << 15, (1, *_POWERS[10:24]), "least elements for each task", derived=lambda caches: caches.l2 // 2 // 8
+    ),
+    tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
+    part_elements=Knob(1 << 15, _POWERS[10:25], "least elements of each part of a long slice; sums depend on it"),
+    panel_elements=Knob(1 << 10, _POWERS[4:16], "most neighbouring slices that a task goes over together"),
+    vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
+)  # fmt: skip
+
+_PARTS = 64
+"""Most parts of a slice."""
+_CELL = 8
+"""Bytes of a value in scratch memory."""
+
+
+def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """Slices are divided among tasks, or each slice among several tasks."""
+    sizes, axes = desc.source.sizes, desc.reduced()
+    operands, slices = desc.operands(), desc.slice_outputs()
+    kept = [i for i in range(len(sizes)) if i not in axes]
+    # The source comes last: dimensions are in the order of its strides.
+    full = [tensor.layout for _, tensor in operands]
+    own = [tensor.layout for _, tensor in slices]
+    outer, outer_steps = _collapsed(sizes, kept, (*full[1:], *own, full[0]), True)
+    ordered = any(walk.counted for walk in desc.walks()) or desc.COUNTED
+    inner, inner_steps = _collapsed(sizes, axes, (*full[1:], full[0]), not ordered)
+    outer_steps = (outer_steps[-1], *outer_steps[:-1])
+    inner_steps = (inner_steps[-1], *inner_steps[:-1])
+    length, count = math.prod(inner), math.prod(outer)
+
+    neighbours = outer_steps[0][-1] == 1 and outer[-1] > 1
+    contiguous = inner_steps[0][-1] in (0, 1) and inner[-1] > 1
+    way = knobs.algorithm if neighbours and knobs.algorithm != "auto" else "columns" if neighbours and not contiguous else "rows"
+    widest = max(_computed_bytes(tensor) for _, tensor in operands)
+    register = 64 if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 32  # type: ignore[attr-defined]
+    run = inner[-1] if way == "rows" else outer[-1]
+    lanes = _fitting(register // widest, run if way == "columns" or contiguous else 1)
+    vectors = _fitting(max(1, knobs.vectors // max((walk.states for walk in desc.walks()), default=1)), run // lanes)
+    group = lanes * vectors
+
+    tasks = split(length * count * len(operands), target, knobs.task_elements, knobs.tasks_per_thread)
+    parts, chunk, panel, divided = 1, CHAIN * group, 1, False
+    if way == "rows":
+        chunks = length // inner[-1] * -(-inner[-1] // chunk)
+        parts = max(1, min(_PARTS, chunks, length // knobs.part_elements))
+        divided = parts > 1 and count < target.tasks() and tasks > 1
+        tasks = min(tasks, count * parts if divided else count)
+    else:
+        wanted = -(-outer[-1] // -(-tasks * outer[-1] // count))  # a panel for every task, if slices are few
+        panel = max(group, min(knobs.panel_elements, -(-wanted // group) * group))
+        tasks = min(tasks, count // outer[-1] * -(-outer[-1] // panel))
+    writer = _WAYS[way](
+        desc,
+        Leaves(target),
+        lanes=lanes,
+        vectors=vectors,
+        ranks=(len(outer), len(inner)),
+        last=tuple(_known(steps[-1]) for steps in (inner_steps if way == "rows" else outer_steps)),
+        tail=run % group != 0,
+        parts=parts > 1,
+        divided=divided,
+        parallel=tasks > 1,
+        position=desc.position_type,
+    )
+    scalars = (tasks, parts, chunk if way == "rows" else panel, *outer, *inner, *sum(outer_steps, ()), *sum(inner_steps, ()))
+    states = sum(walk.states for walk in desc.walks())
+    finds = sum(walk.finds or walk.states for walk in desc.walks())
+    cells = count * parts * states if divided else 1
+    if way == "columns":
+        cells = tasks * (panel + group) * (LEVELS * max((walk.states for walk in desc.walks()), default=0) + finds)
+    module, *also = desc.modules()
+    return Kernel(module, way, writer.parameters, writer.function, scalars, (("int64", max(1, cells)),), also=tuple(also))
+
+
+def _collapsed(
+    sizes: Sequence[int], dims: Sequence[int], steps: Sequence[Sequence[int]], reorder: bool
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Some dimensions, in the simplest equivalent form; at least one."""
+    own = (tuple(one[i] for i in dims) for one in steps)
+    found, strides = collapse(tuple(sizes[i] for i in dims), *own, reorder=reorder)
+    return found or (1,), tuple(one or (0,) for one in strides)
+
+
+def _computed_bytes(tensor: Any) -> int:
+    return max(4, int(tensor.data_type.itemsize)) if tensor.data_type.is_float else int(tensor.data_type.itemsize)
+
+
+def _fitting(most: int, length: int) -> int:
+    """The largest power of two up to both."""
+    found = 1
+    while found * 2 <= min(most, length):
+        found *= 2
+    return found
+
+
+def _known(step: int) -> int:
+    """A stride that the code depends on; -1 for any other."""
+    return step if step in (0, 1) else -1
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    lanes: int
+    vectors: int
+    ranks: tuple[int, int]
+    last: tuple[int, ...]
+    tail: bool
+    parts: bool
+    divided: bool
+    parallel: bool
+    position: str
+
+    def __init__(self, desc: Reduction, leaves: Leaves, **choices: Any) -> None:
+        self.desc, self.leaves = desc, leaves
+        self.__dict__.update(choices)
+        self.parameters = (*desc.formula_key(), *choices.items())
+        self.walks = desc.walks()
+
+    def function(self) -> PrimFunc:
+        desc = self.desc
+        with T.function() as f:
+            buffers = f.tensors(desc)
+            self.scratch = f.buffer("scratch", "int64")
+            operands, slices = desc.operands(), desc.slice_outputs()
+            self.inputs = [name for name, _ in operands if name not in desc.EACH]
+            self.outputs = [(name, tensor) for name, tensor in operands if name in desc.EACH]
+            self.slices = slices
+            self.tasks, self.count, self.chunk = f.scalar("tasks"), f.scalar("parts"), f.scalar("chunk")
+            self.outer, self.inner = f.scalars("outer", self.ranks[0]), f.scalars("inner", self.ranks[1])
+            self.operand_names = {name for name, _ in operands}
+            names = [*(name for name, _ in operands), *(name for name, _ in slices)]
+            outer = {name: f.scalars(f"outer_step{i}_", self.ranks[0]) for i, name in enumerate(names)}
+            inner = {name: f.scalars(f"inner_step{i}_", self.ranks[1]) for i, (name, _) in enumerate(operands)}
+            self.buffers, self.steps = buffers, {name: (outer[name], inner.get(name, [])) for name in names}
+            self.slice_count = T.let(math.prod(self.outer[1:], start=self.outer[0]) * T.i64(1))
+            self.length = T.let(math.prod(self.inner[1:], start=self.inner[0]) * T.i64(1))
+            with self.leaves.available():
+                self.body()
+        return f.result()
+
+    def body(self) -> None:
+        raise NotImplementedError
+
+    def as_count(self, lanes: int) -> Any:
+        """The number of elements in a slice as a float, in every lane."""
+        return _splat(T.cast(self.length, self.desc.computed), lanes)
+
+    def read(self, sources: Sequence[Source], at: Sequence[Any], lanes: int) -> list[Any]:
+        """The elements of all inputs."""
+        return [T.hold(T.wide(one.get(at, lanes))) for one in sources]
+
+    def results(self, sinks: Sequence[Source], at: Sequence[Any], values: Any, tensors: Any) -> None:
+        found = self.desc.results_of(values, tensors)
+        for sink, value in zip(sinks, list(map(T.hold, found)) if len(found) > 1 else found, strict=True):
+            T.store(sink.buffer, sink.place(at, T.lanes(value)), value)
+
+
+def _widened(values: Sequence[Any], lanes: int) -> list[Any]:
+    """Values of a slice in every lane."""
+    return [T.repeated(one, lanes) if lanes > 1 and T.lanes(one) == 1 else one for one in values]
+
+
+class _Rows(_Writer):
+    """A slice in vectors."""
+
+    def body(self) -> None:
+        if not self.divided:
+            per_task(self.tasks, self.parallel, self._slices)
+            return
+        units = T.let(self.slice_count * self.count)
+        for number in range(len(self.walks) + 1):
+            per_task(units, True, lambda unit, number=number: self._phase(unit, number))  # type: ignore[misc]
+
+    def _slices(self, task: Any) -> None:
+        """A task's share of the slices, each from its first walk to its results."""
+        begin, end = share(task, self.tasks, self.slice_count)
+        with T.loop(T.let(end - begin)) as i:
+            self._at(T.let(begin + i))
+            found: list[Any] = []
+            for walk in self.walks:
+                if self.parts:
+                    whole = Totals(walk, self._like(walk, found, 1), 1)
+                    with T.loop(self.count) as part:
+                        whole.add(self._part(walk, found, part))
+                    totals = whole.values
+                else:
+                    totals = self._part(walk, found, T.i64(0))
+                found += map(T.hold, walk.totals(totals, found, self.as_count(1)))
+            self._slice_results(found)
+            self._each_part(lambda part: self._elements(found, part))
+
+    def _each_part(self, body: Callable[[Any], None]) -> None:
+        if self.parts:
+            with T.loop(self.count) as part:
+                body(part)
+        else:
+            body(T.i64(0))
+
+    def _phase(self, unit: Any, number: int) -> None:
+        """A part of a slice in one walk; after the last one, its results. Each task computes anew what earlier walks have found."""
+        index = T.hold(T.truncdiv(unit, self.count))
+        part = T.let(unit - index * self.count)
+        self._at(index)
+        found: list[Any] = []
+        start = T.i64(0)
+        for walk in self.walks[:number]:
+            whole = Totals(walk, self._like(walk, found, 1), 1)
+            with T.loop(self.count) as one:
+                at = T.let(start + (index * self.count + one) * walk.states)
+                whole.add(tuple(T.hold(_from_cell(self.scratch[at + i], like)) for i, like in enumerate(whole.identity)))
+            found += map(T.hold, walk.totals(whole.values, found, self.as_count(1)))
+            start = T.let(start + self.slice_count * self.count * walk.states)
+        if number < len(self.walks):
+            walk = self.walks[number]
+            for i, value in enumerate(self._part(walk, found, part)):
+                T.store(self.scratch, start + unit * walk.states + i, _to_cell(value))
+            return
+        with T.when(part == T.i64(0)):
+            self._slice_results(found)
+        self._elements(found, part)
+
+    def _at(self, index: Any) -> None:
+        """Where the elements of a slice are."""
+        at = T.unravel(index, self.outer)
+        self.sources, self.sinks, self.ends = [], [], []
+        for i, (name, (outer, inner)) in enumerate(self.steps.items()):
+            base = T.let(T.dot(at, outer))
+            if name not in self.operand_names:
+                self.ends.append(Source(self.buffers[name], (), base))
+                continue
+            last = self.last[i]
+            steps = (*inner[:-1], inner[-1] if last < 0 else last)
+            (self.sinks if name in self.desc.EACH else self.sources).append(Source(self.buffers[name], steps, base))
+
+    def _slice_results(self, found: list[Any]) -> None:
+        if self.slices:
+            self.results(self.ends, [], self.desc.slice_results(*found, self.as_count(1)), self.slices)
+
+    def _like(self, walk: Walk, found: list[Any], lanes: int) -> Values:
+        """Values of a walk at the first elements, for their types."""
+        at = [T.i64(0)] * self.ranks[1]
+        position = self._position(T.i64(0), lanes)
+        return tuple(map(T.hold, walk.values(_widened(found, lanes), position, self.read(self.sources, at, lanes))))
+
+    def _position(self, place: Any, lanes: int) -> Any:
+        first = T.cast(place, self.position)
+        return T.ramp(first, T.const(1, self.position), lanes) if lanes > 1 else first
+
+    def _runs(self, part: Any) -> Iterator[tuple[list[Any], Any, Any, Any]]:
+        """The runs of a part: the outer coordinates, the first and the last place in the last dimension, the first one's position."""
+        *outer, last = self.inner
+        per_row = T.let(T.truncdiv(last + (self.chunk - 1), self.chunk))
+        units = T.let(math.prod(outer, start=per_row))
+        begin, end = share(part, self.count, units) if self.parts else (T.i64(0), units)
+        with T.loop(T.let(end - begin)) as i:
+            row = T.hold(T.truncdiv(begin + i, per_row))
+            start = T.let((begin + i - row * per_row) * self.chunk)
+            yield T.unravel(row, outer), start, T.let(T.min(start + self.chunk, last)), T.let(row * last)
+
+    def _part(self, walk: Walk, found: list[Any], part: Any) -> Values:
+        """What the elements of a part come to."""
+        lanes, last = self.lanes, self.inner[-1]
+        group, wide = lanes * self.vectors, _widened(found, lanes)
+        like = self._like(walk, found, lanes)
+        totals = [Totals(walk, like, 1) for _ in range(self.vectors)]
+        upper = Totals(walk, like, LEVELS - 1)
+        rounds, folds = T.Variable("int64", T.i64(0)), T.Variable("int64", T.i64(0))
+
+        def fold() -> None:
+            upper.add(_tree(walk, [one.values for one in totals]))
+            for one in totals:
+                one.reset()
+            folds.set(folds.value + 1)
+            upper.fold_after(folds.value, FOLDS)
+            rounds.set(T.i64(0))
+
+        for at, start, stop, position in self._runs(part):
+
+            def values(place: Any, at: Any = at, position: Any = position) -> Values:
+                elements = self.read(self.sources, [*at, place], lanes)
+                return walk.values(wide, self._position(position + place, lanes), elements)
+
+            whole = T.let(T.truncdiv(stop - start, T.i64(group)))
+            with T.loop(whole) as i:
+                for v, total in enumerate(totals):
+                    total.add(values(T.let(start + i * group + v * lanes)))
+            if self.tail:
+                done = T.let(start + whole * group)
+                with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
+                    first = T.let(done + j * lanes)
+                    place = T.let(T.min(first, last - lanes))
+                    new = _lane_numbers(lanes) >= _splat(T.cast(first - place, "int32"), lanes)
+                    some = zip(values(place), totals[0].identity, strict=True)
+                    totals[0].add(tuple(T.select(new, value, none) for value, none in some), in_order=False)
+            if not walk.exact:
+                rounds.set(rounds.value + whole + 1)
+                with T.when(rounds.value >= CHAIN):
+                    fold()
+        found_values = _tree(walk, [one.values for one in totals])
+        if not walk.exact:
+            found_values = _held(walk.combine(upper.values, found_values))
+        return _across(walk, found_values, lanes)
+
+    def _elements(self, found: list[Any], part: Any) -> None:
+        """The results of the elements of a part. The last vector of a row begins earlier, and computes some of them again."""
+        if not self.outputs:
+            return
+        lanes, wide = self.lanes, _widened(found, self.lanes)
+        for at, start, stop, position in self._runs(part):
+            with T.loop(T.let(T.truncdiv(stop - start + (lanes - 1), T.i64(lanes)))) as i:
+                place = T.let(T.min(start + i * lanes, self.inner[-1] - lanes))
+                counted = [self._position(position + place, lanes)] * self.desc.COUNTED
+                values = self.desc.element(*counted, *self.read(self.sources, [*at, place], lanes), *wide)
+                self.results(self.sinks, [*at, place], values, self.outputs)
+
+
+class _Columns(_Writer):
+    """Neighbouring slices in vectors: totals of a panel are in scratch memory, those of some rows in registers."""
+
+    def body(self) -> None:
+        per_task(self.tasks, self.parallel, self._task)
+
+    def _task(self, task: Any) -> None:
+        *outer, last = self.outer
+        self.group = self.lanes * self.vectors
+        self.slots = T.let(self.chunk + self.group)
+        states = max((walk.states for walk in self.walks), default=0)
+        finds = sum(walk.finds or walk.states for walk in self.walks)
+        self.base = T.let(task * self.slots * (LEVELS * states + finds))
+        self.kept = T.let(self.base + self.slots * LEVELS * states)
+        panels = T.let(T.truncdiv(last + (self.chunk - 1), self.chunk))
+        begin, end = share(task, self.tasks, T.let(math.prod(outer, start=panels)))
+        with T.loop(T.let(end - begin)) as i:
+            *at, panel = T.unravel(begin + i, [*outer, panels])
+            self.left = T.let(panel * self.chunk)
+            self.groups = T.let(T.truncdiv(T.min(self.chunk, last - self.left) + (self.group - 1), T.i64(self.group)))
+            self.sources, self.sinks, self.ends = [], [], []
+            for j, (name, (own, inner)) in enumerate(self.steps.items()):
+                along = own[-1] if self.last[j] < 0 else self.last[j]
+                source = Source(self.buffers[name], (*inner, along), T.let(T.dot(at, own[:-1]) if at else T.i64(0)))
+                kind = self.ends if name not in self.operand_names else self.sinks if name in self.desc.EACH else self.sources
+                kind.append(source)
+            self._panel()
+
+    def _vectors(self) -> Iterator[tuple[Any, Any]]:
+        """The place and the slot of each vector of a panel. The last ones may begin earlier, and be computed twice."""
+        with T.loop(self.groups) as i:
+            first = T.let(T.min(self.left + i * self.group, self.outer[-1] - self.group))
+            for v in range(self.vectors):
+                yield T.let(first + v * self.lanes), T.let(i * self.group + v * self.lanes)
+
+    def _rows(self) -> Iterator[tuple[list[Any], Any, Any, Any]]:
+        """Some rows that follow each other: the outer coordinates, the first row's, their number, the first one's position."""
+        *outer, last = self.inner
+        with T.loop(T.let(math.prod(outer, start=T.i64(1)))) as row:
+            at = T.unravel(row, outer)
+            with T.loop(T.let(T.truncdiv(last + (CHAIN - 1), T.i64(CHAIN)))) as block:
+                start = T.let(block * CHAIN)
+                yield at, start, T.let(T.min(last - start, T.i64(CHAIN))), T.let(row * last + start)
+
+    def _position(self, place: Any) -> Any:
+        return _splat(T.cast(place, self.position), self.lanes)
+
+    def _panel(self) -> None:
+        types: list[str] = []
+        for walk in self.walks:
+            types += self._walk(walk, types)
+        if self.slices:
+            for place, slot in self._vectors():
+                found = self._found(types, slot)
+                values = self.desc.slice_results(*found, self.as_count(self.lanes))
+                self.results([end._replace(steps=end.steps[-1:]) for end in self.ends], [place], values, self.slices)
+        if not self.outputs:
+            return
+        for at, start, count, position in self._rows():
+            with T.loop(count) as i:
+                row = [*at, T.let(start + i)]
+                for place, slot in self._vectors():
+                    counted = [self._position(position + i)] * self.desc.COUNTED
+                    values = self.desc.element(*counted, *self.read(self.sources, [*row, place], self.lanes), *self._found(types, slot))
+                    self.results(self.sinks, [*row, place], values, self.outputs)
+
+    def _walk(self, walk: Walk, types: list[str]) -> list[str]:
+        """The totals of a panel's slices; returns the types of what is found."""
+        lanes = self.lanes
+        levels = 1 if walk.exact else LEVELS - 1
+        first = [T.i64(0)] * self.ranks[1]
+        like = walk.values(self._found(types, T.i64(0)), self._position(T.i64(0)), self.read(self.sources, [*first, self._first()], lanes))
+        identity = _held(walk.identity(tuple(map(T.hold, like))))
+        kinds = [T.scalar_type(one) for one in identity]
+
+        def level(number: int, slot: Any) -> Values:
+            return tuple(
+                T.hold(self._cells(self.base + (number * walk.states + i) * self.slots, kind, slot)) for i, kind in enumerate(kinds)
+            )
+
+        def keep(number: int, slot: Any, values: Values) -> None:
+            for i, value in enumerate(values):
+                self._keep(self.base + (number * walk.states + i) * self.slots, slot, value)
+
+        for _, slot in self._vectors():
+            for number in range(levels):
+                keep(number, slot, identity)
+        blocks = T.Variable("int64", T.i64(0))
+        for at, start, count, position in self._rows():
+            with T.loop(self.groups) as g:
+                place = T.let(T.min(self.left + g * self.group, self.outer[-1] - self.group))
+                totals = [Totals(walk, identity, 1) for _ in range(self.vectors)]
+                found = [self._found(types, T.let(g * self.group + v * lanes)) for v in range(self.vectors)]
+                with T.loop(count) as i:
+                    for v, total in enumerate(totals):
+                        elements = self.read(self.sources, [*at, T.let(start + i), T.let(place + v * lanes)], lanes)
+                        total.add(walk.values(found[v], self._position(position + i), elements))
+                for v, total in enumerate(totals):
+                    slot = T.let(g * self.group + v * lanes)
+                    keep(0, slot, walk.combine(level(0, slot), total.values, True))
+            blocks.set(blocks.value + 1)
+            every = FOLDS
+            for number in range(levels - 1):
+                with T.when((blocks.value & T.i64(every - 1)) == T.i64(0)):
+                    for _, slot in self._vectors():
+                        keep(number + 1, slot, walk.combine(level(number + 1, slot), level(number, slot)))
+                        keep(number, slot, identity)
+                every *= FOLDS
+        known: list[str] = []
+        for _, slot in self._vectors():
+            values = level(levels - 1, slot)
+            for number in reversed(range(levels - 1)):
+                values = _held(walk.combine(values, level(number, slot)))
+            totals_found = _held(walk.totals(values, self._found(types, slot), self.as_count(lanes)))
+            known = [T.scalar_type(one) for one in totals_found]
+            for i, value in enumerate(totals_found):
+                self._keep(self.kept + (len(types) + i) * self.slots, slot, value)
+        return known
+
+    def _first(self) -> Any:
+        """The place of a vector in the panel."""
+        return T.let(T.min(self.left, self.outer[-1] - self.group))
+
+    def _found(self, types: list[str], slot: Any) -> list[Any]:
+        return [T.hold(self._cells(self.kept + i * self.slots, kind, slot)) for i, kind in enumerate(types)]
+
+    def _cells(self, array: Any, kind: str, slot: Any) -> Any:
+        """Values of an array in scratch memory: a cell has room for the widest."""
+        view = T.view(self.scratch.data, kind)
+        start = T.let(array * (_CELL * 8 // _bits(kind)) + slot)
+        return view[T.run(start, self.lanes) if self.lanes > 1 else start]
+
+    def _keep(self, array: Any, slot: Any, value: Any) -> None:
+        kind = T.scalar_type(value)
+        start = T.let(array * (_CELL * 8 // _bits(kind)) + slot)
+        T.store(T.view(self.scratch.data, kind), T.run(start, self.lanes) if self.lanes > 1 else start, value)
+
+
+_WAYS = {"rows": _Rows, "columns": _Columns}
+
+
+def _bits(kind: str) -> int:
+    return 8 * np.dtype(kind).itemsize
+
+
+def _held(values: Values) -> Values:
+    return tuple(map(T.hold, values))
+
+
+def _splat(value: Any, lanes: int) -> Any:
+    return T.splat(value, lanes) if lanes > 1 else value
+
+
+def _lane_numbers(lanes: int) -> Any:
+    zero, one = T.const(0, "int32"), T.const(1, "int32")
+    return T.ramp(zero, one, lanes) if lanes > 1 else zero
+
+
+def _tree(walk: Walk, parts: list[Values]) -> Values:
+    """Several totals combined, neighbours first."""
+    while len(parts) > 1:
+        parts = [_held(walk.combine(a, b)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _across(walk: Walk, values: Values, lanes: int) -> Values:
+    """The lanes combined, each half with the other."""
+    while lanes > 1:
+        lanes //= 2
+        halves = ([*range(lanes)], [*range(lanes, 2 * lanes)])
+        low, high = (tuple(T.Shuffle([one], half) for one in values) for half in halves)
+        values = _held(walk.combine(low, high))
+    return values
+
+
+def _to_cell(value: Any) -> Any:
+    """A scalar as 64 bits."""
+    return T.cast(T.reinterpret(value, f"int{_bits(T.scalar_type(value))}"), "int64")
+
+
+def _from_cell(cell: Any, like: Any) -> Any:
+    kind = T.scalar_type(like)
+    return T.reinterpret(T.cast(cell, f"int{_bits(kind)}"), kind)
