@@ -21,7 +21,6 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Source
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.layout import collapse
 from tvmdml.kernels.reduction import CHAIN, FOLDS, LEVELS, Totals, Values, Walk
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._reduction import Reduction
@@ -54,21 +53,10 @@ _CELL = 8
 
 def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Slices are divided among tasks, or each slice among several tasks."""
-    sizes, axes = desc.source.sizes, desc.reduced()
-    operands, slices = desc.operands(), desc.slice_outputs()
-    kept = [i for i in range(len(sizes)) if i not in axes]
-    # The source comes last: dimensions are in the order of its strides.
-    full = [tensor.layout for _, tensor in operands]
-    own = [tensor.layout for _, tensor in slices]
-    outer, outer_steps = _collapsed(sizes, kept, (*full[1:], *own, full[0]), True)
-    ordered = any(walk.counted for walk in desc.walks()) or desc.COUNTED
-    inner, inner_steps = _collapsed(sizes, axes, (*full[1:], full[0]), not ordered)
-    outer_steps = (outer_steps[-1], *outer_steps[:-1])
-    inner_steps = (inner_steps[-1], *inner_steps[:-1])
+    operands, spaces = desc.operands(), desc.spaces()
+    outer, inner, outer_steps, inner_steps = spaces
     length, count = math.prod(inner), math.prod(outer)
-
-    neighbours = outer_steps[0][-1] == 1 and outer[-1] > 1
-    contiguous = inner_steps[0][-1] in (0, 1) and inner[-1] > 1
+    neighbours, contiguous = spaces.neighbours, spaces.contiguous
     way = knobs.algorithm if neighbours and knobs.algorithm != "auto" else "columns" if neighbours and not contiguous else "rows"
     widest = max(_computed_bytes(tensor) for _, tensor in operands)
     register = 64 if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 32  # type: ignore[attr-defined]
@@ -109,15 +97,6 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         cells = tasks * (panel + group) * (LEVELS * max((walk.states for walk in desc.walks()), default=0) + finds)
     module, *also = desc.modules()
     return Kernel(module, way, writer.parameters, writer.function, scalars, (("int64", max(1, cells)),), also=tuple(also))
-
-
-def _collapsed(
-    sizes: Sequence[int], dims: Sequence[int], steps: Sequence[Sequence[int]], reorder: bool
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Some dimensions, in the simplest equivalent form; at least one."""
-    own = (tuple(one[i] for i in dims) for one in steps)
-    found, strides = collapse(tuple(sizes[i] for i in dims), *own, reorder=reorder)
-    return found or (1,), tuple(one or (0,) for one in strides)
 
 
 def _computed_bytes(tensor: Any) -> int:

@@ -96,7 +96,6 @@ class _Place(Combination):
         else:
             nearer = b[1] > a[1] if self.last else b[1] < a[1]
             better = (b[0] > a[0]) | (T.expression(b[0] == a[0]) & nearer)
-        better = T.hold(better) if T.lanes(a[0]) == 1 else better
         return T.select(better, b[0], a[0]), T.select(better, b[1], a[1])
 
 

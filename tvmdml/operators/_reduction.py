@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.layout import collapse
 from tvmdml.kernels.reduction import Totals, Walk
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._broadcast import repeated
@@ -22,6 +23,38 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
+
+
+class Spaces(NamedTuple):
+    """The coordinates that a schedule goes over: of slices, and of the elements of each."""
+
+    outer: tuple[int, ...]
+    """The sizes of the dimensions that are not reduced."""
+    inner: tuple[int, ...]
+    """The sizes of those that are."""
+    outer_steps: tuple[tuple[int, ...], ...]
+    """Their strides: of each operand, and of each output of slices."""
+    inner_steps: tuple[tuple[int, ...], ...]
+    """Of each operand."""
+
+    @property
+    def neighbours(self) -> bool:
+        """Whether neighbouring slices are contiguous."""
+        return self.outer_steps[0][-1] == 1 and self.outer[-1] > 1
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether elements of a slice are contiguous, or repeat one."""
+        return self.inner_steps[0][-1] in (0, 1) and self.inner[-1] > 1
+
+
+def _collapsed(
+    sizes: Sequence[int], dims: Sequence[int], steps: Sequence[Sequence[int]], reorder: bool
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Some dimensions, in the simplest equivalent form; at least one."""
+    own = (tuple(one[i] for i in dims) for one in steps)
+    found, strides = collapse(tuple(sizes[i] for i in dims), *own, reorder=reorder)
+    return found or (1,), tuple(one or (0,) for one in strides)
 
 
 _SHAPING = ("axes", "axis", "cross_channel")
@@ -110,6 +143,15 @@ class Reduction(Operator):
         wide = self.source.data_type.itemsize == 8 or (isinstance(self.slice_length, int) and self.slice_length >= 1 << 31)
         return "int64" if wide else "int32"
 
+    def state_types(self, walk: Walk) -> tuple[str, ...]:
+        """The types of a walk's totals; integers have at least 32 bits."""
+        kind = self.source.data_type
+        own = self.computed if kind.is_float else f"{'' if kind.is_signed else 'u'}int{max(32, 8 * kind.itemsize)}"
+        found: tuple[str, ...] = ()
+        for one in walk.combinations:
+            found += (own,) if one.width == 1 else (f"int{max(32, 8 * kind.itemsize)}", self.position_type)
+        return found
+
     def operands(self) -> tuple[tuple[str, TensorDesc], ...]:
         """The inputs that are present, and the outputs in ``EACH``: all with the sizes of the first input."""
         sizes = self.source.sizes
@@ -121,6 +163,18 @@ class Reduction(Operator):
     def slice_outputs(self) -> tuple[tuple[str, TensorDesc], ...]:
         """The outputs that have an element for each slice."""
         return tuple((name, one) for name, one in self.tensors(Role.OUTPUT) if name not in self.EACH and one is not None)
+
+    def spaces(self) -> Spaces:
+        """The slices, and the elements of each, in their simplest form; dimensions are in the order of the input's strides."""
+        sizes, axes = self.source.sizes, self.reduced()
+        (_, source), *others = self.operands()
+        own = [tensor.layout for _, tensor in self.slice_outputs()]
+        kept = [i for i in range(len(sizes)) if i not in axes]
+        ordered = self.COUNTED or any(walk.counted for walk in self.walks())
+        layouts = [tensor.layout for _, tensor in others]
+        outer, outer_steps = _collapsed(sizes, kept, (*layouts, *own, source.layout), True)
+        inner, inner_steps = _collapsed(sizes, axes, (*layouts, source.layout), not ordered)
+        return Spaces(outer, inner, (outer_steps[-1], *outer_steps[:-1]), (inner_steps[-1], *inner_steps[:-1]))
 
     def shape_class(self) -> dict[str, int | str]:
         """The length and number of slices, the number of neighbouring slices, and the layout."""

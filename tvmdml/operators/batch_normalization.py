@@ -145,7 +145,7 @@ def lost(variance: Array, difference: Array, scale: Array, dtype: Any) -> Array:
     large = functools.reduce(np.logical_or, ((one > most) & np.isfinite(one) for one in parts))
     tiny = (factor < least) & (factor > 0)
     small = (variance < 4 * least) & (variance > 0)
-    return np.where(large | small, np.nan, np.where(tiny, np.abs(np.where(np.isfinite(difference), difference, 0)) * least, 0))
+    return np.where(large | small, np.nan, np.where(tiny, np.where(np.isfinite(difference), np.abs(difference) * least, np.nan), 0))
 
 
 class BatchNormalizationTraining(Reduction):
@@ -297,7 +297,7 @@ class _Gradient(Reduction):
             n = x.shape[-1]
             terms = dy * d * c
             both = [_summed(one, dtype, more) for one, more in ((terms, 12 * e), (dy, 0.0))]
-            free = lost(w, d, s, dtype) + lost(w, d, dy, dtype)
+            free = lost(w, d, s, dtype) + lost(w, dy, s, dtype) + lost(w, d, dy, dtype)
             y, error = self.input_gradient(dy, d, w, s, n, e, additions(n, dtype))
             error = error + free + np.where(np.isnan(both[0][1] + both[1][1]), np.nan, 0)[..., None]
             anything = np.where(np.isnan(free).any(axis=-1), np.nan, 0)

@@ -1,0 +1,275 @@
+"""Reductions on a GPU: a group of threads for each slice, or a thread for each.
+
+- ``groups``: the threads of a group read neighbours of one slice, and combine their totals in shared memory. Few long slices have
+  parts, each with a group: one launch for each walk, which stores what every part comes to, and one for the results.
+- ``threads``: neighbouring slices are contiguous, or slices are short. Threads that are neighbours have neighbouring slices.
+
+Sums have levels (``kernels/reduction.py``), so that no element takes part in many additions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.reduction import LEVELS, Totals, Values, Walk
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._reduction import Reduction
+from tvmdml.schedules.gpu import Numbers, checked, enough_groups, require, strided
+from tvmdml.schedules.gpu._words import offset, unravel
+from tvmdml.targets._device import DeviceTarget
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+KNOBS = Knobs(
+    "reduction",
+    enough_groups(1024),
+    algorithm=Knob("auto", ("auto", "groups", "threads"), "the variant; auto chooses by layout, and by how many and how long slices are"),
+    threads=Knob(128, (32, 64, 128, 256), "threads per group of threads"),
+    thread_elements=Knob(64, tuple(1 << n for n in range(12)), "longest slice that is one thread's, wherever its elements are"),
+    part_elements=Knob(1 << 14, tuple(1 << n for n in range(10, 24)), "least elements of each part of a long slice; sums depend on it"),
+    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups of threads per launch; each strides over the rest"),
+)
+
+_PARTS = 64
+"""Most parts of a slice."""
+_MOST_ROUNDS = 1 << 15
+"""Of a loop in a thread: Mesa's CPU driver silently ends one after 65535."""
+
+
+def kernel(desc: Reduction, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
+    """A group of threads or a thread for each slice, or groups for its parts."""
+    spaces = desc.spaces()
+    operands, slices = desc.operands(), desc.slice_outputs()
+    length, count = math.prod(spaces.inner), math.prod(spaces.outer)
+    threads = min(knobs.threads, target.max_threads)
+    alone = length <= knobs.thread_elements or (spaces.neighbours and not spaces.contiguous and count >= threads * 8)
+    way = ("threads" if alone else "groups") if knobs.algorithm == "auto" else knobs.algorithm
+    parts = 1
+    if way == "groups" and count < target.tasks():
+        parts = max(1, min(_PARTS, length // knobs.part_elements))
+    units = count * parts
+    most = min(target.max_groups, knobs.most_groups)
+    groups = max(1, min(most, -(-count // threads) if way == "threads" else units))
+    spans = [tensor.span for _, tensor in (*operands, *slices)]
+    numbers = Numbers(
+        max(*spans, length + threads * _MOST_ROUNDS, units + threads * most),
+        slices=count,
+        length=length,
+        parts=parts,
+        # A separate number for each launch, as TVM would name one that two launches share.
+        groups=(groups,) * (1 if parts == 1 else 1 + len(desc.walks())),
+        outer=spaces.outer,
+        inner=spaces.inner,
+        outer_steps=sum(spaces.outer_steps, ()),
+        inner_steps=sum(spaces.inner_steps, ()),
+    )
+    require(desc, target, numbers, *(tensor.data_type.tvm for _, tensor in (*operands, *slices)))
+    writer = _Writer(
+        desc, numbers, way=way, threads=threads, ranks=(len(spaces.outer), len(spaces.inner)), parts=parts > 1
+    )
+    module, *also = desc.modules()
+    scratch = tuple((kind, units) for walk in desc.walks() for kind in desc.state_types(walk)) if parts > 1 else ()
+    plain = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch, also=tuple(also))
+    found: Kernel = checked(desc, target, plain)
+    return found
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    way: str
+    threads: int
+    ranks: tuple[int, int]
+    parts: bool
+
+    def __init__(self, desc: Reduction, numbers: Numbers, **choices: Any) -> None:
+        self.desc, self.numbers, self.dtype = desc, numbers, numbers.dtype
+        self.__dict__.update(choices)
+        self.parameters = (*desc.formula_key(), *choices.items(), ("position", desc.position_type), *numbers.parameters)
+        self.walks = desc.walks()
+
+    def function(self) -> PrimFunc:
+        desc = self.desc
+        with T.on_device(), T.function() as f:
+            self.buffers = f.tensors(desc)
+            kinds = [desc.state_types(walk) for walk in self.walks] if self.parts else []
+            self.kept = [[f.buffer(f"kept{i}_{j}", kind) for j, kind in enumerate(own)] for i, own in enumerate(kinds)]
+            self.operands, self.slices = desc.operands(), desc.slice_outputs()
+            self.outputs = [(name, tensor) for name, tensor in self.operands if name in desc.EACH]
+            self.n = self.numbers.declare(f)
+            turns = len(self.walks) + 1 if self.parts else 1
+            for turn in range(turns):
+                self._launch(turn)
+        return f.result()
+
+    def _launch(self, turn: int) -> None:
+        """One launch, with its own variables for the integers: TVM would pass what launches have in common as parameters."""
+        given = self.n
+        with T.launch(given.groups[turn], self.threads) as (group, thread):
+            held = {name: [T.hold(one) for one in v] if isinstance(v, list) else T.hold(v) for name, v in vars(given).items()}
+            self.n = SimpleNamespace(**held)
+            self.thread = T.let(T.cast(thread, self.dtype))
+            self.joined: dict[str, Any] = {}
+            first, step = T.cast(group, self.dtype), self.n.groups[turn]
+            if self.way == "threads":
+                with strided(T.let(first * self.threads + self.thread), self.n.slices, T.let(step * self.threads)) as unit:
+                    self._slice(unit, self.numbers.const(0))
+            elif not self.parts:
+                with strided(T.let(first), self.n.slices, step) as unit:
+                    self._slice(unit, self.thread)
+            else:
+                with strided(T.let(first), T.let(self.n.slices * self.n.parts), step) as unit:
+                    self._part(unit, turn)
+        self.n = given
+
+    # -- Slices
+
+    def _slice(self, unit: Any, first: Any) -> None:
+        """A slice from its first walk to its results, by a thread or by all of a group."""
+        self._at(unit)
+        found: list[Any] = []
+        for walk in self.walks:
+            totals = self._total(walk, found, first, self.n.length)
+            found += map(T.hold, walk.totals(totals, found, self._count()))
+        self._slice_results(found, first)
+        self._elements(found, first, self.n.length)
+
+    def _part(self, unit: Any, turn: int) -> None:
+        """A part of a slice in one walk; after the last one, its results."""
+        index = T.hold(T.truncdiv(unit, self.n.parts))
+        part = T.let(unit - index * self.n.parts)
+        self._at(index)
+        found: list[Any] = []
+        for walk, kept in zip(self.walks[:turn], self.kept, strict=False):
+            whole = Totals(walk, self._like(walk, found), 1)
+            with T.loop(self.n.parts) as one:
+                whole.add(tuple(T.hold(buffer[T.let(index * self.n.parts + one)]) for buffer in kept))
+            found += map(T.hold, walk.totals(whole.values, found, self._count()))
+        size = T.let(T.truncdiv(self.n.length + self.n.parts - 1, self.n.parts))
+        begin = T.let(T.min(part * size, self.n.length))
+        end = T.let(T.min(begin + size, self.n.length))
+        first = T.let(begin + self.thread)
+        if turn < len(self.walks):
+            totals = self._total(self.walks[turn], found, first, end)
+            with T.when(self.thread == self.numbers.const(0)):
+                for buffer, value in zip(self.kept[turn], totals, strict=True):
+                    T.store(buffer, unit, value)
+            return
+        with T.when(part == self.numbers.const(0)):
+            self._slice_results(found, self.thread)
+        self._elements(found, first, end)
+
+    def _at(self, index: Any) -> None:
+        """Where the elements of a slice are."""
+        at = unravel(index, self.n.outer)
+        rank = self.ranks[0]
+        names = [name for name, _ in (*self.operands, *self.slices)]
+        self.bases = {
+            name: T.let(offset(at, self.n.outer_steps[i * rank : (i + 1) * rank], self.dtype)) for i, name in enumerate(names)
+        }
+
+    def _places(self, position: Any) -> dict[str, Any]:
+        """The offset of an element in each operand."""
+        at = unravel(position, self.n.inner)
+        rank = self.ranks[1]
+        return {
+            name: T.let(self.bases[name] + offset(at, self.n.inner_steps[i * rank : (i + 1) * rank], self.dtype))
+            for i, (name, _) in enumerate(self.operands)
+        }
+
+    def _read(self, places: dict[str, Any]) -> list[Any]:
+        """The elements of all inputs; narrow integers as 32 bits."""
+        names = [name for name, _ in self.operands if name not in self.desc.EACH]
+        return [T.hold(_wide(self.buffers[name][places[name]])) for name in names]
+
+    def _count(self) -> Any:
+        return T.cast(self.n.length, self.desc.computed)
+
+    def _like(self, walk: Walk, found: list[Any]) -> Values:
+        """Values of a walk at the first element, for their types."""
+        zero = self.numbers.const(0)
+        places = {name: base for name, base in self.bases.items() if name in dict(self.operands)}
+        return tuple(map(T.hold, walk.values(found, T.cast(zero, self.desc.position_type), self._read(places))))
+
+    @contextmanager
+    def _own(self, first: Any, end: Any) -> Iterator[tuple[Any, Any]]:
+        """The elements of a thread, from one on: the position, and how many came before."""
+        step = 1 if self.way == "threads" else self.threads
+        rounds = T.hold(T.max(T.truncdiv(end - first + (step - 1), self.numbers.const(step)), self.numbers.const(0)))
+        with T.loop(T.let(T.truncdiv(rounds + (_MOST_ROUNDS - 1), self.numbers.const(_MOST_ROUNDS)))) as part:
+            start = T.let(part * _MOST_ROUNDS)
+            with T.loop(T.let(T.min(rounds - start, self.numbers.const(_MOST_ROUNDS)))) as i:
+                number = T.let(start + i)
+                yield T.let(first + number * step), number
+
+    def _total(self, walk: Walk, found: list[Any], first: Any, end: Any) -> Values:
+        """What elements come to: a thread's, or all those of a group."""
+        totals = Totals(walk, self._like(walk, found), LEVELS)
+        with self._own(first, end) as (position, number):
+            elements = self._read(self._places(position))
+            totals.add(walk.values(found, T.cast(position, self.desc.position_type), elements))
+            totals.fold_after(number + 1)
+        values = tuple(map(T.hold, totals.values))
+        return values if self.way == "threads" else self._across(walk, values)
+
+    def _across(self, walk: Walk, values: Values) -> Values:
+        """The totals of a group's threads combined, each half with the other; all threads get the result."""
+        places = [self._array(i, T.scalar_type(value)) for i, value in enumerate(values)]
+        for array, value in zip(places, values, strict=True):
+            T.store(array, self.thread, value)
+        T.barrier()
+        half = self.threads // 2
+        while half:
+            with T.when(self.thread < self.numbers.const(half)):
+                own, other = (
+                    tuple(T.hold(array[self.thread + step] if step else array[self.thread]) for array in places) for step in (0, half)
+                )
+                for array, value in zip(places, tuple(map(T.hold, walk.combine(own, other))), strict=True):
+                    T.store(array, self.thread, value)
+            T.barrier()
+            half //= 2
+        found = tuple(T.hold(array[self.numbers.const(0)]) for array in places)
+        T.barrier()  # the next totals are stored where these are read
+        return found
+
+    def _array(self, number: int, kind: str) -> Any:
+        """Shared memory for a value of each thread; walks use the same."""
+        return self.joined.setdefault(f"{number} {kind}", None) or self._new(f"{number} {kind}", kind)
+
+    def _new(self, name: str, kind: str) -> Any:
+        self.joined[name] = T.shared(kind, self.threads)
+        return self.joined[name]
+
+    def _slice_results(self, found: Sequence[Any], first: Any) -> None:
+        if not self.slices:
+            return
+        values = self.desc.results_of(self.desc.slice_results(*found, self._count()), self.slices)
+        with T.when(first == self.numbers.const(0)):
+            for (name, _), value in zip(self.slices, values, strict=True):
+                T.store(self.buffers[name], self.bases[name], value)
+
+    def _elements(self, found: Sequence[Any], first: Any, end: Any) -> None:
+        if not self.outputs:
+            return
+        with self._own(first, end) as (position, _):
+            places = self._places(position)
+            counted = [T.cast(position, self.desc.position_type)] * self.desc.COUNTED
+            values = self.desc.results_of(self.desc.element(*counted, *self._read(places), *found), self.outputs)
+            for (name, _), value in zip(self.outputs, list(map(T.hold, values)), strict=True):
+                T.store(self.buffers[name], places[name], value)
+
+
+def _wide(value: Any) -> Any:
+    """A float16 as float32, and an integer of fewer than 32 bits as one of 32."""
+    kind = T.scalar_type(value)
+    if T.is_float(value):
+        return T.wide(value)
+    return T.cast(value, "uint32" if kind.startswith("u") else "int32") if T.bits_of(value) < 32 else value
