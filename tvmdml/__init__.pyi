@@ -28,6 +28,7 @@ from tvmdml.enums import IsInfinityMode as IsInfinityMode
 from tvmdml.enums import PaddingMode as PaddingMode
 from tvmdml.enums import QuantizationType as QuantizationType
 from tvmdml.enums import RandomGeneratorType as RandomGeneratorType
+from tvmdml.enums import ReduceFunction as ReduceFunction
 from tvmdml.enums import RoundingMode as RoundingMode
 from tvmdml.enums import TensorFlags as TensorFlags
 from tvmdml.errors import CompileError as CompileError
@@ -60,7 +61,17 @@ from tvmdml.operators.activation_smooth import ActivationSigmoid as ActivationSi
 from tvmdml.operators.activation_smooth import ActivationSoftplus as ActivationSoftplus
 from tvmdml.operators.activation_smooth import ActivationSwish as ActivationSwish
 from tvmdml.operators.activation_smooth import ActivationTanh as ActivationTanh
+from tvmdml.operators.activation_softmax import ActivationHardmax as ActivationHardmax
+from tvmdml.operators.activation_softmax import ActivationHardmax1 as ActivationHardmax1
+from tvmdml.operators.activation_softmax import ActivationLogSoftmax as ActivationLogSoftmax
+from tvmdml.operators.activation_softmax import ActivationLogSoftmax1 as ActivationLogSoftmax1
+from tvmdml.operators.activation_softmax import ActivationSoftmax as ActivationSoftmax
+from tvmdml.operators.activation_softmax import ActivationSoftmax1 as ActivationSoftmax1
 from tvmdml.operators.adam_optimizer import AdamOptimizer as AdamOptimizer
+from tvmdml.operators.batch_normalization import BatchNormalization as BatchNormalization
+from tvmdml.operators.batch_normalization import BatchNormalizationGrad as BatchNormalizationGrad
+from tvmdml.operators.batch_normalization import BatchNormalizationTraining as BatchNormalizationTraining
+from tvmdml.operators.batch_normalization import BatchNormalizationTrainingGrad as BatchNormalizationTrainingGrad
 from tvmdml.operators.cast import Cast as Cast
 from tvmdml.operators.cumulative import CumulativeProduct as CumulativeProduct
 from tvmdml.operators.cumulative import CumulativeSummation as CumulativeSummation
@@ -70,6 +81,7 @@ from tvmdml.operators.depth_space import SpaceToDepth as SpaceToDepth
 from tvmdml.operators.depth_space import SpaceToDepth1 as SpaceToDepth1
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix as DiagonalMatrix
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1 as DiagonalMatrix1
+from tvmdml.operators.dynamic_quantize_linear import DynamicQuantizeLinear as DynamicQuantizeLinear
 from tvmdml.operators.element_wise_binary import ElementWiseAdd as ElementWiseAdd
 from tvmdml.operators.element_wise_binary import ElementWiseAdd1 as ElementWiseAdd1
 from tvmdml.operators.element_wise_binary import ElementWiseDifferenceSquare as ElementWiseDifferenceSquare
@@ -144,6 +156,10 @@ from tvmdml.operators.gradient import ElementWiseClipGrad1 as ElementWiseClipGra
 from tvmdml.operators.join import Join as Join
 from tvmdml.operators.join import Split as Split
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as NonzeroCoordinates
+from tvmdml.operators.normalization import LpNormalization as LpNormalization
+from tvmdml.operators.normalization import MeanVarianceNormalization as MeanVarianceNormalization
+from tvmdml.operators.normalization import MeanVarianceNormalization1 as MeanVarianceNormalization1
+from tvmdml.operators.normalization import MeanVarianceNormalization2 as MeanVarianceNormalization2
 from tvmdml.operators.one_hot import OneHot as OneHot
 from tvmdml.operators.padding import Padding as Padding
 from tvmdml.operators.padding import Padding1 as Padding1
@@ -153,6 +169,9 @@ from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as Eleme
 from tvmdml.operators.quantization import ElementWiseQuantizeLinear as ElementWiseQuantizeLinear
 from tvmdml.operators.quantization import Quantize as Quantize
 from tvmdml.operators.random_generator import RandomGenerator as RandomGenerator
+from tvmdml.operators.reduce import Argmax as Argmax
+from tvmdml.operators.reduce import Argmin as Argmin
+from tvmdml.operators.reduce import Reduce as Reduce
 from tvmdml.operators.scatter import Scatter as Scatter
 from tvmdml.operators.scatter import ScatterNd as ScatterNd
 from tvmdml.operators.slice import Slice as Slice
@@ -176,6 +195,26 @@ class AdamOptimizerResult(NamedTuple):
     parameters: AnyArray
     first_moment: AnyArray
     second_moment: AnyArray
+
+class BatchNormalizationTrainingResult(NamedTuple):
+    output: AnyArray
+    mean: AnyArray
+    variance: AnyArray
+
+class BatchNormalizationGradResult(NamedTuple):
+    gradient: AnyArray
+    scale_gradient: AnyArray
+    bias_gradient: AnyArray
+
+class BatchNormalizationTrainingGradResult(NamedTuple):
+    gradient: AnyArray
+    scale_gradient: AnyArray
+    bias_gradient: AnyArray
+
+class DynamicQuantizeLinearResult(NamedTuple):
+    output: AnyArray
+    scale: AnyArray
+    zero_point: AnyArray
 
 def activation_identity(
     input: AnyArray,
@@ -318,6 +357,27 @@ def activation_swish(
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...
+def activation_softmax(
+    input: AnyArray,
+    *,
+    axes: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def activation_log_softmax(
+    input: AnyArray,
+    *,
+    axes: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def activation_hardmax(
+    input: AnyArray,
+    *,
+    axes: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
 def adam_optimizer(
     input_parameters: AnyArray,
     input_first_moment: AnyArray,
@@ -332,6 +392,52 @@ def adam_optimizer(
     out: Sequence[AnyArray] | None = ...,
     device: str | None = ...,
 ) -> AdamOptimizerResult: ...
+def batch_normalization(
+    input: AnyArray,
+    mean: AnyArray,
+    variance: AnyArray,
+    scale: AnyArray,
+    bias: AnyArray,
+    *,
+    spatial: bool = ...,
+    epsilon: float = ...,
+    fused_activation: Operator | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def batch_normalization_training(
+    input: AnyArray,
+    scale: AnyArray,
+    bias: AnyArray,
+    fused_add: AnyArray | None = ...,
+    *,
+    epsilon: float = ...,
+    fused_activation: Operator | None = ...,
+    out: Sequence[AnyArray] | None = ...,
+    device: str | None = ...,
+) -> BatchNormalizationTrainingResult: ...
+def batch_normalization_grad(
+    input: AnyArray,
+    input_gradient: AnyArray,
+    mean: AnyArray,
+    variance: AnyArray,
+    scale: AnyArray,
+    *,
+    epsilon: float | None = ...,
+    out: Sequence[AnyArray] | None = ...,
+    device: str | None = ...,
+) -> BatchNormalizationGradResult: ...
+def batch_normalization_training_grad(
+    input: AnyArray,
+    input_gradient: AnyArray,
+    mean: AnyArray,
+    variance: AnyArray,
+    scale: AnyArray,
+    *,
+    epsilon: float = ...,
+    out: Sequence[AnyArray] | None = ...,
+    device: str | None = ...,
+) -> BatchNormalizationTrainingGradResult: ...
 def cumulative_summation(
     input: AnyArray,
     *,
@@ -366,6 +472,13 @@ def depth_to_space(
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...
+def dynamic_quantize_linear(
+    input: AnyArray,
+    *,
+    output_dtype: Any = ...,
+    out: Sequence[AnyArray] | None = ...,
+    device: str | None = ...,
+) -> DynamicQuantizeLinearResult: ...
 def add(
     a: AnyArray,
     b: AnyArray,
@@ -849,6 +962,28 @@ def split(
     out: Sequence[AnyArray] | None = ...,
     device: str | None = ...,
 ) -> tuple[AnyArray, ...]: ...
+def mean_variance_normalization(
+    input: AnyArray,
+    scale: AnyArray | None = ...,
+    bias: AnyArray | None = ...,
+    *,
+    axes: Sequence[int],
+    normalize_variance: bool = ...,
+    epsilon: float = ...,
+    fused_activation: Operator | None = ...,
+    normalize_mean: bool | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def lp_normalization(
+    input: AnyArray,
+    *,
+    axis: int = ...,
+    epsilon: float = ...,
+    p: int = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
 def one_hot(
     indices: AnyArray,
     values: AnyArray,
@@ -896,6 +1031,33 @@ def quantized_linear_add(
     b_zero_point: AnyArray | None = ...,
     output_zero_point: AnyArray | None = ...,
     *,
+    output_dtype: Any = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def argmax(
+    input: AnyArray,
+    *,
+    axes: Sequence[int] | None = ...,
+    axis_direction: AxisDirection | str = ...,
+    output_dtype: Any = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def argmin(
+    input: AnyArray,
+    *,
+    axes: Sequence[int] | None = ...,
+    axis_direction: AxisDirection | str = ...,
+    output_dtype: Any = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def reduce(
+    input: AnyArray,
+    *,
+    function: ReduceFunction | str,
+    axes: Sequence[int] | None = ...,
     output_dtype: Any = ...,
     out: AnyArray | None = ...,
     device: str | None = ...,

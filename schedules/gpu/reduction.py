@@ -241,11 +241,10 @@ class _Writer:
         return found
 
     def _array(self, number: int, kind: str) -> Any:
-        """Shared memory for a value of each thread; walks use the same."""
-        return self.joined.setdefault(f"{number} {kind}", None) or self._new(f"{number} {kind}", kind)
-
-    def _new(self, name: str, kind: str) -> Any:
-        self.joined[name] = T.shared(kind, self.threads)
+        """Shared memory for a value of each thread; all walks of a launch use the same."""
+        name = f"{number} {kind}"
+        if name not in self.joined:
+            self.joined[name] = T.shared(kind, self.threads)
         return self.joined[name]
 
     def _slice_results(self, found: Sequence[Any], first: Any) -> None:

@@ -40,12 +40,12 @@ def _load(module: str) -> ModuleType:
 
 
 def classes_in(module: str) -> list[type[Operator]]:
-    """The descriptor classes that an operator's file defines, in the order of the file."""
+    """The descriptor classes that an operator's file defines, in the order of the file; base classes have no name."""
     loaded = _load(module)
     return [
         value
         for value in vars(loaded).values()
-        if isinstance(value, type) and issubclass(value, Operator) and value.__module__ == loaded.__name__
+        if isinstance(value, type) and issubclass(value, Operator) and value.__module__ == loaded.__name__ and value.NAME
     ]
 
 

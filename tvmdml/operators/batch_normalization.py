@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from tvmdml.operators._contract import (
     Float,
     Input,
     Operator,
+    OptionalFloat,
     OptionalInput,
     OptionalOperator,
     Output,
     Role,
-    Shared,
     defaults,
 )
 from tvmdml.operators._fused import ACTIVATIONS
@@ -149,9 +149,9 @@ def lost(variance: Array, difference: Array, scale: Array, dtype: Any) -> Array:
 
 
 class BatchNormalizationTraining(Reduction):
-    """Batch normalisation with the input's own mean and variance, which are results too.
+    """Normalised by the input's own mean and variance (``DML_BATCH_NORMALIZATION_TRAINING_OPERATOR_DESC``), which are results, too.
 
-    (``DML_BATCH_NORMALIZATION_TRAINING_OPERATOR_DESC``.) They are computed over the dimensions where the scale has size 1; the
+    They are computed over the dimensions where the scale has size 1; the
     variance is divided by the number of elements.
     """
 
@@ -235,8 +235,15 @@ def _check_types(desc: Operator) -> None:
             desc.require_same("rank", name, "input_tensor")
 
 
+_USUAL = 0.00001
+"""The usual epsilon."""
+
+
 class _Gradient(Reduction):
     """The gradients of the input, the scale and the bias."""
+
+    if TYPE_CHECKING:
+        epsilon: float | None
 
     EACH = ("output_gradient_tensor",)
 
@@ -248,7 +255,6 @@ class _Gradient(Reduction):
     output_gradient_tensor: Output
     output_scale_gradient_tensor: Output
     output_bias_gradient_tensor: Output
-    epsilon: Float
 
     def reduced(self) -> tuple[int, ...]:
         return tuple(i for i, size in enumerate(self.mean_tensor.sizes) if size == 1)
@@ -260,7 +266,13 @@ class _Gradient(Reduction):
         return dict(zip(outputs, (x.with_sizes(x.sizes), own, own), strict=True))
 
     def check_attributes(self, level: FeatureLevel) -> None:
-        _require_finite(self, "epsilon")
+        if self.epsilon is not None:
+            _require_finite(self, "epsilon")
+
+    @property
+    def added(self) -> float:
+        """What is added to the variance: epsilon."""
+        return _USUAL if self.epsilon is None else float(self.epsilon)
 
     def check(self) -> None:
         """One type; the sizes are the input's, or the mean's, which are those or 1."""
@@ -281,7 +293,7 @@ class _Gradient(Reduction):
         return (Walk((SUM, SUM), terms, means, finds=4),)
 
     def _inverse(self, variance: Any) -> Any:
-        return T.like(variance, 1.0) / T.sqrt(variance + T.like(variance, self.epsilon))
+        return T.like(variance, 1.0) / T.sqrt(variance + T.like(variance, self.added))
 
     def slice_results(self, of_scale: Any, of_bias: Any, *_: Any) -> Any:
         return of_scale, of_bias
@@ -292,7 +304,7 @@ class _Gradient(Reduction):
         e = spacing(dtype)
         with np.errstate(all="ignore"):
             x, dy, mean, variance, scale = (self.slices(one) for one in inputs)  # type: ignore[arg-type]
-            w = (variance + self.epsilon)[..., :1]
+            w = (variance + self.added)[..., :1]
             d, c, s = x - mean, 1 / np.sqrt(w), scale[..., :1]
             n = x.shape[-1]
             terms = dy * d * c
@@ -320,7 +332,7 @@ def _summed(terms: Array, dtype: Any, more: float) -> tuple[Array, Array]:
 
 
 class BatchNormalizationGrad(_Gradient):
-    """The gradients of batch normalisation with given mean and variance (``DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC``).
+    """The gradients with given mean and variance (``DML_BATCH_NORMALIZATION_GRAD_OPERATOR_DESC``).
 
     The gradients of scale and bias are sums over the dimensions where the mean has size 1.
     """
@@ -328,8 +340,10 @@ class BatchNormalizationGrad(_Gradient):
     NAME = "BATCH_NORMALIZATION_GRAD"
     FUNCTION = "batch_normalization_grad"
     SUPPORT = support("3.1 F r8 · ext +D")
-    DEFAULTS = defaults(epsilon=0.00001)
+    DEFAULTS = defaults(epsilon=_USUAL)
     RESULTS = ("gradient", "scale_gradient", "bias_gradient")
+
+    epsilon: OptionalFloat
 
     def element(self, x: Any, gradient: Any, mean: Any, variance: Any, scale: Any, *_: Any) -> Any:
         return gradient * (scale * self._inverse(variance))
@@ -340,17 +354,19 @@ class BatchNormalizationGrad(_Gradient):
 
 
 class BatchNormalizationTrainingGrad(_Gradient):
-    """The gradients of batch normalisation with the input's own mean and variance, which are given.
+    """The gradients of training (``DML_BATCH_NORMALIZATION_TRAINING_GRAD_OPERATOR_DESC``), with its mean and variance.
 
-    (``DML_BATCH_NORMALIZATION_TRAINING_GRAD_OPERATOR_DESC``.) The gradients of scale and bias are sums over the dimensions where the
+    The gradients of scale and bias are sums over the dimensions where the
     mean has size 1.
     """
 
     NAME = "BATCH_NORMALIZATION_TRAINING_GRAD"
     FUNCTION = "batch_normalization_training_grad"
     SUPPORT = support("4.1 F r8 · ext +D")
-    DEFAULTS = defaults(epsilon=0.00001)
+    DEFAULTS = defaults(epsilon=_USUAL)
     RESULTS = ("gradient", "scale_gradient", "bias_gradient")
+
+    epsilon: Float
 
     def element(self, x: Any, gradient: Any, mean: Any, variance: Any, scale: Any, *found: Any) -> Any:
         *_, of_scale, of_bias = found

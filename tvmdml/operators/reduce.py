@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import LARGEST, PRODUCT, SMALLEST, SUM, Walk, places
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Axes, Input, Operator, Output, defaults
-from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode, Refused
-from tvmdml.operators._reduction import Reduction, additions, precise, spacing
+from tvmdml.operators._reduction import Reduction, additions, spacing
 from tvmdml.operators._support import Support, support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -27,11 +26,13 @@ _INDICES = "1.0 u r4 · 3.0 iuLW r8"
 class _Reduced(Reduction):
     """An input, and an output that has size 1 along the axes."""
 
-    input_tensor: Input
-    output_tensor: Output
+    if TYPE_CHECKING:  # each class has its fields in DirectML's order
+        input_tensor: Input
+        output_tensor: Output
+        axes: Axes
 
     def reduced(self) -> tuple[int, ...]:
-        return tuple(sorted(self.axes))  # type: ignore[attr-defined]
+        return tuple(sorted(self.axes))
 
     @classmethod
     def of(cls, *inputs: Any, **given: Any) -> Any:
@@ -42,7 +43,7 @@ class _Reduced(Reduction):
 
     def infer(self) -> Mapping[str, TensorDesc]:
         """The output has size 1 along the axes."""
-        self.require_axes(self.axes)  # type: ignore[attr-defined]
+        self.require_axes(self.axes)
         data_type = TensorDataType.UINT32 if self.place() else self.input_tensor.data_type
         return {"output_tensor": self.input_tensor.with_sizes(self.slice_sizes(), data_type)}
 
@@ -52,7 +53,7 @@ class _Reduced(Reduction):
 
     def check(self) -> None:
         """The axes are dimensions of the input, and the output has size 1 along them. Places fit into its type."""
-        self.require_axes(self.axes)  # type: ignore[attr-defined]
+        self.require_axes(self.axes)
         self.require_reduced("output_tensor")
         if not self.place():
             self.require_same("data_type", "output_tensor", "input_tensor")
@@ -85,6 +86,8 @@ class _Reduced(Reduction):
 class _Arg(_Reduced):
     LARGEST: ClassVar[bool]
 
+    input_tensor: Input
+    output_tensor: Output
     axes: Axes
     axis_direction: AxisDirection
 

@@ -58,19 +58,21 @@ def axes_rules(name: str, good: Operator) -> dict[str, Broken]:
     }
 
 
-def output_rules(name: str, good: Operator, field: str = "output_tensor") -> dict[str, Broken]:
-    """The rules of an output that has the input's type and sizes, (2, 3, 4, 5) of float32."""
+def output_rules(name: str, good: Operator, sizes: tuple[int, ...] = (2, 3, 4, 5)) -> dict[str, Broken]:
+    """The rules of an output that has the input's type and sizes, with a descriptor of float32."""
+    turned = (*sizes[:-2], sizes[-1], sizes[-2])
+    repeated = (*(0 for _ in sizes[:-1]), 0)
     return {
         f"{name} to another type": Broken(
-            change(good, **{field: TensorDesc("float16", (2, 3, 4, 5))}),
-            *(f"{name} {field}.data_type", "float16", "float32, as in input_tensor"),
+            change(good, output_tensor=TensorDesc("float16", sizes)),
+            *(f"{name} output_tensor.data_type", "float16", "float32, as in input_tensor"),
         ),
-        f"{name} to other sizes": Broken(
-            change(good, **{field: TensorDesc("float32", (2, 3, 5, 4))}),
-            *(f"{name} {field}.sizes", "(2, 3, 5, 4)", "(2, 3, 4, 5), as in input_tensor"),
+        f"{name} to turned sizes": Broken(
+            change(good, output_tensor=TensorDesc("float32", turned)),
+            *(f"{name} output_tensor.sizes", str(turned), f"{sizes}, as in input_tensor"),
         ),
         f"{name} to repeated elements": Broken(
-            change(good, **{field: TensorDesc("float32", (2, 3, 4, 5), (60, 20, 5, 0))}),
-            *(f"{name} {field}", "strides (60, 20, 5, 0) for sizes (2, 3, 4, 5)", DISTINCT),
+            change(good, output_tensor=TensorDesc("float32", sizes, repeated)),
+            *(f"{name} output_tensor", f"strides {repeated} for sizes {sizes}", DISTINCT),
         ),
     }
