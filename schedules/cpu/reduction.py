@@ -42,6 +42,9 @@ KNOBS = Knobs(
     tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
     part_elements=Knob(1 << 15, _POWERS[10:25], "least elements of each part of a long slice; sums depend on it"),
     panel_elements=Knob(1 << 10, _POWERS[4:16], "most neighbouring slices that a task goes over together"),
+    kept_elements=Knob(
+        1 << 16, _POWERS[10:24], "longest row of which values are kept from walk to walk", derived=lambda caches: caches.l2 // 2 // 8
+    ),
     vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
 )  # fmt: skip
 
@@ -76,6 +79,8 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         wanted = -(-outer[-1] // -(-tasks * outer[-1] // count))  # a panel for every task, if slices are few
         panel = max(group, min(knobs.panel_elements, -(-wanted // group) * group))
         tasks = min(tasks, count // outer[-1] * -(-outer[-1] // panel))
+    # What is kept of a row has to stay in the cache.
+    keeps = way == "rows" and not divided and lanes > 1 and length <= knobs.kept_elements and any(w.kept for w in desc.walks())
     writer = _WAYS[way](
         desc,
         Leaves(target),
@@ -86,13 +91,14 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         tail=run % group != 0,
         parts=parts > 1,
         divided=divided,
+        keeps=keeps,
         parallel=tasks > 1,
         position=desc.position_type,
     )
     scalars = (tasks, parts, chunk if way == "rows" else panel, *outer, *inner, *sum(outer_steps, ()), *sum(inner_steps, ()))
     states = sum(walk.states for walk in desc.walks())
     finds = sum(walk.finds or walk.states for walk in desc.walks())
-    cells = count * parts * states if divided else 1
+    cells = count * parts * states if divided else tasks * length if keeps else 1
     if way == "columns":
         cells = tasks * (panel + group) * (LEVELS * max((walk.states for walk in desc.walks()), default=0) + finds)
     module, *also = desc.modules()
@@ -126,6 +132,7 @@ class _Writer:
     tail: bool
     parts: bool
     divided: bool
+    keeps: bool
     parallel: bool
     position: str
 
@@ -193,6 +200,7 @@ class _Rows(_Writer):
     def _slices(self, task: Any) -> None:
         """A task's share of the slices, each from its first walk to its results."""
         begin, end = share(task, self.tasks, self.slice_count)
+        self.row = T.let(task * self.length)
         with T.loop(T.let(end - begin)) as i:
             self._at(T.let(begin + i))
             found: list[Any] = []
@@ -261,6 +269,11 @@ class _Rows(_Writer):
         position = self._position(T.i64(0), lanes)
         return tuple(map(T.hold, walk.values(_widened(found, lanes), position, self.read(self.sources, at, lanes))))
 
+    def _kept(self, kind: str) -> Any:
+        """The values of a task's row that a walk keeps: a cell has room for the widest, and they are at its beginning."""
+        self.kinds = [kind]
+        return T.view(self.scratch.data, kind)
+
     def _position(self, place: Any, lanes: int) -> Any:
         first = T.cast(place, self.position)
         return T.ramp(first, T.const(1, self.position), lanes) if lanes > 1 else first
@@ -297,7 +310,12 @@ class _Rows(_Writer):
 
             def values(place: Any, at: Any = at, position: Any = position) -> Values:
                 elements = self.read(self.sources, [*at, place], lanes)
-                return walk.values(wide, self._position(position + place, lanes), elements)
+                found = walk.values(wide, self._position(position + place, lanes), elements)
+                if self.keeps and walk.kept:
+                    held = T.hold(found[0])
+                    T.store(self._kept(T.scalar_type(held)), T.run(self.row + position + place, lanes), held)
+                    return (held, *found[1:])
+                return found
 
             whole = T.let(T.truncdiv(stop - start, T.i64(group)))
             with T.loop(whole) as i:
@@ -328,8 +346,9 @@ class _Rows(_Writer):
         for at, start, stop, position in self._runs(part):
             with T.loop(T.let(T.truncdiv(stop - start + (lanes - 1), T.i64(lanes)))) as i:
                 place = T.let(T.min(start + i * lanes, self.inner[-1] - lanes))
-                counted = [self._position(position + place, lanes)] * self.desc.COUNTED
-                values = self.desc.element(*counted, *self.read(self.sources, [*at, place], lanes), *wide)
+                kept = T.hold(self._kept(self.kinds[0])[T.run(self.row + position + place, lanes)]) if self.keeps else None
+                elements = self.read(self.sources, [*at, place], lanes)
+                values = self.desc.element_of(self._position(position + place, lanes), elements, wide, kept)
                 self.results(self.sinks, [*at, place], values, self.outputs)
 
 
@@ -395,8 +414,8 @@ class _Columns(_Writer):
             with T.loop(count) as i:
                 row = [*at, T.let(start + i)]
                 for place, slot in self._vectors():
-                    counted = [self._position(position + i)] * self.desc.COUNTED
-                    values = self.desc.element(*counted, *self.read(self.sources, [*row, place], self.lanes), *self._found(types, slot))
+                    elements = self.read(self.sources, [*row, place], self.lanes)
+                    values = self.desc.element_of(self._position(position + i), elements, self._found(types, slot))
                     self.results(self.sinks, [*row, place], values, self.outputs)
 
     def _walk(self, walk: Walk, types: list[str]) -> list[str]:
@@ -404,7 +423,9 @@ class _Columns(_Writer):
         lanes = self.lanes
         levels = 1 if walk.exact else LEVELS - 1
         first = [T.i64(0)] * self.ranks[1]
-        like = walk.values(self._found(types, T.i64(0)), self._position(T.i64(0)), self.read(self.sources, [*first, self._first()], lanes))
+        like = walk.values(
+            self._found(types, T.i64(0)), self._position(T.i64(0)), self.read(self.sources, [*first, self._first()], lanes)
+        )
         identity = _held(walk.identity(tuple(map(T.hold, like))))
         kinds = [T.scalar_type(one) for one in identity]
 

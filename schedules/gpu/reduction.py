@@ -31,10 +31,14 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "reduction",
     enough_groups(1024),
-    algorithm=Knob("auto", ("auto", "groups", "threads"), "the variant; auto chooses by layout, and by how many and how long slices are"),
+    algorithm=Knob(
+        "auto", ("auto", "groups", "threads"), "the variant; auto chooses by layout, and by how many and how long slices are"
+    ),
     threads=Knob(128, (32, 64, 128, 256), "threads per group of threads"),
     thread_elements=Knob(64, tuple(1 << n for n in range(12)), "longest slice that is one thread's, wherever its elements are"),
-    part_elements=Knob(1 << 14, tuple(1 << n for n in range(10, 24)), "least elements of each part of a long slice; sums depend on it"),
+    part_elements=Knob(
+        1 << 14, tuple(1 << n for n in range(10, 24)), "least elements of each part of a long slice; sums depend on it"
+    ),
     most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups of threads per launch; each strides over the rest"),
 )
 
@@ -72,9 +76,7 @@ def kernel(desc: Reduction, target: DeviceTarget, shared: Shared, knobs: Any) ->
         inner_steps=sum(spaces.inner_steps, ()),
     )
     require(desc, target, numbers, *(tensor.data_type.tvm for _, tensor in (*operands, *slices)))
-    writer = _Writer(
-        desc, numbers, way=way, threads=threads, ranks=(len(spaces.outer), len(spaces.inner)), parts=parts > 1
-    )
+    writer = _Writer(desc, numbers, way=way, threads=threads, ranks=(len(spaces.outer), len(spaces.inner)), parts=parts > 1)
     module, *also = desc.modules()
     scratch = tuple((kind, units) for walk in desc.walks() for kind in desc.state_types(walk)) if parts > 1 else ()
     plain = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch, also=tuple(also))
@@ -230,7 +232,8 @@ class _Writer:
         while half:
             with T.when(self.thread < self.numbers.const(half)):
                 own, other = (
-                    tuple(T.hold(array[self.thread + step] if step else array[self.thread]) for array in places) for step in (0, half)
+                    tuple(T.hold(array[self.thread + step] if step else array[self.thread]) for array in places)
+                    for step in (0, half)
                 )
                 for array, value in zip(places, tuple(map(T.hold, walk.combine(own, other))), strict=True):
                     T.store(array, self.thread, value)
@@ -260,8 +263,8 @@ class _Writer:
             return
         with self._own(first, end) as (position, _):
             places = self._places(position)
-            counted = [T.cast(position, self.desc.position_type)] * self.desc.COUNTED
-            values = self.desc.results_of(self.desc.element(*counted, *self._read(places), *found), self.outputs)
+            own = self.desc.element_of(T.cast(position, self.desc.position_type), self._read(places), found)
+            values = self.desc.results_of(own, self.outputs)
             for (name, _), value in zip(self.outputs, list(map(T.hold, values)), strict=True):
                 T.store(self.buffers[name], places[name], value)
 

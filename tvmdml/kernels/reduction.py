@@ -88,7 +88,7 @@ class _Place(Combination):
 
     def identity(self, like: Values) -> Values:
         key, position = like
-        return T.like(key, int(np.iinfo(T.scalar_type(key)).min)), T.like(position, -1 if self.last else int(2**31 - 1))
+        return T.like(key, int(np.iinfo(T.scalar_type(key)).min)), T.like(position, -1 if self.last else (2**31 - 1))
 
     def combine(self, a: Values, b: Values, in_order: bool = False) -> Values:
         if in_order:
@@ -133,10 +133,18 @@ class Walk(NamedTuple):
     counted: bool = False
     """Whether ``before`` gets the element's position in the slice, as its first argument."""
 
+    kept: bool = False
+    """Whether ``element`` gets the value that an element became, as its last argument: it need not be computed again."""
+
     @property
     def states(self) -> int:
         """The number of values of the combinations."""
         return sum(one.width for one in self.combinations)
+
+    @property
+    def found(self) -> int:
+        """The number of values that it finds."""
+        return self.finds or self.states
 
     @property
     def exact(self) -> bool:

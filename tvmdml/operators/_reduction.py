@@ -187,6 +187,16 @@ class Reduction(Operator):
             "layout": self.layout(),
         }
 
+    def element_of(self, position: Any, elements: Sequence[Any], found: Sequence[Any], kept: Any = None) -> Any:
+        """``element`` with all its arguments. ``kept`` is what a walk has kept, if that is at hand."""
+        own = [position] * self.COUNTED + [*elements, *found]
+        before = 0
+        for walk in self.walks():
+            if walk.kept:
+                own.append(walk.values(found[:before], position, elements)[0] if kept is None else kept)
+            before += walk.found
+        return self.element(*own)
+
     def results_of(self, values: Any, names: Sequence[tuple[str, Any]]) -> list[Any]:
         """Results in the types of outputs."""
         values = values if isinstance(values, tuple) else (values,)
@@ -238,8 +248,8 @@ class Reduction(Operator):
                         T.store(tensors[name], place(name, []), value)
                 if outputs:
                     with T.loop(T.index(length)) as i:
-                        position = [T.cast(i, self.position_type)] * self.COUNTED
-                        results = self.results_of(self.element(*position, *read(i), *found), outputs)
+                        values = self.element_of(T.cast(i, self.position_type), read(i), found)
+                        results = self.results_of(values, outputs)
                         inner = T.unravel(i, [sizes[j] for j in axes])
                         for (name, _), value in zip(outputs, results, strict=True):
                             T.store(tensors[name], place(name, inner), value)

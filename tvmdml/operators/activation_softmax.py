@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -69,11 +70,21 @@ class _Slices(Reduction):
         return cls.of(node.tensor(), axes=(node.integer("axis", -1),))
 
 
+def exponential(x: Any, largest: Any) -> Any:
+    """``exp(x - largest)``, but not below the normal numbers: arithmetic with such is slow, and the sum is 1 or more."""
+    difference = x - largest
+    least = T.like(difference, math.log(float(np.finfo(T.scalar_type(difference)).tiny)) + 0.01)
+    return mathematics.exp(T.select(difference < least, least, difference))
+
+
 class _Exponentials(_Slices):
+    FINDS: ClassVar[int] = 1
+    """How many values ``of_total`` returns."""
+
     def walks(self) -> tuple[Walk, ...]:
         return (
             Walk((LARGEST,), lambda x: x),
-            Walk((SUM,), lambda x, largest: mathematics.exp(x - largest), lambda total, *_: self.of_total(total)),
+            Walk((SUM,), exponential, lambda total, *_: self.of_total(total), finds=self.FINDS, kept=self.FINDS > 1),
         )
 
     def of_total(self, total: Any) -> Any:
@@ -87,11 +98,15 @@ class _Exponentials(_Slices):
 
 
 class _Softmax(_Exponentials):
-    def of_total(self, total: Any) -> Any:
-        return T.like(total, 1.0) / total
+    FINDS = 2
 
-    def element(self, x: Any, largest: Any, inverse: Any) -> Any:
-        return mathematics.exp(x - largest) * inverse
+    def of_total(self, total: Any) -> Any:
+        """One over it, and the difference from which on results would be below the normal numbers: they become 0."""
+        tiny = float(np.finfo(T.scalar_type(total)).tiny)
+        return T.like(total, 1.0) / total, mathematics.log(total) + T.like(total, math.log(tiny) - 1e-5)
+
+    def element(self, x: Any, largest: Any, inverse: Any, least: Any, kept: Any) -> Any:
+        return T.select(x - largest < least, 0, kept) * inverse
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""
@@ -191,8 +206,7 @@ class ActivationLogSoftmax1(_LogSoftmax):
     SUPPORT = support("5.1 F r8 · ext +D")
     OLDER = ActivationLogSoftmax
     GRADIENT = gradients(
-        input="subtract(gradient, multiply(exp(result), "
-        "reduce(gradient, function='sum', axes=(-1,) if axes is None else axes)))"
+        input="subtract(gradient, multiply(exp(result), reduce(gradient, function='sum', axes=(-1,) if axes is None else axes)))"
     )
 
     axes: Axes

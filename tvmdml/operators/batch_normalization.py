@@ -13,7 +13,6 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import SUM, Walk
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._broadcast import repeated
 from tvmdml.operators._contract import (
     Array,
@@ -32,8 +31,9 @@ from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._reduction import Reduction, additions, precise, spacing
-from tvmdml.operators._support import support
+from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._reduction_means import anything_past_range, mean_errors, mean_walks, normalized_error, of_first
+from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
 __all__ = [
@@ -87,7 +87,9 @@ class BatchNormalization(Pointwise):
         if level < FeatureLevel.LEVEL_4_0 and not self.spatial:
             for name in ("mean_tensor", "variance_tensor"):
                 sizes, wanted = getattr(self, name).sizes[2:4], self.input_tensor.sizes[2:4]
-                self.require(sizes == wanted, f"{name}.sizes[2:4]", sizes, f"{wanted}, as spatial is false, below feature level 4.0")
+                self.require(
+                    sizes == wanted, f"{name}.sizes[2:4]", sizes, f"{wanted}, as spatial is false, below feature level 4.0"
+                )
 
     def check(self) -> None:
         """All tensors have one type; the output has the input's sizes, the others those or 1."""
@@ -215,7 +217,11 @@ class BatchNormalizationTraining(Reduction):
             a = np.zeros_like(x) if added is None else self.slices(added)
             m, v = (f(x, axis=-1, keepdims=True) for f in (np.mean, np.var))
             e_m, e_v = mean_errors(x, m, v, True, dtype)
-            error = normalized_error(x, m, v, s, b, e_m, e_v, self.epsilon, e) + 2 * e * np.abs(a) + lost(v + self.epsilon, x - m, s, dtype)
+            error = (
+                normalized_error(x, m, v, s, b, e_m, e_v, self.epsilon, e)
+                + 2 * e * np.abs(a)
+                + lost(v + self.epsilon, x - m, s, dtype)
+            )
             y = s * ((x - m) / np.sqrt(v + self.epsilon)) + b + a
             error = anything_past_range(error, x, dtype, squared=True)
             y, error = activated_near(self.fused_activation, y, error, dtype)
@@ -343,7 +349,7 @@ class BatchNormalizationGrad(_Gradient):
     DEFAULTS = defaults(epsilon=_USUAL)
     RESULTS = ("gradient", "scale_gradient", "bias_gradient")
 
-    epsilon: OptionalFloat
+    epsilon: OptionalFloat = None
 
     def element(self, x: Any, gradient: Any, mean: Any, variance: Any, scale: Any, *_: Any) -> Any:
         return gradient * (scale * self._inverse(variance))

@@ -33,7 +33,10 @@ class DynamicQuantizeLinear(Reduction):
     RESULTS = ("output", "scale", "zero_point")
     ONNX = ("DynamicQuantizeLinear",)
     SUPPORT = support(
-        input_tensor="4.0 F r8", output_tensor="4.0 bytes r8", output_scale_tensor="4.0 f32 r8", output_zero_point_tensor="4.0 bytes r8"
+        input_tensor="4.0 F r8",
+        output_tensor="4.0 bytes r8",
+        output_scale_tensor="4.0 f32 r8",
+        output_zero_point_tensor="4.0 bytes r8",
     )
     EACH = ("output_tensor",)
 

@@ -12,7 +12,6 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import SUM, Walk
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._contract import (
     Array,
     Axes,
@@ -31,6 +30,7 @@ from tvmdml.operators._contract import (
 from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._reduction import Reduction, additions, spacing
+from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._reduction_means import anything_past_range, mean_errors, mean_walks, normalized_error, of_first
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
@@ -240,7 +240,9 @@ class MeanVarianceNormalization2(_MeanVariance):
         axis = node.integer("axis", -1)
         axes = tuple(range(axis % x.rank, x.rank))
         others = [with_rank(node.tensor(i), x.rank) if node.has(i) else None for i in (1, 2)]
-        return cls.of(x, *others, axes=axes, use_mean=node.kind == "LayerNormalization", epsilon=node.attributes.get("epsilon", 1e-5))
+        return cls.of(
+            x, *others, axes=axes, use_mean=node.kind == "LayerNormalization", epsilon=node.attributes.get("epsilon", 1e-5)
+        )
 
 
 def with_rank(tensor: TensorDesc, rank: int) -> TensorDesc:
@@ -300,7 +302,9 @@ class LpNormalization(_Normalization):
             total = np.sum(np.abs(x) ** self.p, axis=-1, keepdims=True)
             norm = total if self.p == 1 else np.sqrt(total)
             y = x / np.maximum(norm, self.epsilon)
-            bound = np.abs(np.where(np.isfinite(y), y, 0)) * (additions(x.shape[-1], given.dtype) / self.p + 10 * spacing(given.dtype))
+            bound = np.abs(np.where(np.isfinite(y), y, 0)) * (
+                additions(x.shape[-1], given.dtype) / self.p + 10 * spacing(given.dtype)
+            )
             return (self.near(y, anything_past_range(bound, x, given.dtype, squared=self.p == 2), given.dtype),)
 
     @classmethod

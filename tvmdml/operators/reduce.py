@@ -61,7 +61,13 @@ class _Reduced(Reduction):
         data_type = self.output_tensor.data_type
         most = int(np.iinfo(data_type.numpy).max)
         advice = "Use a wider type."
-        self.require(self.slice_length - 1 <= most, "output_tensor.data_type", data_type.tvm, f"a type that has {self.slice_length - 1}", advice)
+        self.require(
+            self.slice_length - 1 <= most,
+            "output_tensor.data_type",
+            data_type.tvm,
+            f"a type that has {self.slice_length - 1}",
+            advice,
+        )
 
     def walks(self) -> tuple[Walk, ...]:
         place = self.place()
@@ -262,7 +268,9 @@ _FUNCTIONS: Mapping[ReduceFunction, _Function] = {
     F.MIN: _Function(_EXTREMES, _plain(SMALLEST), lambda x, n: x, _extreme(np.min), "ReduceMin"),
     F.MULTIPLY: _Function(_SUMS, _plain(PRODUCT), lambda x, n: x, _product, "ReduceProd"),
     F.SUM: _Function(_SUMS, _plain(SUM), lambda total, n: total, _sum, "ReduceSum"),
-    F.SUM_SQUARE: _Function(_MAGNITUDES, _plain(SUM, lambda x: T.rounded(x * x)), lambda total, n: total, _squares, "ReduceSumSquare"),
+    F.SUM_SQUARE: _Function(
+        _MAGNITUDES, _plain(SUM, lambda x: T.rounded(x * x)), lambda total, n: total, _squares, "ReduceSumSquare"
+    ),
 }
 
 

@@ -83,7 +83,7 @@ class _Names(dict[str, Any]):
         return _WORDS.get(name) or partial(_run, name)
 
 
-def _run(function: str, *tensors: Any, **attributes: Any) -> Any:
+def _run(function: str, /, *tensors: Any, **attributes: Any) -> Any:
     """Call a function of tvmdml, with numbers as tensors."""
     like = next(x for x in tensors if isinstance(x, torch.Tensor) and x.dtype.is_floating_point)
     arguments = (like.new_full((), x) if isinstance(x, (int, float)) else x for x in tensors)

@@ -29,7 +29,9 @@ _SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 )
 
 
-def cases(make: Make, types: Sequence[TensorDataType], fills: Sequence[str], fixed: Callable[[int], tuple[int, ...]] | None = None) -> Iterator[Case]:
+def cases(
+    make: Make, types: Sequence[TensorDataType], fills: Sequence[str], fixed: Callable[[int], tuple[int, ...]] | None = None
+) -> Iterator[Case]:
     """Every type, rank, layout and way; long and short slices. ``fixed`` gives the axes of an operator that has no choice."""
     for number, data_type in enumerate(types):
         for rank, sizes in ODD.items():
@@ -54,7 +56,9 @@ def axes_rules(name: str, good: Operator) -> dict[str, Broken]:
         f"{name} along axis 4": Broken(
             change(good, axes=(0, 4)), f"{name} axes[1]", "4", "0 to 3", advice="The input has no such dimension."
         ),
-        f"{name} twice along an axis": Broken(change(good, axes=(1, 1)), f"{name} axes[1]", "1", "an axis that is not there already"),
+        f"{name} twice along an axis": Broken(
+            change(good, axes=(1, 1)), f"{name} axes[1]", "1", "an axis that is not there already"
+        ),
     }
 
 

@@ -48,4 +48,6 @@ BROKEN: dict[str, Broken] = {
 def reference(cls: type[Operator]) -> Iterator[Case]:
     """Both types; ranges with and without zero, infinities and NaN."""
     types = (TensorDataType.FLOAT32, TensorDataType.FLOAT16)
-    yield from cases(quantized, types, ("normal", "factors", "mixed", "special", "zeros", "constant"), lambda rank: tuple(range(rank)))
+    yield from cases(
+        quantized, types, ("normal", "factors", "mixed", "special", "zeros", "constant"), lambda rank: tuple(range(rank))
+    )

@@ -76,9 +76,7 @@ def _broken(cls: Any) -> dict[str, Broken]:
             *(f"{name} bias_tensor", "None", "present if the scale is, below feature level 5.2"),
             level="5.1",
         ),
-        f"{name} with an infinite epsilon": Broken(
-            change(good, epsilon=float("inf")), f"{name} epsilon", "inf", "a finite number"
-        ),
+        f"{name} with an infinite epsilon": Broken(change(good, epsilon=float("inf")), f"{name} epsilon", "inf", "a finite number"),
     }
     return rules if cls is MeanVarianceNormalization else rules | axes_rules(name, good)
 

@@ -1,0 +1,223 @@
+"""Reductions: the contracts' examples, PyTorch's word, sums that lose nothing, and the same bits for any number of threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Array, assert_same_bits, seeded
+
+import tvmdml
+from tvmdml import knobs
+from tvmdml.operators._accuracy import difference
+from tvmdml.operators.activation_softmax import ActivationSoftmax1
+from tvmdml.operators.normalization import MeanVarianceNormalization1
+from tvmdml.operators.reduce import Reduce
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
+
+f32, inf, nan = np.float32, math.inf, math.nan
+Draw = Callable[..., list[Any]]
+
+ROWS = [[1, 2, 3], [3, 0, 4], [2, 4, 2]]
+EXAMPLES: list[tuple[str, Any, dict[str, Any], Any]] = [
+    ("reduce", ROWS, {"function": "sum", "axes": (0,)}, [[6, 6, 9]]),
+    ("reduce", ROWS, {"function": "sum", "axes": (1,)}, [[6], [7], [8]]),
+    ("reduce", ROWS, {"function": "sum"}, [[21]]),
+    ("reduce", [-inf, 1, 2], {"function": "log_sum_exp"}, [2.3132617]),
+    ("reduce", [1000, 1000], {"function": "log_sum_exp"}, [1000 + math.log(2)]),
+    ("reduce", [-inf, -inf], {"function": "log_sum_exp"}, [-inf]),
+    ("reduce", [inf, 1], {"function": "log_sum_exp"}, [inf]),
+    ("argmax", [3, 2, 1, 2, 3], {}, [0]),
+    ("argmax", [3, 2, 1, 2, 3], {"axis_direction": "decreasing"}, [4]),
+    ("argmin", [1, 2, 3, 2, 1], {}, [0]),
+    ("argmin", [1, 2, 3, 2, 1], {"axis_direction": "decreasing"}, [4]),
+    ("argmax", [1, nan, 3, nan], {}, [1]),
+    ("argmin", [1, nan, 3, nan], {"axis_direction": "decreasing"}, [3]),
+    ("activation_softmax", [-inf, 1, 2], {}, [0, 0.26894143, 0.73105858]),
+    ("activation_log_softmax", [-inf, 1, 2], {}, [-inf, -1.3132617, -0.31326169]),
+    ("activation_hardmax", [[[12, 0], [-101, 11]], [[3, 234], [0, -101]]], {"axes": (1,)}, [[[1, 0], [0, 1]], [[1, 1], [0, 0]]]),
+    ("activation_hardmax", [[[12, 0], [-101, 11]], [[3, 234], [0, -101]]], {"axes": (0, 2)}, [[[0, 0], [0, 1]], [[0, 1], [0, 0]]]),
+    ("mean_variance_normalization", [1, 2, 3, 4], {"axes": (0,), "epsilon": 0}, [-1.3416408, -0.4472136, 0.4472136, 1.3416408]),
+    (
+        "mean_variance_normalization",
+        *([1, 2, 3, 4], {"axes": (0,), "epsilon": 0, "normalize_mean": False}),
+        [0.36514837, 0.73029674, 1.0954451, 1.4605935],
+    ),
+    ("lp_normalization", [[3, 4], [3e-6, 4e-6], [0, 0]], {}, [[0.6, 0.8], [0.3, 0.4], [0, 0]]),
+]
+
+
+@pytest.mark.parametrize(("name", "x", "attributes", "wanted"), EXAMPLES)
+def test_the_contracts_examples(name: str, x: Any, attributes: dict[str, Any], wanted: Any) -> None:
+    found = getattr(tvmdml, name)(np.array(x, f32), **attributes)
+    np.testing.assert_allclose(found, np.array(wanted), rtol=3e-7)
+
+
+def test_integers_wrap_and_float16_does_not_overflow_on_the_way() -> None:
+    most = np.array([2**31 - 1, 1], np.int32)
+    assert tvmdml.reduce(most, function="sum") == [-(2**31)]
+    assert tvmdml.reduce(np.array([-(2**31)], np.int32), function="l1") == [-(2**31)]
+    assert tvmdml.reduce(np.array([300, 400], np.float16), function="l2") == [500]
+
+
+def test_batch_normalisation_that_trains_and_its_gradient() -> None:
+    found = tvmdml.batch_normalization_training_grad(
+        *(np.array([one], f32) for one in ([1, 2, 3, 6], [1, 0, 0, 1])),
+        *(np.full((1, 1), one, f32) for one in (3, 3.5, 1)),
+        epsilon=0,
+    )
+    np.testing.assert_allclose(found.gradient, [[0.3436216, -0.22908106, -0.26726124, 0.15272071]], rtol=1e-6)
+    np.testing.assert_allclose((found.scale_gradient, found.bias_gradient), [[[0.53452248]], [[2]]], rtol=1e-6)
+
+
+def test_dynamic_quantisation() -> None:
+    x = np.array([0, 2, -3, -2.5, 1.34, 0.5], f32)
+    q, scale, zero = tvmdml.dynamic_quantize_linear(x)
+    assert (q.tolist(), scale.tolist(), zero.tolist()) == ([153, 255, 0, 26, 221, 179], [f32(0.019607844)], [153])
+    q, _, zero = tvmdml.dynamic_quantize_linear(np.array([1, 2.1, 1.3, 2.5, 3.34, 4], f32), output_dtype="int8")
+    assert (q.tolist(), zero.tolist()) == ([-64, 6, -45, 31, 85, 127], [-128])
+    for poison, scale_is in ((nan, np.isnan), (inf, np.isinf)):
+        q, scale, zero = tvmdml.dynamic_quantize_linear(np.array([1, poison, -3], f32))
+        assert scale_is(scale[0]) and zero == [0] and not q.any()
+
+
+# -- Accuracy -----------------------------------------------------------------------------------------------------
+
+DATA: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "0.1": lambda _, n: np.full(n, 0.1),
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "far": lambda rng, n: 100 + rng.standard_normal(n),
+    "turns": lambda rng, n: np.where(np.arange(n) % 2, -1, 1) * (10000 + rng.standard_normal(n)),
+}
+COUNTS = (1, 2, 3, 17, 64, 1000, 4096, 65536 + 1)
+
+
+def _mistake(desc: Any, x: Array, found: Any) -> str:
+    (wanted,) = desc.reference(x, *[None] * (len(list(desc.tensors())) - 2))
+    return difference(found, wanted, True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_sums_and_variances_keep_their_bounds(dtype: str, target: Target, draw: Draw) -> None:
+    rng = seeded(dtype)
+    kind = np.dtype(dtype)
+    for name, count, axis in draw([(name, n, axis) for name in DATA for n in COUNTS for axis in (0, 1)], 6):
+        sizes = (3, count) if axis else (count, 5)
+        x = np.moveaxis([DATA[name](rng, count) for _ in range(3 if axis else 5)], 0, 1 - axis).astype(kind)
+        desc = Reduce.of(TensorDesc(dtype, sizes), function="sum", axes=(axis,))
+        assert not _mistake(desc, x, tvmdml.reduce(x, function="sum", axes=(axis,), device=target.name)), (name, count, axis)
+        norm = MeanVarianceNormalization1.of(TensorDesc(dtype, sizes), axes=(axis,))
+        found = tvmdml.mean_variance_normalization(x, axes=(axis,), device=target.name)
+        assert not _mistake(norm, x, found), (name, count, axis)
+
+
+def test_what_loses_digits_breaks_the_bounds() -> None:
+    """A float16 that is added up, one long chain, and a variance of squares: the rules of accuracy refuse each."""
+    x16 = np.full((1, 1000), 0.1, np.float16)
+    short = Reduce.of(TensorDesc("float16", x16.shape), function="sum", axes=(1,))
+    assert _mistake(short, x16, np.cumsum(x16, 1, np.float16)[:, -1:])
+    x = np.full((1, 65536), 0.1, f32)
+    long = Reduce.of(TensorDesc("float32", x.shape), function="sum", axes=(1,))
+    assert _mistake(long, x, np.cumsum(x, 1, f32)[:, -1:])
+    assert not _mistake(long, x, tvmdml.reduce(x, function="sum", axes=(1,)))
+    far = (1000 + seeded("far").standard_normal((1, 768))).astype(f32)
+    mean = far.mean(1, keepdims=True)
+    one_pass = np.mean(far * far, 1, keepdims=True, dtype=f32) - mean * mean
+    norm = MeanVarianceNormalization1.of(TensorDesc("float32", far.shape), axes=(1,))
+    assert _mistake(norm, far, ((far - mean) / np.sqrt(one_pass + f32(1e-5))).astype(f32))
+    soft = ActivationSoftmax1.of(TensorDesc("float32", far.shape), axes=(1,))
+    whole = np.exp(far.astype(np.float64) - far.max())
+    assert _mistake(soft, far, (whole / whole.sum() * (1 + 1e-4)).astype(f32))
+
+
+# -- The order ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes"), [((1, 300_007), (1,)), ((3, 70_001), (1,)), ((70_001, 40), (0,)), ((30, 40, 50), (0, 2))]
+)
+def test_the_number_of_threads_does_not_matter(sizes: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = seeded(str(sizes)).standard_normal(sizes).astype(f32)
+    results = []
+    for least in (1 << 10, 1 << 23):  # many tasks, and one
+        with knobs.using(reduction={"task_elements": least}):
+            results.append([
+                tvmdml.reduce(x, function="sum", axes=axes),
+                tvmdml.activation_softmax(x, axes=axes),
+                tvmdml.mean_variance_normalization(x, axes=axes),
+                tvmdml.argmax(x, axes=axes),
+            ])  # fmt: skip
+    for one, other in zip(*results, strict=True):
+        assert_same_bits(one, other)
+
+
+# -- PyTorch ------------------------------------------------------------------------------------------------------
+
+TORCH: dict[str, Callable[..., Any]] = {
+    "average": lambda x, axes: x.mean(axes, keepdim=True),
+    "l1": lambda x, axes: x.abs().sum(axes, keepdim=True),
+    "l2": lambda x, axes: x.square().sum(axes, keepdim=True).sqrt(),
+    "log_sum_exp": lambda x, axes: x.logsumexp(axes, keepdim=True),
+    "max": lambda x, axes: x.amax(axes, keepdim=True),
+    "min": lambda x, axes: x.amin(axes, keepdim=True),
+    "sum": lambda x, axes: x.sum(axes, keepdim=True),
+    "sum_square": lambda x, axes: x.square().sum(axes, keepdim=True),
+}
+
+
+def test_pytorch_agrees(draw: Draw) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    rng = seeded("torch")
+    x = rng.standard_normal((3, 5, 7, 11))
+    X = torch.from_numpy(x)
+    for function in TORCH:
+        (axes,) = draw([(1,), (3,), (0, 2), (0, 1, 2, 3)], 1)
+        np.testing.assert_allclose(tvmdml.reduce(x, function=function, axes=axes), TORCH[function](X, axes).numpy(), rtol=1e-13)
+    for axis in range(4):
+        np.testing.assert_array_equal(tvmdml.argmax(x, axes=(axis,)), X.argmax(axis, keepdim=True).numpy())
+        np.testing.assert_array_equal(tvmdml.argmin(x, axes=(axis,)), X.argmin(axis, keepdim=True).numpy())
+        np.testing.assert_allclose(tvmdml.activation_softmax(x, axes=(axis,)), X.softmax(axis).numpy(), rtol=1e-13)
+        np.testing.assert_allclose(tvmdml.activation_log_softmax(x, axes=(axis,)), X.log_softmax(axis).numpy(), rtol=1e-13)
+        np.testing.assert_allclose(
+            tvmdml.lp_normalization(x, axis=axis), torch.nn.functional.normalize(X, dim=axis, eps=1e-5), rtol=1e-13
+        )
+    scale, bias, mean = (rng.standard_normal((1, 5, 1, 1)) for _ in range(3))
+    variance = rng.random((1, 5, 1, 1)) + 0.5
+    S, B, M, V = (torch.from_numpy(one.reshape(5)) for one in (scale, bias, mean, variance))
+    F = torch.nn.functional
+    epsilon = float(f32(1e-5))
+    found = tvmdml.batch_normalization(x, mean, variance, scale, bias)
+    np.testing.assert_allclose(found, F.batch_norm(X, M, V, S, B, eps=epsilon), rtol=1e-12, atol=1e-13)
+    trained = tvmdml.batch_normalization_training(x, scale, bias)
+    np.testing.assert_allclose(
+        trained.output, F.batch_norm(X, None, None, S, B, training=True, eps=epsilon), rtol=1e-12, atol=1e-13
+    )
+    np.testing.assert_allclose(trained.variance.ravel(), X.var((0, 2, 3), correction=0), rtol=1e-13)
+    np.testing.assert_allclose(
+        tvmdml.mean_variance_normalization(x, axes=(2, 3)), F.instance_norm(X, eps=epsilon), rtol=1e-10, atol=1e-12
+    )
+    gradient = rng.standard_normal(x.shape)
+    for training, function in ((False, tvmdml.batch_normalization_grad), (True, tvmdml.batch_normalization_training_grad)):
+        own = [torch.from_numpy(gradient), X, S, M, V, M, 1 / (V + epsilon).sqrt()]
+        wanted = torch.ops.aten.native_batch_norm_backward(*own, training, epsilon, [True, True, True])
+        for one, other in zip(function(x, gradient, mean, variance, scale), wanted, strict=True):
+            np.testing.assert_allclose(one, other.numpy().reshape(one.shape), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["activation_softmax", "activation_log_softmax"])
+def test_gradients_in_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import tvmdml.torch  # noqa: F401 - it registers the operators
+
+    for axis in (0, 1):
+        x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
+        own = getattr(torch.ops.tvmdml, name)(x, axes=[axis])
+        weights = torch.randn(4, 6, dtype=torch.float64)
+        (found,) = torch.autograd.grad((own * weights).sum(), x)
+        usual = getattr(torch, name.removeprefix("activation_"))(x, axis)
+        (wanted,) = torch.autograd.grad((usual * weights).sum(), x)
+        torch.testing.assert_close(found, wanted)

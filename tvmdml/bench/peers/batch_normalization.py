@@ -1,0 +1,46 @@
+"""Batch normalisation in PyTorch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tvmdml.bench.inputs import Array
+from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch
+from tvmdml.bench.task import Task
+
+
+def _flat(one: Array | None) -> Any:
+    assert one is not None
+    return tensor(one.reshape(-1))
+
+
+def _given(task: Task, threads: int) -> Attempt:
+    call = partial(torch().nn.functional.batch_norm, tensor(task.x), *map(_flat, list(task.given)[1:]), eps=task.desc.epsilon)
+    return on_torch(call, lambda: (call().numpy(),), threads)
+
+
+def _training(task: Task, threads: int) -> Attempt:
+    """PyTorch gives one over the deviation in place of the variance."""
+    parameters = map(_flat, list(task.given)[1:3])
+    call = partial(torch().native_batch_norm, tensor(task.x), *parameters, None, None, True, 0.1, task.desc.epsilon)
+
+    def results() -> tuple[Array, ...]:
+        output, mean, inverse = (one.numpy() for one in call())
+        sizes = task.desc.outputs()[1].sizes
+        variance = (1 / inverse.astype(np.float64) ** 2 - task.desc.epsilon).astype(mean.dtype)
+        return output, mean.reshape(sizes), variance.reshape(sizes)
+
+    return on_torch(call, results, threads)
+
+
+def _is(operator: str, inputs: int) -> Any:
+    return lambda work: work.operator == operator and len(work.inputs) == inputs
+
+
+PEERS = (
+    Peer("torch", "batch_norm", _given, _is("BATCH_NORMALIZATION", 5)),
+    Peer("torch", "native_batch_norm", _training, _is("BATCH_NORMALIZATION_TRAINING", 3)),
+)
