@@ -12,10 +12,8 @@ and the processor's vectors, never from the number of tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Source
@@ -26,32 +24,28 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._reduction import Writer, across, from_cell, held, lane_numbers, splat, to_cell, tree, widened
+from tvmdml.schedules.cpu._reduction_columns import Columns
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _POWERS = tuple(1 << n for n in range(26))
 
 KNOBS = Knobs(
     "reduction",
     algorithm=Knob("auto", ("auto", "rows", "columns"), "the way; auto takes columns where neighbouring slices are contiguous"),
-    task_elements=Knob(
-        1 << 15, (1, *_POWERS[10:24]), "least elements for each task", derived=lambda caches: caches.l2 // 2 // 8
+    task_elements=Knob(1 << 16, (1, *_POWERS[10:24]), "least elements for each task", derived=lambda caches: caches.l2 // 2 // 8
     ),
     tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
     part_elements=Knob(1 << 15, _POWERS[10:25], "least elements of each part of a long slice; sums depend on it"),
     panel_elements=Knob(1 << 10, _POWERS[4:16], "most neighbouring slices that a task goes over together"),
     kept_elements=Knob(
-        1 << 16, _POWERS[10:24], "longest row of which values are kept from walk to walk", derived=lambda caches: caches.l2 // 2 // 8
+        1 << 16, _POWERS[10:24], "longest row whose values are kept between walks", derived=lambda caches: caches.l2 // 2 // 8
     ),
     vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
 )  # fmt: skip
 
 _PARTS = 64
 """Most parts of a slice."""
-_CELL = 8
-"""Bytes of a value in scratch memory."""
 
 
 def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kernel:
@@ -122,71 +116,7 @@ def _known(step: int) -> int:
     return step if step in (0, 1) else -1
 
 
-class _Writer:
-    """Writes the kernel."""
-
-    lanes: int
-    vectors: int
-    ranks: tuple[int, int]
-    last: tuple[int, ...]
-    tail: bool
-    parts: bool
-    divided: bool
-    keeps: bool
-    parallel: bool
-    position: str
-
-    def __init__(self, desc: Reduction, leaves: Leaves, **choices: Any) -> None:
-        self.desc, self.leaves = desc, leaves
-        self.__dict__.update(choices)
-        self.parameters = (*desc.formula_key(), *choices.items())
-        self.walks = desc.walks()
-
-    def function(self) -> PrimFunc:
-        desc = self.desc
-        with T.function() as f:
-            buffers = f.tensors(desc)
-            self.scratch = f.buffer("scratch", "int64")
-            operands, slices = desc.operands(), desc.slice_outputs()
-            self.inputs = [name for name, _ in operands if name not in desc.EACH]
-            self.outputs = [(name, tensor) for name, tensor in operands if name in desc.EACH]
-            self.slices = slices
-            self.tasks, self.count, self.chunk = f.scalar("tasks"), f.scalar("parts"), f.scalar("chunk")
-            self.outer, self.inner = f.scalars("outer", self.ranks[0]), f.scalars("inner", self.ranks[1])
-            self.operand_names = {name for name, _ in operands}
-            names = [*(name for name, _ in operands), *(name for name, _ in slices)]
-            outer = {name: f.scalars(f"outer_step{i}_", self.ranks[0]) for i, name in enumerate(names)}
-            inner = {name: f.scalars(f"inner_step{i}_", self.ranks[1]) for i, (name, _) in enumerate(operands)}
-            self.buffers, self.steps = buffers, {name: (outer[name], inner.get(name, [])) for name in names}
-            self.slice_count = T.let(math.prod(self.outer[1:], start=self.outer[0]) * T.i64(1))
-            self.length = T.let(math.prod(self.inner[1:], start=self.inner[0]) * T.i64(1))
-            with self.leaves.available():
-                self.body()
-        return f.result()
-
-    def body(self) -> None:
-        raise NotImplementedError
-
-    def as_count(self, lanes: int) -> Any:
-        """The number of elements in a slice as a float, in every lane."""
-        return _splat(T.cast(self.length, self.desc.computed), lanes)
-
-    def read(self, sources: Sequence[Source], at: Sequence[Any], lanes: int) -> list[Any]:
-        """The elements of all inputs."""
-        return [T.hold(T.wide(one.get(at, lanes))) for one in sources]
-
-    def results(self, sinks: Sequence[Source], at: Sequence[Any], values: Any, tensors: Any) -> None:
-        found = self.desc.results_of(values, tensors)
-        for sink, value in zip(sinks, list(map(T.hold, found)) if len(found) > 1 else found, strict=True):
-            T.store(sink.buffer, sink.place(at, T.lanes(value)), value)
-
-
-def _widened(values: Sequence[Any], lanes: int) -> list[Any]:
-    """Values of a slice in every lane."""
-    return [T.repeated(one, lanes) if lanes > 1 and T.lanes(one) == 1 else one for one in values]
-
-
-class _Rows(_Writer):
+class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another name
     """A slice in vectors."""
 
     def body(self) -> None:
@@ -195,7 +125,7 @@ class _Rows(_Writer):
             return
         units = T.let(self.slice_count * self.count)
         for number in range(len(self.walks) + 1):
-            per_task(units, True, lambda unit, number=number: self._phase(unit, number))  # type: ignore[misc]
+            per_task(units, True, lambda unit, number=number: self._phase(unit, number))
 
     def _slices(self, task: Any) -> None:
         """A task's share of the slices, each from its first walk to its results."""
@@ -234,13 +164,13 @@ class _Rows(_Writer):
             whole = Totals(walk, self._like(walk, found, 1), 1)
             with T.loop(self.count) as one:
                 at = T.let(start + (index * self.count + one) * walk.states)
-                whole.add(tuple(T.hold(_from_cell(self.scratch[at + i], like)) for i, like in enumerate(whole.identity)))
+                whole.add(tuple(T.hold(from_cell(self.scratch[at + i], like)) for i, like in enumerate(whole.identity)))
             found += map(T.hold, walk.totals(whole.values, found, self.as_count(1)))
             start = T.let(start + self.slice_count * self.count * walk.states)
         if number < len(self.walks):
             walk = self.walks[number]
             for i, value in enumerate(self._part(walk, found, part)):
-                T.store(self.scratch, start + unit * walk.states + i, _to_cell(value))
+                T.store(self.scratch, start + unit * walk.states + i, to_cell(value))
             return
         with T.when(part == T.i64(0)):
             self._slice_results(found)
@@ -249,7 +179,7 @@ class _Rows(_Writer):
     def _at(self, index: Any) -> None:
         """Where the elements of a slice are."""
         at = T.unravel(index, self.outer)
-        self.sources, self.sinks, self.ends = [], [], []
+        self.clear()
         for i, (name, (outer, inner)) in enumerate(self.steps.items()):
             base = T.let(T.dot(at, outer))
             if name not in self.operand_names:
@@ -267,7 +197,7 @@ class _Rows(_Writer):
         """Values of a walk at the first elements, for their types."""
         at = [T.i64(0)] * self.ranks[1]
         position = self._position(T.i64(0), lanes)
-        return tuple(map(T.hold, walk.values(_widened(found, lanes), position, self.read(self.sources, at, lanes))))
+        return tuple(map(T.hold, walk.values(widened(found, lanes), position, self.read(self.sources, at, lanes))))
 
     def _kept(self, kind: str) -> Any:
         """The values of a task's row that a walk keeps: a cell has room for the widest, and they are at its beginning."""
@@ -279,7 +209,7 @@ class _Rows(_Writer):
         return T.ramp(first, T.const(1, self.position), lanes) if lanes > 1 else first
 
     def _runs(self, part: Any) -> Iterator[tuple[list[Any], Any, Any, Any]]:
-        """The runs of a part: the outer coordinates, the first and the last place in the last dimension, the first one's position."""
+        """The runs of a part: outer coordinates, first and last place in the last dimension, position of the row."""
         *outer, last = self.inner
         per_row = T.let(T.truncdiv(last + (self.chunk - 1), self.chunk))
         units = T.let(math.prod(outer, start=per_row))
@@ -292,14 +222,14 @@ class _Rows(_Writer):
     def _part(self, walk: Walk, found: list[Any], part: Any) -> Values:
         """What the elements of a part come to."""
         lanes, last = self.lanes, self.inner[-1]
-        group, wide = lanes * self.vectors, _widened(found, lanes)
+        group, wide = lanes * self.vectors, widened(found, lanes)
         like = self._like(walk, found, lanes)
         totals = [Totals(walk, like, 1) for _ in range(self.vectors)]
         upper = Totals(walk, like, LEVELS - 1)
         rounds, folds = T.Variable("int64", T.i64(0)), T.Variable("int64", T.i64(0))
 
         def fold() -> None:
-            upper.add(_tree(walk, [one.values for one in totals]))
+            upper.add(tree(walk, [one.values for one in totals]))
             for one in totals:
                 one.reset()
             folds.set(folds.value + 1)
@@ -326,23 +256,24 @@ class _Rows(_Writer):
                 with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
                     first = T.let(done + j * lanes)
                     place = T.let(T.min(first, last - lanes))
-                    new = _lane_numbers(lanes) >= _splat(T.cast(first - place, "int32"), lanes)
+                    new = lane_numbers(lanes) >= splat(T.cast(first - place, "int32"), lanes)
                     some = zip(values(place), totals[0].identity, strict=True)
                     totals[0].add(tuple(T.select(new, value, none) for value, none in some), in_order=False)
             if not walk.exact:
                 rounds.set(rounds.value + whole + 1)
                 with T.when(rounds.value >= CHAIN):
                     fold()
-        found_values = _tree(walk, [one.values for one in totals])
+        found_values = tree(walk, [one.values for one in totals])
         if not walk.exact:
-            found_values = _held(walk.combine(upper.values, found_values))
-        return _across(walk, found_values, lanes)
+            found_values = held(walk.combine(upper.values, found_values))
+        total: Values = across(walk, found_values, lanes)
+        return total
 
     def _elements(self, found: list[Any], part: Any) -> None:
         """The results of the elements of a part. The last vector of a row begins earlier, and computes some of them again."""
         if not self.outputs:
             return
-        lanes, wide = self.lanes, _widened(found, self.lanes)
+        lanes, wide = self.lanes, widened(found, self.lanes)
         for at, start, stop, position in self._runs(part):
             with T.loop(T.let(T.truncdiv(stop - start + (lanes - 1), T.i64(lanes)))) as i:
                 place = T.let(T.min(start + i * lanes, self.inner[-1] - lanes))
@@ -352,188 +283,4 @@ class _Rows(_Writer):
                 self.results(self.sinks, [*at, place], values, self.outputs)
 
 
-class _Columns(_Writer):
-    """Neighbouring slices in vectors: totals of a panel are in scratch memory, those of some rows in registers."""
-
-    def body(self) -> None:
-        per_task(self.tasks, self.parallel, self._task)
-
-    def _task(self, task: Any) -> None:
-        *outer, last = self.outer
-        self.group = self.lanes * self.vectors
-        self.slots = T.let(self.chunk + self.group)
-        states = max((walk.states for walk in self.walks), default=0)
-        finds = sum(walk.finds or walk.states for walk in self.walks)
-        self.base = T.let(task * self.slots * (LEVELS * states + finds))
-        self.kept = T.let(self.base + self.slots * LEVELS * states)
-        panels = T.let(T.truncdiv(last + (self.chunk - 1), self.chunk))
-        begin, end = share(task, self.tasks, T.let(math.prod(outer, start=panels)))
-        with T.loop(T.let(end - begin)) as i:
-            *at, panel = T.unravel(begin + i, [*outer, panels])
-            self.left = T.let(panel * self.chunk)
-            self.groups = T.let(T.truncdiv(T.min(self.chunk, last - self.left) + (self.group - 1), T.i64(self.group)))
-            self.sources, self.sinks, self.ends = [], [], []
-            for j, (name, (own, inner)) in enumerate(self.steps.items()):
-                along = own[-1] if self.last[j] < 0 else self.last[j]
-                source = Source(self.buffers[name], (*inner, along), T.let(T.dot(at, own[:-1]) if at else T.i64(0)))
-                kind = self.ends if name not in self.operand_names else self.sinks if name in self.desc.EACH else self.sources
-                kind.append(source)
-            self._panel()
-
-    def _vectors(self) -> Iterator[tuple[Any, Any]]:
-        """The place and the slot of each vector of a panel. The last ones may begin earlier, and be computed twice."""
-        with T.loop(self.groups) as i:
-            first = T.let(T.min(self.left + i * self.group, self.outer[-1] - self.group))
-            for v in range(self.vectors):
-                yield T.let(first + v * self.lanes), T.let(i * self.group + v * self.lanes)
-
-    def _rows(self) -> Iterator[tuple[list[Any], Any, Any, Any]]:
-        """Some rows that follow each other: the outer coordinates, the first row's, their number, the first one's position."""
-        *outer, last = self.inner
-        with T.loop(T.let(math.prod(outer, start=T.i64(1)))) as row:
-            at = T.unravel(row, outer)
-            with T.loop(T.let(T.truncdiv(last + (CHAIN - 1), T.i64(CHAIN)))) as block:
-                start = T.let(block * CHAIN)
-                yield at, start, T.let(T.min(last - start, T.i64(CHAIN))), T.let(row * last + start)
-
-    def _position(self, place: Any) -> Any:
-        return _splat(T.cast(place, self.position), self.lanes)
-
-    def _panel(self) -> None:
-        types: list[str] = []
-        for walk in self.walks:
-            types += self._walk(walk, types)
-        if self.slices:
-            for place, slot in self._vectors():
-                found = self._found(types, slot)
-                values = self.desc.slice_results(*found, self.as_count(self.lanes))
-                self.results([end._replace(steps=end.steps[-1:]) for end in self.ends], [place], values, self.slices)
-        if not self.outputs:
-            return
-        for at, start, count, position in self._rows():
-            with T.loop(count) as i:
-                row = [*at, T.let(start + i)]
-                for place, slot in self._vectors():
-                    elements = self.read(self.sources, [*row, place], self.lanes)
-                    values = self.desc.element_of(self._position(position + i), elements, self._found(types, slot))
-                    self.results(self.sinks, [*row, place], values, self.outputs)
-
-    def _walk(self, walk: Walk, types: list[str]) -> list[str]:
-        """The totals of a panel's slices; returns the types of what is found."""
-        lanes = self.lanes
-        levels = 1 if walk.exact else LEVELS - 1
-        first = [T.i64(0)] * self.ranks[1]
-        like = walk.values(
-            self._found(types, T.i64(0)), self._position(T.i64(0)), self.read(self.sources, [*first, self._first()], lanes)
-        )
-        identity = _held(walk.identity(tuple(map(T.hold, like))))
-        kinds = [T.scalar_type(one) for one in identity]
-
-        def level(number: int, slot: Any) -> Values:
-            return tuple(
-                T.hold(self._cells(self.base + (number * walk.states + i) * self.slots, kind, slot)) for i, kind in enumerate(kinds)
-            )
-
-        def keep(number: int, slot: Any, values: Values) -> None:
-            for i, value in enumerate(values):
-                self._keep(self.base + (number * walk.states + i) * self.slots, slot, value)
-
-        for _, slot in self._vectors():
-            for number in range(levels):
-                keep(number, slot, identity)
-        blocks = T.Variable("int64", T.i64(0))
-        for at, start, count, position in self._rows():
-            with T.loop(self.groups) as g:
-                place = T.let(T.min(self.left + g * self.group, self.outer[-1] - self.group))
-                totals = [Totals(walk, identity, 1) for _ in range(self.vectors)]
-                found = [self._found(types, T.let(g * self.group + v * lanes)) for v in range(self.vectors)]
-                with T.loop(count) as i:
-                    for v, total in enumerate(totals):
-                        elements = self.read(self.sources, [*at, T.let(start + i), T.let(place + v * lanes)], lanes)
-                        total.add(walk.values(found[v], self._position(position + i), elements))
-                for v, total in enumerate(totals):
-                    slot = T.let(g * self.group + v * lanes)
-                    keep(0, slot, walk.combine(level(0, slot), total.values, True))
-            blocks.set(blocks.value + 1)
-            every = FOLDS
-            for number in range(levels - 1):
-                with T.when((blocks.value & T.i64(every - 1)) == T.i64(0)):
-                    for _, slot in self._vectors():
-                        keep(number + 1, slot, walk.combine(level(number + 1, slot), level(number, slot)))
-                        keep(number, slot, identity)
-                every *= FOLDS
-        known: list[str] = []
-        for _, slot in self._vectors():
-            values = level(levels - 1, slot)
-            for number in reversed(range(levels - 1)):
-                values = _held(walk.combine(values, level(number, slot)))
-            totals_found = _held(walk.totals(values, self._found(types, slot), self.as_count(lanes)))
-            known = [T.scalar_type(one) for one in totals_found]
-            for i, value in enumerate(totals_found):
-                self._keep(self.kept + (len(types) + i) * self.slots, slot, value)
-        return known
-
-    def _first(self) -> Any:
-        """The place of a vector in the panel."""
-        return T.let(T.min(self.left, self.outer[-1] - self.group))
-
-    def _found(self, types: list[str], slot: Any) -> list[Any]:
-        return [T.hold(self._cells(self.kept + i * self.slots, kind, slot)) for i, kind in enumerate(types)]
-
-    def _cells(self, array: Any, kind: str, slot: Any) -> Any:
-        """Values of an array in scratch memory: a cell has room for the widest."""
-        view = T.view(self.scratch.data, kind)
-        start = T.let(array * (_CELL * 8 // _bits(kind)) + slot)
-        return view[T.run(start, self.lanes) if self.lanes > 1 else start]
-
-    def _keep(self, array: Any, slot: Any, value: Any) -> None:
-        kind = T.scalar_type(value)
-        start = T.let(array * (_CELL * 8 // _bits(kind)) + slot)
-        T.store(T.view(self.scratch.data, kind), T.run(start, self.lanes) if self.lanes > 1 else start, value)
-
-
-_WAYS = {"rows": _Rows, "columns": _Columns}
-
-
-def _bits(kind: str) -> int:
-    return 8 * np.dtype(kind).itemsize
-
-
-def _held(values: Values) -> Values:
-    return tuple(map(T.hold, values))
-
-
-def _splat(value: Any, lanes: int) -> Any:
-    return T.splat(value, lanes) if lanes > 1 else value
-
-
-def _lane_numbers(lanes: int) -> Any:
-    zero, one = T.const(0, "int32"), T.const(1, "int32")
-    return T.ramp(zero, one, lanes) if lanes > 1 else zero
-
-
-def _tree(walk: Walk, parts: list[Values]) -> Values:
-    """Several totals combined, neighbours first."""
-    while len(parts) > 1:
-        parts = [_held(walk.combine(a, b)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
-
-
-def _across(walk: Walk, values: Values, lanes: int) -> Values:
-    """The lanes combined, each half with the other."""
-    while lanes > 1:
-        lanes //= 2
-        halves = ([*range(lanes)], [*range(lanes, 2 * lanes)])
-        low, high = (tuple(T.Shuffle([one], half) for one in values) for half in halves)
-        values = _held(walk.combine(low, high))
-    return values
-
-
-def _to_cell(value: Any) -> Any:
-    """A scalar as 64 bits."""
-    return T.cast(T.reinterpret(value, f"int{_bits(T.scalar_type(value))}"), "int64")
-
-
-def _from_cell(cell: Any, like: Any) -> Any:
-    kind = T.scalar_type(like)
-    return T.reinterpret(T.cast(cell, f"int{_bits(kind)}"), kind)
+_WAYS: dict[str, type[Writer]] = {"rows": _Rows, "columns": Columns}

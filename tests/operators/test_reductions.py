@@ -82,7 +82,9 @@ def test_dynamic_quantisation() -> None:
     assert (q.tolist(), zero.tolist()) == ([-64, 6, -45, 31, 85, 127], [-128])
     for poison, scale_is in ((nan, np.isnan), (inf, np.isinf)):
         q, scale, zero = tvmdml.dynamic_quantize_linear(np.array([1, poison, -3], f32))
-        assert scale_is(scale[0]) and zero == [0] and not q.any()
+        assert scale_is(scale[0])
+        assert zero == [0]
+        assert not q.any()
 
 
 # -- Accuracy -----------------------------------------------------------------------------------------------------

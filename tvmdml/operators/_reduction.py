@@ -1,8 +1,8 @@
 """The reduction family: what a slice of a tensor comes to, and what its elements become with that.
 
-A slice has the elements along the reduced axes. An operator says in which walks over a slice it is computed (``kernels/reduction.py``),
-and what the results are: of each slice, of each element, or both. The family adds the rules, the computation, and the schedules. The
-order in which floats are combined follows from sizes and strides alone, so results do not depend on threads.
+A slice has the elements along the reduced axes. An operator says in which walks over a slice it is computed
+(``kernels/reduction.py``), and what the results are: of each slice, of each element, or both. The family adds the rules, the
+computation, and the schedules. The order in which floats are combined does not depend on threads.
 """
 
 from __future__ import annotations

@@ -210,7 +210,9 @@ class BatchNormalizationTraining(Reduction):
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The formula in NumPy, in higher precision."""
         given, scale, bias, added = inputs
-        assert given is not None and scale is not None and bias is not None
+        assert given is not None
+        assert scale is not None
+        assert bias is not None
         dtype, e = given.dtype, spacing(given.dtype)
         with np.errstate(all="ignore"):
             x, s, b = (self.slices(one) for one in (given, scale, bias))

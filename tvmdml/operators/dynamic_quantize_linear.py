@@ -76,7 +76,7 @@ class DynamicQuantizeLinear(Reduction):
         self.require_reduced("output_scale_tensor", "output_zero_point_tensor")
 
     def walks(self) -> tuple[Walk, ...]:
-        limits = np.iinfo(self.output_tensor.data_type.numpy)
+        limits = np.iinfo(self.output_tensor.data_type.tvm)
 
         def scale_and_zero(low: Any, high: Any, _: Any) -> Any:
             low, high = T.minimum(low, T.like(low, 0)), T.maximum(high, T.like(high, 0))
@@ -101,7 +101,7 @@ class DynamicQuantizeLinear(Reduction):
         (given,) = inputs
         assert given is not None
         x, data_type = given.astype(np.float32), self.output_tensor.data_type
-        limits, one = np.iinfo(data_type.numpy), np.float32(1)
+        limits, one = np.iinfo(data_type.tvm), np.float32(1)
         with np.errstate(all="ignore"):
             low, high = np.minimum(np.min(x), 0 * one), np.maximum(np.max(x), 0 * one)
             scale = (high - low) / np.float32(limits.max - limits.min)

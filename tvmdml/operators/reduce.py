@@ -48,7 +48,7 @@ class _Reduced(Reduction):
         return {"output_tensor": self.input_tensor.with_sizes(self.slice_sizes(), data_type)}
 
     def place(self) -> tuple[bool, bool] | None:
-        """Whether the result is the place of the largest element, and whether of the last of several; ``None`` if it is no place."""
+        """Whether it is the place of the largest element, and of the last of several; ``None`` if the result is no place."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -59,7 +59,7 @@ class _Reduced(Reduction):
             self.require_same("data_type", "output_tensor", "input_tensor")
             return
         data_type = self.output_tensor.data_type
-        most = int(np.iinfo(data_type.numpy).max)
+        most = int(np.iinfo(data_type.tvm).max)
         advice = "Use a wider type."
         self.require(
             self.slice_length - 1 <= most,
@@ -168,6 +168,10 @@ def _log_sum_exp() -> tuple[Walk, ...]:
     )
 
 
+def _root(total: Any, _: Any) -> Any:
+    return T.sqrt(total)
+
+
 def _finite(x: Array) -> Array:
     return np.where(np.isfinite(x), x, 0)
 
@@ -259,7 +263,7 @@ _PLACES = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 4.1 +LW · ext +D", output_t
 _FUNCTIONS: Mapping[ReduceFunction, _Function] = {
     F.AVERAGE: _Function(_FLOATS, _plain(SUM), lambda total, n: total / n, _average, "ReduceMean"),
     F.L1: _Function(_MAGNITUDES, _plain(SUM, T.absolute), lambda total, n: total, _l1, "ReduceL1"),
-    F.L2: _Function(_FLOATS, _plain(SUM, lambda x: T.rounded(x * x)), lambda total, n: T.sqrt(total), _l2, "ReduceL2"),
+    F.L2: _Function(_FLOATS, _plain(SUM, lambda x: T.rounded(x * x)), _root, _l2, "ReduceL2"),
     F.LOG_SUM: _Function(_FLOATS, _plain(SUM), lambda total, n: mathematics.log(total), _log_sum, "ReduceLogSum"),
     F.LOG_SUM_EXP: _Function(
         _FLOATS, _log_sum_exp, lambda m, z, n: m + mathematics.log(z), _log_sum_exp_reference, "ReduceLogSumExp"

@@ -17,20 +17,24 @@ def _flat(one: Array | None) -> Any:
     return tensor(one.reshape(-1))
 
 
+def _epsilon(task: Task) -> float:
+    return float(getattr(task.desc, "epsilon"))  # noqa: B009 - of these operators
+
+
 def _given(task: Task, threads: int) -> Attempt:
-    call = partial(torch().nn.functional.batch_norm, tensor(task.x), *map(_flat, list(task.given)[1:]), eps=task.desc.epsilon)
+    call = partial(torch().nn.functional.batch_norm, tensor(task.x), *map(_flat, list(task.given)[1:]), eps=_epsilon(task))
     return on_torch(call, lambda: (call().numpy(),), threads)
 
 
 def _training(task: Task, threads: int) -> Attempt:
     """PyTorch gives one over the deviation in place of the variance."""
     parameters = map(_flat, list(task.given)[1:3])
-    call = partial(torch().native_batch_norm, tensor(task.x), *parameters, None, None, True, 0.1, task.desc.epsilon)
+    call = partial(torch().native_batch_norm, tensor(task.x), *parameters, None, None, True, 0.1, _epsilon(task))
 
     def results() -> tuple[Array, ...]:
         output, mean, inverse = (one.numpy() for one in call())
         sizes = task.desc.outputs()[1].sizes
-        variance = (1 / inverse.astype(np.float64) ** 2 - task.desc.epsilon).astype(mean.dtype)
+        variance = (1 / inverse.astype(np.float64) ** 2 - _epsilon(task)).astype(mean.dtype)
         return output, mean.reshape(sizes), variance.reshape(sizes)
 
     return on_torch(call, results, threads)

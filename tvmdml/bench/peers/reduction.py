@@ -27,8 +27,9 @@ def _function(work: Work) -> str:
     return str(dict(work.attributes).get("function", work.operator)).lower()
 
 
-def _axes(work: Work) -> tuple[int, ...]:
-    return tuple(dict(work.attributes).get("axes", ()))
+def _axes(work: Work) -> tuple[Any, ...]:
+    axes = dict(work.attributes).get("axes", ())
+    return axes if isinstance(axes, tuple) else ()
 
 
 def _in_numpy(work: Work) -> bool:

@@ -42,7 +42,7 @@ for _cls in _NEWER:
     BROKEN |= axes_rules(_cls.NAME, _good) | output_rules(_cls.NAME, _good)
 for _cls in _OLDER:
     _good = along(_cls, T("float32", (1, 1, 4, 5)))
-    BROKEN |= {rule: one for rule, one in output_rules(_cls.NAME, _good, (1, 1, 4, 5)).items()}
+    BROKEN |= output_rules(_cls.NAME, _good, (1, 1, 4, 5))
     BROKEN[f"{_cls.NAME} of four dimensions"] = Broken(
         change(_good, input_tensor=X, output_tensor=X),
         *(f"{_cls.NAME} input_tensor.sizes", "(2, 3, 4, 5)", "sizes of 1 before the last two dimensions"),

@@ -84,5 +84,5 @@ def reference(cls: type[Operator]) -> Iterator[Case]:
         usual = FLOATING if function.name in ("AVERAGE", "L2", "LOG_SUM", "LOG_SUM_EXP") else _SUMMED
         types = ALL if function.name in ("MAX", "MIN", "ARGMAX", "ARGMIN") else usual
         plain = ("factors",) if function is ReduceFunction.MULTIPLY else ("normal",)
-        some = [one for i, one in enumerate(types) if one in FLOATING or i % 3 == function % 3]
+        some = [one for i, one in enumerate(types) if one in FLOATING or function.name in ("MAX", "MIN") or i % 3 == function % 3]
         yield from cases(partial(reduce, function), some, (*plain, *fills[1:]))
