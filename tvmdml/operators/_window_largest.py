@@ -30,6 +30,15 @@ def exceeds(x: Any, best: Any) -> Any:
     return (x > best) | (T.is_nan(x) & (best <= T.like(best, float("inf"))))
 
 
+def logical(place: Sequence[Any], sizes: Sequence[Any], dtype: str) -> Any:
+    """The index of an element in a whole tensor."""
+    number: Any = None
+    for size, one in zip(sizes, place, strict=True):
+        own = T.cast(one, dtype)
+        number = own if number is None else number * T.cast(T.index(size), dtype) + own
+    return number
+
+
 class Best:
     """The largest element so far, and its place, which is any value before the first element."""
 
@@ -94,18 +103,19 @@ class Largest(Window):
 
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
+        with T.elements(each, self.pooled().sizes) as at:
+            self.element(tensors, at)
+
+    def element(self, tensors: dict[str, Any], at: Sequence[Any]) -> None:
+        """Compute and store an element."""
         x, y, places = self.whole(), self.pooled(), self.indices()
-        with T.elements(each, y.sizes) as at:
-            best = self.best(at, self.reaches(at), tensors["input_tensor"], x)
-            T.store(tensors["output_tensor"], T.dot(at, y.layout), T.cast(best.value, y.data_type.tvm))
-            if places is not None:
-                kind = places.data_type.tvm
-                number: Any = None
-                for size, one in zip(x.sizes, best.place, strict=True):
-                    own = T.cast(one, kind)
-                    number = own if number is None else number * T.cast(T.index(size), kind) + own
-                none = T.word(-1, 8 * places.data_type.itemsize)
-                T.store(tensors["output_indices_tensor"], T.dot(at, places.layout), T.Select(best.found, number, none))
+        best = self.best(at, self.reaches(at), tensors["input_tensor"], x)
+        T.store(tensors["output_tensor"], T.dot(at, y.layout), T.cast(best.value, y.data_type.tvm))
+        if places is not None:
+            kind = places.data_type.tvm
+            none = T.word(-1, 8 * places.data_type.itemsize)
+            number = logical(best.place, x.sizes, kind)
+            T.store(tensors["output_indices_tensor"], T.dot(at, places.layout), T.Select(best.found, number, none))
 
     def best(self, at: Sequence[Any], reaches: Sequence[Reach], buffer: Any, x: Any) -> Best:
         """The largest element of a window; a float16 as float32."""

@@ -77,15 +77,18 @@ class Summed(Window):
 
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
+        with T.elements(each, self.pooled().sizes) as at:
+            self.element(tensors, at)
+
+    def element(self, tensors: dict[str, Any], at: Sequence[Any]) -> None:
+        """Compute and store an element."""
         x, y, dtype = self.whole(), self.pooled(), self.computed
-        levels = levels_of(self.taps())
-        with T.elements(each, y.sizes) as at:
-            reaches = self.reaches(at)
-            total = Cascade(dtype, levels)
-            with self.inside(at, reaches) as place:
-                total.add(self.term(T.hold(T.to(tensors[self.WHOLE][T.dot(place, x.layout)], dtype))))
-            found = self.result(T.hold(total.value()), Seen(self, tensors, at, reaches))
-            T.store(tensors[self.POOLED], T.dot(at, y.layout), T.to(found, y.data_type.tvm))
+        reaches = self.reaches(at)
+        total = Cascade(dtype, levels_of(self.taps()))
+        with self.inside(at, reaches) as place:
+            total.add(self.term(T.hold(T.to(tensors[self.WHOLE][T.dot(place, x.layout)], dtype))))
+        found = self.result(T.hold(total.value()), Seen(self, tensors, at, reaches))
+        T.store(tensors[self.POOLED], T.dot(at, y.layout), T.to(found, y.data_type.tvm))
 
     # -- The reference
 
