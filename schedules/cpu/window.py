@@ -1,8 +1,9 @@
 """The window family on the CPU: vectors of neighbouring windows, or of neighbouring elements of a window that is the whole image.
 
 - ``lines``: input and output are contiguous in one dimension. A vector has windows that are neighbours there. If windows extend in
-  that dimension, too, those with all taps inside are vectors, whose taps are selected from contiguous elements; the others are done
-  one by one. All other dimensions are loops over the taps inside, without a check of bounds.
+  that dimension, too, their taps are selected from contiguous elements. The first and the last vector of a line may have taps
+  outside, and which these are is a part of the code; where lines are too short for that, such windows are done one by one. All other
+  dimensions are loops over the taps inside, without a check of bounds.
 - ``images``: one window has a whole image, which is contiguous: its elements are combined in vectors.
 - Anything else is the computation, one element after the other.
 
@@ -36,13 +37,16 @@ KNOBS = Knobs(
     "window",
     task_elements=Knob(1 << 14, (1, *_POWERS[10:]), "least elements, read or written, for each task"),
     tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
-    registers=Knob(2, (1, 2, 4), "registers of a vector of windows, at most"),
+    registers=Knob(2, (1, 2, 4), "registers of a vector, at most, if windows extend along it"),
+    channel_registers=Knob(4, (1, 2, 4), "registers of a vector, at most, if windows do not"),
 )
 
 _MOST_STRIDE = 4
 """From a larger step on, most of a vector that is read would not be used."""
 _MOST_TAPS = CHAIN
 """The most taps that are written one after the other in the code."""
+_NARROW = 1 << 30
+"""The most elements of a tensor whose indices are computed in 32 bits."""
 _FEWEST = 4
 """The fewest windows of a vector."""
 _ACCUMULATORS = 4
@@ -60,9 +64,11 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     if _is_image(desc):
         return _Images(desc, full, tasks).kernel()
     for along, dimension in _contiguous(desc):
-        lanes = _lanes(desc, along, dimension, full * knobs.registers)
+        most = full * (knobs.channel_registers if along is None else knobs.registers)
+        edges = along is not None and _edged(desc, along, most) >= _FEWEST
+        lanes = _edged(desc, along, most) if along is not None and edges else _lanes(desc, along, dimension, most)
         if lanes >= _FEWEST:
-            return _Lines(desc, along, dimension, lanes, tasks).kernel()
+            return _Lines(desc, along, dimension, lanes, edges, tasks).kernel()
     found: Kernel = _default.kernel(desc, target, shared)
     return found
 
@@ -117,15 +123,43 @@ def _lanes(desc: Any, along: Along | None, dimension: int, most: int) -> int:
     return lanes
 
 
+def _edged(desc: Any, along: Along, most: int) -> int:
+    """The windows of a vector if the first and the last one of a line may have taps outside; 0 if that is not worth it."""
+    size, count = desc.whole().sizes[along.dimension], desc.pooled().sizes[along.dimension]
+    low, high = _interior(desc, along, size, count)
+    if along.stride > _MOST_STRIDE or along.size > _MOST_TAPS or (low, high) == (0, count):
+        return 0
+    lanes = most
+    while lanes > min(high - low, count - low, high) or lanes * along.stride > size:
+        lanes //= 2
+    return lanes
+
+
 class _Place(NamedTuple):
     """What the results of a vector of windows may depend on beside the sums (``Seen``)."""
 
     seen: Seen
     lanes: int
+    inside: Any = None
+    """How many taps along the vector's dimension are inside, for each window, if they differ."""
+    counted: Any = None
+    """The same, with the padding."""
+    others: Any = None
+    """The windows' other dimensions, as places of ``seen.reaches``."""
 
     def number(self, padded: bool, dtype: str) -> Any:
-        """The number of taps, which is the same for all."""
-        return _splat(self.seen.number(padded, dtype), self.lanes)
+        """The number of taps, which is the same for all without edges."""
+        if self.inside is None:
+            return _splat(self.seen.number(padded, dtype), self.lanes)
+        own = T.to(self.counted if padded else self.inside, dtype)
+        sizes, total = self.seen.desc.whole().sizes, T.const(1, dtype)
+        windows = self.seen.desc.windows()
+        for i in self.others:
+            along, reach = windows[i], self.seen.reaches[i]
+            found = self.seen.desc.counted(along, reach, sizes[along.dimension]) if padded else reach.count
+            total = total * T.cast(found, dtype)
+        every = T.hold(own * T.splat(T.hold(total), self.lanes))
+        return T.select(every > T.like(every, 0), every, 1)
 
     def element(self, name: str, dtype: str) -> Any:
         """The elements at the same places."""
@@ -240,9 +274,14 @@ class _Lines(_Way):
 
     NAME = "lines"
 
-    def __init__(self, desc: Any, along: Along | None, dimension: int, lanes: int, tasks: int) -> None:
-        super().__init__(desc, tasks, dimension=dimension, lanes=lanes)
-        self.along, self.dimension, self.lanes = along, dimension, lanes
+    def __init__(self, desc: Any, along: Along | None, dimension: int, lanes: int, edges: bool, tasks: int) -> None:
+        self.along, self.dimension, self.lanes, self.edges, self.rest = along, dimension, lanes, edges, 0
+        if along is not None and edges:  # the elements from the last window's first tap on
+            last = (desc.pooled().sizes[dimension] - 1) * along.stride - along.start
+            self.rest = desc.whole().sizes[dimension] - last
+        # Signed, because one of an element in front of the line may be negative; it is not used.
+        self.index = "int32" if desc.whole().element_count <= _NARROW else "int64"
+        super().__init__(desc, tasks, dimension=dimension, lanes=lanes, edges=edges, rest=self.rest, index=self.index)
         others = [one for one in desc.windows() if one.dimension != dimension]
         self.others = others
         # The last dimension beside the vectors' is a loop of its own, so that few coordinates are divided out.
@@ -291,6 +330,12 @@ class _Lines(_Way):
         """All windows of a line."""
         lanes, count = self.lanes, T.index(self.desc.pooled().sizes[self.dimension])
         low, high = (T.i64(0), count) if self.along is None else (self.low, self.high)
+        if self.edges:
+            self._block(at, T.i64(0), reaches, "low")
+            with T.loop(T.let(T.truncdiv(T.max(count - 2 * lanes, T.i64(0)) + (lanes - 1), T.i64(lanes)))) as block:
+                self._block(at, T.let(T.max(low, T.min((block + 1) * lanes, count - 2 * lanes))), reaches)
+            self._block(at, T.let(count - lanes), reaches, "high")
+            return
 
         def one(o: Any) -> None:
             here = list(at)
@@ -306,17 +351,38 @@ class _Lines(_Way):
             with T.loop(T.let(count - high)) as i:
                 one(high + i)
 
-    def _block(self, at: list[Any], o: Any, reaches: dict[int, Reach]) -> None:
-        """A vector of windows."""
+    def _counts(self, edge: str, end: int) -> Any:
+        """How many taps are before ``end`` elements behind the line, for each window of the first or the last vector.
+
+        Taps before the line are left out, unless ``end`` is not 0: then they are in the padding, and count.
+        """
+        along, lanes = self.along, self.lanes
+        assert along is not None
+        lane = T.Ramp(T.const(0, "int32"), T.const(1, "int32"), lanes)
+        taps, zero = (T.splat(T.const(n, "int32"), lanes) for n in (along.size, 0))
+
+        def up(number: Any) -> Any:
+            dilation = T.splat(T.const(along.dilation, "int32"), lanes)
+            return T.min(T.truncdiv(T.max(number, zero) + (dilation - T.splat(T.const(1, "int32"), lanes)), dilation), taps)
+
+        def line(first: int, step: int) -> Any:
+            return T.splat(T.const(first, "int32"), lanes) + lane * T.splat(T.const(step, "int32"), lanes)
+
+        if edge == "low":
+            return taps - up(line(along.start, -along.stride))
+        return up(line(self.rest + (lanes - 1) * along.stride + end, -along.stride))
+
+    def _block(self, at: list[Any], o: Any, reaches: dict[int, Reach], edge: str = "") -> None:
+        """A vector of windows; with ``edge`` the first (low) or the last (high) one, with taps outside."""
         desc, lanes, along = self.desc, self.lanes, self.along
         x, y = desc.whole(), desc.pooled()
         here = list(at)
         here[self.dimension] = o
-        first = o if along is None else T.let(o * along.stride - along.start)
+        first = o if along is None else T.hold(o * along.stride - along.start)
         inside = list(here)
         inside[self.dimension] = first
         places = desc.indices() if isinstance(desc, Largest) else None
-        kind = "" if places is None else places.data_type.tvm
+        kind = self.index
         own = [reaches[one.dimension] for one in self.others]
 
         def index(place: Sequence[Any], tap: int) -> Any:
@@ -335,25 +401,66 @@ class _Lines(_Way):
             for one, reach in zip(self.others, own, strict=True):
                 begin[one.dimension] = reach.position + reach.first * reach.step
             start = index(begin, 0)
+            if edge == "low" and along is not None:  # the index of each window's first tap inside
+                skipped = T.hold(T.splat(T.const(along.size, "int32"), lanes) - self._counts("low", 0))
+                inner = math.prod((T.cast(T.index(n), kind) for n in x.sizes[self.dimension + 1 :]), start=T.const(1, kind))
+                step = T.splat(T.let(inner * T.const(along.dilation, kind)), lanes)
+                start = T.hold(start + T.cast(skipped, kind) * step)
         total = _Vector(desc, lanes, self.levels, start)
         with nested([reach.places() for reach in own]) as at_tap:
             place = list(inside)
             for one, there in zip(self.others, at_tap, strict=True):
                 place[one.dimension] = there
             offset = T.let(T.dot(place, x.layout))
-            total.add(self._taps(offset), lambda tap: T.hold(index(place, tap)))
+            row = self._taps(offset) if not edge else self._edge_taps(place, edge)
+            total.add(row, lambda tap: T.hold(index(place, tap)))
         every = dict(reaches)
         if along is not None:
             every[self.dimension] = Reach(T.i64(0), T.i64(0), T.i64(along.size), along.size, along.dilation)
         seen = Seen(desc, self.tensors, here, [every[one.dimension] for one in desc.windows()])
-        self.store(_Place(seen, lanes), T.let(T.dot(here, y.layout)), total, lanes)
+        counts: Any = None if not edge else self._counts(edge, 0)
+        found = _Place(seen, lanes)
+        if edge and along is not None:
+            padded = T.splat(T.const(along.size, "int32"), lanes) if edge == "low" else self._counts(edge, along.end)
+            rest = tuple(i for i, one in enumerate(desc.windows()) if one.dimension != self.dimension)
+            found = _Place(seen, lanes, counts, padded, rest)
+        self.store(found, T.let(T.dot(here, y.layout)), total, lanes)
         if places is not None:
             some: Any = T.const(True, "bool")
             for reach in own:
                 some = some & (reach.count > T.const(0, T.type_of(reach.count)))
-            none = T.splat(T.word(-1, 8 * places.data_type.itemsize), lanes)
+            none = T.splat(T.const(-1, kind), lanes)
             to = T.run(T.let(T.dot(here, places.layout)), lanes)
-            T.store(self.tensors["output_indices_tensor"], to, T.select(some, total.index, none))
+            result = T.select(some, total.index, none)
+            if edge:
+                result = T.Select(counts > T.splat(T.const(0, "int32"), lanes), T.hold(result), none)
+            T.store(self.tensors["output_indices_tensor"], to, T.cast(T.hold(result), places.data_type.tvm))
+
+    def _edge_taps(self, place: list[Any], edge: str) -> list[Any]:
+        """The elements of each tap along the line in the first or the last vector; in place of those outside, what changes nothing."""
+        desc, lanes, along = self.desc, self.lanes, self.along
+        assert along is not None
+        x, dtype, stride = desc.whole(), desc.computed, along.stride
+        line = list(place)
+        line[self.dimension] = T.i64(0) if edge == "low" else T.index(x.sizes[self.dimension])
+        base = T.let(T.dot(line, x.layout))
+        nothing = T.const(0, dtype) if isinstance(desc, Summed) else T.like(T.const(0, dtype), least(dtype))
+        others = T.splat(nothing, lanes * stride)
+        found, read = [], {}
+        for tap in range(along.size):
+            if edge == "low":  # places from the line's first element on
+                places = [i * stride - along.start + tap * along.dilation for i in range(lanes)]
+                first = max(0, places[-1] - lanes * stride + 1)
+                fits = [place >= 0 for place in places]
+            else:  # places from the line's end on
+                places = [tap * along.dilation - self.rest - (lanes - 1 - i) * stride for i in range(lanes)]
+                first = min(places[0], -lanes * stride)
+                fits = [place < 0 for place in places]
+            if first not in read:
+                read[first] = _load(self.tensors[desc.WHOLE], T.let(base + first), lanes * stride, dtype)
+            lanes_of = [p - first if own else lanes * stride for p, own in zip(places, fits, strict=True)]
+            found.append(T.hold(T.Shuffle([read[first], others], lanes_of)))
+        return found
 
     def _taps(self, offset: Any) -> list[Any]:
         """The elements of each tap along the line, as vectors: every ``stride``-th of contiguous elements."""
