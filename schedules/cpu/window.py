@@ -2,7 +2,7 @@
 
 - ``lines``: input and output are contiguous in one dimension. A vector has windows that are neighbours there. If windows extend in
   that dimension, too, their taps are selected from contiguous elements. The first and the last vector of a line may have taps
-  outside, and which these are is a part of the code; where lines are too short for that, such windows are done one by one. All other
+  outside, and which these are is a part of the code; where lines are too short for that, such windows are done one by one. Other
   dimensions are loops over the taps inside, without a check of bounds.
 - ``images``: one window has a whole image, which is contiguous: its elements are combined in vectors.
 - Anything else is the computation, one element after the other.
@@ -199,14 +199,19 @@ class _Vector:
             self._sum.add(total)
             return
         assert self._best is not None
+        if self._index is None:
+            found, nan = self._best.value, None
+            for x in row:
+                found = T.hold(T.Select(x > found, x, found))
+                nan = (T.is_nan(x) if nan is None else nan | T.is_nan(x)) if T.is_float(x) else None
+            # No number is larger than a NaN, so one is kept; but a NaN is not larger than a number.
+            self._best.set(T.select(nan, float("nan"), found) if T.is_float(found) else found)
+            return
         for tap, x in enumerate(row):
             best = self._best.value
-            if self._index is not None:
-                take = exceeds(x, best)
-                self._index.set(T.Select(take, index(tap), self._index.value))
-                self._best.set(T.Select(take, x, best))
-            else:
-                self._best.set(larger(x, best))
+            take = exceeds(x, best)
+            self._index.set(T.Select(take, index(tap), self._index.value))
+            self._best.set(T.Select(take, x, best))
 
     def total(self) -> Any:
         """The sums."""
@@ -437,7 +442,7 @@ class _Lines(_Way):
             T.store(self.tensors["output_indices_tensor"], to, T.cast(T.hold(result), places.data_type.tvm))
 
     def _edge_taps(self, place: list[Any], edge: str) -> list[Any]:
-        """The elements of each tap along the line in the first or the last vector; in place of those outside, what changes nothing."""
+        """The elements of each tap in the first or the last vector of a line; in place of those outside, what changes nothing."""
         desc, lanes, along = self.desc, self.lanes, self.along
         assert along is not None
         x, dtype, stride = desc.whole(), desc.computed, along.stride

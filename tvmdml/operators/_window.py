@@ -190,10 +190,11 @@ class Window(Operator):
         return min(along.size, -(-size // along.dilation))
 
     def wide(self) -> bool:
-        """Whether places are computed in 64 bits, whatever sizes are."""
+        """Whether places are computed in 64 bits, whatever sizes are. Kernels with integers of the launch are told."""
         known = getattr(self, "known_wide", None)
-        numbers = (n for one in self.windows() for n in one[1:]) if known is None else ()
-        return bool(known) or any(n >= _FAR or (one.size - 1) * one.dilation >= _FAR for one in self.windows() for n in numbers)
+        if known is not None:
+            return bool(known)
+        return any(max(one[1:]) >= _FAR or one.span >= _FAR for one in self.windows())
 
     def reach(self, along: Along, o: Any, size: Any) -> Reach:
         """Where window ``o`` is along a dimension of this size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -38,16 +39,13 @@ class Gathered(Window):
         known = getattr(self, "known_windows", None)
         if known is not None:
             return int(known)
-        total = 1
-        for one in self.windows():
-            total *= self._meeting(one) or 1
-        return total
+        return math.prod(self._meeting(one) or 1 for one in self.windows())
 
-    @staticmethod
-    def _meeting(along: Along) -> int | None:
+    def _meeting(self, along: Along) -> int | None:
         if not all(isinstance(n, int) for n in along):
             return None
-        return -(-along.span // along.stride)
+        most, count = -(-along.span // along.stride), getattr(self.pooled(), "known_sizes", None) or self.pooled().sizes
+        return min(most, count[along.dimension]) if isinstance(count[along.dimension], int) else most
 
     @contextmanager
     def meeting(self, at: Sequence[Any]) -> Iterator[tuple[list[Any], Any]]:

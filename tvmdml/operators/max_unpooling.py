@@ -50,19 +50,18 @@ class MaxUnpooling(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """Indices are ONNX's INT64; the sizes are an input, or follow from the windows."""
+        """Indices are ONNX's INT64; the sizes follow from the windows, which an input must agree with."""
         x, places = node.tensor(), node.tensor(1)
         if x.rank != 4 or places.data_type is not TensorDataType.INT64:
             raise Refused(f"its input has {x.rank} dimensions, not 4")
-        if node.has(2):
-            sizes = node.constants("output_shape", 2)
-        else:
-            window = node.attributes.get("kernel_shape", [])
-            strides, pads = node.attributes.get("strides", [1, 1]), node.attributes.get("pads", [0] * 4)
-            if len(window) != 2 or len(strides) != 2 or len(pads) != 4:
-                raise Refused("its windows do not have two dimensions")
-            own = ((n - 1) * strides[i] + window[i] - pads[i] - pads[i + 2] for i, n in enumerate(x.sizes[2:]))
-            sizes = [*x.sizes[:2], *own]
+        window = node.attributes.get("kernel_shape", [])
+        strides, pads = node.attributes.get("strides", [1, 1]), node.attributes.get("pads", [0] * 4)
+        if len(window) != 2 or len(strides) != 2 or len(pads) != 4:
+            raise Refused("its windows do not have two dimensions")
+        own = ((n - 1) * strides[i] + window[i] - pads[i] - pads[i + 2] for i, n in enumerate(x.sizes[2:]))
+        sizes = [*x.sizes[:2], *own]
+        if node.has(2) and node.constants("output_shape", 2) != sizes:
+            raise Refused(f"its output_shape is not {sizes}, the sizes that its windows say, and that its indices count")
         if min(sizes) < 1:
             raise Refused(f"its output has the sizes {sizes}")
         return cls.of(x, ArrayTensorDesc(TensorDataType.UINT64, places.sizes, places.layout), output_tensor=x.with_sizes(sizes))

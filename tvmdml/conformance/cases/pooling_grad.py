@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvmdml.conformance.cases import _window
 from tvmdml.conformance.cases._window import Form
 from tvmdml.operators import Operator
@@ -21,4 +23,10 @@ def _largest(x: TensorDesc, form: Form) -> Operator:
     return MaxPoolingGrad.of(x, TensorDesc(x.data_type, _window.sizes(x, form)), **_window.numbers(x, form))
 
 
-DESCRIBED, BROKEN, reference = _window.of("pooling_grad", {AveragePoolingGrad: _average, MaxPoolingGrad: _largest})
+_MADE: dict[type[Operator], _window.Make] = {AveragePoolingGrad: _average, MaxPoolingGrad: _largest}
+_, BROKEN, reference = _window.of("pooling_grad", _MADE)
+# With as many windows as elements, so that the first tensor may be either.
+DESCRIBED: dict[type[Operator], Callable[[TensorDesc], Operator]] = {
+    cls: lambda x, make=make: make(x, Form(3, start=1, end=1))  # type: ignore[misc]
+    for cls, make in _MADE.items()
+}
