@@ -58,13 +58,15 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     work = max(desc.whole().element_count, desc.pooled().element_count * min(desc.taps(), 8))
     tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
     if _is_image(desc):
-        return Images(desc, full, tasks).kernel()
+        whole: Kernel = Images(desc, full, tasks).kernel()
+        return whole
     for along, dimension in _contiguous(desc):
         most = full * (knobs.channel_registers if along is None else knobs.registers)
         edges = along is not None and _edged(desc, along, most) >= _FEWEST
         lanes = _edged(desc, along, most) if along is not None and edges else _lanes(desc, along, dimension, most)
         if lanes >= _FEWEST:
-            return Lines(desc, along, dimension, lanes, edges, tasks).kernel()
+            lined: Kernel = Lines(desc, along, dimension, lanes, edges, tasks).kernel()
+            return lined
     found: Kernel = _default.kernel(desc, target, shared)
     return found
 
