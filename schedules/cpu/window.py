@@ -154,17 +154,20 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
         sizes = [T.index(n) for n in x.sizes]
         begin, end = share(task, tasks, sizes[0] * sizes[1])
         length = T.let(math.prod(sizes[3:], start=sizes[2]))
-        with T.loop(T.let(end - begin)) as i:
-            batch, channel = T.unravel(T.let(begin + i), sizes[:2])
-            at = [batch, channel, *[T.i64(0)] * (x.rank - 2)]
+        image = [T.Variable("int64", one) for one in T.unravel(begin, sizes[:2])]
+        corner = [T.i64(0)] * (x.rank - 2)
+        reaches = self.desc.reaches([T.i64(0), T.i64(0), *corner])
+        with T.loop(T.let(end - begin)):
+            at = [*(T.let(one.value) for one in image), *corner]
             offset = T.let(T.dot(at, x.layout))
             to = T.let(T.dot(at, y.layout))
             if isinstance(self.desc, Summed):
-                seen = Seen(self.desc, self.tensors, at, self.desc.reaches(at))
+                seen = Seen(self.desc, self.tensors, at, reaches)
                 found = self.desc.result(self._sum(offset, length), seen)
             else:
                 found = self._largest(offset, length)
             T.store(self.tensors[self.desc.POOLED], to, T.to(found, y.data_type.tvm))
+            T.count_up(image, sizes[:2])
 
     def _read(self, place: Any) -> Any:
         return load(self.tensors[self.desc.WHOLE], place, self.lanes, self.desc.computed)
