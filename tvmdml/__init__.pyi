@@ -14,6 +14,8 @@ from tvmdml.doors.fill_value import fill_value_sequence as fill_value_sequence
 from tvmdml.doors.nonzero_coordinates import NonzeroCoordinatesResult as NonzeroCoordinatesResult
 from tvmdml.doors.nonzero_coordinates import non_zero_coordinates as non_zero_coordinates
 from tvmdml.doors.nonzero_coordinates import nonzero_coordinates as nonzero_coordinates
+from tvmdml.doors.pooling import MaxPoolingResult as MaxPoolingResult
+from tvmdml.doors.pooling import max_pooling as max_pooling
 from tvmdml.doors.quantization import dequantize as dequantize
 from tvmdml.doors.quantization import quantize as quantize
 from tvmdml.doors.random_generator import RandomGeneratorResult as RandomGeneratorResult
@@ -155,6 +157,9 @@ from tvmdml.operators.gradient import ElementWiseClipGrad as ElementWiseClipGrad
 from tvmdml.operators.gradient import ElementWiseClipGrad1 as ElementWiseClipGrad1
 from tvmdml.operators.join import Join as Join
 from tvmdml.operators.join import Split as Split
+from tvmdml.operators.local_response import LocalResponseNormalization as LocalResponseNormalization
+from tvmdml.operators.local_response import LocalResponseNormalizationGrad as LocalResponseNormalizationGrad
+from tvmdml.operators.max_unpooling import MaxUnpooling as MaxUnpooling
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as NonzeroCoordinates
 from tvmdml.operators.normalization import LpNormalization as LpNormalization
 from tvmdml.operators.normalization import MeanVarianceNormalization as MeanVarianceNormalization
@@ -163,6 +168,16 @@ from tvmdml.operators.normalization import MeanVarianceNormalization2 as MeanVar
 from tvmdml.operators.one_hot import OneHot as OneHot
 from tvmdml.operators.padding import Padding as Padding
 from tvmdml.operators.padding import Padding1 as Padding1
+from tvmdml.operators.pooling import AveragePooling as AveragePooling
+from tvmdml.operators.pooling import AveragePooling1 as AveragePooling1
+from tvmdml.operators.pooling import LpPooling as LpPooling
+from tvmdml.operators.pooling import LpPooling1 as LpPooling1
+from tvmdml.operators.pooling import MaxPooling as MaxPooling
+from tvmdml.operators.pooling import MaxPooling1 as MaxPooling1
+from tvmdml.operators.pooling import MaxPooling2 as MaxPooling2
+from tvmdml.operators.pooling_grad import AveragePoolingGrad as AveragePoolingGrad
+from tvmdml.operators.pooling_grad import MaxPoolingGrad as MaxPoolingGrad
+from tvmdml.operators.pooling_quantized import QuantizedLinearAveragePooling as QuantizedLinearAveragePooling
 from tvmdml.operators.quantization import Dequantize as Dequantize
 from tvmdml.operators.quantization import ElementWiseDequantizeLinear as ElementWiseDequantizeLinear
 from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as ElementWiseQuantizedLinearAdd
@@ -172,6 +187,7 @@ from tvmdml.operators.random_generator import RandomGenerator as RandomGenerator
 from tvmdml.operators.reduce import Argmax as Argmax
 from tvmdml.operators.reduce import Argmin as Argmin
 from tvmdml.operators.reduce import Reduce as Reduce
+from tvmdml.operators.roi_pooling import RoiPooling as RoiPooling
 from tvmdml.operators.scatter import Scatter as Scatter
 from tvmdml.operators.scatter import ScatterNd as ScatterNd
 from tvmdml.operators.slice import Slice as Slice
@@ -962,6 +978,37 @@ def split(
     out: Sequence[AnyArray] | None = ...,
     device: str | None = ...,
 ) -> tuple[AnyArray, ...]: ...
+def local_response_normalization(
+    input: AnyArray,
+    *,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = ...,
+    beta: float = ...,
+    bias: float = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def local_response_normalization_grad(
+    input: AnyArray,
+    input_gradient: AnyArray,
+    *,
+    cross_channel: bool,
+    local_size: int,
+    alpha: float = ...,
+    beta: float = ...,
+    bias: float = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def max_unpooling(
+    input: AnyArray,
+    indices: AnyArray,
+    *,
+    output_sizes: Sequence[int],
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
 def mean_variance_normalization(
     input: AnyArray,
     scale: AnyArray | None = ...,
@@ -1001,6 +1048,74 @@ def padding(
     end_padding: Sequence[int],
     padding_mode: PaddingMode | str = ...,
     padding_value: int | float = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def average_pooling(
+    input: AnyArray,
+    *,
+    window_sizes: Sequence[int],
+    strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ...,
+    include_padding: bool = ...,
+    output_sizes: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def lp_pooling(
+    input: AnyArray,
+    *,
+    window_sizes: Sequence[int],
+    strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ...,
+    p: int = ...,
+    output_sizes: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def average_pooling_grad(
+    input: AnyArray,
+    *,
+    window_sizes: Sequence[int],
+    output_gradient_sizes: Sequence[int],
+    strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    include_padding: bool = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def max_pooling_grad(
+    input: AnyArray,
+    input_gradient: AnyArray,
+    *,
+    window_size: Sequence[int],
+    strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def quantized_linear_average_pooling(
+    input: AnyArray,
+    input_scale: AnyArray,
+    output_scale: AnyArray,
+    input_zero_point: AnyArray | None = ...,
+    output_zero_point: AnyArray | None = ...,
+    *,
+    window_sizes: Sequence[int],
+    strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ...,
+    include_padding: bool = ...,
+    output_sizes: Sequence[int] | None = ...,
+    output_dtype: Any = ...,
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...
@@ -1059,6 +1174,15 @@ def reduce(
     function: ReduceFunction | str,
     axes: Sequence[int] | None = ...,
     output_dtype: Any = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def roi_pooling(
+    input: AnyArray,
+    roi: AnyArray,
+    *,
+    pooled_size: Sequence[int],
+    spatial_scale: float = ...,
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...

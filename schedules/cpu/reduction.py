@@ -266,8 +266,8 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
         found_values = tree(walk, [one.values for one in totals])
         if not walk.exact:
             found_values = held(walk.combine(upper.values, found_values))
-        total: Values = across(walk, found_values, lanes)
-        return total
+        together: Values = across(walk, found_values, lanes)
+        return together
 
     def _elements(self, found: list[Any], part: Any) -> None:
         """The results of the elements of a part. The last vector of a row begins earlier, and computes some of them again."""

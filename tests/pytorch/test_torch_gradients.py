@@ -44,7 +44,7 @@ def arguments_of(name: str) -> tuple[list[Any], dict[str, Any]]:
     tensors: list[Any] = []
     for field in fields:
         floating = any(TensorDataType.FLOAT64 in row[field].types for row in types)
-        x = values(4, 6, seed=field)
+        x = values(*SIZES.get(name, (4, 6)), seed=field)
         tensors.append(x.requires_grad_() if floating else (x > 0).to(torch.uint8))
     floats = itertools.count(0.3, 0.6)
     chosen: dict[str, Any] = {}
@@ -55,14 +55,20 @@ def arguments_of(name: str) -> tuple[list[Any], dict[str, Any]]:
     return tensors, ATTRIBUTES.get(name, chosen)
 
 
+_WINDOW = {"start_padding": [1, 1], "end_padding": [1, 1]}
 ATTRIBUTES: Mapping[str, dict[str, Any]] = {
     "slice": {"input_window_offsets": [1, 2], "input_window_sizes": [3, 4], "input_window_strides": [2, -1]},
     "slice_grad": {
         "input_window_offsets": [1, 0], "input_window_sizes": [4, 6], "input_window_strides": [1, -1],
         "output_gradient_sizes": [5, 7],
     },
+    "max_pooling": _WINDOW | {"window_size": [3, 3]},
+    "average_pooling": _WINDOW | {"window_sizes": [3, 3], "include_padding": True},
+    "average_pooling_grad": _WINDOW | {"window_sizes": [3, 3], "output_gradient_sizes": [1, 2, 4, 3]},
+    "local_response_normalization": {"cross_channel": True, "local_size": 2, "alpha": 0.5},
 }  # fmt: skip
-"""Attributes that must fit the tensors, of four rows with six elements."""
+"""Attributes that must fit the tensors, of four rows with six elements unless ``SIZES`` says otherwise."""
+SIZES = dict.fromkeys(("max_pooling", "average_pooling", "average_pooling_grad", "local_response_normalization"), (1, 2, 4, 3))
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

@@ -90,9 +90,10 @@ def by_function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
     """A call of the function that is made from the descriptor's class. Defaults are omitted, as in most programs."""
     cls = type(task.desc)
     function = next(one for one in doors.functions(operators.module_of(cls)).values() if getattr(one, "operator", None) is cls)
-    usual = {name for name, value in cls.DEFAULTS.items() if name not in cls.ARGUMENTS and getattr(task.desc, name) == value}
+    usual = {name for name, value in cls.DEFAULTS.items() if getattr(task.desc, name, ...) == value}
     outputs = {field.name for field in cls.fields() if cls.ARGUMENTS and field.role is Role.OUTPUT}
-    given = {name: value for name, value in task.work.attributes if name not in usual and name not in outputs}
+    own = (one for one in task.work.attributes if one[0] not in usual and one[0] not in outputs)
+    given = {cls.KEYWORDS.get(name, name): value for name, value in own}
     given |= {name: _argument(name, task.desc) for name in cls.ARGUMENTS if name not in cls.DEFAULTS}
     waiting = iter(arrays)
     inputs = [[next(waiting) for _ in one] if isinstance(one, tuple) else next(waiting) for one in task.work.inputs]

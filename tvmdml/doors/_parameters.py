@@ -36,7 +36,7 @@ def parameters(cls: type[Operator]) -> Parameters:
     own += [field_of(name, hint, cls.DEFAULTS.get(name, MISSING)) for name, hint in cls.ARGUMENTS.items()]
     return Parameters(
         inputs,
-        {_python(field.name): field for field in own},
+        {_python(cls.KEYWORDS.get(field.name, field.name)): field for field in own},
         dict(sorted(inputs.items(), key=lambda item: position[item[1].name])),
         dict(cls.DTYPES),
     )

@@ -118,6 +118,8 @@ class Operator:
     """Values of attributes that callers of functions and of ``of`` may leave out. The descriptor itself needs all attributes."""
     ARGUMENTS: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Arguments of the function that are no fields, such as sizes of outputs: their annotations by name. ``of_call`` gets them."""
+    KEYWORDS: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The function's names of attributes that it calls otherwise than DirectML's structure, by the fields' names."""
     RESULTS: ClassVar[tuple[str, ...]] = ()
     """The names of the function's results, if there are several."""
     DTYPES: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -427,8 +429,11 @@ class Operator:
     @classmethod
     def named(cls, field: str) -> str:
         """A field as the user knows it: ``a_tensor``; for a function ``a``, or the keyword that chooses an output's type."""
+        if not _FUNCTION.get():
+            return field
         chosen = {output: keyword for keyword, output in cls.DTYPES.items()}
-        return re.sub(r"_tensor\b", "", chosen.get(field, field)) if _FUNCTION.get() else field
+        name, rest = re.fullmatch(r"(\w*)(.*)", chosen.get(field, field), re.DOTALL).groups()  # type: ignore[union-attr]
+        return re.sub(r"_tensor\b", "", cls.KEYWORDS.get(name, name) + rest)
 
     def require(self, holds: bool, field: str, given: object, allowed: str, advice: str = "") -> None:
         """Raise ``InvalidArgument`` unless the rule holds."""

@@ -123,7 +123,7 @@ class Field(NamedTuple):
 
 def dml_name(name: str) -> str:
     """DirectML's form of a name in snake case."""
-    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+    return "".join("ROI" if word == "roi" else word[:1].upper() + word[1:] for word in name.split("_"))
 
 
 def field_of(name: str, hint: Any, default: Any = MISSING) -> Field:

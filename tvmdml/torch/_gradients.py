@@ -98,5 +98,17 @@ def _opposite(direction: str) -> str:
     return "increasing" if direction.lower().endswith("decreasing") else "decreasing"
 
 
-_WORDS: Mapping[str, Callable[..., Any]] = {"zeros": torch.zeros_like, "scattered": _scattered, "opposite": _opposite}
+def _undilated(strides: Any, dilations: Any) -> Any:
+    """The strides, unless there are dilations."""
+    if any(one != 1 for one in dilations or ()):
+        raise Unsupported(message("tvmdml: gradient", f"dilations {tuple(dilations)}", "dilations of 1", "Pass x.detach()."))
+    return strides
+
+
+_WORDS: Mapping[str, Callable[..., Any]] = {
+    "zeros": torch.zeros_like,
+    "scattered": _scattered,
+    "opposite": _opposite,
+    "undilated": _undilated,
+}
 """The words of formulas that are not functions of tvmdml."""

@@ -60,13 +60,13 @@ def of(
     assert found == set(made)
     return Cases(
         {cls: ways[0] for cls, ways in made.items()},
-        {f"{cls.NAME}: {name}": rule for cls, ways in made.items() for name, rule in _broken(cls, ways[0](first)).items()}
+        {f"{cls.NAME}: {name}": rule for cls, ways in made.items() for name, rule in broken_tensors(cls, ways[0](first)).items()}
         | dict(rules),
         lambda cls: iter(dict.fromkeys(_reference(cls, made[cls], sizes) if cls in made else ())),
     )
 
 
-def _broken(cls: type[Operator], good: Operator) -> dict[str, Broken]:
+def broken_tensors(cls: type[Operator], good: Operator) -> dict[str, Broken]:
     """A level before the operator's; tensors of another type; an output that repeats elements; no tensor."""
     level, own = str(cls.feature_level()), cls.SUPPORT[0].own
     found: dict[str, Broken] = {}
@@ -75,7 +75,7 @@ def _broken(cls: type[Operator], good: Operator) -> dict[str, Broken]:
             lambda: good,
             *(f"{cls.NAME} feature_level", "1.0", f"{level} and above", Unsupported, "1.0", "That level introduced the operator."),
         )
-    single = [field for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT) and not field.many]
+    single = [field for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT) and not field.many and not field.optional]
     # The first of the tensors that have one type; X is a float32, or indices.
     alike = [field.name for field in single if field.name not in own and field.name not in getattr(cls, "INDICES", ())]
     for name in alike[1:]:

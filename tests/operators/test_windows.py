@@ -1,0 +1,303 @@
+"""Windows: the contract's examples, PyTorch, ONNX Runtime, the order of sums, and windows in the padding."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Array, assert_same_bits, seeded
+
+import tvmdml
+from tvmdml.targets import Target
+
+f32, nan, inf = np.float32, np.nan, np.inf
+NONE = np.uint32(2**32 - 1)
+
+
+def image(values: Any, *sizes: int) -> Array:
+    return np.array(values, f32).reshape(sizes)
+
+
+def near(found: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(np.asarray(found, np.float64).ravel(), np.ravel(wanted), rtol=3e-6, atol=1e-7)
+
+
+# -- The contract's examples --------------------------------------------------------------------------------------
+
+
+def test_examples_of_averages_and_norms(target: Target) -> None:
+    x = image(range(1, 17), 1, 1, 4, 4)
+    window: dict[str, Any] = {"window_sizes": (3, 3), "strides": (2, 2), "start_padding": (1, 1), "end_padding": (1, 1)}
+    for padded, wanted in (
+        (False, [3.5, 5, 6, 9.5, 11, 12, 13.5, 15, 16]),
+        (True, [14 / 9, 10 / 3, 2, 19 / 3, 11, 6, 4.5, 7.5, 4]),
+    ):
+        given = {**window, "include_padding": padded, "device": target.name}
+        near(tvmdml.average_pooling(x, output_sizes=(1, 1, 3, 3), **given), wanted)
+        near(tvmdml.average_pooling(x, **given), np.reshape(wanted, (3, 3))[:2, :2])
+    row = image([-3, 4, 0, -12], 1, 1, 1, 4)
+    for p, wanted in ((1, [7, 12]), (2, [5, 12]), (3, [4.4979414, 12])):
+        near(tvmdml.lp_pooling(row, window_sizes=(1, 2), strides=(1, 2), p=p, device=target.name), wanted)
+    gradient = image([1, 2, 3, 4], 1, 1, 2, 2)
+    found = tvmdml.average_pooling_grad(gradient, output_gradient_sizes=(1, 1, 3, 3), window_sizes=(2, 2), device=target.name)
+    near(found, [0.25, 0.75, 0.5, 1, 2.5, 1.5, 0.75, 1.75, 1])
+
+
+def test_examples_of_maxima(target: Target) -> None:
+    given: dict[str, Any]
+    for x, given, values, indices in (
+        (image(range(1, 9), 1, 2, 1, 4), {"window_size": (1, 2), "strides": (1, 2)}, [2, 4, 6, 8], [1, 3, 5, 7]),
+        (
+            image([3, 1, 4, 1, 5, 9], 1, 1, 6),
+            {"window_size": (2,), "dilations": (2,), "start_padding": (1,), "end_padding": (1,)},
+            *([1, 4, 1, 5, 9, 5], [1, 2, 1, 4, 5, 4]),
+        ),
+        (image([1, nan, 3, 2, 2, 0], 1, 1, 1, 6), {"window_size": (1, 2), "strides": (1, 2)}, [nan, 3, 2], [1, 2, 4]),
+        (image([5], 1, 1, 1), {"window_size": (2,), "dilations": (2,), "start_padding": (1,), "end_padding": (1,)}, [-inf], [NONE]),
+        (image([-inf, -inf], 1, 1, 2), {"window_size": (2,)}, [-inf], [0]),
+    ):
+        found = tvmdml.max_pooling(x, output_indices=True, device=target.name, **given)
+        assert_same_bits(found.values.ravel(), np.array(values, f32), any_nan=True)
+        assert found.indices.ravel().tolist() == indices
+    x, gradient = image([1, 2, 3, 2, 4, 2, 5, 6, 7], 1, 1, 3, 3), image([1, 2, 4, 5], 1, 1, 2, 2)
+    found = tvmdml.max_pooling_grad(x, gradient, window_size=(2, 2), device=target.name)
+    assert found.ravel().tolist() == [0, 0, 0, 0, 3, 0, 0, 4, 5]
+
+
+def test_examples_of_the_others(target: Target) -> None:
+    given: dict[str, Any] = {"cross_channel": True, "alpha": 1, "beta": 1, "bias": 1, "device": target.name}
+    x = image(range(1, 6), 1, 5, 1, 1)
+    for size, wanted in (
+        (3, [0.375, 0.35294118, 0.28125, 0.22641509, 0.34090909]),
+        (2, [0.28571429, 0.26666667, 0.22222222, 0.18604651, 0.37037037]),
+    ):
+        near(tvmdml.local_response_normalization(x, local_size=size, **given), wanted)
+    found = tvmdml.local_response_normalization_grad(x[:, :3], np.ones((1, 3, 1, 1), f32), local_size=3, **given)
+    near(found, [0.23972751, -0.23469939, -0.14800497])
+    x = image(range(16), 1, 1, 4, 4)
+    for scale, region, wanted in (
+        (1, (0, 0, 0, 2, 2), [5, 6, 9, 10]),
+        (0.5, (0, 1, 1, 5, 5), [10, 11, 14, 15]),
+        (1, (0, 9, 9, 12, 12), [0] * 4),
+        (1, (1, 0, 0, 2, 2), [0] * 4),
+        (1, (0, nan, 0, 2, 2), [0] * 4),
+    ):
+        bins = tvmdml.roi_pooling(x, image(region, 1, 1, 1, 5), spatial_scale=scale, pooled_size=(2, 2), device=target.name)
+        assert bins.ravel().tolist() == wanted
+    q, (zero, other) = np.array([10, 20, 30, 40], np.uint8).reshape(1, 1, 2, 2), np.array([[10], [5]], np.uint8)
+    found = tvmdml.quantized_linear_average_pooling(q, 0.5, 0.25, zero, other, window_sizes=(2, 2), device=target.name)
+    assert found.ravel().tolist() == [35]
+
+
+def test_unpooling_puts_back_what_pooling_took(target: Target) -> None:
+    x = seeded("unpool").standard_normal((2, 3, 6, 8)).astype(f32)
+    values, indices = tvmdml.max_pooling(x, window_size=(2, 2), strides=(2, 2), output_indices=True, device=target.name)
+    found = tvmdml.max_unpooling(values, indices, output_sizes=x.shape, device=target.name)
+    assert_same_bits(found, np.where(np.isin(np.arange(x.size).reshape(x.shape), indices), x, f32(0)))
+    far = np.where(indices % 2 == 0, indices, NONE)
+    found = tvmdml.max_unpooling(values, far, output_sizes=x.shape, device=target.name)
+    assert_same_bits(found, np.where(np.isin(np.arange(x.size).reshape(x.shape), far), x, f32(0)))
+
+
+# -- Sums ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_large_windows_keep_the_bound(dtype: Any, target: Target) -> None:
+    rng = seeded("bound", dtype)
+    sizes = (1, 2, 3, 17, 64, 1000, 4096, 65537) if target.kind == "cpu" else (17, 1000)
+    for n in sizes:
+        normal = rng.standard_normal(n)
+        for x in (np.full(n, 0.1), normal, 100 + normal, (10000 + normal) * (-1.0) ** np.arange(n)):
+            given = x.astype(dtype).reshape(1, 1, 1, n)
+            exact, size = given.astype(np.float64).sum() / n, np.abs(given.astype(np.float64)).sum() / n
+            growth = 2.0**-23 * (0 if n == 1 else min(n / 2, 32 + 4 * np.ceil(np.log2(n))))
+            error = growth * size + 4 * 2.0**-23 * abs(exact)
+            error += 2.0**-11 * (abs(exact) + error) + 2.0**-25 if dtype == np.float16 else 2.0**-126
+            for shape in ((1, 1, 1, n), (1, 1, n, 1)):
+                found = tvmdml.average_pooling(given.reshape(shape), window_sizes=shape[2:], device=target.name)
+                assert abs(float(found.ravel()[0]) - exact) <= error
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = seeded("threads").standard_normal((3, 5, 31, 37)).astype(f32)
+    found = []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("TVMDML_NUM_THREADS", threads)
+        tvmdml.functions.forget_plans()
+        with tvmdml.knobs.using(window={"task_elements": 1}):
+            found.append([
+                tvmdml.average_pooling(x, window_sizes=(3, 3), strides=(2, 2), start_padding=(1, 1)),
+                tvmdml.average_pooling(x, window_sizes=(31, 37)),
+                tvmdml.lp_pooling(x, window_sizes=(4, 5), p=3),
+                tvmdml.local_response_normalization(x, cross_channel=True, local_size=3),
+            ])  # fmt: skip
+    tvmdml.functions.forget_plans()
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            assert_same_bits(one, other)
+
+
+def test_of_zeros_the_first_is_taken(target: Target) -> None:
+    x = np.where(seeded("zeros").random((2, 3, 20, 40)) < 0.5, f32(-0.0), f32(0))
+    for window, strides in (((20, 40), (1, 1)), ((3, 3), (2, 2)), ((2, 5), (1, 3))):
+        given: dict[str, Any] = {"window_size": window, "strides": strides, "device": target.name}
+        values, indices = tvmdml.max_pooling(x, output_indices=True, **given)
+        assert_same_bits(values, x.ravel()[indices])
+        assert_same_bits(tvmdml.max_pooling(x, **given), values)
+
+
+# -- Other libraries ----------------------------------------------------------------------------------------------
+
+FORMS = (
+    ((3, 3), (2, 2), (1, 1), (1, 1)),
+    ((2, 3), (1, 2), (0, 1), (2, 1)),
+    ((5, 1), (3, 1), (2, 0), (1, 3)),
+    ((1, 4), (1, 4), (0, 2), (1, 1)),
+)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_pooling_is_pytorchs_with_its_gradients(dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import tvmdml.torch
+
+    own, theirs = torch.ops.tvmdml, torch.nn.functional
+    rng = seeded("torch", dtype)
+    for (window, strides, padding, dilations), ceil in itertools.product(FORMS, (False, True)):
+        x = torch.from_numpy(rng.permutation(2 * 3 * 11 * 19).reshape(2, 3, 11, 19).astype(dtype) / 7).requires_grad_()
+        numbers = {"strides": strides, "start_padding": padding, "end_padding": padding}
+        wanted, places = theirs.max_pool2d(x, window, strides, padding, dilations, ceil, return_indices=True)
+        weights = torch.from_numpy(rng.standard_normal(wanted.shape).astype(dtype))
+        found = own.max_pooling(x, window_size=window, dilations=dilations, output_sizes=wanted.shape, **numbers)
+        assert torch.equal(found, wanted)
+        torch.testing.assert_close(*(torch.autograd.grad((one * weights).sum(), x)[0] for one in (found, wanted)))
+        _, indices = tvmdml.max_pooling(
+            x.detach(), window_size=window, dilations=dilations, output_sizes=wanted.shape, output_indices=True, **numbers
+        )
+        assert torch.equal(indices, places + torch.arange(6).reshape(2, 3, 1, 1) * 11 * 19)
+        for padded in (False, True):
+            wanted = theirs.avg_pool2d(x, window, strides, padding, ceil, padded)
+            found = own.average_pooling(x, window_sizes=window, include_padding=padded, output_sizes=wanted.shape, **numbers)
+            torch.testing.assert_close(found, wanted)
+            weights = torch.from_numpy(rng.standard_normal(wanted.shape).astype(dtype))
+            torch.testing.assert_close(*(torch.autograd.grad((one * weights).sum(), x)[0] for one in (found, wanted)))
+    x = x.detach().abs() / 100
+    torch.testing.assert_close(
+        own.lp_pooling(x, window_sizes=(3, 2), strides=(2, 1)), theirs.lp_pool2d(x, 2.0, (3, 2), (2, 1)), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_responses_are_pytorchs_with_their_gradients() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import tvmdml.torch  # noqa: F401
+
+    x = torch.randn(2, 7, 3, 4, dtype=torch.float64, requires_grad=True)
+    for size, alpha, beta, bias in ((5, 0.7, 0.75, 1.0), (3, 2.0, 1.3, 0.5)):
+        found = torch.ops.tvmdml.local_response_normalization(
+            x, cross_channel=True, local_size=size, alpha=alpha, beta=beta, bias=bias
+        )
+        wanted = torch.nn.functional.local_response_norm(x, size, alpha, beta, bias)
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(*(torch.autograd.grad(one.sum(), x)[0] for one in (found, wanted)), rtol=1e-6, atol=1e-6)
+
+
+def test_a_gradient_of_dilated_averages_is_refused() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import tvmdml.torch
+
+    x = torch.randn(1, 1, 5, 5, requires_grad=True)
+    found = torch.ops.tvmdml.average_pooling(x, window_sizes=(2, 2), dilations=(2, 1))
+    with pytest.raises(tvmdml.Unsupported, match=r"dilations \(2, 1\)"):
+        found.sum().backward()
+
+
+def nodes() -> list[tuple[str, dict[str, Array], int, dict[str, Any]]]:
+    """Nodes of ONNX Runtime: the operator, its inputs, how many results it has, and its attributes."""
+    rng = seeded("onnx")
+    x, q = rng.standard_normal((2, 3, 9, 11)).astype(f32), rng.integers(0, 256, (2, 3, 9, 11)).astype(np.uint8)
+    row = rng.standard_normal((2, 3, 13)).astype(f32)
+    regions = np.concatenate([rng.integers(0, 2, (9, 1)), rng.integers(0, 24, (9, 4)) / 2], 1).astype(f32)
+    one = {"s": np.array(0.3, f32), "z": np.array(120, np.uint8), "t": np.array(0.11, f32), "u": np.array(9, np.uint8)}
+    window: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1]}
+    same: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}
+    line: dict[str, Any] = {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}
+    return [
+        *(("MaxPool", {"x": x}, 2, {**window, "ceil_mode": ceil, "dilations": [1, 2]}) for ceil in (0, 1)),
+        *(("AveragePool", {"x": x}, 1, {**window, "ceil_mode": ceil, "count_include_pad": ceil}) for ceil in (0, 1)),
+        *((kind, {"x": x}, 1, same) for kind in ("MaxPool", "LpPool")),
+        *((kind, {"x": row}, 1, line) for kind in ("MaxPool", "AveragePool", "LpPool")),
+        *((f"Global{kind}", {"x": x}, 1, {}) for kind in ("MaxPool", "AveragePool", "LpPool")),
+        ("LRN", {"x": x}, 1, {"size": 3, "alpha": 0.5, "beta": 0.6, "bias": 1.5}),
+        ("MaxRoiPool", {"x": x, "r": regions}, 1, {"pooled_shape": [3, 2], "spatial_scale": 0.5}),
+        ("com.microsoft.QLinearAveragePool", {"x": q, **one}, 1, {**window, "count_include_pad": 1}),
+        ("com.microsoft.QLinearGlobalAveragePool", {"x": q, **one}, 1, {"channels_last": 0}),
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(nodes())))
+def test_nodes_are_onnx_runtimes(number: int) -> None:
+    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    from tvmdml import onnx_nodes
+
+    helper = onnx.helper
+    kind, inputs, count, attributes = nodes()[number]
+    domain, _, name = kind.rpartition(".")
+    node = helper.make_node(name, list(inputs), [f"y{i}" for i in range(count)], domain=domain, **attributes)
+    kinds = {one: helper.np_dtype_to_tensor_dtype(array.dtype) for one, array in inputs.items()}
+    given = [helper.make_tensor_value_info(one, kinds[one], array.shape) for one, array in inputs.items()]
+    results = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(count)]
+    opsets = [helper.make_opsetid("", 18), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(helper.make_graph([node], "one", given, results), opset_imports=opsets, ir_version=9)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, inputs)
+    known = {one: onnx_nodes.Tensor(array.dtype, array.shape) for one, array in inputs.items()}
+    desc = onnx_nodes.OPERATORS[kind](onnx_nodes.OnnxNode(node, known, {}))
+    tensors = [tensor for field, tensor in desc.tensors() if tensor is not None]
+    outputs = [np.zeros(tensor.sizes, tensor.data_type.numpy) for tensor in desc.outputs()]
+    arrays = [array.reshape(tensor.sizes) for array, tensor in zip(inputs.values(), tensors, strict=False)]
+    waiting = iter((*arrays, *outputs))
+    tvmdml.compile(desc)(*(None if tensor is None else next(waiting) for _, tensor in desc.tensors()))
+    for own, theirs in zip(outputs, wanted, strict=True):
+        # A quotient next to a half may be rounded in either direction.
+        error = 1 if own.dtype == np.uint8 else 0
+        np.testing.assert_allclose(
+            own.ravel().astype(np.float64), theirs.ravel().astype(np.float64), rtol=1e-5, atol=max(error, 1e-6)
+        )
+
+
+# -- Rules --------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_names_its_own_keywords_in_errors() -> None:
+    x = np.zeros((1, 1, 4, 4), f32)
+    for call, text in (
+        (lambda: tvmdml.average_pooling(x, window_sizes=(5, 1)), "tvmdml.average_pooling: window_sizes[0]: given 5, over 5"),
+        (lambda: tvmdml.max_pooling(x, window_size=(5, 1)), "tvmdml.max_pooling: window_size[0]: given 5, over 5"),
+        (lambda: tvmdml.lp_pooling(x, window_sizes=(2,)), "tvmdml.lp_pooling: window_sizes: given 1 number; allowed: 2"),
+        (lambda: tvmdml.max_pooling(x[:, :, :0], window_size=(1, 1), end_padding=(3, 3)), "input.sizes[2]: given 0"),
+        (lambda: tvmdml.max_pooling(x, window_size=(2, 2), output_sizes=(1, 1, 5, 3)), "output.sizes[2]: given 5; allowed: 1 to 3"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument) as caught:
+            call()
+        assert text in str(caught.value)
+
+
+def test_no_batch_and_no_channels_are_no_elements() -> None:
+    for sizes in ((0, 2, 4, 4), (2, 0, 4, 4)):
+        assert tvmdml.max_pooling(np.zeros(sizes, f32), window_size=(2, 2)).shape == (*sizes[:2], 3, 3)
+
+
+def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
+    huge = 2**32 - 1
+    x = image([1, 2, 3, 4], 1, 1, 1, 4)
+    given: dict[str, Any] = {"strides": (1, huge), "start_padding": (0, huge), "end_padding": (0, huge), "device": target.name}
+    try:
+        found = tvmdml.max_pooling(x, window_size=(1, huge), output_indices=True, **given)
+    except tvmdml.Unsupported:  # a device without integers of 64 bits
+        return
+    assert found.values.ravel().tolist() == [-inf, 4][: found.values.size]
+    near(tvmdml.average_pooling(x, window_sizes=(1, huge), **given), [0, 2.5][: found.values.size])

@@ -1,0 +1,122 @@
+"""DML_OPERATOR_MAX_UNPOOLING: elements at the places that a max pooling took them from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tvmdml.kernels import tensorir as T
+from tvmdml.operators._accuracy import Expected, Near
+from tvmdml.operators._contract import Array, Input, Operator, Output, Shared, Uints
+from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._support import support
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+__all__ = ["MaxUnpooling"]
+
+
+class MaxUnpooling(Operator):
+    """Zeros, except for elements at the places of indices (``DML_MAX_UNPOOLING_OPERATOR_DESC``).
+
+    An index counts all elements of the result, with batch and channels. One that is out of range has no effect; where several are
+    equal, the result is one of their elements.
+
+    Args:
+        indices_tensor: uint32, uint64; of the input's sizes, such as the second result of ``max_pooling``.
+        output_sizes: the sizes of the result, any four.
+    """
+
+    NAME = "MAX_UNPOOLING"
+    FUNCTION = "max_unpooling"
+    FAMILY = "window"
+    SUPPORT = support("2.0 F r4 · 5.0 F +IU +LW · ext +D", indices_tensor="2.0 u r4 · 5.0 +W")
+    ARGUMENTS = MappingProxyType({"output_sizes": Uints})
+    ONNX = ("MaxUnpool",)
+
+    input_tensor: Input
+    indices_tensor: Input
+    output_tensor: Output
+
+    @classmethod
+    def of_call(cls, *inputs: Any, **given: Any) -> Operator:
+        """With the sizes of the result."""
+        return cls.of(*inputs, output_tensor=inputs[0].with_sizes(given.pop("output_sizes")), **given)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Operator:
+        """Indices are ONNX's INT64; the sizes follow from the windows, which an input must agree with."""
+        x, places = node.tensor(), node.tensor(1)
+        if x.rank != 4 or places.data_type is not TensorDataType.INT64:
+            raise Refused(f"its input has {x.rank} dimensions, not 4")
+        window = node.attributes.get("kernel_shape", [])
+        strides, pads = node.attributes.get("strides", [1, 1]), node.attributes.get("pads", [0] * 4)
+        if len(window) != 2 or len(strides) != 2 or len(pads) != 4:
+            raise Refused("its windows do not have two dimensions")
+        own = ((n - 1) * strides[i] + window[i] - pads[i] - pads[i + 2] for i, n in enumerate(x.sizes[2:]))
+        sizes = [*x.sizes[:2], *own]
+        if node.has(2) and node.constants("output_shape", 2) != sizes:
+            raise Refused(f"its output_shape is not {sizes}, the sizes that its windows say, and that its indices count")
+        if min(sizes) < 1:
+            raise Refused(f"its output has the sizes {sizes}")
+        return cls.of(x, ArrayTensorDesc(TensorDataType.UINT64, places.sizes, places.layout), output_tensor=x.with_sizes(sizes))
+
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """The output must be given."""
+        return {}
+
+    def check(self) -> None:
+        """An index for each element."""
+        self.require_same("data_type", "output_tensor", "input_tensor")
+        self.require_same("sizes", "indices_tensor", "input_tensor")
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Indices of elements."""
+        return (0, self.output_tensor.element_count - 1) if name == "indices_tensor" else None
+
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+        """One item for each element of the output, then one for each of the input: on the CPU one for all, in their order."""
+        x, places, y = self.input_tensor, self.indices_tensor, self.output_tensor
+        kind = y.data_type.tvm
+        with T.function() as f:
+            tensors = f.tensors(self)
+            with T.elements(each, y.sizes) as at:
+                T.store(tensors["output_tensor"], T.dot(at, y.layout), T.const(0, kind))
+            if T.is_on_device():
+                with T.elements(each, x.sizes) as at:
+                    self._put(tensors, at)
+            else:
+                with each(1) as first, T.loop(first * 0 + x.element_count) as element:
+                    self._put(tensors, T.unravel(element, x.sizes))
+        assert places.rank == x.rank
+        return f.result()
+
+    def _put(self, tensors: dict[str, Any], at: list[Any]) -> None:
+        y, places = self.output_tensor, self.indices_tensor
+        place = T.let(tensors["indices_tensor"][T.dot(at, places.layout)])
+        with T.when(place < T.cast(T.index(1) * y.element_count, T.type_of(place))):
+            to = T.unravel(T.cast(place, T.type_of(T.index(0))), y.sizes)
+            value = tensors["input_tensor"][T.dot(at, self.input_tensor.layout)]
+            T.store(tensors["output_tensor"], T.dot(to, y.layout), value)
+
+    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+        """The operator in NumPy: the last one of equal indices; elements that several name may be anything."""
+        x, places = (one for one in inputs if one is not None)
+        sizes = self.output_tensor.sizes
+        result, times = np.zeros(int(np.prod(sizes)), x.dtype), np.zeros(int(np.prod(sizes)), np.int64)
+        fits = places < result.size
+        index = places[fits].astype(np.int64)
+        result[index] = x[fits]
+        np.add.at(times, index, 1)
+        several = times.reshape(sizes) > 1
+        found = result.reshape(sizes)
+        if not several.any():
+            return (found,)
+        if x.dtype.kind == "f":
+            return (Near(found.astype(np.longdouble), x.dtype, 0, np.where(several, np.nan, 0)),)
+        return (Near(found.astype(np.longdouble), x.dtype, 0, np.where(several, np.inf, 0)),)

@@ -1,0 +1,145 @@
+"""DML_OPERATOR_AVERAGE_POOLING_GRAD and MAX_POOLING_GRAD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.operators import _window_reference as windows
+from tvmdml.operators._accuracy import Expected, Near
+from tvmdml.operators._contract import Array, Bool, Input, Output, Uints, defaults
+from tvmdml.operators._gradients import gradients
+from tvmdml.operators._support import support
+from tvmdml.operators._window_gradients import SIZES, USUAL, Gathered
+from tvmdml.operators._window_largest import Largest, largest
+from tvmdml.operators._window_sums import Seen
+from tvmdml.tensors import TensorDesc
+
+__all__ = ["AveragePoolingGrad", "MaxPoolingGrad"]
+
+
+class AveragePoolingGrad(Gathered):
+    """The gradient of ``average_pooling`` (``DML_AVERAGE_POOLING_GRAD_OPERATOR_DESC``), from that of its result.
+
+    Args:
+        output_gradient_sizes: the sizes of the image.
+        strides: the steps from one window to the next; 1 by default.
+        window_size: the sizes of a window, one for each spatial dimension.
+        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
+        end_padding: that behind each.
+        include_padding: whether padding counts; it does not by default.
+    """
+
+    NAME = "AVERAGE_POOLING_GRAD"
+    FUNCTION = "average_pooling_grad"
+    KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
+    SUPPORT = support("3.0 F r45 · ext +D")
+    DEFAULTS = defaults(**{name: value for name, value in USUAL.items() if name != "dilations"}, include_padding=False)
+    ARGUMENTS = SIZES
+    GRADIENT = gradients(
+        input="average_pooling(gradient, output_sizes=input_sizes, strides=strides, window_sizes=window_sizes, "
+        "start_padding=start_padding, end_padding=end_padding, include_padding=include_padding)"
+    )
+
+    input_gradient_tensor: Input
+    output_gradient_tensor: Output
+    strides: Uints
+    window_size: Uints
+    start_padding: Uints
+    end_padding: Uints
+    include_padding: Bool
+
+    def check(self) -> None:
+        """Both tensors have one type, and sizes that the windows say."""
+        self.require_same("data_type", "output_gradient_tensor", "input_gradient_tensor")
+        self.check_pooled()
+
+    def term(self, tensors: dict[str, Any], at: Sequence[Any], window: Sequence[Any]) -> Any:
+        own = T.hold(T.to(tensors[self.POOLED][T.dot(window, self.pooled().layout)], self.computed))
+        count = Seen(self, tensors, window, self.reaches(window)).number(self.include_padding, self.computed)
+        return None, own / count
+
+    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+        """The operator in NumPy: a window's share goes to each of its elements."""
+        (gradient,) = (one for one in inputs if one is not None)
+        table, rank = windows.tables(self), gradient.ndim
+        number = windows.product(table, lambda one: one.counted, rank) if self.include_padding else windows.inside(table, rank)
+        with np.errstate(all="ignore"):
+            share = windows.wide(gradient) / np.maximum(number, 1)
+        return (spread(self, gradient.dtype, share, 4),)
+
+
+class MaxPoolingGrad(Gathered):
+    """The gradient of ``max_pooling`` (``DML_MAX_POOLING_GRAD_OPERATOR_DESC``), from its input and the gradient of its result.
+
+    Args:
+        strides: the steps from one window to the next; 1 by default.
+        window_size: the sizes of a window, one for each spatial dimension.
+        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
+        end_padding: that behind each.
+        dilations: the steps between the elements of a window; 1 by default.
+    """
+
+    NAME = "MAX_POOLING_GRAD"
+    FUNCTION = "max_pooling_grad"
+    SUPPORT = support("3.0 F r4 · 4.0 r45 · ext +D")
+    DEFAULTS = defaults(**USUAL)
+
+    input_tensor: Input
+    input_gradient_tensor: Input
+    output_gradient_tensor: Output
+    strides: Uints
+    window_size: Uints
+    start_padding: Uints
+    end_padding: Uints
+    dilations: Uints
+
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """As large as the input."""
+        return {"output_gradient_tensor": self.input_tensor.with_sizes(self.input_tensor.sizes)}
+
+    def check(self) -> None:
+        """All tensors have one type, and sizes that the windows say."""
+        for name in ("input_gradient_tensor", "output_gradient_tensor"):
+            self.require_same("data_type", name, "input_tensor")
+        self.require_same("sizes", "output_gradient_tensor", "input_tensor")
+        self.check_pooled()
+
+    def term(self, tensors: dict[str, Any], at: Sequence[Any], window: Sequence[Any]) -> Any:
+        best = Largest.best(self, window, self.reaches(window), tensors["input_tensor"], self.input_tensor)  # type: ignore[arg-type]
+        own: Any = best.found
+        for place, one in zip(best.place, at, strict=True):
+            own = own & (place == (one if T.type_of(one) == T.type_of(place) else T.cast(one, T.type_of(place))))
+        offset = T.dot(window, self.pooled().layout)
+        return own, T.hold(T.to(tensors[self.POOLED][offset], self.computed))
+
+    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+        """The operator in NumPy: a window's gradient goes to the element that it took."""
+        x, gradient = (one for one in inputs if one is not None)
+        _, place, found = largest(self, x)
+        return (spread(self, gradient.dtype, windows.wide(gradient), 0, place, found),)
+
+
+def spread(desc: Any, dtype: Any, share: Array, steps: int, place: Any = None, found: Any = None) -> Near:
+    """The sum at each element of what windows give it: all their elements, or only those at these places."""
+    sizes = desc.whole().sizes
+    total, magnitudes, count = (np.zeros(sizes, share.dtype) for _ in range(3))
+    finite = np.where(np.isfinite(share), np.abs(share), 0)
+    with np.errstate(all="ignore"):
+        if place is not None:
+            for one, own in ((total, share), (magnitudes, finite), (count, np.ones_like(share))):
+                np.add.at(one.reshape(-1), place[found], own[found])
+        else:
+            table = windows.tables(desc)
+            for places, fits in windows.in_order(table, share.ndim):
+                at, mask = windows.indices(sizes, table, places), np.broadcast_to(fits, share.shape)
+                every = np.broadcast_arrays(*at, share)[:-1]
+                flat = np.ravel_multi_index(every, sizes)[mask]
+                for one, own in ((total, share), (magnitudes, finite), (count, np.ones_like(share))):
+                    np.add.at(one.reshape(-1), flat, own[mask])
+        error = (windows.growth(count, dtype) + steps * windows.unit(dtype)) * magnitudes
+        return Near(total, dtype, 0, windows.unless_overflow(error, magnitudes, total, dtype))
