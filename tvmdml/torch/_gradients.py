@@ -98,5 +98,14 @@ def _opposite(direction: str) -> str:
     return "increasing" if direction.lower().endswith("decreasing") else "decreasing"
 
 
-_WORDS: Mapping[str, Callable[..., Any]] = {"zeros": torch.zeros_like, "scattered": _scattered, "opposite": _opposite}
+def _undefined(argument: str) -> Any:
+    raise Unsupported(message("gradient", argument, "a call without it: there is no gradient with it", "Pass x.detach()."))
+
+
+_WORDS: Mapping[str, Callable[..., Any]] = {
+    "zeros": torch.zeros_like,
+    "scattered": _scattered,
+    "opposite": _opposite,
+    "undefined": _undefined,
+}
 """The words of formulas that are not functions of tvmdml."""
