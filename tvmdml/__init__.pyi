@@ -18,6 +18,10 @@ from tvmdml.doors.quantization import dequantize as dequantize
 from tvmdml.doors.quantization import quantize as quantize
 from tvmdml.doors.random_generator import RandomGeneratorResult as RandomGeneratorResult
 from tvmdml.doors.random_generator import random_generator as random_generator
+from tvmdml.doors.resample import resample as resample
+from tvmdml.doors.resample import resample_grad as resample_grad
+from tvmdml.doors.roi_align import RoiAlignGradResult as RoiAlignGradResult
+from tvmdml.doors.roi_align import roi_align_grad as roi_align_grad
 from tvmdml.doors.top_k import TopKResult as TopKResult
 from tvmdml.doors.top_k import top_k as top_k
 from tvmdml.enums import AxisDirection as AxisDirection
@@ -28,6 +32,7 @@ from tvmdml.enums import IsInfinityMode as IsInfinityMode
 from tvmdml.enums import PaddingMode as PaddingMode
 from tvmdml.enums import QuantizationType as QuantizationType
 from tvmdml.enums import RandomGeneratorType as RandomGeneratorType
+from tvmdml.enums import ReduceFunction as ReduceFunction
 from tvmdml.enums import RoundingMode as RoundingMode
 from tvmdml.enums import TensorFlags as TensorFlags
 from tvmdml.errors import CompileError as CompileError
@@ -153,6 +158,15 @@ from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as Eleme
 from tvmdml.operators.quantization import ElementWiseQuantizeLinear as ElementWiseQuantizeLinear
 from tvmdml.operators.quantization import Quantize as Quantize
 from tvmdml.operators.random_generator import RandomGenerator as RandomGenerator
+from tvmdml.operators.resample import Resample as Resample
+from tvmdml.operators.resample import Resample1 as Resample1
+from tvmdml.operators.resample import Resample2 as Resample2
+from tvmdml.operators.resample import Resample3 as Resample3
+from tvmdml.operators.resample import ResampleGrad as ResampleGrad
+from tvmdml.operators.resample import ResampleGrad1 as ResampleGrad1
+from tvmdml.operators.roi_align import RoiAlign as RoiAlign
+from tvmdml.operators.roi_align import RoiAlign1 as RoiAlign1
+from tvmdml.operators.roi_align import RoiAlignGrad as RoiAlignGrad
 from tvmdml.operators.scatter import Scatter as Scatter
 from tvmdml.operators.scatter import ScatterNd as ScatterNd
 from tvmdml.operators.slice import Slice as Slice
@@ -897,6 +911,26 @@ def quantized_linear_add(
     output_zero_point: AnyArray | None = ...,
     *,
     output_dtype: Any = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def roi_align(
+    input: AnyArray,
+    roi: AnyArray,
+    batch_indices: AnyArray,
+    *,
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    align_regions_to_corners: bool,
+    output_height: int,
+    output_width: int,
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...

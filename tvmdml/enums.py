@@ -92,6 +92,26 @@ class AxisDirection(DmlEnum):
     DECREASING = 1
 
 
+class ReduceFunction(DmlEnum):
+    """``DML_REDUCE_FUNCTION``: what a slice comes to."""
+
+    ARGMAX = 0
+    """The position of the largest element."""
+    ARGMIN = 1
+    AVERAGE = 2
+    L1 = 3
+    """The sum of the magnitudes."""
+    L2 = 4
+    """The square root of the sum of the squares."""
+    LOG_SUM = 5
+    LOG_SUM_EXP = 6
+    MAX = 7
+    MIN = 8
+    MULTIPLY = 9
+    SUM = 10
+    SUM_SQUARE = 11
+
+
 class RoundingMode(DmlEnum):
     """``DML_ROUNDING_MODE``: how a fraction is rounded."""
 
