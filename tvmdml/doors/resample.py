@@ -33,7 +33,7 @@ def resample(
 ) -> AnyArray:
     """Enlarge or reduce a tensor: ``output = (input + input_pixel_offset) * scale + output_pixel_offset`` (DML_OPERATOR_RESAMPLE3).
 
-    Places beyond the edge have the element at the edge. A scale that is the quotient of the sizes, rounded, means the exact quotient.
+    Places beyond the edge have the element at the edge. A scale that is the rounded quotient of the sizes means the exact one.
 
     The nearest element is the one after a place, unless it is an element: with the default offsets, enlarging shifts the image by
     half an element, as in DirectMLX. With ``input_pixel_offsets`` of 0 and ``rounding_direction="decreasing"`` it does not.
@@ -42,7 +42,7 @@ def resample(
         input: float16, float32, float64, int8, uint8; a shape of up to 8 dimensions, 4 of which may change.
         output_sizes: the sizes of the result, as many as the input has.
         mode: ``"nearest_neighbor"`` copies elements; ``"linear"`` weighs neighbours. Integers are then cut toward zero.
-        rounding_direction: ``"increasing"`` or ``"decreasing"``: the nearest element is the one after a place, or the one before it.
+        rounding_direction: ``"increasing"`` or ``"decreasing"``: the nearest element is that after a place, or that before it.
         scales: a number for each dimension; by default the quotients of the sizes.
         input_pixel_offsets: a number for each dimension; by default 0.5.
         output_pixel_offsets: a number for each dimension; by default -0.5.
@@ -75,13 +75,13 @@ def resample_grad(
     out: AnyArray | None = None,
     device: str | None = None,
 ) -> AnyArray:
-    """The gradient of ``resample`` (DML_OPERATOR_RESAMPLE_GRAD, RESAMPLE_GRAD1): for each element what it contributed to the result.
+    """The gradient of ``resample`` (DML_OPERATOR_RESAMPLE_GRAD, RESAMPLE_GRAD1): what each element contributed to the result.
 
     Args:
         input: the gradient of the result: float16, float32, float64; a shape of up to 8 dimensions.
         output_sizes: the sizes of the tensor that was resampled, as many as the gradient has.
         mode: ``"nearest_neighbor"`` or ``"linear"``.
-        rounding_direction: ``"increasing"`` or ``"decreasing"``, as in ``resample``. By default the nearest of two elements is meant,
+        rounding_direction: ``"increasing"`` or ``"decreasing"``, as in ``resample``. By default it is the nearest of two elements,
             and of two equally near ones the one after.
         scales: a number for each dimension; by default the quotients of the sizes.
         input_pixel_offsets: a number for each dimension; by default 0.5.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -37,7 +37,7 @@ class Grid(NamedTuple):
     """The places of an axis: ``start + (o - first) * step`` parts of an element for ``o`` from ``first`` to ``last - 1``.
 
     Those before ``first`` are ``lowest``, and those from ``last`` on ``highest``: at the edge, or beyond the reach of any element.
-    An element has ``parts`` parts. The places of nearest elements are shifted, so that an element is the last one before its places.
+    An element has ``parts`` parts. The places of nearest elements are shifted: an element is the last one before its places.
     The integers are Python's, or expressions.
     """
 
@@ -151,6 +151,10 @@ class Resampling(Operator):
 
     # -- The contract
 
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """The output must be given: its sizes do not follow from the scales."""
+        return {}
+
     def ends(self) -> tuple[TensorDesc, TensorDesc]:
         """The tensor that has elements, and the one that has places."""
         raise NotImplementedError(self.NAME)
@@ -164,7 +168,7 @@ class Resampling(Operator):
         """Two tensors of one type and rank, and numbers for each dimension."""
         self.require_same("data_type", other, tensor)
         self.require_same("rank", other, tensor)
-        elements, places = self.ends()
+        elements, _ = self.ends()
         for name in ("scales", "input_pixel_offsets", "output_pixel_offsets"):
             if (values := getattr(self, name, None)) is None:
                 continue

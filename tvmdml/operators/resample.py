@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvmdml.enums import AxisDirection, InterpolationMode
 from tvmdml.operators._contract import Bool, Floats, Input, Output
 from tvmdml.operators._gradients import gradients
@@ -69,8 +67,8 @@ class Resample2(Resampled):
 class Resample3(Resampled):
     """A tensor enlarged or reduced (``DML_RESAMPLE3_OPERATOR_DESC``): ``output = (input + before) * scale + after``.
 
-    ``before`` and ``after`` are the pixel offsets. The nearest element is the one after a place, or the one before it. If the result
-    is antialiased, a dimension that is reduced to less than half has all elements in it, with weights.
+    ``before`` and ``after`` are the pixel offsets. The nearest element is the one after a place, or the one before it. If the
+    result is antialiased, a dimension that is reduced to less than half has all elements in it, with weights.
     """
 
     NAME = "RESAMPLE3"
@@ -96,7 +94,7 @@ class Resample3(Resampled):
         """Offsets that say the same as the node's modes."""
         found = resize(node)
         desc = cls.of(found.tensor, output_tensor=found.tensor.with_sizes(found.sizes), **found.attributes)
-        if desc.antialiased and any(1 < 1 / rule.scale and not rule.acts for rule in desc.rules()):
+        if desc.antialiased and any(1 / rule.scale > 1 and not rule.acts for rule in desc.rules()):
             raise Refused("it is antialiased where a dimension is reduced by less than a half")
         return desc
 

@@ -54,6 +54,10 @@ class RoiAlign(RoiOperator):
     def extent(self) -> int:
         return max(self.input_tensor.sizes[2:])
 
+    def infer(self) -> Mapping[str, TensorDesc]:
+        """The output must be given: the numbers of parts are free."""
+        return {}
+
     def check(self) -> None:
         """A part of the result for each region and channel."""
         self.require_same("data_type", "output_tensor", "input_tensor")
