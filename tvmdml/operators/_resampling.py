@@ -131,7 +131,7 @@ def grid_of(rule: Rule, inputs: int, outputs: int) -> Grid:
     most = (_LIMIT - 1) // (highest - lowest + 2)
     parts = parts if parts <= min(most, _MOST_PARTS if reach else most) else 1 << (min(most, _MOST_PARTS).bit_length() - 1)
     if last - first <= 1:
-        step = Fraction(min(step, highest - lowest + 1))
+        step = min(step, Fraction(highest - lowest + 1))
     fall = scale.limit_denominator(_LIMIT // (4 * parts)) if reach else Fraction(0)
     steps, starts = max(round(step * parts), 1), round(start * parts)
     starts = min(max(starts, lowest * parts), highest * parts)

@@ -177,7 +177,7 @@ def _to_image(sums: Any, each: Any, counts: Any, y: Part, across: Part) -> None:
             weight = down[:, None] * past[None, :]
             used = (weight > 0) & counts
             part = np.where(used, weight * each, 0)
-            place = (slice(None), rows[:, None], columns[None, :])
+            place: Any = (slice(None), rows[:, None], columns[None, :])
             for total, value in zip(sums, (part, _magnitude(part), used), strict=True):
                 np.add.at(total, place, value)
 

@@ -87,7 +87,7 @@ def _rules() -> Iterator[tuple[str, Broken]]:
         first = cls.fields()[0].name
         flat = change(good, **{other: TensorDesc("float32", (4, 4, 6))})
         yield f"{name}: another rank", Broken(flat, f"{name} {other}.rank", "3", f"4, as in {first}")
-    small = dataclasses.replace(_WAYS[Resample3][0](_movement.X), scales=(1.0, 1.0, 1.0, 1e-7))  # type: ignore[type-var]
+    small: Any = dataclasses.replace(_WAYS[Resample3][0](_movement.X), scales=(1.0, 1.0, 1.0, 1e-7))  # type: ignore[type-var]
     allowed = "1 / 1048576 or more, if the result is antialiased"
     yield "RESAMPLE3: too small", Broken(lambda: small, "RESAMPLE3 scales[3]", str(small.scales[3]), allowed)
 
