@@ -1,0 +1,42 @@
+"""Resampling of images, linear or to the nearest: PyTorch's interpolate, and ONNX's Resize."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvmdml.bench import inputs
+from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
+from tvmdml.bench.sessions import onnx_session
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
+
+
+def _suits(work: Work) -> bool:
+    return work.operator == "RESAMPLE1"
+
+
+def _torch(task: Task, threads: int) -> Attempt:
+    sizes = task.desc.outputs()[0].sizes
+    x = tensor(task.x)
+    mode = "bilinear" if task.work["interpolation_mode"] == "linear" else "nearest-exact"
+    out = inputs.empty(sizes, task.x.dtype)
+
+    def call() -> None:
+        nonlocal found
+        found = torch().nn.functional.interpolate(x, sizes[2:], mode=mode)
+
+    found = tensor(out)
+    return on_torch(call, lambda: (call(), (found.numpy(),))[1], threads)
+
+
+def _onnx(task: Task, threads: int) -> Attempt:
+    sizes = task.desc.outputs()[0].sizes
+    out = inputs.empty(sizes, task.x.dtype)
+    mode = "linear" if task.work["interpolation_mode"] == "linear" else "nearest"
+    constants = {"roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32), "sizes": np.array(sizes, np.int64)}
+    attributes = {"mode": mode, "nearest_mode": "round_prefer_ceil"}
+    call = onnx_session("Resize", {"x": task.x}, {"y": out}, threads, opset=18, constants=constants, **attributes)
+    return Attempt(call, writes(call, out))
+
+
+PEERS = (Peer("torch", "interpolate", _torch, _suits), Peer("onnxruntime", "Resize", _onnx, _suits))
