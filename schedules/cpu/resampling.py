@@ -45,7 +45,8 @@ def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
     copied = all(grid is None for grid in desc.grids()[:-2])
     rows = all(own[-1] == 1 for own in steps)
     if not isinstance(desc, Resampled) or not copied or not rows or any(grid.fall for grid in grids):
-        return _default.kernel(desc, target, shared)
+        plain: Kernel = _default.kernel(desc, target, shared)
+        return plain
     outer, outer_steps = collapse(outputs[:-2], *(own[:-2] for own in steps))
     outer, outer_steps = outer or (1,), tuple(own or (0,) for own in outer_steps)
     count = math.prod(outer) * outputs[-2]

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from tvmdml.bench.cases import Case, Group
-from tvmdml.bench.task import Kind
+from tvmdml.bench.task import Kind, Task
 from tvmdml.bench.work import Operand, Work
+from tvmdml.doors import resample as functions
 
 GROUP = Group("resampling")
-KIND = Kind(close=True)
+
+
+def _function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
+    """The function has other words for the mode and the sizes."""
+    given = dict(task.work.attributes)
+    more: dict[str, Any] = {
+        name: given[name] for name in ("rounding_direction", "scales", "input_pixel_offsets", "output_pixel_offsets")
+    }
+    sizes = task.desc.outputs()[0].sizes
+    return partial(functions.resample, arrays[0], sizes, mode=given["interpolation_mode"], **more)
+
+
+KIND = Kind(function=_function, close=True)
 IMAGES = (((1, 3, 256, 256), (512, 512)), ((1, 64, 56, 56), (112, 112)), ((1, 3, 1080, 1920), (224, 224)))
 
 
 def resampled(sizes: tuple[int, ...], to: tuple[int, int], mode: str, dtype: str) -> Work:
-    """RESAMPLE1 with centres in the middles."""
+    """RESAMPLE3 with centres in the middles; the nearest of two equally near elements is the one after."""
     outputs = (*sizes[:2], *to)
     rank = len(sizes)
     return Work.on(
-        "RESAMPLE1", Operand(sizes, dtype),
+        "RESAMPLE3", Operand(sizes, dtype),
         output_tensor=Operand(outputs, dtype, data=""), interpolation_mode=mode,
         scales=tuple(m / n for n, m in zip(sizes, outputs, strict=True)),
-        input_pixel_offsets=(0.5,) * rank, output_pixel_offsets=(-0.5,) * rank,
+        input_pixel_offsets=(0.5 if mode == "linear" else 0.0,) * rank, output_pixel_offsets=(-0.5,) * rank,
+        rounding_direction="decreasing", antialiased=False,
         door="bound",
     )  # fmt: skip
 
