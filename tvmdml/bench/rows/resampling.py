@@ -16,7 +16,7 @@ GROUP = Group("resampling")
 
 def _function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
     """The function has other words for the mode and the sizes."""
-    given = dict(task.work.attributes)
+    given: dict[str, Any] = dict(task.work.attributes)
     more: dict[str, Any] = {
         name: given[name] for name in ("rounding_direction", "scales", "input_pixel_offsets", "output_pixel_offsets")
     }
