@@ -20,6 +20,10 @@ from tvmdml.doors.quantization import dequantize as dequantize
 from tvmdml.doors.quantization import quantize as quantize
 from tvmdml.doors.random_generator import RandomGeneratorResult as RandomGeneratorResult
 from tvmdml.doors.random_generator import random_generator as random_generator
+from tvmdml.doors.resample import resample as resample
+from tvmdml.doors.resample import resample_grad as resample_grad
+from tvmdml.doors.roi_align import RoiAlignGradResult as RoiAlignGradResult
+from tvmdml.doors.roi_align import roi_align_grad as roi_align_grad
 from tvmdml.doors.top_k import TopKResult as TopKResult
 from tvmdml.doors.top_k import top_k as top_k
 from tvmdml.enums import AxisDirection as AxisDirection
@@ -187,6 +191,15 @@ from tvmdml.operators.random_generator import RandomGenerator as RandomGenerator
 from tvmdml.operators.reduce import Argmax as Argmax
 from tvmdml.operators.reduce import Argmin as Argmin
 from tvmdml.operators.reduce import Reduce as Reduce
+from tvmdml.operators.resample import Resample as Resample
+from tvmdml.operators.resample import Resample1 as Resample1
+from tvmdml.operators.resample import Resample2 as Resample2
+from tvmdml.operators.resample import Resample3 as Resample3
+from tvmdml.operators.resample import ResampleGrad as ResampleGrad
+from tvmdml.operators.resample import ResampleGrad1 as ResampleGrad1
+from tvmdml.operators.roi_align import RoiAlign as RoiAlign
+from tvmdml.operators.roi_align import RoiAlign1 as RoiAlign1
+from tvmdml.operators.roi_align import RoiAlignGrad as RoiAlignGrad
 from tvmdml.operators.roi_pooling import RoiPooling as RoiPooling
 from tvmdml.operators.scatter import Scatter as Scatter
 from tvmdml.operators.scatter import ScatterNd as ScatterNd
@@ -1174,6 +1187,26 @@ def reduce(
     function: ReduceFunction | str,
     axes: Sequence[int] | None = ...,
     output_dtype: Any = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def roi_align(
+    input: AnyArray,
+    roi: AnyArray,
+    batch_indices: AnyArray,
+    *,
+    reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float,
+    spatial_scale_y: float,
+    input_pixel_offset: float,
+    output_pixel_offset: float,
+    out_of_bounds_input_value: float,
+    minimum_samples_per_output: int,
+    maximum_samples_per_output: int,
+    align_regions_to_corners: bool,
+    output_height: int,
+    output_width: int,
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...

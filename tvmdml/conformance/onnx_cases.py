@@ -214,7 +214,8 @@ def described(kind: str, case: OnnxCase) -> Operator | str:
         return reason
     tensors = case.tensors
     known = {name: onnx_nodes.Tensor(array.dtype, array.shape) for name, array in tensors.items()}
-    constants = {name: array.reshape(-1).tolist() for name, array in tensors.items() if array.dtype == np.int64 or array.size == 1}
+    small = {name: one for name, one in tensors.items() if one.dtype == np.int64 or one.size == 1 or name in ("scales", "roi")}
+    constants = {name: array.reshape(-1).tolist() for name, array in small.items()}
     try:
         return onnx_nodes.OPERATORS[kind](onnx_nodes.OnnxNode(case.node, known, constants))
     except (onnx_nodes.Refused, TvmdmlError) as error:

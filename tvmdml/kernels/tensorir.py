@@ -167,25 +167,28 @@ def either(condition: Any, then: Any, otherwise: Any) -> None:
             otherwise()
 
 
-def loop(extent: Any, parallel: bool = False) -> Any:
-    """Run the statements for each index from 0 to the extent, in the extent's type; entering it returns the index."""
+def loop(extent: Any, parallel: bool = False, most: int = 1) -> Any:
+    """Run the statements for each index from 0 to the extent, in the extent's type; entering it returns the index.
+
+    Of an extent that is not a constant, ``most`` is its limit, for ``Rounds``.
+    """
     t = _builder()
     if (rounds := _rounds.get()) is not None:
-        return rounds.counted(extent)
+        return rounds.counted(extent, most)
     return (t.parallel if parallel else t.serial)(const(0, type_of(extent)), extent)
 
 
 class Rounds:
-    """Counts how many rounds of loops a thread makes, as far as their extents are constants: a driver may have a limit."""
+    """Counts how many rounds of loops a thread makes, as far as their extents are known: a driver may have a limit."""
 
     def __init__(self) -> None:
         self.total = 0
         self._around = 1
 
     @contextmanager
-    def counted(self, extent: Any) -> Iterator[Any]:
+    def counted(self, extent: Any, most: int = 1) -> Iterator[Any]:
         """A loop, and how often its body runs."""
-        outside, self._around = self._around, self._around * int(getattr(extent, "value", 1))
+        outside, self._around = self._around, self._around * int(getattr(extent, "value", most))
         self.total += self._around
         with _builder().serial(const(0, type_of(extent)), extent) as at:
             yield at

@@ -10,6 +10,7 @@ A formula is a Python expression of these names:
 - an argument of the call; ``result``, or one of several results by its name; the sizes of an input, ``<input>_sizes``
 - functions of tvmdml, whose attributes are given by keyword; a number in place of an array takes the type of the arrays beside it
 - ``zeros(array)``: zeros of its sizes and type
+- ``undefined("argument=value")``: raises an error, since there is no gradient with this argument
 - ``scattered(sizes, axis, indices, elements)``: zeros, except for the elements at the places that the indices give along the axis
 
 A formula may ignore that inputs are broadcast, that they are scaled first (``scale_bias``), and that the gradient may have another

@@ -72,6 +72,10 @@ SEQUENCES: Mapping[Role, Role] = {Role.UINTS: Role.UINT, Role.INTS: Role.INT, Ro
 """The roles of sequences, and the role of their items."""
 
 
+_CAPITALS = {"roi": "ROI"}
+"""Words that are in capitals in DirectML's names."""
+
+
 class Struct(NamedTuple):
     """A structure of DirectML whose members all have one role."""
 
@@ -123,7 +127,7 @@ class Field(NamedTuple):
 
 def dml_name(name: str) -> str:
     """DirectML's form of a name in snake case."""
-    return "".join("ROI" if word == "roi" else word[:1].upper() + word[1:] for word in name.split("_"))
+    return "".join(_CAPITALS.get(word) or word[:1].upper() + word[1:] for word in name.split("_"))
 
 
 def field_of(name: str, hint: Any, default: Any = MISSING) -> Field:

@@ -105,10 +105,15 @@ def _undilated(strides: Any, dilations: Any) -> Any:
     return strides
 
 
+def _undefined(argument: str) -> Any:
+    raise Unsupported(message("gradient", argument, "a call without it: there is no gradient with it", "Pass x.detach()."))
+
+
 _WORDS: Mapping[str, Callable[..., Any]] = {
     "zeros": torch.zeros_like,
     "scattered": _scattered,
     "opposite": _opposite,
     "undilated": _undilated,
+    "undefined": _undefined,
 }
 """The words of formulas that are not functions of tvmdml."""

@@ -1,0 +1,179 @@
+"""Resampling and regions: the contract's examples, PyTorch, ONNX's cases, and hostile numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Array, seeded
+
+import tvmdml
+from tvmdml.compiler import CompiledOperator
+from tvmdml.conformance import onnx_cases
+from tvmdml.operators._resampling import grid_of
+from tvmdml.operators._resampling_reference import Rule
+from tvmdml.targets import Target, resolve
+
+f32 = np.float32
+PLACES: dict[str, dict[str, Any]] = {
+    "up": {},
+    "down": {"rounding_direction": "decreasing"},
+    "half": {"rounding_direction": "decreasing", "input_pixel_offsets": (0.0,)},
+}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "way", "wanted"),
+    [
+        ((3, 6), "half", [0, 0, 1, 1, 2, 2]),
+        ((3, 6), "up", [0, 1, 1, 2, 2, 2]),
+        ((3, 6), "down", [0, 0, 0, 1, 1, 2]),
+        ((6, 3), "half", [1, 3, 5]),
+        ((6, 3), "down", [0, 2, 4]),
+        ((20, 6), "half", [1, 5, 8, 11, 15, 18]),
+        ((20, 6), "up", [2, 5, 8, 12, 15, 18]),
+        ((20, 6), "down", [1, 4, 7, 11, 14, 17]),
+    ],
+)
+def test_ties_between_elements_are_exact(sizes: tuple[int, int], way: str, wanted: list[int]) -> None:
+    n, m = sizes
+    found = tvmdml.resample(np.arange(n, dtype=f32), (m,), mode="nearest_neighbor", **PLACES[way])
+    assert found.tolist() == wanted
+
+
+def test_the_examples_of_the_contract() -> None:
+    x = f32([10, 20, 30])
+    assert tvmdml.resample(x, (6,), mode="linear").tolist() == [10, 12.5, 17.5, 22.5, 27.5, 30]
+    zero = {"input_pixel_offsets": (0,), "output_pixel_offsets": (0,)}
+    assert tvmdml.resample(x, (6,), mode="linear", **zero).tolist() == [10, 15, 20, 25, 30, 30]
+    assert tvmdml.resample(x, (4,), mode="linear", scales=(2,)).tolist() == [10, 12.5, 17.5, 22.5]
+    squares = np.arange(8, dtype=f32) ** 2
+    assert tvmdml.resample(squares, (2,), mode="linear", antialiased=True).tolist() == [4.78125, 30.59375]
+    given = {"scales": (0.5, 1.5), "input_pixel_offsets": (0.5, 0.5), "output_pixel_offsets": (0, 0)}
+    assert tvmdml.resample_grad(f32([[4, 5, 6]]), (2, 2), mode="nearest_neighbor", **given).tolist() == [[9, 6], [0, 0]]
+
+
+def test_an_element_that_is_met_exactly_is_alone() -> None:
+    x = f32([[1, np.inf, 3, np.nan, 5]])
+    found = tvmdml.resample(x, (1, 9), mode="linear", scales=(1, 2), input_pixel_offsets=(0, 0), output_pixel_offsets=(0, 0))
+    np.testing.assert_array_equal(found[0, [0, 2, 4, 8]], x[0, [0, 1, 2, 4]])
+
+
+@pytest.mark.parametrize("scale", [3.4e38, 1e-38, 1e-20, 0.1, 7.7])
+@pytest.mark.parametrize("offset", [0.5, -1e30, 1e30, 1e-30, 0.3])
+def test_numbers_of_a_grid_stay_small(scale: float, offset: float) -> None:
+    for linear in (True, False):
+        rule = Rule(linear, "" if linear else "half", float(f32(scale)), float(f32(offset)), -0.5, False)
+        for n, m in ((1, 1), (1, 7), (1 << 20, 3), (5, 1 << 24)):
+            grid = grid_of(rule, n, m)
+            assert grid.span < 1 << 62
+            assert 0 <= grid.first <= grid.last <= m
+            assert grid.step > 0
+
+
+@pytest.mark.parametrize("sizes", [(13, 40), (3, 5), (7, 20)])
+def test_pytorch_agrees(sizes: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.randn(2, 3, 7, 20, dtype=torch.float64, requires_grad=True)
+    wanted = torch.nn.functional.interpolate(x, sizes, mode="bilinear")
+    gradient = torch.randn_like(wanted)
+    (back,) = torch.autograd.grad(wanted, x, gradient)
+    mine = x.detach().clone().requires_grad_()
+    pytest.importorskip("tvmdml.torch")
+    found = torch.ops.tvmdml.resample(mine, (2, 3, *sizes), mode="linear")
+    plain = tvmdml.resample(x.detach(), (2, 3, *sizes), mode="linear")
+    torch.testing.assert_close(plain, wanted.detach())
+    torch.testing.assert_close(tvmdml.resample_grad(gradient, tuple(x.shape), mode="linear"), back)
+    torch.testing.assert_close(torch.autograd.grad(found, mine, gradient)[0], back)
+    exact = torch.nn.functional.interpolate(x.detach(), sizes, mode="nearest-exact")
+    half = {"rounding_direction": "decreasing", "input_pixel_offsets": (0.0,) * 4}
+    assert torch.equal(tvmdml.resample(x.detach(), (2, 3, *sizes), mode="nearest_neighbor", **half), exact)
+
+
+# -- ONNX ----------------------------------------------------------------------------------------------------------
+
+# Those that DirectML does not have: cubic modes, values beyond the edge, antialiasing above a half, the largest weighed element.
+REFUSED = ("cubic", "crop_and_resize", "antialias", "mode_max", "linear_align_corners")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["Resize", "Upsample", "RoiAlign"])
+def test_onnxs_cases(kind: str) -> None:
+    pytest.importorskip("onnx")
+    done = 0
+    for case in onnx_cases.collected()[kind]:
+        desc = onnx_cases.described(kind, case)
+        if isinstance(desc, str):
+            assert any(word in case.name for word in REFUSED) or "float" in desc, (case.name, desc)
+            continue
+        arrays = [case.tensors[name] for name in case.node.input if name in case.tensors]
+        arrays = arrays[: 3 if kind == "RoiAlign" else 1]
+        (wanted,) = case.outputs
+        given = [one.astype(tensor.data_type.numpy) for one, (_, tensor) in zip(arrays, desc.tensors(), strict=False) if tensor]
+        out = np.empty(wanted.shape, wanted.dtype)
+        CompiledOperator(desc, resolve("cpu"))(*given, out)
+        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4, err_msg=case.name)
+        done += 1
+    assert done >= {"Resize": 20, "Upsample": 1, "RoiAlign": 2}[kind]
+
+
+# -- Regions --------------------------------------------------------------------------------------------------------
+
+
+def align(x: Array, regions: Any, **changed: Any) -> Any:
+    """ROI_ALIGN of the first image, with one sample."""
+    given: dict[str, Any] = {
+        "reduction_function": "average", "interpolation_mode": "linear", "spatial_scale_x": 1, "spatial_scale_y": 1,
+        "input_pixel_offset": 0.5, "output_pixel_offset": -0.5, "out_of_bounds_input_value": -1,
+        "minimum_samples_per_output": 1, "maximum_samples_per_output": 1, "align_regions_to_corners": False,
+        "output_height": 2, "output_width": 2,
+    }  # fmt: skip
+    batch = changed.pop("batch", np.zeros(len(regions), np.uint32))
+    return tvmdml.roi_align(x, f32(regions), batch, **{**given, **changed})
+
+
+def test_regions_of_the_contract(target: Target) -> None:
+    x = np.arange(16, dtype=f32).reshape(1, 1, 4, 4)
+    regions = [[1, 1, 3, 3], [3, 3, 1, 1], [-1, 0, 1, 2], [-9, -9, -8, -8]]
+    found = align(x, regions, device=target.name).reshape(4, 4).tolist()
+    assert found == [[5, 6, 9, 10], [10, 9, 6, 5], [0, 0, 4, 4], [-1, -1, -1, -1]]
+    corners = {"input_pixel_offset": 0, "output_pixel_offset": 0, "align_regions_to_corners": True}
+    found = align(x, regions[:3], device=target.name, **corners).reshape(3, 4).tolist()
+    assert found == [[5, 7, 13, 15], [15, 13, 7, 5], [0, 1, 8, 9]]
+    for function, wanted in (("average", [2.5, 4.5, 10.5, 12.5]), ("max", [5, 7, 13, 15])):
+        many = {"reduction_function": function, "maximum_samples_per_output": 2**32 - 1}
+        assert align(x, [[0, 0, 4, 4]], device=target.name, **many).ravel().tolist() == wanted
+
+
+def test_hostile_regions_and_indices_read_nothing(target: Target) -> None:
+    x = seeded("hostile").standard_normal((2, 1, 4, 4)).astype(f32)
+    regions = [[np.nan, 0, 1, 1], [0, np.inf, 1, 1], [-3e38, 0, 3e38, 1], [0, 0, 1, 1], [1e30, 1e30, 2e30, 2e30]]
+    batch = np.array([0, 1, 0, 2**32 - 1, 1], np.uint32)
+    found = align(x, regions, batch=batch, maximum_samples_per_output=2**32 - 1, device=target.name)
+    assert (found == -1).all()
+
+
+def test_gradients_are_derivatives() -> None:
+    rng = seeded("derivatives")
+    x, regions = rng.standard_normal((2, 2, 9, 8)), rng.uniform(0, 7, (3, 4))
+    batch = np.array([1, 0, 1], np.uint32)
+    for corners, function in ((False, "average"), (True, "max")):
+        given = {
+            "reduction_function": function, "interpolation_mode": "linear", "spatial_scale_x": 0.9, "spatial_scale_y": 1.1,
+            "input_pixel_offset": 0.5, "output_pixel_offset": -0.5, "minimum_samples_per_output": 2,
+            "maximum_samples_per_output": 2, "align_regions_to_corners": corners,
+        }  # fmt: skip
+
+        def forward(x: Array, regions: Array, given: Any = given) -> Any:
+            more = {"out_of_bounds_input_value": 0, "output_height": 2, "output_width": 3}
+            return tvmdml.roi_align(x, regions, batch, **more, **given)
+
+        gradient = rng.standard_normal(forward(x, regions).shape)
+        of_images, of_regions = tvmdml.roi_align_grad(x, gradient, regions, batch, **given)
+        for moved, found in ((0, of_images), (1, of_regions)):
+            way = rng.standard_normal(found.shape)
+            ends = [[x, regions], [x, regions]]
+            ends[0][moved], ends[1][moved] = ends[0][moved] + 1e-6 * way, ends[1][moved] - 1e-6 * way
+            slope = ((forward(*ends[0]) - forward(*ends[1])) * gradient).sum() / 2e-6
+            assert slope == pytest.approx((found * way).sum(), abs=1e-6)

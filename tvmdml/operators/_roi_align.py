@@ -1,0 +1,284 @@
+"""The family of ROI_ALIGN: samples of an image at equal distances in a region, and the gradients of that.
+
+A sample's coordinates are computed in the type of the region, operation by operation, so that every target takes the same elements.
+They grow or fall with the sample's number: those inside of the image follow from two searches, and the others are only counted.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tvmdml.enums import InterpolationMode, ReduceFunction
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.operators._contract import Bool, Float, Operator, Uint
+from tvmdml.tensors import TensorDesc
+
+if TYPE_CHECKING:
+    from tvmdml.operators._contract import Input
+
+MOST_FORCED = 1 << 16
+"""The most samples that a caller may ask for in each direction, whatever the region's size."""
+MOST_SAMPLES = 2147483520
+"""The most samples in each direction: the largest float32 below 2^31."""
+
+
+class RoiOperator(Operator):
+    """Base class of the family."""
+
+    FAMILY: ClassVar[str] = "roi_align"
+    CONSTANT_SHAPES = "the number of samples follows from the sizes"
+
+    if TYPE_CHECKING:  # the fields stand in DirectML's order, in each class
+        roi_tensor: Input
+        batch_indices_tensor: Input
+        reduction_function: ReduceFunction
+        interpolation_mode: InterpolationMode
+        spatial_scale_x: Float
+        spatial_scale_y: Float
+        minimum_samples_per_output: Uint
+        maximum_samples_per_output: Uint
+        align_regions_to_corners: Bool
+
+    # -- The contract
+
+    def ends(self) -> tuple[TensorDesc | None, TensorDesc]:
+        """The image, and the tensor with an element for each part of a region."""
+        raise NotImplementedError(self.NAME)
+
+    @property
+    def regions(self) -> int:
+        """The number of regions."""
+        return self.roi_tensor.sizes[-2] if self.roi_tensor.rank > 1 else 1
+
+    @property
+    def is_max(self) -> bool:
+        """Whether the largest sample counts, and not the average."""
+        return self.reduction_function is ReduceFunction.MAX
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether a sample weighs the elements around it."""
+        return self.interpolation_mode is InterpolationMode.LINEAR
+
+    @property
+    def offsets(self) -> tuple[float, float]:
+        """The input's and the output's pixel offset."""
+        return getattr(self, "input_pixel_offset", 0.5), getattr(self, "output_pixel_offset", -0.5)
+
+    @property
+    def corners(self) -> bool:
+        """Whether the first and the last sample are at the corners of a region."""
+        return getattr(self, "align_regions_to_corners", False)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the most samples in each direction."""
+        return self.minimum_samples_per_output, min(self.maximum_samples_per_output, MOST_SAMPLES)
+
+    @property
+    def computed(self) -> str:
+        """The type in which regions are divided and samples are computed."""
+        return "float64" if self.roi_tensor.data_type.tvm == "float64" else "float32"
+
+    def check_regions(self, first: str) -> None:
+        """Regions of four numbers, with an index for each; and the numbers of samples."""
+        self.require_same("data_type", "roi_tensor", first)
+        for name, last in (("roi_tensor", 2), ("batch_indices_tensor", 1)):
+            sizes = getattr(self, name).sizes
+            outer = sizes[: max(len(sizes) - last, 0)]
+            self.require(all(n == 1 for n in outer), f"{name}.sizes", sizes, f"1 before the last{f' {last}' * (last > 1)}")
+        sizes = self.roi_tensor.sizes
+        self.require(len(sizes) > 1 and sizes[-1] == 4, "roi_tensor.sizes", sizes, "4 numbers for each region: x1, y1, x2, y2")
+        count = self.batch_indices_tensor.sizes[-1]
+        self.require(
+            count == self.regions, "batch_indices_tensor.sizes", f"{count} indices", f"{self.regions}, one for each region"
+        )
+        allowed = (ReduceFunction.AVERAGE, ReduceFunction.MAX)
+        given = self.reduction_function
+        self.require(given in allowed, "reduction_function", repr(given.name.lower()), "'average', 'max'")
+        least, most = self.minimum_samples_per_output, self.maximum_samples_per_output
+        self.require(1 <= least <= MOST_FORCED, "minimum_samples_per_output", least, f"1 to {MOST_FORCED}")
+        self.require(least <= most, "maximum_samples_per_output", most, f"{least} or more, the least number of samples")
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Of indices: those of images. Of regions: coordinates in an image, and somewhat beyond it."""
+        if name == "batch_indices_tensor":
+            return 0, (self.images() - 1)
+        return (-2, 2 + self.extent()) if name == "roi_tensor" else None
+
+    def images(self) -> int:
+        """The number of images."""
+        raise NotImplementedError(self.NAME)
+
+    def extent(self) -> int:
+        """The larger side of an image."""
+        raise NotImplementedError(self.NAME)
+
+    # -- Steps of kernels
+
+    def line(self, ends: tuple[Any, Any], scale: float, parts: int, size: int) -> Line:
+        """The samples along one side of a region, which is divided into parts, in an image of a size."""
+        least, most = self.limits
+        begin, end = (T.hold(T.rounded(one * T.like(one, scale))) for one in ends)
+        length = T.hold(end - begin)
+        like = functools.partial(T.like, length)
+        valid = T.hold(T.cast(finite(begin) & finite(end) & finite(length), "int32"))
+        wanted = T.ceil(T.abs(length) / like(float(parts)))
+        wanted = T.hold(T.Select(valid > T.const(0, "int32"), wanted, like(float(least))))
+        count = T.hold(T.minimum(T.maximum(wanted, like(float(least))), like(_below(most, self.computed))))
+        total = T.hold(T.rounded(count * like(float(parts))))
+        alone = None
+        if self.corners:
+            alone = T.hold(T.cast(total < like(1.5), "int32"))  # a single sample stands in the middle
+            total = T.hold(T.Select(alone > T.const(0, "int32"), like(1.0), total - like(1.0)))
+            begin = T.hold(T.Select(alone > T.const(0, "int32"), (begin + end) / like(2.0), begin))
+        step = T.hold(length / total)
+        before, after = self.offsets
+        return Line(begin, step, count, T.hold(T.cast(count, "int32")), total, alone, valid, size, before, after, least)
+
+
+def _below(number: int, dtype: str) -> float:
+    """The largest float that is not above an integer."""
+    kind = np.dtype(dtype).type
+    found = kind(number)
+    return float(found if int(found) <= number else np.nextafter(found, kind(0)))
+
+
+def finite(value: Any) -> Any:
+    """Whether a float is neither infinite nor NaN."""
+    return T.expression(T.abs(value) <= T.like(value, 3.4028234663852886e38 if T.bits_of(value) == 32 else 1.7976931348623157e308))
+
+
+class Line(NamedTuple):
+    """The samples along one side of a region."""
+
+    begin: Any
+    step: Any
+    count: Any
+    """The number of samples of a part, as a float."""
+    number: Any
+    """The same as an integer."""
+    total: Any
+    """The number of steps."""
+    alone: Any
+    """With corners: whether there is a single sample, 1 or 0. ``None`` without corners."""
+    valid: Any
+    """Whether all this is finite: 1 or 0."""
+    size: int
+    before: float
+    after: float
+    least: int
+
+    @property
+    def most(self) -> int:
+        """The most samples of a part that are inside of the image."""
+        return max(self.least, 2 * self.size + 8)
+
+    def sample(self, part: Any, i: Any) -> Any:
+        """The number of a sample among those of all parts, as a float, after the offset."""
+        dtype = T.type_of(self.count)
+        s = T.hold(T.rounded(T.cast(part, dtype) * self.count) + T.cast(i, dtype))
+        return s if self.alone is not None else T.hold(s - T.like(s, self.after))
+
+    def at(self, part: Any, i: Any) -> Any:
+        """The coordinate of a sample."""
+        s = self.sample(part, i)
+        return T.hold(T.hold(T.rounded(s * self.step) + self.begin) - T.like(s, self.before))
+
+    def way(self, part: Any, i: Any) -> Any:
+        """How far a sample is on the way from the region's first end to its last."""
+        s = self.sample(part, i)
+        found = T.hold(s / self.total)
+        return found if self.alone is None else T.hold(T.Select(self.alone > T.const(0, "int32"), T.like(s, 0.5), found))
+
+    def between(self, part: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        """The first sample of a part that is not below or above two coordinates, and the first after those."""
+        zero = T.like(self.step, 0)
+        rising = T.hold(T.cast(T.expression(self.step >= zero), "int32"))
+
+        def first(reached: Callable[[Any], Any]) -> Any:
+            """The first sample for which a condition holds; it holds for all after it."""
+            left, right = (T.Variable("int32", one) for one in (T.const(0, "int32"), self.number))
+            with T.loop_while(left.value < right.value):
+                middle = T.let(left.value + T.truncdiv(right.value - left.value, T.const(2, "int32")))
+                T.either(
+                    reached(self.at(part, middle)),
+                    lambda: right.set(middle),
+                    lambda: left.set(middle + T.const(1, "int32")),
+                )
+            return T.hold(left.value)
+
+        up = rising > T.const(0, "int32")
+        begin = first(lambda x: T.Select(up, T.cast(x >= low, "int32"), T.cast(x <= high, "int32")) > T.const(0, "int32"))
+        end = first(lambda x: T.Select(up, T.cast(x > high, "int32"), T.cast(x < low, "int32")) > T.const(0, "int32"))
+        return begin, T.hold(T.max(begin, end))
+
+    def inside(self, part: Any) -> tuple[Any, Any]:
+        """The samples of a part inside of the image: the first, and the first after those."""
+        like = self.step
+        return self.between(part, T.like(like, -1), T.like(like, float(self.size)))
+
+    def taps(self, x: Any, linear: bool) -> tuple[Any, Any, Any]:
+        """The elements before and after a coordinate inside of the image, and how far it is between them."""
+        last = T.like(x, float(self.size - 1))
+        if not linear:
+            near = T.floor(x + T.like(x, 0.5))
+            place = T.hold(T.cast(T.min(T.max(near, T.like(x, 0)), last), "int32"))
+            return place, place, T.like(x, 0)
+        clipped = T.hold(T.Select(x > T.like(x, 0), T.Select(x < last, x, last), T.like(x, 0)))
+        whole = T.hold(T.floor(clipped))
+        place = T.hold(T.cast(whole, "int32"))
+        past = T.hold(clipped - whole)
+        return place, T.hold(place + T.cast(past > T.like(x, 0), "int32")), past
+
+
+class Region(NamedTuple):
+    """A region of an image."""
+
+    image: Any
+    """The image's number; 0 if it has none that exists."""
+    valid: Any
+    """Whether there is such an image, and the region is finite: 1 or 0."""
+    x: Line
+    y: Line
+
+
+def region(desc: RoiOperator, tensors: dict[str, Any], r: Any, height: int, width: int) -> Region:
+    """A region of a kernel, by its number."""
+    roi, batch = desc.roi_tensor, desc.batch_indices_tensor
+    _, parts = desc.ends()
+    index = T.let(tensors["batch_indices_tensor"][r * T.index(batch.layout[-1])])
+    exists = T.less(index, desc.images()) & (T.greater(index, -1) if batch.data_type.is_signed else T.const(True, "bool"))
+    numbers = []
+    for i in range(4):
+        place = r * T.index(roi.layout[-2]) + T.index(i * roi.layout[-1])
+        numbers.append(T.hold(T.wide(tensors["roi_tensor"][place])))
+    x = desc.line((numbers[0], numbers[2]), desc.spatial_scale_x, parts.sizes[3], width)
+    y = desc.line((numbers[1], numbers[3]), desc.spatial_scale_y, parts.sizes[2], height)
+    exists = T.hold(T.cast(exists, "int32"))
+    valid = T.hold(exists * x.valid * y.valid)
+    here = T.Select(exists > T.const(0, "int32"), index, T.like(index, 0))
+    return Region(T.hold(T.cast(here, T.type_of(T.index(0)))), valid, x, y)
+
+
+def between(first: Any, second: Callable[[], Any], past: Any) -> Any:
+    """What is between two elements; at the first, that alone."""
+    mixed = T.rounded(first * (T.like(past, 1) - past)) + T.rounded(second() * past)
+    return T.hold(T.Select(past > T.like(past, 0), mixed, first))
+
+
+def sampled(line: tuple[Line, Line], y: Any, x: Any, linear: bool, element: Callable[[Any, Any], Any]) -> Any:
+    """A sample at two coordinates inside of the image."""
+    below, above, down = line[0].taps(y, linear)
+    left, right, past = line[1].taps(x, linear)
+    if not linear:
+        return element(below, left)
+
+    def row(place: Any) -> Any:
+        return between(element(place, left), lambda: element(place, right), past)
+
+    return between(row(below), lambda: row(above), down)
