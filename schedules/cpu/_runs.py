@@ -11,11 +11,17 @@ from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink
+from tvmdml.kernels.knobs import Knob
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 
 LINE = 64
 """Bytes of a cache line."""
+
+
+def aligned_elements(default: int) -> Knob:
+    """The knob from which length on rows begin with a whole line."""
+    return Knob(default, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines")
 
 
 class Runs:

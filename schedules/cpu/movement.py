@@ -20,13 +20,13 @@ from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear, Move, Rule, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
-from tvmdml.schedules.cpu import _default, per_task, share, split
+from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._runs import LINE, Runs
+from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -36,18 +36,15 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "movement",
-    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
+    STREAMED,
     # As for pointwise operators: a task reads and writes a quarter of a core's L2 cache.
     task_bytes=Knob(
         1 << 18, (1, *(1 << n for n in range(13, 27))), "least bytes, read and written together, for each task",
         derived=lambda caches: caches.l2 // 4,
     ),
-    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks per thread"),
-    stream_bytes=Knob(
-        1 << 24, (1, *(1 << n for n in range(20, 40))), "least bytes of the results to write with non-temporal stores",
-        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
-    ),
-    aligned_elements=Knob(1024, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines"),
+    tasks_per_thread=TASKS_PER_THREAD,
+    stream_bytes=stream_bytes("least bytes of the results to write with non-temporal stores"),
+    aligned_elements=aligned_elements(1024),
 )  # fmt: skip
 
 _ROWS = 4

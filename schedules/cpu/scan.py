@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.layout import collapse
+from tvmdml.kernels.layout import collapse, without
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._scan import BLOCK, GROUP, TILE, Scan
 from tvmdml.schedules.cpu import per_task, share, split, unit_step
@@ -45,7 +45,7 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Rows are divided among tasks, or each row among several tasks."""
     axis, source, result = desc.axis, desc.input_tensor, desc.output_tensor
     length = source.sizes[axis]
-    sizes, steps = collapse(*(_without(axis, t) for t in (source.sizes, source.layout, result.layout)))
+    sizes, steps = collapse(*(without(axis, t) for t in (source.sizes, source.layout, result.layout)))
     sizes, steps = sizes or (1,), tuple(s or (0,) for s in steps)
     along = (source.layout[axis], result.layout[axis])
     rows = source.element_count // length
@@ -84,10 +84,6 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     scratch = tasks * _STATES * panel if way == "columns" else rows * -(-length // TILE) if parts > 1 else 1
     module, *_ = desc.modules()
     return Kernel(module, way, writer.parameters, writer.function, scalars, ((desc.computed, scratch),))
-
-
-def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
-    return values[:axis] + values[axis + 1 :]
 
 
 def _lanes(desc: Scan, target: Target, neighbours: int) -> int:

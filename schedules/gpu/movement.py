@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear, Move, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
@@ -26,7 +25,7 @@ from tvmdml.schedules.gpu import (
     _default,
     _tiles,
     checked,
-    enough_groups,
+    group_knobs,
     groups_for,
     position,
     require,
@@ -38,12 +37,7 @@ from tvmdml.targets._device import DeviceTarget
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-KNOBS = Knobs(
-    "movement",
-    enough_groups(1024),
-    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
-)
+KNOBS = group_knobs("movement")
 
 
 def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:

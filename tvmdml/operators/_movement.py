@@ -199,6 +199,19 @@ class Movement(Operator):
         rank, axis = next(tensor.rank for _, tensor in self.tensors() if tensor is not None), getattr(self, name)
         self.require(axis < rank, name, axis, f"0 to {rank - 1}, the dimensions of the tensor")
 
+    def require_one_each(self, name: str, sizes: tuple[int, ...]) -> None:
+        """Refuse a tensor that has not one element for each sequence along the axis of such sizes."""
+        axis = self._axis()
+        self.require_sizes(name, (*sizes[:axis], 1, *sizes[axis + 1 :]))
+
+    def one_each(self, name: str, at: Sequence[Coordinate]) -> Entry:
+        """The element of such a tensor for the sequence with these coordinates."""
+        return Entry(name, [Coordinate({}) if i == self._axis() else x for i, x in enumerate(at)])
+
+    def _axis(self) -> int:
+        axis: int = self.axis  # type: ignore[attr-defined] # a field of the subclasses
+        return axis
+
     # -- What the family derives from it
 
     def is_moved(self) -> bool:

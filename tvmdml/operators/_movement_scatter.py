@@ -32,10 +32,7 @@ class Scattered(Indexed):
     def check_tensors(self) -> None:
         """The types, ranks and sizes that both operators ask for."""
         own: Any = self
-        for name in ("updates_tensor", "output_tensor"):
-            self.require_same("data_type", name, "input_tensor")
-        for name in ("indices_tensor", "updates_tensor"):
-            self.require_same("rank", name, "input_tensor")
+        super().check_tensors()
         self.require_sizes("output_tensor", own.input_tensor.sizes)
 
     def is_moved(self) -> bool:
@@ -76,7 +73,7 @@ class Scattered(Indexed):
         own: Any = self
         if hasattr(self, "axis"):
             return np.array([own.output_tensor.sizes[self.axis]])
-        return np.array(self.own("input_tensor", "input_dimension_count")[: self.tuple_size()])
+        return np.array(own.own("input_tensor", "input_dimension_count")[: own.tuple_size()])
 
     def bounds(self, name: str) -> tuple[int, int] | None:
         """Indices in range for all dimensions."""

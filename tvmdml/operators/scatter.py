@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
-from tvmdml.operators._movement_indices import normal
+from tvmdml.operators._movement_indices import Tuples, normal
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
@@ -24,10 +24,8 @@ class Scatter(Scattered):
     A negative index counts from the end, and one that is out of range replaces nothing. Where indices meet, the last one counts.
 
     Args:
-        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
         indices_tensor: int32, int64, uint32, uint64; any size along the axis, and otherwise at most the input's.
         updates_tensor: the new elements, one for each index.
-        axis: the dimension of the input that the indices count. A negative number counts from the last dimension.
     """
 
     NAME = "SCATTER"
@@ -76,18 +74,14 @@ class Scatter(Scattered):
         return found
 
 
-class ScatterNd(Scattered):
+class ScatterNd(Scattered, Tuples):
     """A tensor whose slices at the places of tuples of indices are replaced (``DML_SCATTER_ND_OPERATOR_DESC``).
 
     The last dimension of the indices has tuples: one index for each of the input's first dimensions. A negative index counts from
     the end; a tuple with an index out of range replaces nothing. Where tuples meet, the last one counts.
 
     Args:
-        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
-        indices_tensor: int32, int64, uint32, uint64; a shape of up to 8 dimensions.
         updates_tensor: the new slices, one for each tuple.
-        input_dimension_count: how many of the input's last dimensions count; by default all.
-        indices_dimension_count: the same for the indices.
     """
 
     NAME = "SCATTER_ND"
@@ -102,11 +96,6 @@ class ScatterNd(Scattered):
     output_tensor: Output
     input_dimension_count: Uint
     indices_dimension_count: Uint
-
-    @classmethod
-    def of_call(cls, *inputs: Any, **given: Any) -> ScatterNd:
-        """Tensors of any rank: they get leading dimensions of size 1."""
-        return cls.of(*cls.of_tuples(inputs, given), **given)
 
     @classmethod
     def result_sizes(cls, *inputs: Any, **given: Any) -> tuple[int, ...] | None:
