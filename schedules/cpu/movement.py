@@ -24,7 +24,8 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear, Move, Rule, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
-from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, per_task, share, split, stream_bytes
+from tvmdml.operators._movement_scatter import Scattered
+from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, _scatter, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
@@ -58,8 +59,8 @@ _PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *mo
 def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator."""
     if not desc.is_moved():
-        computed: Kernel = _default.kernel(desc, target, shared)
-        return computed
+        found: Kernel | None = _scatter.kernel(desc, target, knobs) if isinstance(desc, Scattered) else None
+        return found or _default.kernel(desc, target, shared)
     return kernel_of(desc.transfer(), desc, target, knobs)
 
 

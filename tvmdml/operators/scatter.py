@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.layout import without
+from tvmdml.kernels.movement import Index, Linear, Updates
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
 from tvmdml.operators._movement_indices import Tuples, normal
 from tvmdml.operators._movement_scatter import Scattered
@@ -54,16 +53,25 @@ class Scatter(Scattered):
         self.require_like_input("indices_tensor")
         self.require_sizes("updates_tensor", self.indices_tensor.sizes)
 
-    @contextmanager
-    def columns(self, each: T.Each) -> Iterator[tuple[Any, int]]:
-        sizes = self.indices_tensor.sizes
-        rest = [1 if i == self.axis else n for i, n in enumerate(sizes)]
-        with T.elements(each, rest) as at:
-            yield at, sizes[self.axis]
+    def limits(self) -> Any:
+        return np.array([self.output_tensor.sizes[self.axis]])
 
-    def update(self, at: Any, number: Any) -> tuple[list[Any], list[Any], list[tuple[list[Any], int]]]:
-        here = [number if i == self.axis else x for i, x in enumerate(at)]
-        return list(here), here, [(here, self.axis)]
+    def updates(self) -> Updates:
+        """In columns along the axis."""
+
+        def column_first(steps: tuple[int, ...]) -> Linear:
+            return Linear(0, (*without(self.axis, steps), steps[self.axis]))
+
+        x, indices, result = self.input_tensor.layout, self.indices_tensor, self.output_tensor.layout
+        along = Index(column_first(indices.layout), self.input_tensor.sizes[self.axis], x[self.axis], result[self.axis])
+        return Updates(
+            without(self.axis, indices.sizes),
+            (indices.sizes[self.axis],),
+            column_first(self.updates_tensor.layout),
+            Linear(0, without(self.axis, x)),
+            Linear(0, without(self.axis, result)),
+            (along,),
+        )
 
     def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
         found: Array = x.copy()
@@ -121,26 +129,30 @@ class ScatterNd(Scattered, Tuples):
         x, indices = self.own("input_tensor", "input_dimension_count"), self.own("indices_tensor", "indices_dimension_count")
         return (*indices[:-1], *x[self.tuple_size() :])
 
-    @contextmanager
-    def columns(self, each: T.Each) -> Iterator[tuple[Any, int]]:
-        rest = self.own("input_tensor", "input_dimension_count")[self.tuple_size() :]
-        with T.elements(each, rest or (1,)) as at:
-            yield at[: len(rest)], int(np.prod(self.own("indices_tensor", "indices_dimension_count")[:-1], dtype=np.int64))
+    def limits(self) -> Any:
+        return np.array(self.own("input_tensor", "input_dimension_count")[: self.tuple_size()])
 
-    def update(self, at: Any, number: Any) -> tuple[list[Any], list[Any], list[tuple[list[Any], int]]]:
-        rank, zero = self.input_tensor.rank, T.index(0)
-        own = (
-            T.unravel(number, self.own("indices_tensor", "indices_dimension_count")[:-1])
-            if self.indices_dimension_count > 1
-            else []
+    def updates(self) -> Updates:
+        """A slice has an element of each column."""
+        tuples, first = self.indices_dimension_count - 1, self.input_tensor.rank - self.input_dimension_count
+        behind = first + self.tuple_size()
+        x, result = self.input_tensor, self.output_tensor
+        indices, given = self.indices_tensor, self.updates_tensor.layout
+        order, rest = indices.sizes[indices.rank - 1 - tuples : -1], result.sizes[behind:]
+        steps = indices.layout[indices.rank - 1 - tuples : -1]
+        given = given[len(given) - len(rest) - tuples :]
+        none = (0,) * len(rest)
+        return Updates(
+            rest,
+            order,
+            Linear(0, (*given[tuples:], *given[:tuples])),
+            Linear(0, x.layout[behind:]),
+            Linear(0, result.layout[behind:]),
+            tuple(
+                Index(Linear(j * indices.layout[-1], (*none, *steps)), x.sizes[i], x.layout[i], result.layout[i])
+                for j, i in enumerate(range(first, behind))
+            ),
         )
-        given = [*own, *at]
-        updates = [*[zero] * (rank - len(given)), *given]
-        before = [*[zero] * (rank - self.indices_dimension_count), *own]
-        first = rank - self.input_dimension_count
-        looked = [([*before, T.index(j)], first + j) for j in range(self.tuple_size())]
-        place = [*[zero] * (first + self.tuple_size()), *at]
-        return place, updates, looked
 
     def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
         found: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
