@@ -19,10 +19,12 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.movement import Linear, Move, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
+from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.gpu import (
     VECTOR_BYTES,
     Numbers,
     _default,
+    _scatter,
     _tiles,
     checked,
     group_knobs,
@@ -43,7 +45,8 @@ KNOBS = group_knobs("movement")
 def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator: a launch for each move."""
     if not desc.is_moved():
-        computed: Kernel = _default.kernel(desc, target, shared)
+        of_updates = isinstance(desc, Scattered)
+        computed: Kernel = _scatter.kernel(desc, target, knobs) if of_updates else _default.kernel(desc, target, shared)
         return computed
     transfer = desc.transfer().simplified()
     kinds = desc.kinds()
