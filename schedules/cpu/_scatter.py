@@ -53,7 +53,7 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     outer = math.prod(found.columns[:rank])
     work = 2 * itemsize * width * (found.places + found.length) + _LOOK * found.length * (1 if alike else width)
     tasks = split(outer * work, target, knobs.task_bytes, knobs.tasks_per_thread)
-    piece, pieces = _pieces(way, found, outer, width * itemsize, itemsize, tasks, knobs.task_bytes)
+    piece, pieces = _pieces(way, found, outer, width * itemsize, itemsize, tasks, 8 * knobs.task_bytes)
     parts = 1 if tasks == 1 or outer * pieces >= 2 * target.tasks() or outer * pieces == target.tasks() else target.tasks()
     along = 1 if inner else 0  # the coordinates of an update: the columns', and its number
     numbers: dict[str, tuple[int, ...]] = {
@@ -112,11 +112,11 @@ def _merged(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
 
 def _pieces(way: str, found: Updates, outer: int, row: int, itemsize: int, tasks: int, most: int) -> tuple[int, int]:
     """How many neighbouring columns a task has at once, and how many such pieces there are."""
-    if way == "places":
-        return 1, 1
+    if way != "columns":  # places are divided instead
+        return row // itemsize, 1
+    # A piece of the result should stay in the cache, since its rows are written in any order.
     count = 1 if tasks == 1 else min(-(-tasks // outer), max(row // _LEAST, 1))
-    if way == "columns":  # a piece of the result should stay in the cache, since its rows are written in any order
-        count = max(count, min(row * found.places // most, row // _LEAST))
+    count = max(count, min(row * found.places // most, row // _LEAST))
     piece = -(-row // max(count, 1))
     piece = -(-piece // LINE) * LINE // itemsize
     return piece, -(-row // (piece * itemsize))

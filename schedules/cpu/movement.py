@@ -1,10 +1,11 @@
 """The movement family on the CPU: limited by memory, so whole lines are moved wherever elements are contiguous.
 
 A task has a share of each move's rows. What a rule decides for a whole row is decided once: where it begins, or that it is fill. A
-rule for the coordinate along a row divides it into parts: before the source, inside of it, and behind. There are three ways:
+rule for the coordinate along a row divides it into parts: before the source, inside of it, and behind. There are four ways:
 
 - ``lines``: elements of a row are contiguous on both sides, or one is repeated: vectors of a cache line, streamed if large.
 - ``tiles``: the source is contiguous in another dimension than the result: squares are transposed in registers.
+- ``woven``: a few runs of the source take turns in the result, or the other way round: vectors are interleaved in registers.
 - ``elements``: any other strides, and indices that differ within a row.
 
 Elements move as bits, so types of one width share kernels. Many moves (JOIN, SPLIT) are a loop over a table in one kernel.
@@ -12,6 +13,7 @@ Elements move as bits, so types of one width share kernels. Many moves (JOIN, SP
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +31,7 @@ from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, _scatter,
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
+from tvmdml.schedules.cpu._woven import MOST, unwoven, woven
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -38,10 +41,10 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "movement",
     STREAMED,
-    # As for pointwise operators: a task reads and writes a quarter of a core's L2 cache.
+    # Moving takes longer for each byte than a pointwise operator does, so that a second thread pays earlier.
     task_bytes=Knob(
-        1 << 18, (1, *(1 << n for n in range(13, 27))), "least bytes, read and written together, for each task",
-        derived=lambda caches: caches.l2 // 4,
+        1 << 16, (1, *(1 << n for n in range(13, 27))), "least bytes, read and written together, for each task",
+        derived=lambda caches: caches.l2 // 16,
     ),
     tasks_per_thread=TASKS_PER_THREAD,
     stream_bytes=stream_bytes("least bytes of the results to write with non-temporal stores"),
@@ -52,6 +55,8 @@ _ROWS = 4
 """With fewer rows for each task, tasks also divide rows."""
 _KNOWN = 4
 """Strides up to this are constants in the code, since LLVM vectorises a known stride."""
+_LEAST_WOVEN = 4
+"""The least elements of a run that takes turns with others."""
 _PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *movement.BENT)
 """The rules that divide a row into pieces."""
 
@@ -70,25 +75,30 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     moves = transfer.moves
     itemsize = desc.outputs()[0].data_type.itemsize
     lanes = LINE // itemsize
-    turned = _turned(moves)
+    turned, runs = _turned(moves), _woven(moves)
     if turned is not None:
         moves = tuple(_last_but_one(move, turned) for move in moves)
+    elif runs is not None:
+        moves = tuple(_last_two(move, *runs) for move in moves)
+        while lanes > moves[0].sizes[-1]:
+            lanes //= 2
     steps = [(_inner_step(move), move.written.steps[-1]) for move in moves]
     read, written = (_common(own) for own in zip(*steps, strict=True))
     contiguous = written == 1 and read in (0, 1)
     work = sum(math.prod(move.sizes) for move in moves) * itemsize
     tasks = split(2 * work, target, knobs.task_bytes, knobs.tasks_per_thread)
-    parts = tasks > 1 and turned is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
+    parts = tasks > 1 and turned is None and runs is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
     shortest, longest = (some(move.sizes[-1] for move in moves) for some in (min, max))
     divided = any(_pieced(move) is not None for move in moves)
-    rows = "any" if parts or divided else "long" if shortest >= lanes else "short" if longest < lanes else "any"
+    rows = "short" if longest < lanes else "any" if parts or divided or shortest < lanes else "long"
     bits = TensorDesc(f"uint{8 * itemsize}", (1,))
     writer = _Writer(
         Formula((bits,), (bits,), lambda x: (x,), (), (), ()),
         Leaves(target),
         transfer=transfer._replace(moves=moves),
         types=desc.kinds(),
-        way="tiles" if turned is not None else "lines" if contiguous else "elements",
+        way="tiles" if turned is not None else "woven" if runs is not None else "lines" if contiguous else "elements",
+        runs=0 if runs is None or turned is not None else moves[0].sizes[-2],
         lanes=lanes,
         last=(read, written),
         parallel=tasks > 1,
@@ -148,10 +158,27 @@ def _follows(rule: Rule, dimension: int) -> bool:
     return bool(rule.at.steps[dimension] or (rule.look is not None and rule.look.place.steps[dimension]))
 
 
+def _woven(moves: Sequence[Move]) -> tuple[int, int] | None:
+    """A dimension of few elements, and one of many, of which one side has the first inside of the second, and the other outside."""
+    if len(moves) != 1 or moves[0].rules:
+        return None
+    (move,) = moves
+    for side, other in ((move.written.steps, move.read.steps), (move.read.steps, move.written.steps)):
+        for few, many in itertools.permutations(range(len(move.sizes)), 2):
+            n, length = move.sizes[few], move.sizes[many]
+            if 1 < n <= MOST and length >= _LEAST_WOVEN and side[few] == 1 and side[many] == n and other[many] == 1:
+                return few, many
+    return None
+
+
 def _last_but_one(move: Move, dimension: int) -> Move:
     """The move with a dimension as the last but one."""
-    rank = len(move.sizes)
-    order = [*(i for i in range(rank - 1) if i != dimension), dimension, rank - 1]
+    return _last_two(move, dimension, len(move.sizes) - 1)
+
+
+def _last_two(move: Move, last_but_one: int, last: int) -> Move:
+    """The move with these dimensions last."""
+    order = [*(i for i in range(len(move.sizes)) if i not in (last_but_one, last)), last_but_one, last]
     each = iter([Linear(one.base, tuple(one.steps[i] for i in order)) for one in move.linears()])
     read, written = next(each), next(each)
     rules = [rule._replace(at=next(each)) for rule in move.rules]
@@ -193,6 +220,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     transfer: Transfer
     types: tuple[str, ...]
     way: str
+    runs: int
+    """How many runs take turns, if the way is ``woven``."""
     parallel: bool
     parts: bool
 
@@ -263,8 +292,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         return f.result()
 
     def _move(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
-        if self.way == "tiles":
-            self._tiles(number, tasks, move, buffers)
+        if self.way in ("tiles", "woven"):
+            (self._tiles if self.way == "tiles" else self._woven)(number, tasks, move, buffers)
             return
         *outer, length = move.sizes
         total = math.prod(outer[1:], start=outer[0]) if outer else T.i64(1)
@@ -384,20 +413,43 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 T.store(buffer, row.result.place([x]), source[row.source + x * step + quotient * rule.step])
             return
         if kind == movement.EQUAL:
+            self._filled(row, start, stop)
             place = T.let(movement.normalized(looked, n) - first)
-            low = clipped(place)
-            high = clipped(place + 1)
-        else:
-            low = clipped(T.truncdiv(T.max(zero - first, zero) + along - 1, along))
-            high = T.hold(T.max(low, clipped(T.truncdiv(T.max(n - first, zero) + along - 1, along))))
+            # The index itself is in range; a row has all of these places, or a task some of them.
+            with T.when((place >= start) & (place < stop)):
+                T.store(row.result.buffer, row.result.place([place]), row.buffers[row.move.source][row.source + place * step])
+            return
+        low = clipped(T.truncdiv(T.max(zero - first, zero) + along - 1, along))
+        high = T.hold(T.max(low, clipped(T.truncdiv(T.max(n - first, zero) + along - 1, along))))
         around = self._filled if kind in movement.FILLS else self._each
-        base = row.source if kind == movement.EQUAL else row.source + first * rule.step
         with T.when(start < low):
             around(row, start, low)
         with T.when(low < high):
-            self._copied(row, base, step if kind == movement.EQUAL else step + rule.step * along, low, high)
+            self._copied(row, row.source + first * rule.step, step + rule.step * along, low, high)
         with T.when(high < stop):
             around(row, high, stop)
+
+    # -- Runs that take turns
+
+    def _woven(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
+        *outer, _, length = move.sizes
+        into = self.last[0] == 1
+        begin, end = share(number, tasks, T.let(math.prod(outer, start=T.i64(1))))
+
+        def row(at: list[Any]) -> None:
+            source, place = (T.let(movement.value(one, at) if at else one.base) for one in (move.read, move.written))
+            with T.loop(T.let(T.truncdiv(length + (self.lanes - 1), T.i64(self.lanes)))) as i:
+                x = T.hold(T.min(i * self.lanes, length - self.lanes))
+                one, many = (source, place) if into else (place, source)
+                step = (move.read if into else move.written).steps[-2]
+                apart = [T.run(T.let(one + step * r + x), self.lanes) for r in range(self.runs)]
+                joined = [T.run(T.let(many + x * self.runs + r * self.lanes), self.lanes) for r in range(self.runs)]
+                given, taken, weave = (apart, joined, woven) if into else (joined, apart, unwoven)
+                values = weave([T.let(buffers[move.source][own]) for own in given])
+                for own, value in zip(taken, values, strict=True):
+                    T.store(buffers[move.result], own, value)
+
+        self._each_row(begin, end, outer, row)
 
     # -- Tiles
 
