@@ -29,6 +29,7 @@ from tvmdml.operators._movement import Movement
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, _scatter, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._picked import AT_ONCE, picked
 from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.schedules.cpu._woven import MOST, unwoven, woven
@@ -98,6 +99,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         transfer=transfer._replace(moves=moves),
         types=desc.kinds(),
         way="tiles" if turned is not None else "woven" if runs is not None else "lines" if contiguous else "elements",
+        tuples=_tuples(moves),
         runs=0 if runs is None or turned is not None else moves[0].sizes[-2],
         lanes=lanes,
         last=(read, written),
@@ -136,6 +138,20 @@ def _inner_step(move: Move) -> int:
 def _along(move: Move) -> bool:
     """Whether rules depend on the coordinate along a row."""
     return any(rule.at.steps[-1] or (rule.look is not None and rule.look.place.steps[-1]) for rule in move.rules)
+
+
+def _tuples(moves: Sequence[Move]) -> str:
+    """The type for indices that are contiguous along a row, in tuples of one for each rule along it; empty if they are not."""
+    found = [rule for rule in moves[0].rules if _follows(rule, -1)]
+    looks = [rule.look for rule in found if rule.look is not None and rule.kind == movement.PICKED]
+    if len(moves) != 1 or not looks or len(looks) != len(found):
+        return ""
+    first = looks[0]
+    for i, look in enumerate(looks):
+        same = (look.tensor, look.place.steps) == (first.tensor, first.place.steps)
+        if not same or look.place.steps[-1] != len(looks) or look.place.base != first.place.base + i:
+            return ""
+    return "int32" if max(rule.size for rule in found) < 1 << 31 else "int64"
 
 
 def _common(steps: Sequence[int]) -> int:
@@ -222,6 +238,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     way: str
     runs: int
     """How many runs take turns, if the way is ``woven``."""
+    tuples: str
+    """The type in which many indices of a row are compared at once; empty if they are not contiguous."""
     parallel: bool
     parts: bool
 
@@ -363,7 +381,18 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         (self.lines if self.last[1] == 1 else self.elements)(sink, start, stop)
 
     def _each(self, row: _Row, start: Any, stop: Any) -> None:
-        """Each element by itself, as all rules say."""
+        """Each element by itself, as all rules say; many indices at once if they are contiguous."""
+        if self.tuples:
+            rules = [rule for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True) if _follows(known, -1)]
+            rounds = T.let(T.truncdiv(T.max(stop - start, T.i64(0)), T.i64(AT_ONCE)))
+            with T.loop(rounds) as i:
+                x = T.let(start + i * AT_ONCE)
+                offsets = picked([(rule, row.buffers) for rule in rules], [*row.outer, x], self.tuples)
+                for lane, offset in enumerate(offsets):
+                    at = T.let(x + lane)
+                    found = row.buffers[row.move.source][row.source + at * row.move.read.steps[-1] + offset]
+                    T.store(row.result.buffer, row.result.place([at]), found)
+            start = T.let(start + rounds * AT_ONCE)
         sink = Sink(self.formula, (), (row.result,))
         with T.loop(stop - start) as i:
             x = T.let(start + i)
