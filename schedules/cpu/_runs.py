@@ -85,8 +85,10 @@ class Runs:
         if in_place:
             after(True, False)
 
+        whole = T.let(T.truncdiv(length - head, T.i64(lanes)))
+
         def lines(stream: bool) -> None:
-            with T.loop(T.let(T.truncdiv(length - head, T.i64(lanes)))) as i:
+            with T.loop(whole) as i:
                 at = [T.let(start + head + i * lanes)]
                 values = sink.values(at, lanes=lanes)
                 if stream:
@@ -102,7 +104,9 @@ class Runs:
         if in_place:
             with T.when(head > 0):
                 before(False, True)
-        after(not in_place, True)
+        # A store to a line that was just streamed would wait for memory, and all later stores with it.
+        with T.when(length - head > whole * lanes):
+            after(not in_place, True)
 
     def _kept(self, sink: Sink, at: Any, lanes: int) -> Callable[[bool, bool], None]:
         """A vector that is computed at one time and stored at another."""

@@ -13,7 +13,6 @@ Elements move as bits, so types of one width share kernels. Many moves (JOIN, SP
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,16 +22,29 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.movement import Linear, Move, Rule, Transfer
+from tvmdml.kernels.movement import Move, Rule, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, _scatter, per_task, share, split, stream_bytes
+from tvmdml.schedules.cpu._arranged import (
+    common,
+    crossing,
+    has_along,
+    in_long_runs,
+    inner_step,
+    last_but_one,
+    last_two,
+    pieced_by,
+    repeated_last,
+    runs_in_turns,
+    tuples_of,
+)
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE, picked
 from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
-from tvmdml.schedules.cpu._woven import MOST, unwoven, woven
+from tvmdml.schedules.cpu._woven import unwoven, woven
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -54,12 +66,6 @@ KNOBS = Knobs(
 
 _ROWS = 4
 """With fewer rows for each task, tasks also divide rows."""
-_KNOWN = 4
-"""Strides up to this are constants in the code, since LLVM vectorises a known stride."""
-_LEAST_WOVEN = 4
-"""The least elements of a run that takes turns with others."""
-_PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *movement.BENT)
-"""The rules that divide a row into pieces."""
 
 
 def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel:
@@ -76,21 +82,23 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     moves = transfer.moves
     itemsize = desc.outputs()[0].data_type.itemsize
     lanes = LINE // itemsize
-    turned, runs = _turned(moves), _woven(moves)
+    turned, runs = crossing(moves), runs_in_turns(moves)
     if turned is not None:
-        moves = tuple(_last_but_one(move, turned) for move in moves)
+        moves = tuple(last_but_one(move, turned) for move in moves)
     elif runs is not None:
-        moves = tuple(_last_two(move, *runs) for move in moves)
+        moves = tuple(last_two(move, *runs) for move in moves)
         while lanes > moves[0].sizes[-1]:
             lanes //= 2
-    steps = [(_inner_step(move), move.written.steps[-1]) for move in moves]
-    read, written = (_common(own) for own in zip(*steps, strict=True))
+    else:
+        moves = tuple(repeated_last(move) for move in moves)
+    steps = [(inner_step(move), move.written.steps[-1]) for move in moves]
+    read, written = (common(own) for own in zip(*steps, strict=True))
     contiguous = written == 1 and read in (0, 1)
     work = sum(math.prod(move.sizes) for move in moves) * itemsize
     tasks = split(2 * work, target, knobs.task_bytes, knobs.tasks_per_thread)
     parts = tasks > 1 and turned is None and runs is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
     shortest, longest = (some(move.sizes[-1] for move in moves) for some in (min, max))
-    divided = any(_pieced(move) is not None for move in moves)
+    divided = any(pieced_by(move) is not None for move in moves)
     rows = "short" if longest < lanes else "any" if parts or divided or shortest < lanes else "long"
     bits = TensorDesc(f"uint{8 * itemsize}", (1,))
     writer = _Writer(
@@ -99,14 +107,14 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         transfer=transfer._replace(moves=moves),
         types=desc.kinds(),
         way="tiles" if turned is not None else "woven" if runs is not None else "lines" if contiguous else "elements",
-        tuples=_tuples(moves),
+        tuples=tuples_of(moves),
         runs=0 if runs is None or turned is not None else moves[0].sizes[-2],
         lanes=lanes,
         last=(read, written),
         parallel=tasks > 1,
         parts=parts,
         rows=rows,
-        stream=work >= knobs.stream_bytes and contiguous and not any(map(_along, moves)),
+        stream=work >= knobs.stream_bytes and contiguous and all(map(in_long_runs, moves)),
         aligned=knobs.aligned_elements,
     )
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
@@ -115,91 +123,6 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     module, *also = desc.modules()
     scratch = (("int64", len(writer.own) * len(moves)),) if writer.own else ()
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
-
-
-def _pieced(move: Move) -> Rule | None:
-    """The rule that divides rows into pieces, if there is exactly one rule that depends on the coordinate along a row."""
-    along = [rule for rule in move.rules if rule.at.steps[-1] or (rule.look is not None and rule.look.place.steps[-1])]
-    if len(along) != 1 or along[0].kind not in _PIECES or (along[0].look is not None and along[0].look.place.steps[-1]):
-        return None
-    most = 1 if along[0].kind in (movement.WHOLE, movement.EQUAL, movement.TURNED) else math.inf
-    return along[0] if 1 <= along[0].at.steps[-1] <= most else None
-
-
-def _inner_step(move: Move) -> int:
-    """The source's step along a row, inside of the source; -1 if elements of a row are looked up one by one."""
-    rule = _pieced(move)
-    if rule is not None:
-        own = 0 if rule.kind == movement.EQUAL else rule.step * rule.at.steps[-1]
-        return move.read.steps[-1] + own if rule.kind != movement.WHOLE else -1
-    return -1 if _along(move) else move.read.steps[-1]
-
-
-def _along(move: Move) -> bool:
-    """Whether rules depend on the coordinate along a row."""
-    return any(rule.at.steps[-1] or (rule.look is not None and rule.look.place.steps[-1]) for rule in move.rules)
-
-
-def _tuples(moves: Sequence[Move]) -> str:
-    """The type for indices that are contiguous along a row, in tuples of one for each rule along it; empty if they are not."""
-    found = [rule for rule in moves[0].rules if _follows(rule, -1)]
-    looks = [rule.look for rule in found if rule.look is not None and rule.kind == movement.PICKED]
-    if len(moves) != 1 or not looks or len(looks) != len(found):
-        return ""
-    first = looks[0]
-    for i, look in enumerate(looks):
-        same = (look.tensor, look.place.steps) == (first.tensor, first.place.steps)
-        if not same or look.place.steps[-1] != len(looks) or look.place.base != first.place.base + i:
-            return ""
-    return "int32" if max(rule.size for rule in found) < 1 << 31 else "int64"
-
-
-def _common(steps: Sequence[int]) -> int:
-    """The step of all moves, if the code may depend on it; otherwise -1."""
-    return steps[0] if len(set(steps)) == 1 and 0 <= steps[0] <= _KNOWN else -1
-
-
-def _turned(moves: Sequence[Move]) -> int | None:
-    """A dimension in which the source of a single move is contiguous, if it is not in the last one."""
-    if len(moves) != 1 or moves[0].written.steps[-1] != 1 or _along(moves[0]) or moves[0].sizes[-1] < SIDE:
-        return None
-    (move,) = moves
-    if move.read.steps[-1] in (0, 1):
-        return None
-    free = (i for i in range(len(move.sizes) - 1) if not any(_follows(rule, i) for rule in move.rules))
-    return next((i for i in free if move.sizes[i] >= SIDE and move.read.steps[i] == 1), None)
-
-
-def _follows(rule: Rule, dimension: int) -> bool:
-    return bool(rule.at.steps[dimension] or (rule.look is not None and rule.look.place.steps[dimension]))
-
-
-def _woven(moves: Sequence[Move]) -> tuple[int, int] | None:
-    """A dimension of few elements, and one of many, of which one side has the first inside of the second, and the other outside."""
-    if len(moves) != 1 or moves[0].rules:
-        return None
-    (move,) = moves
-    for side, other in ((move.written.steps, move.read.steps), (move.read.steps, move.written.steps)):
-        for few, many in itertools.permutations(range(len(move.sizes)), 2):
-            n, length = move.sizes[few], move.sizes[many]
-            if 1 < n <= MOST and length >= _LEAST_WOVEN and side[few] == 1 and side[many] == n and other[many] == 1:
-                return few, many
-    return None
-
-
-def _last_but_one(move: Move, dimension: int) -> Move:
-    """The move with a dimension as the last but one."""
-    return _last_two(move, dimension, len(move.sizes) - 1)
-
-
-def _last_two(move: Move, last_but_one: int, last: int) -> Move:
-    """The move with these dimensions last."""
-    order = [*(i for i in range(len(move.sizes)) if i not in (last_but_one, last)), last_but_one, last]
-    each = iter([Linear(one.base, tuple(one.steps[i] for i in order)) for one in move.linears()])
-    read, written = next(each), next(each)
-    rules = [rule._replace(at=next(each)) for rule in move.rules]
-    rules = [rule if rule.look is None else rule._replace(look=rule.look._replace(place=next(each))) for rule in rules]
-    return move._replace(sizes=tuple(move.sizes[i] for i in order), read=read, written=written, rules=tuple(rules))
 
 
 class _Constant(NamedTuple):
@@ -256,7 +179,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         rules = tuple(
             f"{rule.kind} {rule.at.steps[-1] != 0} {bool(rule.look and rule.look.place.steps[-1])}" for rule in moves[0].rules
         )
-        pieced = _pieced(moves[0])
+        pieced = pieced_by(moves[0])
         self.parameters = (
             *((name, value) for name, value in choices.items() if name != "transfer"),
             ("moves", str(forms)),
@@ -344,7 +267,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _row(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any]) -> _Row:
         source, comes = movement.value(move.read, outer) if outer else move.read.base, None
         for rule, known in zip(move.rules, self.transfer.moves[0].rules, strict=True):
-            if not _follows(known, -1):
+            if not known.follows(-1):
                 found, inside = movement.resolved(rule, buffers, outer or [T.i64(0)])
                 source, comes = source + found * rule.step, movement.both(comes, inside)
         place = T.let(movement.value(move.written, outer) if outer else move.written.base)
@@ -362,10 +285,10 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
     def _inside(self, row: _Row, start: Any, stop: Any) -> None:
         known = self.transfer.moves[0]
-        pieced = _pieced(known)
+        pieced = pieced_by(known)
         if pieced is not None:
             self._pieces(row, row.move.rules[known.rules.index(pieced)], start, stop)
-        elif _along(known):
+        elif has_along(known):
             self._each(row, start, stop)
         else:
             self._copied(row, row.source, row.move.read.steps[-1], start, stop)
@@ -383,7 +306,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _each(self, row: _Row, start: Any, stop: Any) -> None:
         """Each element by itself, as all rules say; many indices at once if they are contiguous."""
         if self.tuples:
-            rules = [rule for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True) if _follows(known, -1)]
+            rules = [rule for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True) if known.follows(-1)]
             rounds = T.let(T.truncdiv(T.max(stop - start, T.i64(0)), T.i64(AT_ONCE)))
             with T.loop(rounds) as i:
                 x = T.let(start + i * AT_ONCE)
@@ -398,7 +321,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             x = T.let(start + i)
             offset, comes = row.source + x * row.move.read.steps[-1], None
             for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True):
-                if _follows(known, -1):
+                if known.follows(-1):
                     found, inside = movement.resolved(rule, row.buffers, [*row.outer, x])
                     offset, comes = offset + found * rule.step, movement.both(comes, inside)
             found = row.buffers[row.move.source][T.let(offset)]
@@ -460,7 +383,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
     # -- Runs that take turns
 
-    def _woven(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
+    def runs_in_turns(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
         *outer, _, length = move.sizes
         into = self.last[0] == 1
         begin, end = share(number, tasks, T.let(math.prod(outer, start=T.i64(1))))

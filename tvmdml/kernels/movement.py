@@ -68,6 +68,10 @@ class Rule(NamedTuple):
     divisor: int = 1
     look: Look | None = None
 
+    def follows(self, dimension: int) -> bool:
+        """Whether it depends on a coordinate of the loop."""
+        return bool(self.at.steps[dimension] or (self.look is not None and self.look.place.steps[dimension]))
+
 
 class Move(NamedTuple):
     """Elements that move from one tensor to another."""
@@ -103,6 +107,14 @@ class Move(NamedTuple):
             for rule in rules
         ]
         return Move(sizes, self.source, self.result, read, Linear(self.written.base, next(waiting)), tuple(after))
+
+    def ordered(self, order: Sequence[int]) -> Move:
+        """The same with its dimensions in another order."""
+        each = iter([Linear(one.base, tuple(one.steps[i] for i in order)) for one in self.linears()])
+        read, written = next(each), next(each)
+        rules = [rule._replace(at=next(each)) for rule in self.rules]
+        rules = [rule if rule.look is None else rule._replace(look=rule.look._replace(place=next(each))) for rule in rules]
+        return self._replace(sizes=tuple(self.sizes[i] for i in order), read=read, written=written, rules=tuple(rules))
 
     def linears(self) -> tuple[Linear, ...]:
         """Everything linear in it, in a fixed order."""
