@@ -383,7 +383,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
     # -- Runs that take turns
 
-    def runs_in_turns(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
+    def _woven(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
         *outer, _, length = move.sizes
         into = self.last[0] == 1
         begin, end = share(number, tasks, T.let(math.prod(outer, start=T.i64(1))))
