@@ -121,7 +121,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
     scalars = (tasks, fill, offset, *writer.scalars)
     module, *also = desc.modules()
-    scratch = (("int64", len(writer.own) * len(moves)),) if writer.own else ()
+    scratch = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
 
 
@@ -199,19 +199,22 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         sources, results = self._places()
         with T.function() as f:
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
-            table: Any = f.buffer("table", "int64") if self.own else None
+            table: Any = f.buffer("table", "int64") if len(moves) > 1 else None
             tasks, fill, offset = f.scalar("tasks"), f.scalar("fill"), f.scalar("offset")
             numbers = f.scalars("number", count)
             for i, number in enumerate(f.scalars("own", len(self.own) * len(moves))):
                 T.store(table, i, number)
+            # Behind them, where the many sources or results are, of which each move has one.
+            behind = len(self.own) * len(moves)
+            many = {places[0]: behind for places in (sources, results) if len(places) > 1}
 
             def one(number: Any, part: Any) -> None:
                 """A task's share of a move of many."""
                 own = {at: T.let(table[part * len(self.own) + i]) for i, at in enumerate(self.own)}
                 move = moves[0].expressions([own.get(i, number) for i, number in enumerate(numbers)])
                 tensors = list(buffers)
-                for of, places in ((moves[0].source, sources), (moves[0].result, results)):
-                    tensors[of] = buffers[of] if len(places) == 1 else self.leaves.one_of([buffers[i] for i in places], part)
+                for of, first in many.items():
+                    tensors[of] = self.leaves.kept(table, T.let(part + first), str(buffers[of].dtype))
                 self._move(number, tasks, move, tensors)
 
             def task(number: Any) -> None:
@@ -229,6 +232,9 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                     self.leaves.fence()
 
             with self.leaves.available():
+                for places in (sources, results):
+                    if len(places) > 1:
+                        self.leaves.keep([buffers[i] for i in places], table, behind)
                 per_task(tasks, self.parallel, task)
         return f.result()
 
