@@ -10,7 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.knobs import Constraint, Knob
 from tvmdml.targets import Target
+
+TASKS_PER_THREAD = Knob(4, (1, 2, 4, 8), "most tasks per thread")
+_SMALL = 1 << 20
+STREAMED = Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= _SMALL)
+
+
+def stream_bytes(meaning: str, of_cache: float = 0.5) -> Knob:
+    """The knob from which size on results are written with non-temporal stores: by default a part of the last-level cache."""
+    sizes = (1, *(1 << n for n in range(20, 40)))
+    return Knob(int((1 << 25) * of_cache), sizes, meaning, derived=lambda caches: max(int(caches.l3 * of_cache), _SMALL))
 
 
 def split(total: int, target: Target, least: int, per_thread: int = 1) -> int:

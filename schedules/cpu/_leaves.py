@@ -31,12 +31,16 @@ def _positions() -> str:
 
 
 _LEAVES = {
-    "either": _Leaf(
+    "keep": _Leaf(
         "",
         """
-define ptr @tvmdml_either(i1 %first, ptr %a, ptr %b) alwaysinline {
-  %one = select i1 %first, ptr %a, ptr %b
-  ret ptr %one
+define void @tvmdml_keep(ptr %table, ptr %p) alwaysinline {
+  store ptr %p, ptr %table, align 8
+  ret void
+}
+define ptr @tvmdml_kept(ptr %table) alwaysinline {
+  %p = load ptr, ptr %table, align 8
+  ret ptr %p
 }
 """,
     ),
@@ -176,12 +180,14 @@ class Leaves:
         """A context manager: the statements inside may call the leaves."""
         return T.attr(0, "pragma_import_llvm", "".join(_LEAVES[name].ir for name in sorted(self._native)))
 
-    def one_of(self, buffers: Sequence[Any], number: Any) -> Any:
-        """One of several buffers of the same type, by its number, which is known at run time. There is no version in TensorIR."""
-        pointer = buffers[0].data
-        for i, other in enumerate(buffers[1:], 1):
-            pointer = T.let(T.call_extern("handle", "tvmdml_either", number == T.i64(i), other.data, pointer))
-        return T.view(pointer, str(buffers[0].dtype))
+    def keep(self, buffers: Sequence[Any], table: Any, first: int) -> None:
+        """Keep where several buffers are in a table of int64, from an entry on. There is no version in TensorIR."""
+        for i, buffer in enumerate(buffers, first):
+            T.evaluate(T.call_extern("void", "tvmdml_keep", T.address_of(table[T.i64(i)]), buffer.data))
+
+    def kept(self, table: Any, place: Any, dtype: str) -> Any:
+        """The buffer that an entry of such a table is about."""
+        return T.view(T.let(T.call_extern("handle", "tvmdml_kept", T.address_of(table[place]))), dtype)
 
     def misalignment(self, buffer: Any, index: Any) -> Any:
         """An element's address modulo 64. The TensorIR version cannot read the address, and returns 0."""

@@ -11,11 +11,17 @@ from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink
+from tvmdml.kernels.knobs import Knob
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 
 LINE = 64
 """Bytes of a cache line."""
+
+
+def aligned_elements(default: int) -> Knob:
+    """The knob from which length on rows begin with a whole line."""
+    return Knob(default, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines")
 
 
 class Runs:
@@ -79,8 +85,10 @@ class Runs:
         if in_place:
             after(True, False)
 
+        whole = T.let(T.truncdiv(length - head, T.i64(lanes)))
+
         def lines(stream: bool) -> None:
-            with T.loop(T.let(T.truncdiv(length - head, T.i64(lanes)))) as i:
+            with T.loop(whole) as i:
                 at = [T.let(start + head + i * lanes)]
                 values = sink.values(at, lanes=lanes)
                 if stream:
@@ -96,7 +104,9 @@ class Runs:
         if in_place:
             with T.when(head > 0):
                 before(False, True)
-        after(not in_place, True)
+        # A store to a line that was just streamed would wait for memory, and all later stores with it.
+        with T.when(length - head > whole * lanes):
+            after(not in_place, True)
 
     def _kept(self, sink: Sink, at: Any, lanes: int) -> Callable[[bool, bool], None]:
         """A vector that is computed at one time and stored at another."""

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1, bits
-from tvmdml.schedules.cpu import per_task, share, split, unit_step
+from tvmdml.schedules.cpu import STREAMED, per_task, share, split, stream_bytes, unit_step
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
 
@@ -33,7 +33,7 @@ _COLUMNS = 16
 
 KNOBS = Knobs(
     "diagonal_matrix",
-    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
+    STREAMED,
     task_bytes=Knob(1 << 17, (1, *(1 << n for n in range(12, 24))), "least bytes of result for each task, if processed row by row"),
     # One thread fills what fits in its core's L2 cache, of which a quarter is left to other data: fetching lines that another core
     # wrote the last time takes longer than filling them. Two threads fill more than that, with at least three eighths of L2 each.
@@ -43,10 +43,7 @@ KNOBS = Knobs(
     ),
     tasks_per_thread=Knob(4, (1, 2, 4, 8, 16), "tasks per thread: rows of a triangle differ in cost"),
     # The result fills half of the last-level cache: the other half is left to what the program reads next.
-    stream_bytes=Knob(
-        1 << 24, (1, *(1 << n for n in range(20, 40))), "least bytes of a result that is written with non-temporal stores",
-        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
-    ),
+    stream_bytes=stream_bytes("least bytes of a result that is written with non-temporal stores"),
     on_top_bytes=Knob(64, (0, *(1 << n for n in range(3, 12))), "largest width of a band that is stored on top of a long fill"),
     # The filled lines are still in the L1 cache when the band is stored.
     block_bytes=Knob(

@@ -1,10 +1,11 @@
 """The movement family on the CPU: limited by memory, so whole lines are moved wherever elements are contiguous.
 
 A task has a share of each move's rows. What a rule decides for a whole row is decided once: where it begins, or that it is fill. A
-rule for the coordinate along a row divides it into parts: before the source, inside of it, and behind. There are three ways:
+rule for the coordinate along a row divides it into parts: before the source, inside of it, and behind. There are four ways:
 
 - ``lines``: elements of a row are contiguous on both sides, or one is repeated: vectors of a cache line, streamed if large.
 - ``tiles``: the source is contiguous in another dimension than the result: squares are transposed in registers.
+- ``woven``: a few runs of the source take turns in the result, or the other way round: vectors are interleaved in registers.
 - ``elements``: any other strides, and indices that differ within a row.
 
 Elements move as bits, so types of one width share kernels. Many moves (JOIN, SPLIT) are a loop over a table in one kernel.
@@ -20,14 +21,30 @@ from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Constraint, Knob, Knobs
-from tvmdml.kernels.movement import Linear, Move, Rule, Transfer
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.kernels.movement import Move, Rule, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
-from tvmdml.schedules.cpu import _default, per_task, share, split
+from tvmdml.operators._movement_scatter import Scattered
+from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, _scatter, per_task, share, split, stream_bytes
+from tvmdml.schedules.cpu._arranged import (
+    common,
+    crossing,
+    has_along,
+    in_long_runs,
+    inner_step,
+    last_but_one,
+    last_two,
+    pieced_by,
+    repeated_last,
+    runs_in_turns,
+    tuples_of,
+)
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._runs import LINE, Runs
+from tvmdml.schedules.cpu._picked import AT_ONCE, picked
+from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
+from tvmdml.schedules.cpu._woven import unwoven, woven
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -36,33 +53,26 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "movement",
-    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
-    # As for pointwise operators: a task reads and writes a quarter of a core's L2 cache.
+    STREAMED,
+    # Moving takes longer for each byte than a pointwise operator does, so that a second thread pays earlier.
     task_bytes=Knob(
-        1 << 18, (1, *(1 << n for n in range(13, 27))), "least bytes, read and written together, for each task",
-        derived=lambda caches: caches.l2 // 4,
+        1 << 16, (1, *(1 << n for n in range(13, 27))), "least bytes, read and written together, for each task",
+        derived=lambda caches: caches.l2 // 16,
     ),
-    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks per thread"),
-    stream_bytes=Knob(
-        1 << 24, (1, *(1 << n for n in range(20, 40))), "least bytes of the results to write with non-temporal stores",
-        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
-    ),
-    aligned_elements=Knob(1024, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines"),
+    tasks_per_thread=TASKS_PER_THREAD,
+    stream_bytes=stream_bytes("least bytes of the results to write with non-temporal stores"),
+    aligned_elements=aligned_elements(1024),
 )  # fmt: skip
 
 _ROWS = 4
 """With fewer rows for each task, tasks also divide rows."""
-_KNOWN = 4
-"""Strides up to this are constants in the code, since LLVM vectorises a known stride."""
-_PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *movement.BENT)
-"""The rules that divide a row into pieces."""
 
 
 def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator."""
     if not desc.is_moved():
-        computed: Kernel = _default.kernel(desc, target, shared)
-        return computed
+        found: Kernel | None = _scatter.kernel(desc, target, knobs) if isinstance(desc, Scattered) else None
+        return found or _default.kernel(desc, target, shared)
     return kernel_of(desc.transfer(), desc, target, knobs)
 
 
@@ -72,93 +82,47 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     moves = transfer.moves
     itemsize = desc.outputs()[0].data_type.itemsize
     lanes = LINE // itemsize
-    turned = _turned(moves)
+    turned, runs = crossing(moves), runs_in_turns(moves)
     if turned is not None:
-        moves = tuple(_last_but_one(move, turned) for move in moves)
-    steps = [(_inner_step(move), move.written.steps[-1]) for move in moves]
-    read, written = (_common(own) for own in zip(*steps, strict=True))
+        moves = tuple(last_but_one(move, turned) for move in moves)
+    elif runs is not None:
+        moves = tuple(last_two(move, *runs) for move in moves)
+        while lanes > moves[0].sizes[-1]:
+            lanes //= 2
+    else:
+        moves = tuple(repeated_last(move) for move in moves)
+    steps = [(inner_step(move), move.written.steps[-1]) for move in moves]
+    read, written = (common(own) for own in zip(*steps, strict=True))
     contiguous = written == 1 and read in (0, 1)
     work = sum(math.prod(move.sizes) for move in moves) * itemsize
     tasks = split(2 * work, target, knobs.task_bytes, knobs.tasks_per_thread)
-    parts = tasks > 1 and turned is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
+    parts = tasks > 1 and turned is None and runs is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
     shortest, longest = (some(move.sizes[-1] for move in moves) for some in (min, max))
-    divided = any(_pieced(move) is not None for move in moves)
-    rows = "any" if parts or divided else "long" if shortest >= lanes else "short" if longest < lanes else "any"
+    divided = any(pieced_by(move) is not None for move in moves)
+    rows = "short" if longest < lanes else "any" if parts or divided or shortest < lanes else "long"
     bits = TensorDesc(f"uint{8 * itemsize}", (1,))
     writer = _Writer(
         Formula((bits,), (bits,), lambda x: (x,), (), (), ()),
         Leaves(target),
         transfer=transfer._replace(moves=moves),
         types=desc.kinds(),
-        way="tiles" if turned is not None else "lines" if contiguous else "elements",
+        way="tiles" if turned is not None else "woven" if runs is not None else "lines" if contiguous else "elements",
+        tuples=tuples_of(moves),
+        runs=0 if runs is None or turned is not None else moves[0].sizes[-2],
         lanes=lanes,
         last=(read, written),
         parallel=tasks > 1,
         parts=parts,
         rows=rows,
-        stream=work >= knobs.stream_bytes and contiguous and not any(map(_along, moves)),
+        stream=work >= knobs.stream_bytes and contiguous and all(map(in_long_runs, moves)),
         aligned=knobs.aligned_elements,
     )
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
     scalars = (tasks, fill, offset, *writer.scalars)
     module, *also = desc.modules()
-    scratch = (("int64", len(writer.own) * len(moves)),) if writer.own else ()
+    scratch = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
-
-
-def _pieced(move: Move) -> Rule | None:
-    """The rule that divides rows into pieces, if there is exactly one rule that depends on the coordinate along a row."""
-    along = [rule for rule in move.rules if rule.at.steps[-1] or (rule.look is not None and rule.look.place.steps[-1])]
-    if len(along) != 1 or along[0].kind not in _PIECES or (along[0].look is not None and along[0].look.place.steps[-1]):
-        return None
-    most = 1 if along[0].kind in (movement.WHOLE, movement.EQUAL, movement.TURNED) else math.inf
-    return along[0] if 1 <= along[0].at.steps[-1] <= most else None
-
-
-def _inner_step(move: Move) -> int:
-    """The source's step along a row, inside of the source; -1 if elements of a row are looked up one by one."""
-    rule = _pieced(move)
-    if rule is not None:
-        own = 0 if rule.kind == movement.EQUAL else rule.step * rule.at.steps[-1]
-        return move.read.steps[-1] + own if rule.kind != movement.WHOLE else -1
-    return -1 if _along(move) else move.read.steps[-1]
-
-
-def _along(move: Move) -> bool:
-    """Whether rules depend on the coordinate along a row."""
-    return any(rule.at.steps[-1] or (rule.look is not None and rule.look.place.steps[-1]) for rule in move.rules)
-
-
-def _common(steps: Sequence[int]) -> int:
-    """The step of all moves, if the code may depend on it; otherwise -1."""
-    return steps[0] if len(set(steps)) == 1 and 0 <= steps[0] <= _KNOWN else -1
-
-
-def _turned(moves: Sequence[Move]) -> int | None:
-    """A dimension in which the source of a single move is contiguous, if it is not in the last one."""
-    if len(moves) != 1 or moves[0].written.steps[-1] != 1 or _along(moves[0]) or moves[0].sizes[-1] < SIDE:
-        return None
-    (move,) = moves
-    if move.read.steps[-1] in (0, 1):
-        return None
-    free = (i for i in range(len(move.sizes) - 1) if not any(_follows(rule, i) for rule in move.rules))
-    return next((i for i in free if move.sizes[i] >= SIDE and move.read.steps[i] == 1), None)
-
-
-def _follows(rule: Rule, dimension: int) -> bool:
-    return bool(rule.at.steps[dimension] or (rule.look is not None and rule.look.place.steps[dimension]))
-
-
-def _last_but_one(move: Move, dimension: int) -> Move:
-    """The move with a dimension as the last but one."""
-    rank = len(move.sizes)
-    order = [*(i for i in range(rank - 1) if i != dimension), dimension, rank - 1]
-    each = iter([Linear(one.base, tuple(one.steps[i] for i in order)) for one in move.linears()])
-    read, written = next(each), next(each)
-    rules = [rule._replace(at=next(each)) for rule in move.rules]
-    rules = [rule if rule.look is None else rule._replace(look=rule.look._replace(place=next(each))) for rule in rules]
-    return move._replace(sizes=tuple(move.sizes[i] for i in order), read=read, written=written, rules=tuple(rules))
 
 
 class _Constant(NamedTuple):
@@ -195,6 +159,10 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     transfer: Transfer
     types: tuple[str, ...]
     way: str
+    runs: int
+    """How many runs take turns, if the way is ``woven``."""
+    tuples: str
+    """The type in which many indices of a row are compared at once; empty if they are not contiguous."""
     parallel: bool
     parts: bool
 
@@ -211,7 +179,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         rules = tuple(
             f"{rule.kind} {rule.at.steps[-1] != 0} {bool(rule.look and rule.look.place.steps[-1])}" for rule in moves[0].rules
         )
-        pieced = _pieced(moves[0])
+        pieced = pieced_by(moves[0])
         self.parameters = (
             *((name, value) for name, value in choices.items() if name != "transfer"),
             ("moves", str(forms)),
@@ -231,19 +199,22 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         sources, results = self._places()
         with T.function() as f:
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
-            table: Any = f.buffer("table", "int64") if self.own else None
+            table: Any = f.buffer("table", "int64") if len(moves) > 1 else None
             tasks, fill, offset = f.scalar("tasks"), f.scalar("fill"), f.scalar("offset")
             numbers = f.scalars("number", count)
             for i, number in enumerate(f.scalars("own", len(self.own) * len(moves))):
                 T.store(table, i, number)
+            # Behind them, where the many sources or results are, of which each move has one.
+            behind = len(self.own) * len(moves)
+            many = {places[0]: behind for places in (sources, results) if len(places) > 1}
 
             def one(number: Any, part: Any) -> None:
                 """A task's share of a move of many."""
                 own = {at: T.let(table[part * len(self.own) + i]) for i, at in enumerate(self.own)}
                 move = moves[0].expressions([own.get(i, number) for i, number in enumerate(numbers)])
                 tensors = list(buffers)
-                for of, places in ((moves[0].source, sources), (moves[0].result, results)):
-                    tensors[of] = buffers[of] if len(places) == 1 else self.leaves.one_of([buffers[i] for i in places], part)
+                for of, first in many.items():
+                    tensors[of] = self.leaves.kept(table, T.let(part + first), str(buffers[of].dtype))
                 self._move(number, tasks, move, tensors)
 
             def task(number: Any) -> None:
@@ -261,12 +232,15 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                     self.leaves.fence()
 
             with self.leaves.available():
+                for places in (sources, results):
+                    if len(places) > 1:
+                        self.leaves.keep([buffers[i] for i in places], table, behind)
                 per_task(tasks, self.parallel, task)
         return f.result()
 
     def _move(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
-        if self.way == "tiles":
-            self._tiles(number, tasks, move, buffers)
+        if self.way in ("tiles", "woven"):
+            (self._tiles if self.way == "tiles" else self._woven)(number, tasks, move, buffers)
             return
         *outer, length = move.sizes
         total = math.prod(outer[1:], start=outer[0]) if outer else T.i64(1)
@@ -299,7 +273,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _row(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any]) -> _Row:
         source, comes = movement.value(move.read, outer) if outer else move.read.base, None
         for rule, known in zip(move.rules, self.transfer.moves[0].rules, strict=True):
-            if not _follows(known, -1):
+            if not known.follows(-1):
                 found, inside = movement.resolved(rule, buffers, outer or [T.i64(0)])
                 source, comes = source + found * rule.step, movement.both(comes, inside)
         place = T.let(movement.value(move.written, outer) if outer else move.written.base)
@@ -317,10 +291,10 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
     def _inside(self, row: _Row, start: Any, stop: Any) -> None:
         known = self.transfer.moves[0]
-        pieced = _pieced(known)
+        pieced = pieced_by(known)
         if pieced is not None:
             self._pieces(row, row.move.rules[known.rules.index(pieced)], start, stop)
-        elif _along(known):
+        elif has_along(known):
             self._each(row, start, stop)
         else:
             self._copied(row, row.source, row.move.read.steps[-1], start, stop)
@@ -336,13 +310,24 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         (self.lines if self.last[1] == 1 else self.elements)(sink, start, stop)
 
     def _each(self, row: _Row, start: Any, stop: Any) -> None:
-        """Each element by itself, as all rules say."""
+        """Each element by itself, as all rules say; many indices at once if they are contiguous."""
+        if self.tuples:
+            rules = [rule for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True) if known.follows(-1)]
+            rounds = T.let(T.truncdiv(T.max(stop - start, T.i64(0)), T.i64(AT_ONCE)))
+            with T.loop(rounds) as i:
+                x = T.let(start + i * AT_ONCE)
+                offsets = picked([(rule, row.buffers) for rule in rules], [*row.outer, x], self.tuples)
+                for lane, offset in enumerate(offsets):
+                    at = T.let(x + lane)
+                    found = row.buffers[row.move.source][row.source + at * row.move.read.steps[-1] + offset]
+                    T.store(row.result.buffer, row.result.place([at]), found)
+            start = T.let(start + rounds * AT_ONCE)
         sink = Sink(self.formula, (), (row.result,))
         with T.loop(stop - start) as i:
             x = T.let(start + i)
             offset, comes = row.source + x * row.move.read.steps[-1], None
             for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True):
-                if _follows(known, -1):
+                if known.follows(-1):
                     found, inside = movement.resolved(rule, row.buffers, [*row.outer, x])
                     offset, comes = offset + found * rule.step, movement.both(comes, inside)
             found = row.buffers[row.move.source][T.let(offset)]
@@ -386,20 +371,43 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 T.store(buffer, row.result.place([x]), source[row.source + x * step + quotient * rule.step])
             return
         if kind == movement.EQUAL:
+            self._filled(row, start, stop)
             place = T.let(movement.normalized(looked, n) - first)
-            low = clipped(place)
-            high = clipped(place + 1)
-        else:
-            low = clipped(T.truncdiv(T.max(zero - first, zero) + along - 1, along))
-            high = T.hold(T.max(low, clipped(T.truncdiv(T.max(n - first, zero) + along - 1, along))))
+            # The index itself is in range; a row has all of these places, or a task some of them.
+            with T.when((place >= start) & (place < stop)):
+                T.store(row.result.buffer, row.result.place([place]), row.buffers[row.move.source][row.source + place * step])
+            return
+        low = clipped(T.truncdiv(T.max(zero - first, zero) + along - 1, along))
+        high = T.hold(T.max(low, clipped(T.truncdiv(T.max(n - first, zero) + along - 1, along))))
         around = self._filled if kind in movement.FILLS else self._each
-        base = row.source if kind == movement.EQUAL else row.source + first * rule.step
         with T.when(start < low):
             around(row, start, low)
         with T.when(low < high):
-            self._copied(row, base, step if kind == movement.EQUAL else step + rule.step * along, low, high)
+            self._copied(row, row.source + first * rule.step, step + rule.step * along, low, high)
         with T.when(high < stop):
             around(row, high, stop)
+
+    # -- Runs that take turns
+
+    def _woven(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
+        *outer, _, length = move.sizes
+        into = self.last[0] == 1
+        begin, end = share(number, tasks, T.let(math.prod(outer, start=T.i64(1))))
+
+        def row(at: list[Any]) -> None:
+            source, place = (T.let(movement.value(one, at) if at else one.base) for one in (move.read, move.written))
+            with T.loop(T.let(T.truncdiv(length + (self.lanes - 1), T.i64(self.lanes)))) as i:
+                x = T.hold(T.min(i * self.lanes, length - self.lanes))
+                one, many = (source, place) if into else (place, source)
+                step = (move.read if into else move.written).steps[-2]
+                apart = [T.run(T.let(one + step * r + x), self.lanes) for r in range(self.runs)]
+                joined = [T.run(T.let(many + x * self.runs + r * self.lanes), self.lanes) for r in range(self.runs)]
+                given, taken, weave = (apart, joined, woven) if into else (joined, apart, unwoven)
+                values = weave([T.let(buffers[move.source][own]) for own in given])
+                for own, value in zip(taken, values, strict=True):
+                    T.store(buffers[move.result], own, value)
+
+        self._each_row(begin, end, outer, row)
 
     # -- Tiles
 

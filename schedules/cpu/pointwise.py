@@ -19,13 +19,13 @@ from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._pointwise import Pointwise
-from tvmdml.schedules.cpu import _default, per_task, share, split
+from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._runs import LINE, Runs
+from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType
@@ -35,20 +35,17 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "pointwise",
-    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
+    STREAMED,
     # A task reads and writes a quarter of a core's L2 cache (8 bytes per element). So one thread alone does what fits in half of
     # its L2 cache: sharing that with a second thread would save less than it costs to fetch lines from the other core.
     task_elements=Knob(
         1 << 15, (1, *(1 << n for n in range(10, 24))), "least elements of 8 bytes, input and output together, for each task",
         derived=lambda caches: caches.l2 // 4 // 8,
     ),
-    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks per thread"),
+    tasks_per_thread=TASKS_PER_THREAD,
     # Inputs and results together fill the last-level cache.
-    stream_bytes=Knob(
-        1 << 24, (1, *(1 << n for n in range(20, 40))), "least bytes, half of all tensors', to write with non-temporal stores",
-        derived=lambda caches: max(caches.l3 // 2, 1 << 20),
-    ),
-    aligned_elements=Knob(4096, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines"),
+    stream_bytes=stream_bytes("least bytes, half of all tensors', to write with non-temporal stores"),
+    aligned_elements=aligned_elements(4096),
 )  # fmt: skip
 
 _ROWS = 4

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.random_generator import BLOCK, RandomGenerator, advance, loaded, philox
-from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
 
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
 
 KNOBS = Knobs(
     "random_generator",
-    Constraint("stream_bytes is 1 MiB or more: small results stay in a cache", lambda knobs, _: knobs.stream_bytes >= 1 << 20),
+    STREAMED,
     task_elements=Knob(1 << 13, (1, *(1 << n for n in range(10, 24))), "least elements for each task"),
-    tasks_per_thread=Knob(4, (1, 2, 4, 8), "most tasks per thread"),
-    stream_bytes=Knob(
-        1 << 25, (1, *(1 << n for n in range(20, 40))), "least bytes of an output to write it with non-temporal stores",
-        derived=lambda caches: max(caches.l3, 1 << 20),
-    ),
+    tasks_per_thread=TASKS_PER_THREAD,
+    stream_bytes=stream_bytes("least bytes of an output to write it with non-temporal stores", of_cache=1.0),
 )  # fmt: skip
 
 LANES = 8

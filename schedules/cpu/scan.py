@@ -3,6 +3,7 @@
 Both combine in the family's order (``operators/_scan.py``), so results do not depend on the way or on the number of tasks:
 
 - ``columns``: neighbouring rows are contiguous. A vector has an element of each of several rows.
+- ``short``: rows of 2, 4, 8 or 16 elements, one after the other. A vector has several of them.
 - ``rows``: any other strides. A vector has a group of one row. Where there are fewer rows than threads, tasks divide rows by tiles:
   first one task scans the first part, while the others find what their tiles come to; then all scan the other parts.
 """
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.layout import collapse
+from tvmdml.kernels.layout import collapse, without
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._scan import BLOCK, GROUP, TILE, Scan
 from tvmdml.schedules.cpu import per_task, share, split, unit_step
@@ -37,6 +38,8 @@ KNOBS = Knobs(
     part_tiles=Knob(4, _POWERS[:12], "least tiles of a row for each of the tasks that share the row"),
 )
 
+_SHORT = (2, 4, 8, GROUP)
+"""Lengths of rows of which a vector has one or several."""
 _STATES = 4
 """What is kept of each neighbouring row: bases of the tile, the block and the group, and what the group's block comes to so far."""
 
@@ -45,7 +48,7 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Rows are divided among tasks, or each row among several tasks."""
     axis, source, result = desc.axis, desc.input_tensor, desc.output_tensor
     length = source.sizes[axis]
-    sizes, steps = collapse(*(_without(axis, t) for t in (source.sizes, source.layout, result.layout)))
+    sizes, steps = collapse(*(without(axis, t) for t in (source.sizes, source.layout, result.layout)))
     sizes, steps = sizes or (1,), tuple(s or (0,) for s in steps)
     along = (source.layout[axis], result.layout[axis])
     rows = source.element_count // length
@@ -55,7 +58,10 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     suits = neighbours and (along != (1, 1) or sizes[-1] == 1)
     way = "columns" if neighbours and (suits if knobs.algorithm == "auto" else knobs.algorithm == "columns") else "rows"
     panel, parts = 1, 1
-    if way == "columns":
+    packed = along == (1, 1) and steps == ((length,), (length,)) and rows > 1
+    if way == "rows" and packed and length in _SHORT:
+        way, units = "short", -(-rows * length // GROUP)
+    elif way == "columns":
         most = max(lanes, knobs.panel_bytes // source.data_type.itemsize // lanes * lanes)
         wanted = -(-sizes[-1] * (rows // sizes[-1]) // tasks)  # a panel for every task, if rows are few
         panel = max(lanes, min(most, -(-wanted // lanes) * lanes))
@@ -73,7 +79,8 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
         lanes=lanes if way == "columns" else GROUP,
         rank=len(sizes),
         steps=tuple(0 if way == "columns" else unit_step(step) == 1 for step in along),
-        tail=length % GROUP != 0,
+        segment=length if way == "short" else GROUP,
+        tail=(length * rows if way == "short" else length) % GROUP != 0,
         ragged=way == "columns" and sizes[-1] % lanes != 0,
         tiles=length > TILE,
         parts=parts > 1,
@@ -84,10 +91,6 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     scratch = tasks * _STATES * panel if way == "columns" else rows * -(-length // TILE) if parts > 1 else 1
     module, *_ = desc.modules()
     return Kernel(module, way, writer.parameters, writer.function, scalars, ((desc.computed, scratch),))
-
-
-def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
-    return values[:axis] + values[axis + 1 :]
 
 
 def _lanes(desc: Scan, target: Target, neighbours: int) -> int:
@@ -107,6 +110,8 @@ class _Writer:
     lanes: int
     rank: int
     steps: tuple[bool, ...]
+    segment: int
+    """The elements of a vector that are of one row."""
     tail: bool
     ragged: bool
     tiles: bool
@@ -138,6 +143,8 @@ class _Writer:
             self.row_steps = [f.scalars(n, self.rank) for n in ("row", "result_row")]
             if self.way == "columns":
                 per_task(self.tasks, self.parallel, self._columns)
+            elif self.way == "short":
+                per_task(self.tasks, self.parallel, self._several_rows)
             elif self.parts:
                 rows = T.let(math.prod(self.sizes[1:], start=self.sizes[0]))
                 fewer = T.let(self.count - 1)
@@ -161,6 +168,32 @@ class _Writer:
         with T.loop(T.let(end - begin)) as i:
             start = self._variable(self.desc.first(self._one(GROUP)))
             self._range(self._starts(begin + i), T.i64(0), self.length, start)
+
+    def _several_rows(self, task: Any) -> None:
+        """Vectors of the order of memory, whatever the direction."""
+        count = T.let(self.sizes[0] * self.length)
+        begin, end = share(task, self.tasks, T.let(T.truncdiv(count + (GROUP - 1), T.i64(GROUP))))
+        base, none = (T.hold(of(self._one(GROUP))) for of in (self.desc.first, self.desc.identity))
+        base = T.hold(self.desc.combine(base, none))
+        with T.loop(T.let(end - begin)) as i:
+            first = T.let((begin + i) * GROUP)
+            whole = T.run(first, GROUP)
+
+            def all_(whole: Any = whole) -> None:
+                x = self._scanned(T.hold(T.to(T.wide(self.source[whole]), self.dtype)))
+                T.store(self.result, whole, self._results(base, none, x))
+
+            def rest(first: Any = first) -> None:
+                kept, lanes = T.local(self.stored, GROUP), T.run(T.i64(0), GROUP)
+                T.store(kept, lanes, T.splat(T.const(0, self.stored), GROUP))
+                with T.loop(T.let(count - first)) as k:
+                    T.store(kept, k, self.source[first + k])
+                x = self._scanned(T.hold(T.to(T.wide(kept[lanes]), self.dtype)))
+                T.store(kept, lanes, self._results(base, none, x))
+                with T.loop(T.let(count - first)) as k:
+                    T.store(self.result, first + k, kept[k])
+
+            T.either(count - first >= GROUP, all_, rest) if self.tail else all_()
 
     def _part(self, task: Any, parts: Any, first: bool) -> None:
         """A part of a row. At first that is scanned if it is the row's first, and otherwise only summed up by tiles."""
@@ -221,7 +254,7 @@ class _Writer:
     def _scanned(self, x: Any) -> Any:
         """A vector's lanes combined."""
         width = 1
-        while width < GROUP:
+        while width < self.segment:
             before, mixed = [0] * GROUP, [0] * GROUP
             for i in range(GROUP):
                 before[self._lane(i)] = self._lane(max(i - i % width - 1, 0))
@@ -235,7 +268,7 @@ class _Writer:
         if self.desc.exclusive:
             order = [0] * GROUP
             for i in range(GROUP):
-                order[self._lane(i)] = self._lane(i - 1) if i else GROUP
+                order[self._lane(i)] = self._lane(i - 1) if i % self.segment else GROUP
             x = T.hold(T.Shuffle([x, self.desc.identity(x)], order))
         return T.to(self.desc.combine(T.hold(self.desc.combine(base, of_groups)), x), self.stored)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tvmdml.errors import Unsupported, message
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Constraint
+from tvmdml.kernels.knobs import Constraint, Knob, Knobs
 from tvmdml.operators import Operator
 from tvmdml.targets._device import VECTOR_BYTES as VECTOR_BYTES
 from tvmdml.targets._device import DeviceTarget
@@ -35,6 +35,8 @@ _NEEDS = {
     "float64": ("float64", "shaderFloat64"),
 }
 """The feature that a type needs, and Vulkan's name for it; unsigned integers need the same feature as signed ones."""
+_THREADS = Knob(256, (32, 64, 128, 256, 512), "threads per group")
+_MOST_GROUPS = Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest")
 
 
 class Numbers:
@@ -138,6 +140,11 @@ def taken_steps(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
 def enough_groups(least: int) -> Constraint:
     """A lower limit for ``most_groups``, to limit loops in threads: Mesa's CPU driver silently ends one after 65535 rounds."""
     return Constraint(f"most_groups is {least} or more", lambda knobs, _: knobs.most_groups >= least)
+
+
+def group_knobs(name: str, **more: Knob) -> Knobs:
+    """The knobs of a schedule whose groups stride over their work, and its own."""
+    return Knobs(name, enough_groups(1024), **{"threads": _THREADS, **more, "most_groups": _MOST_GROUPS})
 
 
 def groups_for(items: int, threads: int, target: DeviceTarget, most: int | None = None) -> int:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1, bits
-from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, enough_groups, groups_for, position, require, strided, taken_steps
+from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, group_knobs, groups_for, position, require, strided, taken_steps
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.tensors import packed_strides
@@ -27,12 +26,7 @@ from tvmdml.tensors import packed_strides
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-KNOBS = Knobs(
-    "diagonal_matrix",
-    enough_groups(1024),
-    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
-)
+KNOBS = group_knobs("diagonal_matrix")
 
 WORDS = VECTOR_BYTES // 4
 """The words that a thread moves at once."""

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear, Move, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
+from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.gpu import (
     VECTOR_BYTES,
     Numbers,
     _default,
+    _scatter,
     _tiles,
     checked,
-    enough_groups,
+    group_knobs,
     groups_for,
     position,
     require,
@@ -38,18 +39,14 @@ from tvmdml.targets._device import DeviceTarget
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-KNOBS = Knobs(
-    "movement",
-    enough_groups(1024),
-    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
-)
+KNOBS = group_knobs("movement")
 
 
 def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator: a launch for each move."""
     if not desc.is_moved():
-        computed: Kernel = _default.kernel(desc, target, shared)
+        of_updates = isinstance(desc, Scattered)
+        computed: Kernel = _scatter.kernel(desc, target, knobs) if of_updates else _default.kernel(desc, target, shared)
         return computed
     transfer = desc.transfer().simplified()
     kinds = desc.kinds()
@@ -60,7 +57,8 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
         lanes = _together(move, VECTOR_BYTES // itemsize)
         other = _crossing(move)
         if other is not None and target.max_threads >= _tiles.THREADS:
-            move, lanes = _last_but_one(move, other), 0
+            rank = len(move.sizes)
+            move, lanes = move.ordered([*(i for i in range(rank - 1) if i != other), other, rank - 1]), 0
             groups.append(min(_tiles.count(move.sizes), target.max_groups, knobs.most_groups))
         else:
             groups.append(groups_for(math.prod(move.sizes) // lanes, threads, target, knobs.most_groups))
@@ -77,15 +75,9 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
     return found
 
 
-def _follows(move: Move, dimension: int) -> bool:
-    """Whether a rule depends on a coordinate."""
-    places = [rule.look.place for rule in move.rules if rule.look is not None]
-    return any(one.steps[dimension] for one in (*places, *(rule.at for rule in move.rules)))
-
-
 def _together(move: Move, most: int) -> int:
     """How many neighbours can be moved at once everywhere: a power of two."""
-    if (move.read.steps[-1], move.written.steps[-1]) != (1, 1) or _follows(move, -1):
+    if (move.read.steps[-1], move.written.steps[-1]) != (1, 1) or any(rule.follows(-1) for rule in move.rules):
         return 1
     steps = [step for one in (move.read, move.written) for step in (one.base, *one.steps[:-1])]
     steps += [rule.step for rule in move.rules]
@@ -98,13 +90,6 @@ def _crossing(move: Move) -> int | None:
     """The dimension in which the source is contiguous, if it is another one than the result's."""
     other = _tiles.crossing(move.sizes, move.read.steps, move.written.steps)
     return None if other is None or move.rules else other
-
-
-def _last_but_one(move: Move, dimension: int) -> Move:
-    """The move, which has no rules, with a dimension as the last but one."""
-    order = [*(i for i in range(len(move.sizes) - 1) if i != dimension), dimension, len(move.sizes) - 1]
-    read, written = (Linear(one.base, tuple(one.steps[i] for i in order)) for one in (move.read, move.written))
-    return move._replace(sizes=tuple(move.sizes[i] for i in order), read=read, written=written)
 
 
 class _Writer:

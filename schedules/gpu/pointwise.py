@@ -20,7 +20,6 @@ from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
@@ -31,7 +30,7 @@ from tvmdml.schedules.gpu import (
     _default,
     _tiles,
     checked,
-    enough_groups,
+    group_knobs,
     groups_for,
     position,
     require,
@@ -43,12 +42,7 @@ from tvmdml.targets._device import DeviceTarget
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-KNOBS = Knobs(
-    "pointwise",
-    enough_groups(1024),
-    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
-)
+KNOBS = group_knobs("pointwise")
 
 SHARED_BYTES = 1 << 14
 """The shared memory that every Vulkan device has for a group."""

@@ -9,23 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.random_generator import BLOCK, RandomGenerator, advance, loaded, philox, product_in_64_bits
-from tvmdml.schedules.gpu import Numbers, enough_groups, groups_for, position, require, strided
+from tvmdml.schedules.gpu import Numbers, group_knobs, groups_for, position, require, strided
 from tvmdml.schedules.gpu._words import offset, save, unravel
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-KNOBS = Knobs(
-    "random_generator",
-    enough_groups(1024),
-    threads=Knob(256, (32, 64, 128, 256, 512), "threads per group"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
-)
+KNOBS = group_knobs("random_generator")
 
 
 def kernel(desc: RandomGenerator, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:

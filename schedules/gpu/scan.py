@@ -18,24 +18,22 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.layout import collapse
+from tvmdml.kernels.knobs import Knob
+from tvmdml.kernels.layout import collapse, without
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._scan import BLOCK, GROUP, TILE, Scan
-from tvmdml.schedules.gpu import Numbers, checked, enough_groups, require, strided, taken_steps
+from tvmdml.schedules.gpu import Numbers, checked, group_knobs, require, strided, taken_steps
 from tvmdml.schedules.gpu._words import offset, unravel
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-KNOBS = Knobs(
+KNOBS = group_knobs(
     "scan",
-    enough_groups(1024),
     algorithm=Knob("auto", ("auto", "whole", "tiles"), "the variant; auto chooses by the number and the length of rows"),
     threads=Knob(128, (32, 64, 128, 256), "threads per group of threads; each sixteen work on one row or tile"),
     whole_tiles=Knob(2, tuple(1 << n for n in range(12)), "most tiles of a row that is not divided, if the device is partly idle"),
-    most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups of threads per launch; each strides over the rest"),
 )
 
 _PITCH = GROUP + 1
@@ -49,7 +47,7 @@ def kernel(desc: Scan, target: DeviceTarget, shared: Shared, knobs: Any) -> Kern
     axis, source, result = desc.axis, desc.input_tensor, desc.output_tensor
     length = source.sizes[axis]
     layouts = [taken_steps(tensor.sizes, tensor.layout) for tensor in (source, result)]
-    sizes, steps = collapse(*(_without(axis, t) for t in (source.sizes, *layouts)))
+    sizes, steps = collapse(*(without(axis, t) for t in (source.sizes, *layouts)))
     sizes, steps = sizes or (1,), tuple(s or (0,) for s in steps)
     along = tuple(layout[axis] for layout in layouts)
     rows, tiles = source.element_count // length, -(-length // TILE)
@@ -97,10 +95,6 @@ def kernel(desc: Scan, target: DeviceTarget, shared: Shared, knobs: Any) -> Kern
     way = "tiles" if divided else "whole"
     found: Kernel = checked(desc, target, Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch))
     return found
-
-
-def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
-    return values[:axis] + values[axis + 1 :]
 
 
 class _Writer:

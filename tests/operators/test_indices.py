@@ -94,3 +94,19 @@ def test_parts_and_wholes_are_numpys() -> None:
     assert_same_bits(tvmdml.join([x] * 100, axis=0), np.concatenate([x] * 100))
     window = tvmdml.slice(x, input_window_offsets=(0, 1), input_window_sizes=(3, 19), input_window_strides=(2, -3))
     assert_same_bits(window, x[::2, 19:0:-3])
+
+
+@pytest.mark.parametrize("shape", [(70_001,), (3, 40_009), (40_009, 3)], ids=str)
+def test_many_updates_that_meet_happen_in_their_order(shape: tuple[int, ...], target: Target) -> None:
+    axis, rng = int(np.argmax(shape)), np.random.default_rng(1)
+    x, updates = rng.integers(0, 1 << 30, shape, np.uint32), rng.integers(0, 1 << 30, shape, np.uint32)
+    indices = rng.integers(-shape[axis] - 9, shape[axis] + 9, shape)
+    places = np.where(indices < 0, indices + shape[axis], indices)
+    inside = (places >= 0) & (places < shape[axis])
+    at = np.indices(shape)
+    at[axis] = places
+    expected = x.copy()
+    expected[tuple(one[inside] for one in at)] = updates[inside]
+    assert_same_bits(tvmdml.scatter(x, indices, updates, axis=axis, device=target.name), expected)
+    tuples = np.stack([one[inside] for one in at], axis=-1)
+    assert_same_bits(tvmdml.scatter_nd(x, tuples, updates[inside], device=target.name), expected)

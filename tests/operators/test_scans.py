@@ -14,7 +14,7 @@ from tvmdml.targets import Target
 
 f32 = np.float32
 SUM, PRODUCT = "cumulative_summation", "cumulative_product"
-SIZES = ((3, 5), (2, 300), (2, 4096 + 277))
+SIZES = ((3, 5), (37, 8), (3, 16), (2, 300), (2, 4096 + 277))
 
 
 def run(name: str, x: Any, axis: int = -1, exclusive: bool = False, decreasing: bool = False, **keywords: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import agrees
 from fenced import Fenced
 from fenced import Place as Spot
 from support import SIZES, Array, mixture, ready, reference, seeded, special_values, tensor
@@ -18,7 +19,6 @@ from support import SIZES, Array, mixture, ready, reference, seeded, special_val
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, targets
 from tvmdml.compiler import find
-from tvmdml.conformance.references import tried
 from tvmdml.errors import InvalidArgument
 from tvmdml.kernels import knobs
 from tvmdml.kernels import tensorir_values as T
@@ -34,7 +34,7 @@ from tvmdml.schedules.gpu import pointwise as on_gpu
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
-from tvmdml.trial import Trial, any_values
+from tvmdml.trial import any_values
 
 Draw = Callable[..., list[Any]]
 
@@ -149,13 +149,6 @@ def twofold(dtype: str, sizes: tuple[int, ...], *layouts: str) -> Twofold:
     return Twofold(
         **dict(zip(("a_tensor", "b_tensor", "output_tensor"), wide, strict=True)), less_tensor=tensor("uint8", sizes, less)
     )
-
-
-def agrees(desc: Pointwise, target: Target, shared: Any = (), shift: int = 0) -> None:
-    """The kernel's results are the reference's, and it writes nothing else."""
-    rng = seeded(desc.exactly())
-    trial = Trial(desc, shared, lambda dtype, sizes: any_values(rng, dtype, sizes), shift=shift)
-    assert not tried(desc, target, trial), desc
 
 
 # -- The CPU ------------------------------------------------------------------------------------------------------

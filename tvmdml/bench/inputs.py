@@ -127,6 +127,13 @@ def _block(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Arra
     return values
 
 
+def _permuted(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Along each dimension every number below the largest size once at most, in no order."""
+    total = functools.reduce(np.add.outer, [rng.permutation(size) for size in sizes])
+    found: Array = (total % max(sizes)).astype(dtype)
+    return found
+
+
 def _sparse(share: float, rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
     """Zeros, except for a share of the elements at random positions."""
     chosen = rng.random(sizes, np.float32) < share
@@ -148,6 +155,7 @@ FILLS: dict[str, Fill] = {
     "zeros": _zeros,
     "all NaN": _nan,
     "dense block": _block,
+    "permuted": _permuted,
     **{density: functools.partial(_sparse, share) for density, share in DENSITIES.items()},
 }
 

@@ -125,11 +125,16 @@ class Work:
                 return tuple(limited(name, one) for one in value)
             return value.at_most(size) if isinstance(value, Operand) else min(value, size) if name in counts else value
 
-        return dataclasses.replace(
-            self,
-            inputs=tuple(limited("", one) for one in self.inputs),
-            attributes=tuple((name, limited(name, value)) for name, value in self.attributes),
+        attributes = {name: limited(name, value) for name, value in self.attributes}
+        found = dataclasses.replace(
+            self, inputs=tuple(limited("", one) for one in self.inputs), attributes=tuple(attributes.items())
         )
+        several = [value for value in attributes.values() if isinstance(value, tuple) and value and isinstance(value[0], Operand)]
+        if not several:
+            return found
+        axis = self["axis"]  # outputs side by side: the input has them all
+        total = sum(part.sizes[axis] for part in several[0])
+        return found.with_first(sizes=(*found.sizes[:axis], total, *found.sizes[axis + 1 :]))
 
     # -- What it means
 
@@ -259,10 +264,11 @@ def _outputs(work: Work, desc: Operator) -> dict[str, Any] | None:
         if isinstance(usual, TensorDesc) and tensor.is_like(dataclasses.replace(usual, data_type=tensor.data_type)):
             found[name] = tensor.data_type.tvm
             continue
-        operand = None if "[" in name else _operand(tensor, "")
+        operand = _operand(tensor, "")
         if operand is None:
             return None
-        found[name] = operand
+        field, is_one_of_many, _ = name.partition("[")
+        found[field] = (*found.get(field, ()), operand) if is_one_of_many else operand  # type: ignore[misc]
     return found
 
 

@@ -27,3 +27,8 @@ def collapse(sizes: tuple[int, ...], *tensors: Strides, reorder: bool = False) -
         else:
             merged.append((size, steps))
     return tuple(n for n, _ in merged), tuple(tuple(steps[t] for _, steps in merged) for t in range(len(tensors)))
+
+
+def without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes or strides but for those of one dimension."""
+    return values[:axis] + values[axis + 1 :]

@@ -7,6 +7,7 @@ source: a coordinate that may be outside, or one that is looked up in a tensor o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -67,6 +68,10 @@ class Rule(NamedTuple):
     divisor: int = 1
     look: Look | None = None
 
+    def follows(self, dimension: int) -> bool:
+        """Whether it depends on a coordinate of the loop."""
+        return bool(self.at.steps[dimension] or (self.look is not None and self.look.place.steps[dimension]))
+
 
 class Move(NamedTuple):
     """Elements that move from one tensor to another."""
@@ -102,6 +107,14 @@ class Move(NamedTuple):
             for rule in rules
         ]
         return Move(sizes, self.source, self.result, read, Linear(self.written.base, next(waiting)), tuple(after))
+
+    def ordered(self, order: Sequence[int]) -> Move:
+        """The same with its dimensions in another order."""
+        each = iter([Linear(one.base, tuple(one.steps[i] for i in order)) for one in self.linears()])
+        read, written = next(each), next(each)
+        rules = [rule._replace(at=next(each)) for rule in self.rules]
+        rules = [rule if rule.look is None else rule._replace(look=rule.look._replace(place=next(each))) for rule in rules]
+        return self._replace(sizes=tuple(self.sizes[i] for i in order), read=read, written=written, rules=tuple(rules))
 
     def linears(self) -> tuple[Linear, ...]:
         """Everything linear in it, in a fixed order."""
@@ -279,3 +292,59 @@ def resolved(rule: Rule, buffers: Sequence[Any], at: Sequence[Any]) -> tuple[Any
 def both(a: Any, b: Any) -> Any:
     """Whether both hold; ``None`` always holds."""
     return b if a is None else a if b is None else a & b
+
+
+# -- Updates ------------------------------------------------------------------------------------------------------
+
+
+class Index(NamedTuple):
+    """One of the indices that say where an update goes."""
+
+    at: Linear
+    """Where it is in the index tensor, by the coordinates of an update."""
+    size: int
+    source: int
+    """The step of what it counts, in the tensor that is updated."""
+    result: int
+    """The same in the result."""
+
+
+class Updates(NamedTuple):
+    """A copy of a tensor, some elements of which are replaced in an order: where updates meet, the last one counts.
+
+    An update has the coordinates of its column and its number. Updates of different columns never meet.
+    """
+
+    columns: Steps
+    """The sizes of the columns' coordinates."""
+    order: Steps
+    """The sizes of the coordinates that updates are numbered by in a column, in row-major order."""
+    given: Linear
+    """Where an update is, by its coordinates."""
+    source: Linear
+    """Where the first element of a column is in the tensor that is updated, by the column's coordinates."""
+    result: Linear
+    """The same in the result."""
+    indices: tuple[Index, ...]
+
+    @property
+    def length(self) -> int:
+        """How many updates a column has."""
+        return math.prod(self.order)
+
+    @property
+    def places(self) -> int:
+        """How many elements a column has."""
+        return math.prod(index.size for index in self.indices)
+
+    def simplified(self) -> Updates:
+        """The same with as few dimensions as possible, the columns' in the order of the result's elements in memory."""
+        split = len(self.columns)
+        linears = (self.given, *(index.at for index in self.indices))
+        rows = [one.steps[:split] for one in linears]
+        columns, found = collapse(self.columns, self.source.steps, *rows, self.result.steps, reorder=True)
+        source, *before, result = found
+        order, behind = collapse(self.order, *(one.steps[split:] for one in linears))
+        given, *at = (Linear(one.base, (*a, *b)) for one, a, b in zip(linears, before, behind, strict=True))
+        indices = tuple(index._replace(at=own) for index, own in zip(self.indices, at, strict=True))
+        return Updates(columns, order, given, Linear(0, source), Linear(0, result), indices)

@@ -199,6 +199,19 @@ class Movement(Operator):
         rank, axis = next(tensor.rank for _, tensor in self.tensors() if tensor is not None), getattr(self, name)
         self.require(axis < rank, name, axis, f"0 to {rank - 1}, the dimensions of the tensor")
 
+    def require_one_each(self, name: str, sizes: tuple[int, ...]) -> None:
+        """Refuse a tensor that has not one element for each sequence along the axis of such sizes."""
+        axis = self._axis()
+        self.require_sizes(name, (*sizes[:axis], 1, *sizes[axis + 1 :]))
+
+    def one_each(self, name: str, at: Sequence[Coordinate]) -> Entry:
+        """The element of such a tensor for the sequence with these coordinates."""
+        return Entry(name, [Coordinate({}) if i == self._axis() else x for i, x in enumerate(at)])
+
+    def _axis(self) -> int:
+        axis: int = self.axis  # type: ignore[attr-defined] # a field of the subclasses
+        return axis
+
     # -- What the family derives from it
 
     def is_moved(self) -> bool:
@@ -220,9 +233,9 @@ class Movement(Operator):
             read: for each coordinate of the loop, where in the source the element is.
             written: where in the result it goes; the loop's coordinates are then the source's. By default they are the result's.
         """
-        names = [name for name, tensor in self.tensors() if tensor is not None]
-        tensors = dict(self.tensors())
-        whole = [Digit(size) for size in _present(tensors[result if written is None else source]).sizes]
+        tensors = self._present()
+        names = {name: place for place, name in enumerate(tensors)}
+        whole = [Digit(size) for size in tensors[result if written is None else source].sizes]
         at = [Coordinate({digit: 1}) for digit in whole]
         found = read(*at)
         target = at if written is None else written(*at)
@@ -237,27 +250,35 @@ class Movement(Operator):
                         weights[leaf] += factor * weight * step
             return Linear(base, tuple(weights.values()))
 
-        own = _present(tensors[source])
+        own = tensors[source]
         assert len(found) == own.rank
         rules = []
         for one, size, step in zip(found, own.sizes, own.layout, strict=True):
             if isinstance(one, Bound):
                 look = None
                 if one.entry is not None:
-                    places = zip(one.entry.at, _present(tensors[one.entry.name]).layout, strict=True)
-                    look = Look(names.index(one.entry.name), linear(list(places)))
+                    places = zip(one.entry.at, tensors[one.entry.name].layout, strict=True)
+                    look = Look(names[one.entry.name], linear(list(places)))
                 at_most = size if one.size is None else one.size
                 rules.append(Rule(one.kind, at_most, step, linear([(one.x, 1)]), one.divisor, look))
         plain = [(one, step) for one, step in zip(found, own.layout, strict=True) if isinstance(one, Coordinate)]
         goal = [one for one in target if isinstance(one, Coordinate)]
         return Move(
             tuple(leaf.size for leaf in leaves),
-            names.index(source),
-            names.index(result),
+            names[source],
+            names[result],
             linear(plain),
-            linear(list(zip(goal, _present(tensors[result]).layout, strict=True))),
+            linear(list(zip(goal, tensors[result].layout, strict=True))),
             tuple(rules),
         )
+
+    def _present(self) -> dict[str, TensorDesc]:
+        """The tensors that are present, by name; found once, since there may be many."""
+        found: dict[str, TensorDesc] | None = self.__dict__.get("_found")
+        if found is None:
+            found = {name: tensor for name, tensor in self.tensors() if tensor is not None}
+            object.__setattr__(self, "_found", found)
+        return found
 
     def transfer(self) -> Transfer:
         """What its kernel moves."""

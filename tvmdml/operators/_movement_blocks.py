@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tvmdml.enums import DepthSpaceOrder
 from tvmdml.operators._contract import Array, Input, Output, Uint
 from tvmdml.operators._movement import Coordinate, Movement, Source
+from tvmdml.operators._onnx import OnnxNode
 from tvmdml.tensors import TensorDesc
 
 DEPTH_COLUMN_ROW = DepthSpaceOrder.DEPTH_COLUMN_ROW
 
 
 class Blocks(Movement):
-    """Base class: a depth is made of a channel, and of a row and a column in a block, in one of two orders."""
+    """Base class: a depth is made of a channel, and of a row and a column in a block, in one of two orders.
+
+    Args:
+        block_size: the height and the width of a block.
+        order: ``"depth_column_row"`` for channels that vary fastest, ``"column_row_depth"`` for the columns of a block.
+    """
 
     input_tensor: Input
     output_tensor: Output
@@ -22,6 +29,13 @@ class Blocks(Movement):
     def order_of_depth(self) -> DepthSpaceOrder:
         """The order; the older operators have only one."""
         return getattr(self, "order", DEPTH_COLUMN_ROW)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Any:
+        """ONNX names the orders by their letters."""
+        by_depth = node.attributes.get("mode", b"DCR") == b"DCR"
+        order = DEPTH_COLUMN_ROW if by_depth else DepthSpaceOrder.COLUMN_ROW_DEPTH
+        return cls.of(node.tensor(boolean=True), block_size=node.integer("blocksize", 0), order=order)
 
     def sizes(self) -> tuple[int, ...]:
         """The output's sizes."""

@@ -13,7 +13,13 @@ from tvmdml.tensors import MAX_RANK, ArrayTensorDesc, TensorDesc
 
 
 class Indexed(Movement):
-    """Base class of gathers and scatters."""
+    """Base class of gathers and scatters.
+
+    Args:
+        axis: the dimension of the input that the indices count. A negative number counts from the last dimension.
+        input_dimension_count: how many of the input's last dimensions count; by default all.
+        indices_dimension_count: the same for the indices.
+    """
 
     INDICES: ClassVar[tuple[str, ...]] = ("indices_tensor",)
     CHECKS_INDICES = True
@@ -41,32 +47,21 @@ class Indexed(Movement):
         own = [n if i == axis % x.rank else min(n, m) for i, (n, m) in enumerate(zip(x.sizes, indices.sizes, strict=True))]
         return x if tuple(own) == tuple(x.sizes) else dataclasses.replace(x, sizes=tuple(own), strides=x.layout)
 
-    @classmethod
-    def of_tuples(cls, inputs: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
-        """The inputs with equal ranks; counts of dimensions that are not given are those of the inputs."""
-        x, indices, *others = inputs
-        counts = given.get("input_dimension_count"), given.get("indices_dimension_count")
-        own = [tensor.rank if count is None else count for tensor, count in zip((x, indices), counts, strict=True)]
-        given["input_dimension_count"], given["indices_dimension_count"] = own
-        size = indices.sizes[-1]
-        result = own[1] - 1 + own[0] - given.get("batch_dimension_count", 0) - (size if isinstance(size, int) else 0)
-        rank = min(max(x.rank, indices.rank, *(one.rank for one in others), *([] if others else [result])), MAX_RANK)
-        return tuple(cls.ranked(one, rank) for one in inputs)
-
     # -- Rules
+
+    def check_tensors(self) -> None:
+        """Refuse tensors of another type or rank than the input."""
+        names = [name for name, _ in self.tensors()]
+        for name in ("updates_tensor", "output_tensor"):
+            if name in names:
+                self.require_same("data_type", name, "input_tensor")
+        for name in ("indices_tensor", "updates_tensor"):
+            if name in names:
+                self.require_same("rank", name, "input_tensor")
 
     def aligned(self, sizes: tuple[int, ...], rank: int) -> tuple[int, ...]:
         """Sizes brought to a rank at their beginning: more of size 1, or fewer."""
         return (1,) * (rank - len(sizes)) + sizes[max(len(sizes) - rank, 0) :]
-
-    def own(self, name: str, count: str) -> tuple[int, ...]:
-        """The last sizes of a tensor, as many as a field says."""
-        sizes: tuple[int, ...] = getattr(self, name).sizes
-        return sizes[max(len(sizes) - getattr(self, count), 0) :]
-
-    def tuple_size(self) -> int:
-        """The number of indices in a tuple."""
-        return int(self.own("indices_tensor", "indices_dimension_count")[-1])
 
     def require_ones(self, name: str, count: int) -> None:
         """Refuse a tensor whose first sizes are not 1."""
@@ -78,19 +73,6 @@ class Indexed(Movement):
         whole, given, axis = self.input_tensor.sizes, getattr(self, name).sizes, self.axis  # type: ignore[attr-defined]
         same = (*given[:axis], *given[axis + 1 :]) == (*whole[:axis], *whole[axis + 1 :])
         self.require(same, f"{name}.sizes", given, f"those of {self.named('input_tensor')}, {whole}, but for dimension {axis}")
-
-    def check_tuples(self, batch: int) -> None:
-        """Refuse counts of dimensions, and tuples, that do not fit the tensors."""
-        rank = self.input_tensor.rank  # type: ignore[attr-defined] # a field of the subclasses
-        for name in ("input", "indices"):
-            count = getattr(self, f"{name}_dimension_count")
-            self.require(1 <= count <= rank, f"{name}_dimension_count", count, f"1 to {rank}, the number of dimensions")
-            self.require_ones(f"{name}_tensor", rank - count)
-            self.require(batch < count, "batch_dimension_count", batch, f"below {count}, the {name}_dimension_count")
-        x, indices = self.own("input_tensor", "input_dimension_count"), self.own("indices_tensor", "indices_dimension_count")
-        self.require(x[:batch] == indices[:batch], "indices_tensor.sizes", indices, f"{x[:batch]} first, as in the input")
-        most = len(x) - batch
-        self.require(1 <= indices[-1] <= most, "indices_tensor.sizes", indices, f"1 to {most} last: one index for each dimension")
 
     # -- Indices
 
@@ -109,6 +91,49 @@ class Indexed(Movement):
             return None
         at = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
         return at, int(indices[at]), int(limits[at])
+
+
+class Tuples(Indexed):
+    """Base class of those whose indices are tuples: one index for each of the input's first dimensions."""
+
+    @classmethod
+    def of_call(cls, *inputs: Any, **given: Any) -> Any:
+        """Tensors of any rank: they get leading dimensions of size 1."""
+        return cls.of(*cls.of_tuples(inputs, given), **given)
+
+    @classmethod
+    def of_tuples(cls, inputs: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
+        """The inputs with equal ranks; counts of dimensions that are not given are those of the inputs."""
+        x, indices, *others = inputs
+        counts = given.get("input_dimension_count"), given.get("indices_dimension_count")
+        own = [tensor.rank if count is None else count for tensor, count in zip((x, indices), counts, strict=True)]
+        given["input_dimension_count"], given["indices_dimension_count"] = own
+        size = indices.sizes[-1]
+        result = own[1] - 1 + own[0] - given.get("batch_dimension_count", 0) - (size if isinstance(size, int) else 0)
+        rank = min(max(x.rank, indices.rank, *(one.rank for one in others), *([] if others else [result])), MAX_RANK)
+        return tuple(cls.ranked(one, rank) for one in inputs)
+
+    def own(self, name: str, count: str) -> tuple[int, ...]:
+        """The last sizes of a tensor, as many as a field says."""
+        sizes: tuple[int, ...] = getattr(self, name).sizes
+        return sizes[max(len(sizes) - getattr(self, count), 0) :]
+
+    def tuple_size(self) -> int:
+        """The number of indices in a tuple."""
+        return int(self.own("indices_tensor", "indices_dimension_count")[-1])
+
+    def check_tuples(self, batch: int) -> None:
+        """Refuse counts of dimensions, and tuples, that do not fit the tensors."""
+        rank = self.input_tensor.rank  # type: ignore[attr-defined] # a field of the subclasses
+        for name in ("input", "indices"):
+            count = getattr(self, f"{name}_dimension_count")
+            self.require(1 <= count <= rank, f"{name}_dimension_count", count, f"1 to {rank}, the number of dimensions")
+            self.require_ones(f"{name}_tensor", rank - count)
+            self.require(batch < count, "batch_dimension_count", batch, f"below {count}, the {name}_dimension_count")
+        x, indices = self.own("input_tensor", "input_dimension_count"), self.own("indices_tensor", "indices_dimension_count")
+        self.require(x[:batch] == indices[:batch], "indices_tensor.sizes", indices, f"{x[:batch]} first, as in the input")
+        most = len(x) - batch
+        self.require(1 <= indices[-1] <= most, "indices_tensor.sizes", indices, f"1 to {most} last: one index for each dimension")
 
 
 def normal(indices: Array, size: int) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ class Parts(Movement):
         tensor, some = getattr(self, whole), getattr(self, parts)
         self.require(len(some) >= 1, parts, "none", "1 or more tensors")
         self.require_axis()
-        axis = self.place()
+        axis = self._axis()
         for i, part in enumerate(some):
             name, kind = f"{parts}[{i}]", part.data_type.tvm
             self.require(part.data_type is tensor.data_type, f"{name}.data_type", kind, f"{tensor.data_type.tvm}, as in {whole}")
@@ -29,20 +29,15 @@ class Parts(Movement):
         total = sum(part.sizes[axis] for part in some)
         self.require(total == tensor.sizes[axis], f"{whole}.sizes[{axis}]", tensor.sizes[axis], f"{total}, the sum of the parts'")
 
-    def place(self) -> int:
-        """The axis."""
-        axis: int = self.axis  # type: ignore[attr-defined] # a field of the subclasses
-        return axis
-
     def begins(self, parts: Sequence[TensorDesc]) -> list[int]:
         """Where each part begins."""
-        return list(itertools.accumulate((part.sizes[self.place()] for part in parts[:-1]), initial=0))
+        return list(itertools.accumulate((part.sizes[self._axis()] for part in parts[:-1]), initial=0))
 
     def shifted(self, begin: int) -> Any:
         """A map to coordinates further along the axis."""
 
         def source(*at: Coordinate) -> Source:
-            return [x + begin if i == self.place() else x for i, x in enumerate(at)]
+            return [x + begin if i == self._axis() else x for i, x in enumerate(at)]
 
         return source
 

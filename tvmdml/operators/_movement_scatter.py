@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.movement import Updates
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement_indices import Indexed
 from tvmdml.tensors import TensorDesc
@@ -19,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class Scattered(Indexed):
-    """Base class: the input is copied, and then updated.
-
-    Updates of different columns never meet, so columns are independent; within one, they happen in row-major order.
-    """
+    """Base class: the input is copied, and then updated. Where updates meet, the last one counts."""
 
     def infer(self) -> Mapping[str, TensorDesc]:
         """The output is like the input."""
@@ -32,53 +27,42 @@ class Scattered(Indexed):
     def check_tensors(self) -> None:
         """The types, ranks and sizes that both operators ask for."""
         own: Any = self
-        for name in ("updates_tensor", "output_tensor"):
-            self.require_same("data_type", name, "input_tensor")
-        for name in ("indices_tensor", "updates_tensor"):
-            self.require_same("rank", name, "input_tensor")
+        super().check_tensors()
         self.require_sizes("output_tensor", own.input_tensor.sizes)
 
     def is_moved(self) -> bool:
         return False
 
-    def columns(self, each: T.Each) -> AbstractContextManager[tuple[Any, int]]:
-        """Run the statements for each column: its coordinates, and how many updates it has."""
-        raise NotImplementedError(self.NAME)
-
-    def update(self, at: Any, number: Any) -> tuple[list[Any], list[Any], list[tuple[list[Any], int]]]:
-        """An update of a column: its place in the output, its coordinates in the updates, and for each index the coordinates in the
-        index tensor, and the dimension of the place that it is.
-        """
+    def updates(self) -> Updates:
+        """Which elements are replaced by which, and in which order."""
         raise NotImplementedError(self.NAME)
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
-        """One item for each element that is copied, then one for each column."""
+        """One item for each element that is copied, then one for each column, whose updates happen one after the other."""
         own: Any = self
-        x, indices, updates, result = own.input_tensor, own.indices_tensor, own.updates_tensor, own.output_tensor
+        x, result, found = own.input_tensor, own.output_tensor, self.updates()
         with T.function() as f:
             buffers = [f.buffer(name, kind) for name, kind in zip(("x", "indices", "updates", "y"), self.kinds(), strict=True)]
             with T.elements(each, result.sizes) as at:
                 T.store(buffers[3], T.dot(at, result.layout), buffers[0][T.dot(at, x.layout)])
-            with self.columns(each) as (at, count), T.loop(T.index(count)) as number:
-                place, given, looked = self.update(at, number)
-                fits: Any = None
-                for where, dimension in looked:
-                    index = T.let(buffers[1][T.dot(where, indices.layout)])
-                    size = T.index(result.sizes[dimension])
-                    place[dimension] = T.let(movement.normalized(index, size))
-                    fits = movement.both(fits, (place[dimension] >= T.index(0)) & (place[dimension] < size))
+            with T.elements(each, found.columns or (1,)) as at, T.loop(T.index(found.length)) as number:
+                column = at[: len(found.columns)]
+                whole = [*column, *T.unravel(number, found.order)]
+                place, fits = movement.value(found.result, column) if column else T.index(0), None
+                for index in found.indices:
+                    size = T.index(index.size)
+                    one = T.let(movement.normalized(buffers[1][movement.value(index.at, whole)], size))
+                    place = place + one * T.index(index.result)
+                    fits = movement.both(fits, (one >= T.index(0)) & (one < size))
                 with T.when(fits):
-                    T.store(buffers[3], T.dot(place, result.layout), buffers[2][T.dot(given, updates.layout)])
+                    T.store(buffers[3], place, buffers[2][movement.value(found.given, whole)])
         return f.result()
-
-    def limits(self) -> Any:
-        """The size that each index counts."""
-        own: Any = self
-        if hasattr(self, "axis"):
-            return np.array([own.output_tensor.sizes[self.axis]])
-        return np.array(self.own("input_tensor", "input_dimension_count")[: self.tuple_size()])
 
     def bounds(self, name: str) -> tuple[int, int] | None:
         """Indices in range for all dimensions."""
         size = int(self.limits().min())
         return (self.lowest(name, size), size - 1) if name in self.INDICES else None
+
+    def limits(self) -> Any:
+        """The size that each index counts."""
+        raise NotImplementedError(self.NAME)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tvmdml.enums import DepthSpaceOrder
 from tvmdml.operators._contract import defaults
 from tvmdml.operators._movement_blocks import DEPTH_COLUMN_ROW, ToDepth, ToSpace
-from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 
 __all__ = ["DepthToSpace", "DepthToSpace1", "SpaceToDepth", "SpaceToDepth1"]
@@ -19,13 +18,7 @@ class SpaceToDepth(ToDepth):
 
 
 class SpaceToDepth1(ToDepth):
-    """Blocks of an image as channels (``DML_SPACE_TO_DEPTH1_OPERATOR_DESC``).
-
-    Args:
-        input_tensor: of any of the eleven data types, or bool; four dimensions: batch, channel, height, width.
-        block_size: the height and the width of a block; it divides those of the image.
-        order: ``"depth_column_row"`` for channels that vary fastest, ``"column_row_depth"`` for the columns of a block.
-    """
+    """Blocks of an image as channels (``DML_SPACE_TO_DEPTH1_OPERATOR_DESC``)."""
 
     NAME = "SPACE_TO_DEPTH1"
     FUNCTION = "space_to_depth"
@@ -34,10 +27,6 @@ class SpaceToDepth1(ToDepth):
     ONNX = ("SpaceToDepth",)
 
     order: DepthSpaceOrder
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> SpaceToDepth1:
-        return cls.of(node.tensor(boolean=True), block_size=node.integer("blocksize", 0), order=_order(node))
 
 
 class DepthToSpace(ToSpace):
@@ -48,13 +37,7 @@ class DepthToSpace(ToSpace):
 
 
 class DepthToSpace1(ToSpace):
-    """Channels as blocks of an image (``DML_DEPTH_TO_SPACE1_OPERATOR_DESC``).
-
-    Args:
-        input_tensor: of any of the eleven data types, or bool; four dimensions: batch, channel, height, width.
-        block_size: the height and the width of a block; its elements divide the number of channels.
-        order: ``"depth_column_row"`` for channels that vary fastest, ``"column_row_depth"`` for the columns of a block.
-    """
+    """Channels as blocks of an image (``DML_DEPTH_TO_SPACE1_OPERATOR_DESC``)."""
 
     NAME = "DEPTH_TO_SPACE1"
     FUNCTION = "depth_to_space"
@@ -63,11 +46,3 @@ class DepthToSpace1(ToSpace):
     ONNX = ("DepthToSpace",)
 
     order: DepthSpaceOrder
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> DepthToSpace1:
-        return cls.of(node.tensor(boolean=True), block_size=node.integer("blocksize", 0), order=_order(node))
-
-
-def _order(node: OnnxNode) -> DepthSpaceOrder:
-    return DEPTH_COLUMN_ROW if node.attributes.get("mode", b"DCR") == b"DCR" else DepthSpaceOrder.COLUMN_ROW_DEPTH

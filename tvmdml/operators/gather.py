@@ -9,7 +9,7 @@ import numpy as np
 
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
 from tvmdml.operators._movement import Coordinate, Entry, Source, picked
-from tvmdml.operators._movement_indices import Indexed, clamped
+from tvmdml.operators._movement_indices import Indexed, Tuples, clamped
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
@@ -23,9 +23,6 @@ class Gather(Indexed):
     A negative index counts from the end, and one that is out of range is clamped.
 
     Args:
-        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
-        indices_tensor: int32, int64, uint32, uint64; a shape of up to 8 dimensions.
-        axis: the dimension of the input that the indices count. A negative number counts from the last dimension.
         index_dimensions: how many of the indices' last dimensions replace the axis; the dimensions before them must be 1, and the
             result has as many dimensions as the input. By default all of them do, and the result has as many as it needs.
     """
@@ -83,8 +80,7 @@ class Gather(Indexed):
     def check(self) -> None:
         """All ranks are equal; what does not fit is 1."""
         rank = self.input_tensor.rank
-        self.require_same("data_type", "output_tensor", "input_tensor")
-        self.require_same("rank", "indices_tensor", "input_tensor")
+        self.check_tensors()
         self.require_axis()
         count = self.index_dimensions
         self.require(count <= rank, "index_dimensions", count, f"0 to {rank}, the number of dimensions")
@@ -113,10 +109,8 @@ class GatherElements(Indexed):
     A negative index counts from the end, and one that is out of range is clamped.
 
     Args:
-        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
         indices_tensor: int32, int64, uint32, uint64; of the result's shape: any size along the axis, and otherwise at most the
             input's.
-        axis: the dimension of the input that the indices count. A negative number counts from the last dimension.
     """
 
     NAME = "GATHER_ELEMENTS"
@@ -145,8 +139,7 @@ class GatherElements(Indexed):
 
     def check(self) -> None:
         """Indices of the input's sizes, but for the axis."""
-        self.require_same("data_type", "output_tensor", "input_tensor")
-        self.require_same("rank", "indices_tensor", "input_tensor")
+        self.check_tensors()
         self.require_axis()
         self.require_like_input("indices_tensor")
         self.require_sizes("output_tensor", self.indices_tensor.sizes)
@@ -159,7 +152,7 @@ class GatherElements(Indexed):
         return np.take_along_axis(x, clamped(indices, x.shape[self.axis]), self.axis)
 
 
-class GatherNd(Indexed):
+class GatherNd(Tuples):
     """Slices of a tensor by tuples of indices (``DML_GATHER_ND_OPERATOR_DESC``)."""
 
     NAME = "GATHER_ND"
@@ -186,8 +179,7 @@ class GatherNd(Indexed):
 
     def check(self) -> None:
         """Tuples that are not longer than the input has dimensions."""
-        self.require_same("data_type", "output_tensor", "input_tensor")
-        self.require_same("rank", "indices_tensor", "input_tensor")
+        self.check_tensors()
         self.check_tuples(self.batch())
         whole, rank = self.whole(), self.input_tensor.rank
         self.require(len(whole) <= rank, "output_tensor.sizes", whole, f"up to {rank} dimensions")
@@ -219,10 +211,6 @@ class GatherNd1(GatherNd):
     index counts from the end, and one that is out of range is clamped.
 
     Args:
-        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
-        indices_tensor: int32, int64, uint32, uint64; a shape of up to 8 dimensions.
-        input_dimension_count: how many of the input's last dimensions count; by default all.
-        indices_dimension_count: the same for the indices.
         batch_dimension_count: how many first dimensions the input and the indices have in common.
     """
 
@@ -233,11 +221,6 @@ class GatherNd1(GatherNd):
     ONNX = ("GatherND",)
 
     batch_dimension_count: Uint
-
-    @classmethod
-    def of_call(cls, *inputs: Any, **given: Any) -> GatherNd1:
-        """Tensors of any rank: they get leading dimensions of size 1."""
-        return cls.of(*cls.of_tuples(inputs, given), **given)
 
     @classmethod
     def result_sizes(cls, *inputs: Any, **given: Any) -> tuple[int, ...] | None:

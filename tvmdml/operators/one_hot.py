@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.kernels.movement import Linear, Transfer
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uint
-from tvmdml.operators._movement import Coordinate, Entry, Source, equal
+from tvmdml.operators._movement import Coordinate, Source, equal
 from tvmdml.operators._movement_indices import Indexed, normal
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
@@ -71,14 +71,12 @@ class OneHot(Indexed):
         self.require_same("rank", "values_tensor", "indices_tensor")
         self.require_same("rank", "output_tensor", "indices_tensor")
         self.require_axis()
-        sizes = self.output_tensor.sizes
-        self.require_sizes("indices_tensor", (*sizes[: self.axis], 1, *sizes[self.axis + 1 :]))
+        self.require_one_each("indices_tensor", self.output_tensor.sizes)
         count = self.values_tensor.element_count
         self.require(count >= 2, "values_tensor.sizes", self.values_tensor.sizes, "at least two elements")
 
     def source(self, *at: Coordinate) -> Source:
-        place = [Coordinate({}) if i == self.axis else x for i, x in enumerate(at)]
-        found = equal(at[self.axis], Entry("indices_tensor", place), self.output_tensor.sizes[self.axis])
+        found = equal(at[self.axis], self.one_each("indices_tensor", at), self.output_tensor.sizes[self.axis])
         return [found, *[Coordinate({})] * (self.values_tensor.rank - 1)]
 
     def transfer(self) -> Transfer:

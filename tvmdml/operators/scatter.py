@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.layout import without
+from tvmdml.kernels.movement import Index, Linear, Updates
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
-from tvmdml.operators._movement_indices import normal
+from tvmdml.operators._movement_indices import Tuples, normal
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
@@ -24,10 +23,8 @@ class Scatter(Scattered):
     A negative index counts from the end, and one that is out of range replaces nothing. Where indices meet, the last one counts.
 
     Args:
-        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
         indices_tensor: int32, int64, uint32, uint64; any size along the axis, and otherwise at most the input's.
         updates_tensor: the new elements, one for each index.
-        axis: the dimension of the input that the indices count. A negative number counts from the last dimension.
     """
 
     NAME = "SCATTER"
@@ -56,16 +53,25 @@ class Scatter(Scattered):
         self.require_like_input("indices_tensor")
         self.require_sizes("updates_tensor", self.indices_tensor.sizes)
 
-    @contextmanager
-    def columns(self, each: T.Each) -> Iterator[tuple[Any, int]]:
-        sizes = self.indices_tensor.sizes
-        rest = [1 if i == self.axis else n for i, n in enumerate(sizes)]
-        with T.elements(each, rest) as at:
-            yield at, sizes[self.axis]
+    def limits(self) -> Any:
+        return np.array([self.output_tensor.sizes[self.axis]])
 
-    def update(self, at: Any, number: Any) -> tuple[list[Any], list[Any], list[tuple[list[Any], int]]]:
-        here = [number if i == self.axis else x for i, x in enumerate(at)]
-        return list(here), here, [(here, self.axis)]
+    def updates(self) -> Updates:
+        """In columns along the axis."""
+
+        def column_first(steps: tuple[int, ...]) -> Linear:
+            return Linear(0, (*without(self.axis, steps), steps[self.axis]))
+
+        x, indices, result = self.input_tensor.layout, self.indices_tensor, self.output_tensor.layout
+        along = Index(column_first(indices.layout), self.input_tensor.sizes[self.axis], x[self.axis], result[self.axis])
+        return Updates(
+            without(self.axis, indices.sizes),
+            (indices.sizes[self.axis],),
+            column_first(self.updates_tensor.layout),
+            Linear(0, without(self.axis, x)),
+            Linear(0, without(self.axis, result)),
+            (along,),
+        )
 
     def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
         found: Array = x.copy()
@@ -76,18 +82,14 @@ class Scatter(Scattered):
         return found
 
 
-class ScatterNd(Scattered):
+class ScatterNd(Scattered, Tuples):
     """A tensor whose slices at the places of tuples of indices are replaced (``DML_SCATTER_ND_OPERATOR_DESC``).
 
     The last dimension of the indices has tuples: one index for each of the input's first dimensions. A negative index counts from
     the end; a tuple with an index out of range replaces nothing. Where tuples meet, the last one counts.
 
     Args:
-        input_tensor: of any of the eleven data types, or bool; a shape of up to 8 dimensions.
-        indices_tensor: int32, int64, uint32, uint64; a shape of up to 8 dimensions.
         updates_tensor: the new slices, one for each tuple.
-        input_dimension_count: how many of the input's last dimensions count; by default all.
-        indices_dimension_count: the same for the indices.
     """
 
     NAME = "SCATTER_ND"
@@ -102,11 +104,6 @@ class ScatterNd(Scattered):
     output_tensor: Output
     input_dimension_count: Uint
     indices_dimension_count: Uint
-
-    @classmethod
-    def of_call(cls, *inputs: Any, **given: Any) -> ScatterNd:
-        """Tensors of any rank: they get leading dimensions of size 1."""
-        return cls.of(*cls.of_tuples(inputs, given), **given)
 
     @classmethod
     def result_sizes(cls, *inputs: Any, **given: Any) -> tuple[int, ...] | None:
@@ -132,26 +129,30 @@ class ScatterNd(Scattered):
         x, indices = self.own("input_tensor", "input_dimension_count"), self.own("indices_tensor", "indices_dimension_count")
         return (*indices[:-1], *x[self.tuple_size() :])
 
-    @contextmanager
-    def columns(self, each: T.Each) -> Iterator[tuple[Any, int]]:
-        rest = self.own("input_tensor", "input_dimension_count")[self.tuple_size() :]
-        with T.elements(each, rest or (1,)) as at:
-            yield at[: len(rest)], int(np.prod(self.own("indices_tensor", "indices_dimension_count")[:-1], dtype=np.int64))
+    def limits(self) -> Any:
+        return np.array(self.own("input_tensor", "input_dimension_count")[: self.tuple_size()])
 
-    def update(self, at: Any, number: Any) -> tuple[list[Any], list[Any], list[tuple[list[Any], int]]]:
-        rank, zero = self.input_tensor.rank, T.index(0)
-        own = (
-            T.unravel(number, self.own("indices_tensor", "indices_dimension_count")[:-1])
-            if self.indices_dimension_count > 1
-            else []
+    def updates(self) -> Updates:
+        """A slice has an element of each column."""
+        tuples, first = self.indices_dimension_count - 1, self.input_tensor.rank - self.input_dimension_count
+        behind = first + self.tuple_size()
+        x, result = self.input_tensor, self.output_tensor
+        indices, given = self.indices_tensor, self.updates_tensor.layout
+        order, rest = indices.sizes[indices.rank - 1 - tuples : -1], result.sizes[behind:]
+        steps = indices.layout[indices.rank - 1 - tuples : -1]
+        given = given[len(given) - len(rest) - tuples :]
+        none = (0,) * len(rest)
+        return Updates(
+            rest,
+            order,
+            Linear(0, (*given[tuples:], *given[:tuples])),
+            Linear(0, x.layout[behind:]),
+            Linear(0, result.layout[behind:]),
+            tuple(
+                Index(Linear(j * indices.layout[-1], (*none, *steps)), x.sizes[i], x.layout[i], result.layout[i])
+                for j, i in enumerate(range(first, behind))
+            ),
         )
-        given = [*own, *at]
-        updates = [*[zero] * (rank - len(given)), *given]
-        before = [*[zero] * (rank - self.indices_dimension_count), *own]
-        first = rank - self.input_dimension_count
-        looked = [([*before, T.index(j)], first + j) for j in range(self.tuple_size())]
-        place = [*[zero] * (first + self.tuple_size()), *at]
-        return place, updates, looked
 
     def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
         found: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uints
-from tvmdml.operators._movement import Coordinate, Entry, Movement, Source, turned
+from tvmdml.operators._movement import Coordinate, Movement, Source, turned
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
@@ -101,12 +101,10 @@ class ReverseSubsequences(Movement):
         self.require_same("data_type", "output_tensor", "input_tensor")
         self.require_same("sizes", "output_tensor", "input_tensor")
         self.require_axis()
-        sizes = self.input_tensor.sizes
-        self.require_sizes("sequence_lengths_tensor", (*sizes[: self.axis], 1, *sizes[self.axis + 1 :]))
+        self.require_one_each("sequence_lengths_tensor", self.input_tensor.sizes)
 
     def source(self, *at: Coordinate) -> Source:
-        first = [Coordinate({}) if i == self.axis else x for i, x in enumerate(at)]
-        length = Entry("sequence_lengths_tensor", first)
+        length = self.one_each("sequence_lengths_tensor", at)
         return [turned(x, length) if i == self.axis else x for i, x in enumerate(at)]
 
     def numpy(self, x: Array, lengths: Array) -> Array:

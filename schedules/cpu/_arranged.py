@@ -1,0 +1,111 @@
+"""How the dimensions of moves are arranged for a kernel on the CPU, and what is the same for all elements of a row."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from tvmdml.kernels import movement
+from tvmdml.kernels.movement import Move, Rule
+from tvmdml.schedules.cpu._tiles import SIDE
+from tvmdml.schedules.cpu._woven import MOST
+
+_LONG = 256
+"""Elements of a row that are worth to be read once, and written wherever they are repeated."""
+_KNOWN = 4
+"""Strides up to this are constants in the code, since LLVM vectorises a known stride."""
+_LEAST_WOVEN = 4
+"""The least elements of a run that takes turns with others."""
+_PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *movement.BENT)
+"""The rules that divide a row into pieces."""
+
+
+def pieced_by(move: Move) -> Rule | None:
+    """The rule that divides rows into pieces, if there is exactly one rule that depends on the coordinate along a row."""
+    along = [rule for rule in move.rules if rule.follows(-1)]
+    if len(along) != 1 or along[0].kind not in _PIECES or (along[0].look is not None and along[0].look.place.steps[-1]):
+        return None
+    most = 1 if along[0].kind in (movement.WHOLE, movement.EQUAL, movement.TURNED) else math.inf
+    return along[0] if 1 <= along[0].at.steps[-1] <= most else None
+
+
+def inner_step(move: Move) -> int:
+    """The source's step along a row, inside of the source; -1 if elements of a row are looked up one by one."""
+    rule = pieced_by(move)
+    if rule is not None:
+        own = 0 if rule.kind == movement.EQUAL else rule.step * rule.at.steps[-1]
+        return move.read.steps[-1] + own if rule.kind != movement.WHOLE else -1
+    return -1 if has_along(move) else move.read.steps[-1]
+
+
+def in_long_runs(move: Move) -> bool:
+    """Whether a row is moved as a whole, or but for its ends."""
+    rule = pieced_by(move)
+    return not has_along(move) or (rule is not None and rule.kind in (movement.INSIDE, *movement.BENT))
+
+
+def has_along(move: Move) -> bool:
+    """Whether rules depend on the coordinate along a row."""
+    return any(rule.follows(-1) for rule in move.rules)
+
+
+def tuples_of(moves: Sequence[Move]) -> str:
+    """The type for indices that are contiguous along a row, in tuples of one for each rule along it; empty if they are not."""
+    found = [rule for rule in moves[0].rules if rule.follows(-1)]
+    looks = [rule.look for rule in found if rule.look is not None and rule.kind == movement.PICKED]
+    if len(moves) != 1 or not looks or len(looks) != len(found):
+        return ""
+    first = looks[0]
+    for i, look in enumerate(looks):
+        same = (look.tensor, look.place.steps) == (first.tensor, first.place.steps)
+        if not same or look.place.steps[-1] != len(looks) or look.place.base != first.place.base + i:
+            return ""
+    return "int32" if max(rule.size for rule in found) < 1 << 31 else "int64"
+
+
+def common(steps: Sequence[int]) -> int:
+    """The step of all moves, if the code may depend on it; otherwise -1."""
+    return steps[0] if len(set(steps)) == 1 and 0 <= steps[0] <= _KNOWN else -1
+
+
+def crossing(moves: Sequence[Move]) -> int | None:
+    """A dimension in which the source of a single move is contiguous, if it is not in the last one."""
+    if len(moves) != 1 or moves[0].written.steps[-1] != 1 or has_along(moves[0]) or moves[0].sizes[-1] < SIDE:
+        return None
+    (move,) = moves
+    if move.read.steps[-1] in (0, 1):
+        return None
+    free = (i for i in range(len(move.sizes) - 1) if not any(rule.follows(i) for rule in move.rules))
+    return next((i for i in free if move.sizes[i] >= SIDE and move.read.steps[i] == 1), None)
+
+
+def runs_in_turns(moves: Sequence[Move]) -> tuple[int, int] | None:
+    """A dimension of few elements, and one of many, of which one side has the first inside of the second, and the other outside."""
+    if len(moves) != 1 or moves[0].rules:
+        return None
+    (move,) = moves
+    for side, other in ((move.written.steps, move.read.steps), (move.read.steps, move.written.steps)):
+        for few, many in itertools.permutations(range(len(move.sizes)), 2):
+            n, length = move.sizes[few], move.sizes[many]
+            if 1 < n <= MOST and length >= _LEAST_WOVEN and side[few] == 1 and side[many] == n and other[many] == 1:
+                return few, many
+    return None
+
+
+def repeated_last(move: Move) -> Move:
+    """The move with rows that are repeated one after the other, while they are in the cache, if they are long."""
+    *outer, length = range(len(move.sizes))
+    if move.rules or len(move.sizes) == 1 or move.sizes[length] < _LONG:
+        return move
+    return move.ordered([*sorted(outer, key=lambda i: move.read.steps[i] == 0), length])
+
+
+def last_but_one(move: Move, dimension: int) -> Move:
+    """The move with a dimension as the last but one."""
+    return last_two(move, dimension, len(move.sizes) - 1)
+
+
+def last_two(move: Move, last_but_one: int, last: int) -> Move:
+    """The move with these dimensions last."""
+    return move.ordered([*(i for i in range(len(move.sizes)) if i not in (last_but_one, last)), last_but_one, last])

@@ -1,0 +1,275 @@
+"""Updates on the CPU: a task copies its part of the result, and then applies those updates that fall into it, in their order.
+
+No task waits for another, and none writes where another one does, so the last update wins with any number of tasks. A part is some
+columns, or, where columns are too few, some of their places. There are three ways to apply updates:
+
+- ``places``: one column after the other. A task that has only some of the places compares many indices with them at once.
+- ``columns``: neighbouring columns are contiguous: an update of each, then the next one of each.
+- ``slices``: neighbouring columns also have the same indices, so each update is a run of elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.formula import Formula, Sink, Source
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.movement import Updates
+from tvmdml.operators._movement_scatter import Scattered
+from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._runs import LINE, Runs
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+_LEAST = 256
+"""The least bytes of neighbouring columns for a task."""
+_AT_ONCE = 16
+"""Indices that are compared at once with a task's places."""
+_LOOK = 8
+"""What it costs to look where an update goes, beside moving it, as bytes that are moved."""
+
+
+def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
+    """The kernel of updates; ``None`` if the indices or the places are not a single sequence in memory."""
+    found = desc.updates().simplified()
+    sizes = [index.size for index in found.indices]
+    places = [_merged(sizes, [getattr(index, side) for index in found.indices]) for side in ("source", "result")]
+    if len(found.order) > 1 or None in places:
+        return None
+    itemsize = desc.outputs()[0].data_type.itemsize
+    inner = bool(found.columns) and found.result.steps[-1] == 1 and found.columns[-1] * itemsize >= LINE
+    rank = len(found.columns) - inner
+    width = found.columns[-1] if inner else 1
+    alike = inner and all(index.at.steps[rank] == 0 for index in found.indices)
+    way = "slices" if alike else "columns" if inner else "places"
+    outer = math.prod(found.columns[:rank])
+    work = 2 * itemsize * width * (found.places + found.length) + _LOOK * found.length * (1 if alike else width)
+    tasks = split(outer * work, target, knobs.task_bytes, knobs.tasks_per_thread)
+    piece, pieces = _pieces(way, found, outer, width * itemsize, itemsize, tasks, 8 * knobs.task_bytes)
+    parts = 1 if tasks == 1 or outer * pieces >= 2 * target.tasks() or outer * pieces == target.tasks() else target.tasks()
+    along = 1 if inner else 0  # the coordinates of an update: the columns', and its number
+    numbers: dict[str, tuple[int, ...]] = {
+        "outer": found.columns[:rank],
+        "length": (found.length,),
+        "width": (width,),
+        "pieces": (piece, pieces),
+        "parts": (-(-found.places // parts), parts),
+        "sizes": tuple(sizes),
+        "weights": tuple(math.prod(sizes[j + 1 :]) for j in range(len(sizes))),
+        "bases": tuple(index.at.base for index in found.indices),
+        "places": tuple(places),  # type: ignore[arg-type]
+        "source": found.source.steps[:rank],
+        "result": found.result.steps[:rank],
+        "given": found.given.steps[:rank],
+        "looked": tuple(step for index in found.indices for step in index.at.steps[:rank]),
+        "inner": (found.source.steps[rank], found.given.steps[rank], found.indices[0].at.steps[rank]) if inner else (),
+        "number": (*(one.steps[rank + along] if found.order else 0 for one in (found.given, *(i.at for i in found.indices))),),
+    }
+    bits = TensorDesc(f"uint{8 * itemsize}", (1,))
+    writer = _Writer(
+        Formula((bits,), (bits,), lambda x: (x,), (), (), ()),
+        Leaves(target),
+        types=desc.kinds(),
+        way=way,
+        counts=tuple((name, len(own)) for name, own in numbers.items()),
+        units=tuple((name, *(int(step == 1) for step in numbers[name])) for name in ("places", "inner", "number")),
+        whole=inner and pieces == 1 and places == [width, width] and found.source.steps[rank] == 1,
+        seeks=parts > 1 and way == "places" and len(sizes) == 1 and _fits(found, desc),
+        signed=desc.kinds()[1].startswith("i"),
+        parallel=tasks > 1,
+        lanes=LINE // itemsize,
+        rows="any",
+        stream=False,
+        aligned=knobs.aligned_elements,
+    )
+    total = outer * pieces * parts
+    scalars = (min(tasks, total) if parts == 1 else total, *(number for own in numbers.values() for number in own))
+    return Kernel(
+        desc.modules()[0], f"updates by {way}", writer.parameters, writer.function, scalars, also=tuple(desc.modules()[1:])
+    )
+
+
+def _merged(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
+    """The step of the row-major number of coordinates; ``None`` if it is not the same everywhere."""
+    found, inside = None, 1
+    for size, step in zip(reversed(sizes), reversed(steps), strict=True):
+        if size == 1:
+            continue
+        found = step if found is None else found
+        if step != found * inside:
+            return None
+        inside *= size
+    return 1 if found is None else found
+
+
+def _pieces(way: str, found: Updates, outer: int, row: int, itemsize: int, tasks: int, most: int) -> tuple[int, int]:
+    """How many neighbouring columns a task has at once, and how many such pieces there are."""
+    if way != "columns":  # places are divided instead
+        return row // itemsize, 1
+    # A piece of the result should stay in the cache, since its rows are written in any order.
+    count = 1 if tasks == 1 else min(-(-tasks // outer), max(row // _LEAST, 1))
+    count = max(count, min(row * found.places // most, row // _LEAST))
+    piece = -(-row // max(count, 1))
+    piece = -(-piece // LINE) * LINE // itemsize
+    return piece, -(-row // (piece * itemsize))
+
+
+def _fits(found: Updates, desc: Scattered) -> bool:
+    """Whether indices are contiguous, and can be compared in their own type."""
+    kind = desc.kinds()[1]
+    return len(found.order) == 1 and found.indices[0].at.steps[-1] == 1 and (kind.endswith("64") or found.places < 1 << 31)
+
+
+class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another name
+    """Writes the kernel."""
+
+    types: tuple[str, ...]
+    way: str
+    counts: tuple[tuple[str, int], ...]
+    """How many integers of each name are passed."""
+    units: tuple[tuple[Any, ...], ...]
+    """Which of some steps are 1."""
+    whole: bool
+    """Whether places with all their columns are contiguous."""
+    seeks: bool
+    """Whether updates are sought among many indices at once."""
+    signed: bool
+    """Whether negative indices count from the end."""
+    parallel: bool
+
+    def function(self) -> PrimFunc:
+        with T.function() as f:
+            names = ("source", "indices", "updates", "result")
+            self.at = SimpleNamespace(**{name: f.buffer(name, kind) for name, kind in zip(names, self.types, strict=True)})
+            tasks = f.scalar("tasks")
+            self.n = n = SimpleNamespace(**{name: f.scalars(name, count) for name, count in self.counts})
+            for name, *known in self.units:
+                setattr(n, name, [1 if is_unit else own for is_unit, own in zip(known, getattr(n, name), strict=True)])
+            sizes = [*n.outer, n.pieces[1], n.parts[1]]
+
+            def task(number: Any) -> None:
+                begin, end = share(number, tasks, T.let(math.prod(sizes[1:], start=sizes[0])))
+                with T.loop(end - begin) as i:
+                    self._part(*_split(T.unravel(begin + i, sizes)))
+
+            with self.leaves.available():
+                per_task(tasks, self.parallel, task)
+        return f.result()
+
+    def _part(self, outer: list[Any], piece: Any, part: Any) -> None:
+        n, rank = self.n, len(outer)
+        places = T.let(math.prod(n.sizes[1:], start=n.sizes[0] * T.i64(1)))
+        self.low, self.high = (T.hold(T.min((part + k) * n.parts[0], places)) for k in (0, 1))
+        self.first, self.last_column = (T.hold(T.min((piece + k) * n.pieces[0], n.width[0])) for k in (0, 1))
+        self.source, self.result, self.given = (T.let(T.dot(outer, own) * T.i64(1)) for own in (n.source, n.result, n.given))
+        steps = [n.looked[rank * j : rank * (j + 1)] for j in range(len(n.sizes))]
+        self.looked = [T.let(base + T.dot(outer, own)) for base, own in zip(n.bases, steps, strict=True)]
+        self._copied()
+        if self.seeks:
+            self._sought()
+            return
+        with T.loop(n.length[0]) as number:
+            if self.way == "columns":
+                with T.loop(self.last_column - self.first) as c:
+                    self._moved(number, T.let(self.first + c))
+            else:
+                self._moved(number)
+
+    def _run(self, source: Any, result: Any, start: Any, stop: Any, steps: tuple[Any, Any]) -> None:
+        """Elements that are these steps apart."""
+        (from_buffer, begin), (to_buffer, place) = source, result
+        sink = Sink(
+            self.formula,
+            (Source(from_buffer, (steps[0],), T.let(begin)),),
+            (Source(to_buffer, (steps[1],), T.let(place)),),
+        )
+        contiguous = all(isinstance(step, int) and step == 1 for step in steps)
+        (self.lines if contiguous else self.elements)(sink, start, stop)
+
+    def _copied(self) -> None:
+        n, source, result = self.n, self.at.source, self.at.result
+        if self.way == "places":
+            self._run((source, self.source), (result, self.result), self.low, self.high, n.places)
+        elif self.whole:
+            begin, end = T.let(self.low * n.width[0]), T.let(self.high * n.width[0])
+            self._run((source, self.source), (result, self.result), begin, end, (1, 1))
+        else:
+            with T.loop(self.high - self.low) as i:
+                place = T.let(self.low + i)
+                whence, where = self.source + place * n.places[0], self.result + place * n.places[1]
+                self._run((source, whence), (result, where), self.first, self.last_column, (n.inner[0], 1))
+
+    def _place(self, number: Any, column: Any = None) -> tuple[Any, Any]:
+        """The number of an update's place, and whether it is one of the task's."""
+        n, total, fits = self.n, None, None
+        several = len(n.sizes) > 1
+        for j, size in enumerate(n.sizes):
+            at = self.looked[j] + number * n.number[1 + j]
+            index = self._counted(self.at.indices[at if column is None else at + column * n.inner[2]], size, "int64")
+            weighted = index * n.weights[j] if several else index
+            total = weighted if total is None else total + weighted
+            if several:
+                own = (index >= T.i64(0)) & (index < size)
+                fits = own if fits is None else fits & own
+        total = T.let(total)
+        inside = (total >= self.low) & (total < self.high)
+        return total, inside if fits is None else fits & inside
+
+    def _counted(self, index: Any, size: Any, dtype: str) -> Any:
+        """An index, signed; a negative one counts from the end."""
+        bits = T.bits_of(index)
+        index = T.let(T.cast(index, dtype) if bits == 32 and dtype == "int64" else T.reinterpret(index, f"int{bits}"))
+        if not self.signed:
+            return index
+        zero = T.like(index, 0)
+        size = T.cast(size, dtype)
+        return T.let(T.Select(index < zero, index + (size if T.lanes(index) == 1 else T.splat(size, T.lanes(index))), index))
+
+    def _moved(self, number: Any, column: Any = None) -> None:
+        n = self.n
+        place, fits = self._place(number, column)
+        given, result = self.given + number * n.number[0], self.result + place * n.places[1]
+        with T.when(fits):
+            if self.way == "slices":
+                self._run((self.at.updates, given), (self.at.result, result), self.first, self.last_column, (n.inner[1], 1))
+            elif column is not None:
+                T.store(self.at.result, result + column, self.at.updates[given + column * n.inner[1]])
+            else:
+                T.store(self.at.result, result, self.at.updates[given])
+
+    def _sought(self) -> None:
+        """Which of many indices are the task's is found at once; only these are applied."""
+        n, kind = self.n, f"int{self.types[1].partition('int')[2]}"
+        low, high = (T.splat(T.let(T.cast(bound, kind)), _AT_ONCE) for bound in (self.low, self.high))
+        rounds = T.let(T.truncdiv(n.length[0], T.i64(_AT_ONCE)))
+        with T.loop(rounds) as i:
+            first = T.let(i * _AT_ONCE)
+            index = self._counted(self.at.indices[T.run(T.let(self.looked[0] + first), _AT_ONCE)], n.sizes[0], kind)
+            mask = self.leaves.bits((index >= low) & (index < high))
+            left = T.Variable("uint32", T.cast(mask, "uint32"))
+            with T.loop_while(left.value != T.const(0, "uint32")):
+                word = T.let(left.value)
+                lane = T.call_llvm_pure_intrin("uint32", "llvm.cttz", word, T.const(1, "bool"))
+                self._taken(T.let(first + T.cast(lane, "int64")))
+                left.set(word & (word - T.const(1, "uint32")))
+        with T.loop(n.length[0] - rounds * _AT_ONCE) as i:
+            self._moved(T.let(rounds * _AT_ONCE + i))
+
+    def _taken(self, number: Any) -> None:
+        """An update that is the task's."""
+        n = self.n
+        place, _ = self._place(number)
+        T.store(self.at.result, self.result + place * n.places[1], self.at.updates[self.given + number * n.number[0]])
+
+
+def _split(at: list[Any]) -> tuple[list[Any], Any, Any]:
+    *outer, piece, part = at
+    return outer, piece, part

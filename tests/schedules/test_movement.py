@@ -1,0 +1,204 @@
+"""The movement schedules, proven with maps that are unkind: every rule in every dimension, transposed, reversed, and in turns.
+
+Layouts, ranks, lengths, tasks and knobs are tried with these few maps; operators prove only their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn import agrees
+from support import Array, tensor
+
+from tvmdml import targets
+from tvmdml.enums import PaddingMode
+from tvmdml.kernels import knobs
+from tvmdml.operators._contract import Input, Output, Uint, Uints
+from tvmdml.operators._movement import Coordinate, Movement, Source, divided, inside, padded
+from tvmdml.operators._support import support
+from tvmdml.operators.scatter import Scatter, ScatterNd
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets import Target
+from tvmdml.targets.cpu import CpuTarget
+
+Draw = Callable[..., list[Any]]
+START, STEP = 3, 2
+
+# -- Specimens ----------------------------------------------------------------------------------------------------
+
+MODES = {"edge": "edge", "reflection": "reflect", "symmetric": "symmetric", "wrap": "wrap"}
+KINDS = ("same", "backwards", "framed", "spread", "repeated", *MODES)
+"""What happens in a dimension."""
+
+
+def grown(kind: str, n: int) -> int:
+    """The size of the result in a dimension."""
+    return n if kind in ("same", "backwards") else STEP * n if kind in ("spread", "repeated") else n + 2 * START
+
+
+def looked_up(kind: str, n: int) -> Array:
+    """For each coordinate of the result that of the source, or -1 for the fill."""
+    x = np.arange(grown(kind, n))
+    if kind in MODES:
+        return np.pad(np.arange(n), START, MODES[kind])  # type: ignore[call-overload,no-any-return]
+    found = {
+        "same": x,
+        "backwards": n - 1 - x,
+        "framed": np.where((x >= START) & (x < START + n), x - START, -1),
+        "spread": np.where(x % STEP == 0, x // STEP, -1),
+        "repeated": x % n,
+    }
+    return found[kind]
+
+
+class Crooked(Movement):
+    """A map of its own in each dimension, and the dimensions in the opposite order."""
+
+    NAME = "SPECIMEN_CROOKED_MAP"
+    SUPPORT = support("1.0 all r8")
+    input_tensor: Input
+    output_tensor: Output
+    rules: Uints
+    turned: Uint
+
+    def check(self) -> None:
+        """Any sizes."""
+
+    def fill(self) -> int:
+        return 0x5A
+
+    def source(self, *at: Coordinate) -> Source:
+        own = at[::-1] if self.turned else at
+        return [self._one(KINDS[kind], x, n) for kind, x, n in zip(self.rules, own, self.input_tensor.sizes, strict=True)]
+
+    def _one(self, kind: str, x: Coordinate, n: int) -> Any:
+        if kind in MODES:
+            return padded(x - START, PaddingMode[kind.upper()])
+        made = {"same": lambda: x, "backwards": lambda: n - 1 - x, "framed": lambda: inside(x - START)}
+        return (made | {"spread": lambda: divided(x, STEP), "repeated": lambda: x % n})[kind]()
+
+    def numpy(self, x: Array) -> Array:
+        places = [looked_up(KINDS[kind], n) for kind, n in zip(self.rules, x.shape, strict=True)]
+        found = x[np.ix_(*(np.maximum(one, 0) for one in places))]
+        outside = functools.reduce(np.logical_and, np.ix_(*((one >= 0).astype(np.int8) for one in places))) == 0
+        found.view(f"u{x.itemsize}")[outside] = self.fill()
+        return found.transpose() if self.turned else found
+
+
+class Turns(Movement):
+    """Runs of a row that take turns, or the other way round."""
+
+    NAME = "SPECIMEN_TURNS"
+    SUPPORT = support("1.0 all r2-8")
+    input_tensor: Input
+    output_tensor: Output
+    runs: Uint
+    apart: Uint
+
+    def check(self) -> None:
+        """Any sizes."""
+
+    def source(self, *at: Coordinate) -> Source:
+        *rest, x = at
+        n = self.input_tensor.sizes[-1] // self.runs
+        if self.apart:
+            run, i = x.digits(self.runs, n)
+            return [*rest, i * self.runs + run]
+        i, run = x.digits(n, self.runs)
+        return [*rest, run * n + i]
+
+    def numpy(self, x: Array) -> Array:
+        n = x.shape[-1] // self.runs
+        parts = x.reshape(*x.shape[:-1], *((n, self.runs) if self.apart else (self.runs, n)))
+        return np.swapaxes(parts, -1, -2).reshape(x.shape)
+
+
+def crooked(dtype: str, sizes: tuple[int, ...], kinds: tuple[str, ...], turned: int, one: str, result: str) -> Crooked:
+    found = [grown(kind, n) for kind, n in zip(kinds, sizes, strict=True)]
+    output = tensor(dtype, tuple(found[::-1] if turned else found), result)
+    numbers = tuple(map(KINDS.index, kinds))
+    return Crooked(input_tensor=tensor(dtype, sizes, one), output_tensor=output, rules=numbers, turned=turned)
+
+
+# -- The CPU ------------------------------------------------------------------------------------------------------
+
+WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "plain": ("cpu", 1, {}),
+    "three tasks": ("cpu", 3, {"task_bytes": 1}),
+    "streamed": ("cpu", 3, {"task_bytes": 1, "stream_bytes": 1, "aligned_elements": 1}),
+    "level 2": ("cpu:x86-64-v2", 1, {"aligned_elements": 1}),
+}
+LAYOUTS = ("packed", "padded", "transposed", "spread")
+DTYPES = ("float32", "float16", "uint8", "int64")
+SHAPES = ((133,), (9, 70), (70, 9), (40, 33), (3, 5, 90))
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+    """A target on which each task, however small, pays."""
+    name, threads, values = WAYS[request.param]
+    monkeypatch.setenv("TVMDML_NUM_THREADS", str(threads))
+    monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
+    with knobs.using(movement=values):
+        yield targets.resolve(name)
+
+
+def maps(draw: Draw, target: Target, count: int) -> None:
+    for sizes, turned in itertools.product(SHAPES, (0, 1)):
+        for kinds in draw(itertools.product(KINDS, repeat=len(sizes)), count):
+            dtype, one, result = (draw(some)[0] for some in (DTYPES, LAYOUTS, LAYOUTS))
+            agrees(crooked(dtype, sizes, kinds, turned, one, result), target)
+
+
+def test_every_rule_in_every_dimension(way: Target, draw: Draw) -> None:
+    maps(draw, way, 1)
+
+
+def test_runs_that_take_turns(way: Target, draw: Draw) -> None:
+    for runs, apart in draw(itertools.product((2, 3, 4, 5, 8), (0, 1)), 3):
+        (dtype,) = draw(DTYPES)
+        for n in (4, 7, 16, 33, 64, 131):
+            x = tensor(dtype, (5, runs * n))
+            desc = Turns(input_tensor=x, output_tensor=x, runs=runs, apart=apart)
+            assert kernel_for(desc, way).name == "woven"
+            agrees(desc, way)
+
+
+ELEMENTS = (((1000,), 0, 700), ((7, 90), 0, 20), ((90, 7), 1, 20), ((4, 30, 70), 1, 50), ((3, 5), 0, 1))
+"""Sizes, the axis, and how many updates along it."""
+SLICES = (((30, 40), 2), ((30, 40), 1), ((9, 5, 70), 2), ((50,), 1))
+"""Sizes, and how many of them a tuple of indices counts."""
+
+
+def updates(way: Target, draw: Draw, count: int) -> None:
+    for sizes, axis, length in draw(ELEMENTS, count):
+        dtype, indices = (draw(some)[0] for some in (DTYPES, ("int32", "int64", "uint32", "uint64")))
+        x, own = tensor(dtype, sizes), tuple(length if i == axis else n for i, n in enumerate(sizes))
+        agrees(Scatter.of(x, tensor(indices, own), tensor(dtype, own), axis=axis), way)
+    for sizes, t in draw(SLICES, count):
+        (dtype,) = draw(DTYPES)
+        parts = [tensor(dtype, sizes), tensor("int64", (60, t)), tensor(dtype, (60, *sizes[t:]))]
+        counts = {"input_dimension_count": None, "indices_dimension_count": None}
+        agrees(ScatterNd.of_call(*parts, **counts), way)
+
+
+def test_updates_in_parts_of_the_result(way: Target, draw: Draw) -> None:
+    updates(way, draw, 2)
+
+
+# -- Devices ------------------------------------------------------------------------------------------------------
+
+
+def test_devices_every_rule_in_every_dimension(device: Target, draw: Draw) -> None:
+    with knobs.using(movement={"threads": 32, "most_groups": 1}):
+        maps(draw, device, 1)
+
+
+def test_devices_updates(device: Target, draw: Draw) -> None:
+    with knobs.using(movement={"threads": 32, "most_groups": 1024}):
+        updates(device, draw, 3)
