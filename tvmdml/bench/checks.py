@@ -25,7 +25,8 @@ def peer(task: Task, actual: Outputs) -> str:
     if task.kind.free:
         return "" if actual[0].shape == task.expected[0].shape else f"shape {actual[0].shape}"
     if task.kind.close:
-        return next(filter(None, (_close(one, as_array(other)) for one, other in zip(actual, task.expected, strict=True))), "")
+        pairs = zip(actual, task.expected, strict=True)
+        return next(filter(None, (_close(one, as_array(other), task.kind.steps) for one, other in pairs)), "")
     problem = _values(actual[0], task.expected[0])
     if problem or len(actual) == 1:
         return problem
@@ -37,16 +38,12 @@ def peer(task: Task, actual: Outputs) -> str:
     return problem and f"an index points to another value: {problem}"
 
 
-STEPS = 8
-"""By how many rounding errors a peer's values may differ that are computed in other steps."""
-
-
-def _close(actual: Array, expected: Array) -> str:
+def _close(actual: Array, expected: Array, steps: int) -> str:
     """Floats may differ by some rounding errors of the largest value."""
     if expected.dtype.kind != "f" or not (problem := _values(actual, expected)) or actual.shape != expected.shape:
         return _values(actual, expected)
     largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
-    near = np.isclose(actual.astype(np.float64), expected, 0, STEPS * float(np.finfo(expected.dtype).eps) * largest, equal_nan=True)
+    near = np.isclose(actual.astype(np.float64), expected, 0, steps * float(np.finfo(expected.dtype).eps) * largest, equal_nan=True)
     return "" if near.all() else problem
 
 

@@ -120,6 +120,8 @@ class Kind(NamedTuple):
     """Whether only the first rows of the second output are defined, as many as the first output says."""
     close: bool = False
     """Whether a peer's values may be rounded in another way, since it computes them in other steps."""
+    steps: int = 8
+    """By how many rounding errors of the largest value they may then differ."""
     free: bool = False
     """Whether a peer's values may be any others, such as other random numbers; a peer may leave out further outputs."""
 
