@@ -61,6 +61,8 @@ ATTRIBUTES: Mapping[str, dict[str, Any]] = {
         "input_window_offsets": [1, 0], "input_window_sizes": [4, 6], "input_window_strides": [1, -1],
         "output_gradient_sizes": [5, 7],
     },
+    "resample": {"output_sizes": [7, 4], "mode": "linear"},
+    "resample_grad": {"output_sizes": [3, 9], "mode": "linear", "rounding_direction": "increasing"},
 }  # fmt: skip
 """Attributes that must fit the tensors, of four rows with six elements."""
 
