@@ -64,6 +64,18 @@ def test_integers_wrap_and_float16_does_not_overflow_on_the_way() -> None:
     assert tvmdml.reduce(np.array([300, 400], np.float16), function="l2") == [500]
 
 
+def test_slices_without_elements() -> None:
+    none = np.ones((0, 3), f32)
+    wanted = {"sum": 0, "l1": 0, "l2": 0, "sum_square": 0, "multiply": 1, "average": nan, "log_sum": -inf, "log_sum_exp": -inf}
+    for function, value in wanted.items():
+        np.testing.assert_array_equal(tvmdml.reduce(none, function=function, axes=(0,)), np.full((1, 3), value))
+    for call in (tvmdml.argmax, tvmdml.argmin, lambda x: tvmdml.reduce(x, function="max"), tvmdml.dynamic_quantize_linear):
+        with pytest.raises(tvmdml.InvalidArgument, match="1 or more elements along the axes"):
+            call(none)
+    assert tvmdml.argmax(none, axes=(1,)).shape == (0, 1)
+    assert tvmdml.activation_softmax(none).shape == (0, 3)
+
+
 def test_batch_normalisation_that_trains_and_its_gradient() -> None:
     found = tvmdml.batch_normalization_training_grad(
         *(np.array([one], f32) for one in ([1, 2, 3, 6], [1, 0, 0, 1])),

@@ -99,6 +99,13 @@ class Reduction(Operator):
             self.require(axis < rank, f"{name}[{i}]", axis, f"0 to {rank - 1}", "The input has no such dimension.")
             self.require(axis not in axes[:i], f"{name}[{i}]", axis, "an axis that is not there already")
 
+    def require_elements(self) -> None:
+        """Slices have elements: of none there is no result."""
+        found = self.slice_length != 0 or math.prod(self.slice_sizes()) == 0
+        self.require(
+            found, "input_tensor.sizes", self.source.sizes, "1 or more elements along the axes", "Without any there is no result."
+        )
+
     def require_reduced(self, *names: str) -> None:
         """Outputs of slices have the input's sizes, but 1 along the reduced axes."""
         wanted = self.slice_sizes()

@@ -71,6 +71,7 @@ class DynamicQuantizeLinear(Reduction):
 
     def check(self) -> None:
         """The sizes are the input's, or 1; output and zero point have one type."""
+        self.require_elements()
         self.require_same("sizes", "output_tensor", "input_tensor")
         self.require_same("data_type", "output_zero_point_tensor", "output_tensor")
         self.require_reduced("output_scale_tensor", "output_zero_point_tensor")

@@ -55,6 +55,8 @@ class _Reduced(Reduction):
         """The axes are dimensions of the input, and the output has size 1 along them. Places fit into its type."""
         self.require_axes(self.axes)
         self.require_reduced("output_tensor")
+        if self.place() or getattr(self, "function", None) in (F.MAX, F.MIN):
+            self.require_elements()
         if not self.place():
             self.require_same("data_type", "output_tensor", "input_tensor")
             return
@@ -231,7 +233,7 @@ def _log_sum(x: Array, dtype: Any) -> Any:
 
 
 def _log_sum_exp_reference(x: Array, dtype: Any) -> Any:
-    m = np.max(x, axis=-1, keepdims=True)
+    m = np.max(x, axis=-1, keepdims=True, initial=-np.inf)
     m = np.where(np.isinf(m), 0, m)
     y = m[..., 0] + np.log(np.sum(np.exp(x - m), axis=-1))
     n = x.shape[-1]
