@@ -59,11 +59,16 @@ def kernel(desc: Pointwise, target: Target, shared: Shared, knobs: Any) -> Kerne
     if not desc.is_strided():
         flat: Kernel = _default.kernel(desc, target, shared)
         return flat
-    return kernel_of(desc.formula(shared), target, knobs)
+    processor = getattr(target, "processor", None)
+    emulated = desc.steps() > 0 and processor is not None and processor.has("x86") and not processor.has("fma")
+    return kernel_of(desc.formula(shared), target, knobs, tiled=not emulated)
 
 
-def kernel_of(formula: Formula, target: Target, knobs: Any) -> Kernel:
-    """The kernel of a formula: elements in the first output's order, and contiguous dimensions merged into one."""
+def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True) -> Kernel:
+    """The kernel of a formula: elements in the first output's order, and contiguous dimensions merged into one.
+
+    Not ``tiled`` are functions on processors without fused multiply-adds: LLVM takes minutes for a tile of such code.
+    """
     tensors = (*formula.inputs, *reversed(formula.outputs))
     sizes, steps = collapse(formula.outputs[0].sizes, *(tensor.layout for tensor in tensors), reorder=True)
     count = len(formula.inputs)
@@ -71,7 +76,7 @@ def kernel_of(formula: Formula, target: Target, knobs: Any) -> Kernel:
     inputs, outputs = steps[:count], steps[count:]
     lanes = _lanes(formula, target)
     inputs = tuple(own for i, own in enumerate(inputs) if i not in formula.counted)
-    turned = _turned(sizes, inputs, outputs)
+    turned = _turned(sizes, inputs, outputs) if tiled else None
     if turned is not None:  # the dimension that tiles are cut from comes second to last
         order = [*(i for i in range(len(sizes) - 1) if i != turned), turned, len(sizes) - 1]
         sizes, steps = tuple(sizes[i] for i in order), tuple(tuple(own[i] for i in order) for own in steps)

@@ -121,7 +121,7 @@ def small(operator: str) -> set[Work]:
 
 def test_every_peer_says_where_it_runs_and_comes_from_a_library_there() -> None:
     for where, libraries in peers.LIBRARIES.items():
-        for operator in OPERATORS:
+        for operator in {case.work.operator for case in tables.of(where)}:
             found = peers.every(operator, where)
             assert found
             assert {peer.where for peer in found} == {where}

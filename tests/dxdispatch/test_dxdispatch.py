@@ -474,25 +474,25 @@ def test_a_wrong_scalar_is_named(given: Any, message: str) -> None:
 def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run) -> None:
     model = rounding()
     model["dispatchables"] |= {
-        "conv": {"type": "DML_OPERATOR_CONVOLUTION", "desc": {"FusedActivation": {"Type": "ACTIVATION_SOFTMAX"}}},
-        "rnn": {"type": "dml_operator_rnn", "desc": {"ActivationDescs": [{"Type": "ACTIVATION_HARDMAX"}]}},
+        "conv": {"type": "DML_OPERATOR_CONVOLUTION", "desc": {"FusedActivation": {"Type": "GRU"}}},
+        "rnn": {"type": "dml_operator_rnn", "desc": {"ActivationDescs": [{"Type": "GEMM"}]}},
         "shader": {"type": "hlsl", "sourcePath": "add.hlsl", "compilerArgs": []},
         "network": {"type": "onnx", "sourcePath": "x.onnx"},
         "graph": {"type": "dmlSerializedGraph", "sourcePath": "x.bin"},
-        "regions": {"type": "ROI_ALIGN", "desc": {"ReductionFunction": "MAX", "InputTensor": {"Type": "BUFFER"}}},
+        "attention": {"type": "MULTIHEAD_ATTENTION", "desc": {"MaskType": "NONE", "InputTensor": {"Type": "BUFFER"}}},
     }
     text = refusal(run, model)
     assert text.startswith("dispatchables: given ")
     given = text.partition("; allowed: ")[0]
     assert re.findall(r"([A-Za-z_0-9]+) \(", given) == [
         "DML_OPERATOR_CONVOLUTION",
-        "ACTIVATION_SOFTMAX",
+        "GRU",
         "dml_operator_rnn",
-        "ACTIVATION_HARDMAX",
+        "GEMM",
         "hlsl",
         "onnx",
         "dmlSerializedGraph",
-        "ROI_ALIGN",
+        "MULTIHEAD_ATTENTION",
     ]
     assert "dispatchables.rnn.desc.ActivationDescs[0].Type" in given
 

@@ -37,7 +37,12 @@ def _served() -> list[tuple[str, TensorDataType]]:
     """The operators whose inputs have the elements of the outputs, with their types."""
     found = []
     for name, cls in operators.all_operators().items():
-        if issubclass(cls, Pointwise) and cls.SINGLE == () and not any(field.many for field in cls.fields()):
+        if (
+            issubclass(cls, Pointwise)
+            and cls.SINGLE == ()
+            and cls.operands is Pointwise.operands
+            and not any(field.many for field in cls.fields())
+        ):
             first = next(field.name for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT))
             found += [(name, one) for one in TensorDataType if any(one in row.tensors[first].types for row in cls.SUPPORT)]
     return found

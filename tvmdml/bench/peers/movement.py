@@ -79,6 +79,11 @@ def pads(task: Task) -> list[tuple[int, int]]:
     return list(zip(task.work["start_padding"], task.work["end_padding"], strict=True))
 
 
+def fill(task: Task) -> float:
+    """What a padding consists of."""
+    return float(dict(task.work.attributes).get("padding_value", 0))  # type: ignore[arg-type]
+
+
 # -- NumPy --------------------------------------------------------------------------------------------------------
 
 Made = tuple[Call, Sequence[Array]]
@@ -170,7 +175,7 @@ NUMPY: dict[str, Callable[..., Made]] = {
 NUMPY_NEW: dict[str, Callable[..., Callable[[], Array]]] = {
     "gather_elements": lambda task, x, indices: partial(np.take_along_axis, x, indices, task.work["axis"]),
     "gather_nd": lambda task, x, indices: partial(x.__getitem__, tuples(indices)),
-    "padding": lambda task, x: partial(np.pad, x, pads(task)),
+    "padding": lambda task, x: partial(np.pad, x, pads(task), constant_values=fill(task)),
 }
 """Those that allocate their results."""
 
@@ -255,7 +260,7 @@ def _unfolded(task: Task, x: Any) -> Callable[[], Any]:
 
 
 def _padded(task: Task, x: Any) -> Callable[[], Any]:
-    return partial(torch().nn.functional.pad, x, [n for pair in reversed(pads(task)) for n in pair])
+    return partial(torch().nn.functional.pad, x, [n for pair in reversed(pads(task)) for n in pair], value=fill(task))
 
 
 TORCH_NEW: dict[str, Callable[..., Callable[[], Any]]] = {

@@ -51,9 +51,10 @@ def _flat(one: Array | None) -> Any:
     return None if one is None else tensor(one.reshape(-1))
 
 
-def _torch_call(task: Task) -> Callable[[], Any] | None:
+def torch_call(task: Task, x: Any) -> Callable[[], Any] | None:
+    """A call of PyTorch on a tensor of the input; ``None`` if there is none."""
     axes, function, given = _axes(task.work), _function(task.work), list(task.given)
-    x, library = tensor(task.x), torch()
+    library = torch()
     F = library.nn.functional  # noqa: N806 - as everyone calls it
     if task.work.operator in ("ARGMAX", "ARGMIN"):
         return partial(getattr(library, function), x, axes[0], True) if len(axes) == 1 else None
@@ -77,7 +78,8 @@ def _torch_call(task: Task) -> Callable[[], Any] | None:
     return others.get(function)
 
 
-def _in_torch(work: Work) -> bool:
+def in_torch(work: Work) -> bool:
+    """Whether PyTorch has such a function."""
     known = ("ARGMAX", "ARGMIN", "ACTIVATION_SOFTMAX1", "ACTIVATION_LOG_SOFTMAX1", "MEAN_VARIANCE_NORMALIZATION1")
     return work.operator in known or (
         work.operator == "REDUCE" and _function(work) in ("sum", "average", "max", "min", "log_sum_exp", "l2")
@@ -85,7 +87,7 @@ def _in_torch(work: Work) -> bool:
 
 
 def _torch(task: Task, threads: int) -> Attempt:
-    call = _torch_call(task)
+    call = torch_call(task, tensor(task.x))
     if call is None:
         raise NotImplementedError(task.work.operator)
     kind = task.desc.outputs()[0].data_type.numpy
@@ -94,5 +96,5 @@ def _torch(task: Task, threads: int) -> Attempt:
 
 PEERS = (
     Peer("numpy", "sum, max, argmax", _numpy, _in_numpy),
-    Peer("torch", "its function", _torch, _in_torch),
+    Peer("torch", "its function", _torch, in_torch),
 )

@@ -33,10 +33,15 @@ def normalized(*sizes: int, dtype: str = "float32") -> Work:
 
 def of_batch(*sizes: int, training: bool = False, dtype: str = "float32") -> Work:
     """Batch normalisation."""
-    own = Operand((1, sizes[1], 1, 1), dtype, "factors")
+    own = Operand((1, sizes[1], 1, 1), dtype, "positive")
     if training:
         return Work.on("BATCH_NORMALIZATION_TRAINING", Operand(sizes, dtype), own, own)
     return Work.on("BATCH_NORMALIZATION", Operand(sizes, dtype), own, own, own, own)
+
+
+def is_quick(function: str, axes: tuple[int, ...], sizes: tuple[int, int]) -> bool:
+    """A sum of rows."""
+    return (function, axes, sizes) == ("sum", (1,), (2 * K, 2 * K))
 
 
 def _goals() -> Iterator[Case]:
@@ -50,6 +55,7 @@ def _goals() -> Iterator[Case]:
                         f"{sizes} axes {axes}",
                         reduced(function, *sizes, axes=axes, dtype=dtype),
                         goal,
+                        is_quick(function, axes, sizes),
                         group=GROUP,
                     )
             yield Case(f"argmax {dtype}", f"{sizes} axes (1,)", along("ARGMAX", *sizes, dtype=dtype), 1.0, group=GROUP)

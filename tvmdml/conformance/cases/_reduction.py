@@ -40,7 +40,8 @@ def _cases(
     make: Make, types: Sequence[TensorDataType], fills: Sequence[str], fixed: Callable[[int], tuple[int, ...]] | None
 ) -> Iterator[Case]:
     if fixed:
-        yield Case(make(TensorDesc(types[0], (300, 1001)), fixed(2), 0, "packed"), fills[0])
+        for image in ((300, 1001), (5, 64)):
+            yield Case(make(TensorDesc(types[0], image), fixed(2), 0, "packed"), fills[0])
     for number, data_type in enumerate(types):
         for rank, sizes in ODD.items():
             axes = tuple(i for i in range(rank) if (rank + number) >> (i % 3) & 1) or (rank - 1,)

@@ -105,7 +105,8 @@ def reference(cls: type[Operator]) -> Iterator[Case]:
     if cls is LpNormalization:
         yield from cases(lp, FLOATING, fills)
     elif cls is MeanVarianceNormalization:
-        yield Case(normalized(cls, T("float32", (2, 3, 160, 161)), (2, 3), 0), fills[0])
+        for large, layout in (((2, 3, 160, 161), "packed"), ((2, 3, 8, 64), "outer repeated")):
+            yield Case(normalized(cls, tensor("float32", large, layout), (2, 3), 0), fills[0])
         for number, data_type in enumerate(FLOATING):
             for way in range(12):
                 sizes = ((2, 3, 5, 7), (3, 2, 17, 33), (1, 4, 1, 9))[way % 3]

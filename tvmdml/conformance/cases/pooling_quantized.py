@@ -12,11 +12,17 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 
 def _made(x: TensorDesc, form: Form) -> Operator:
     """With one number for all and no zero point for the output, or with numbers for each channel and another type."""
-    each = (1, x.sizes[min(1, x.rank - 1)], *[1] * (x.rank - 2)) if form.option else (1,)
+    each = (1, x.sizes[min(1, x.rank - 1)], *[1] * (x.rank - 2)) if form.option else (1,) * (1 + form.window % 3)
     scale, zero = TensorDesc("float32", each), TensorDesc(x.data_type, each)
-    kind = TensorDataType.INT8 if form.option else x.data_type
+    kind = TensorDataType.INT8 if form.option and form.window != 2 else x.data_type
     output = TensorDesc(kind, _window.sizes(x, form))
-    given = (x, scale, zero, scale, TensorDesc(kind, (1,)) if form.option else None)
+    given = (
+        x,
+        scale,
+        zero,
+        scale,
+        TensorDesc(kind, (1,) * (1 + (form.window + form.stride + x.rank) % 5)) if form.option else None,
+    )
     return QuantizedLinearAveragePooling.of(*given, output_tensor=output, include_padding=form.option, **_window.numbers(x, form))
 
 
