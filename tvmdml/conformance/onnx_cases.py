@@ -162,7 +162,9 @@ class NodeCheck(Check):
         if self.desc is None:
             raise Unsupported(self.reason)
         present = [tensor for _, tensor in self.desc.tensors(Role.INPUT) if tensor is not None]
-        waiting = iter([_as_input(array, tensor) for array, tensor in zip(self.inputs, present, strict=False)])
+        order = self.desc.ONNX_INPUTS or range(len(self.inputs))
+        given = (self.inputs[i] for i in order)
+        waiting = iter([_as_input(array, tensor) for array, tensor in zip(given, present, strict=False)])
         trial = Trial(self.desc, (), lambda data_type, sizes: next(waiting), _told(self.desc, self.outputs))
         return tried(self.desc, target, trial)
 

@@ -150,6 +150,9 @@ class Operator:
         for field in self.fields():
             object.__setattr__(self, field.name, coerce(self.where(field.name), field, getattr(self, field.name)))
 
+    ONNX_INPUTS: ClassVar[tuple[int, ...]] = ()
+    """Which inputs of an ONNX node the descriptor's are, if those are in another order."""
+
     # -- The contract ---------------------------------------------------------------------------------------------
 
     @classmethod

@@ -61,6 +61,7 @@ class BatchNormalization(Pointwise):
     DEFAULTS = defaults(spatial=True, epsilon=0.00001, fused_activation=None)
     FUSES = MappingProxyType(ACTIVATIONS)
     ONNX = ("BatchNormalization",)
+    ONNX_INPUTS = (0, 3, 4, 1, 2)
     SHARES = ()
     BROADCAST = False
     STEPS = 1

@@ -161,6 +161,8 @@ def _reference(cls: type[Operator]) -> Iterator[Case]:
         ((1, 2, 1, 40), 4, (1, 7)),
         ((3, 20, 33, 21), 9, (7, 7)),
         ((1, 40, 14, 14), 30, (5, 3)),
+        ((1, 2, 3, 64), 3, (2, 2)),
+        ((1, 1, 5, 70), 3, (2, 2)),
     ):
         yield Case(described(cls, TensorDesc("float32", sizes), regions, parts), "normal")
     if cls is RoiAlignGrad:
