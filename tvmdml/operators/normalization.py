@@ -309,5 +309,6 @@ class LpNormalization(_Normalization):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """ONNX has no epsilon; a slice of zeros is then NaN there."""
-        return cls.of(node.tensor(), axis=node.integer("axis", -1), p=node.integer("p", 2), epsilon=0.0)
+        """ONNX has no epsilon; a slice of zeros stays zeros."""
+        least = float(np.finfo(np.float32).tiny)
+        return cls.of(node.tensor(), axis=node.integer("axis", -1), p=node.integer("p", 2), epsilon=least)

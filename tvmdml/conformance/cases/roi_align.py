@@ -154,6 +154,7 @@ def _reference(cls: type[Operator]) -> Iterator[Case]:
     for data_type, layout in itertools.product(types, ("packed", "padded", "transposed", "spread")):
         x = TensorDesc(data_type, X.sizes, LAYOUTS[layout](X.sizes))
         yield Case(described(cls, x, layout=layout))
+    yield Case(described(cls, TensorDesc("float32", X.sizes, LAYOUTS["outer repeated"](X.sizes))))
     kinds = ("INT32", "INT64", "UINT64")
     yield from (Case(described(cls, X, batch=TensorDataType[kind])) for kind in kinds)
     for sizes, regions, parts in (
