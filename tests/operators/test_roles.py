@@ -269,6 +269,11 @@ def test_a_sketch_leaves_out_what_may_be_zero() -> None:
     assert desc.activation_descs == ()
 
 
+def _written(value: Any) -> Any:
+    """A structure or a sequence, as in JSON."""
+    return {one.title(): each for one, each in value._asdict().items()} if hasattr(value, "_asdict") else [*value]
+
+
 @some_operators(20)
 def test_a_sketch_of_inputs_and_attributes_has_the_operators_outputs(name: str) -> None:
     cls, row = operators.by_name(name), operators.by_name(name).SUPPORT[0]
@@ -278,7 +283,7 @@ def test_a_sketch_of_inputs_and_attributes_has_the_operators_outputs(name: str) 
     desc = cases.described(name)(TensorDesc(first.types[0], (2, 3, 4, 5)[-max(first.min_rank, min(2, first.max_rank)) :]))
     attributes = [(f, getattr(desc, f.name)) for f in cls.fields() if f.role not in TENSORS]
     fields = {f.dml_name: value.name if f.enum else value for f, value in attributes if value is not None and value != ()}
-    fields |= {name: [*value] for name, value in fields.items() if isinstance(value, Sequence) and not isinstance(value, str)}
+    fields |= {name: _written(value) for name, value in fields.items() if isinstance(value, Sequence) and not isinstance(value, str)}
     inputs = [(f, getattr(desc, f.name)) for f in cls.fields() if f.role is Role.INPUT]
     tensors = {f.dml_name: (one.data_type, one.sizes) for f, one in inputs if isinstance(one, TensorDesc)}
     (like, *_) = (one for _, one in desc.tensors() if one is not None)

@@ -78,6 +78,10 @@ class _Extreme(Combination):
         return ((T.maximum if self.largest else T.minimum)(b[0], a[0]),)
 
 
+def _most(position: Any) -> int:
+    return int(np.iinfo(T.scalar_type(position)).max)
+
+
 class _Place(Combination):
     """The position of the largest key: (key, position). Of equal keys the first or the last counts."""
 
@@ -184,7 +188,7 @@ def places(largest: bool, last: bool = False) -> tuple[Walk, ...]:
     """The walk that finds the place of the largest or smallest element: the key and the place are found."""
 
     def settled(key: Any, position: Any, _: Any) -> Any:
-        none = position == T.like(position, 2**31 - 1)  # all keys are the least one
+        none = position == T.like(position, _most(position))  # all keys are the least one
         return key, position if last else T.select(none, 0, position)
 
     combination = LAST if last else FIRST

@@ -252,7 +252,7 @@ MISTAKES = [
     ("a[1] = 1 << (threadIdx.x * 8);", 5, FAILED, "shifted"),
     ("a[1] = 7 / a[0];", 1, FAILED, "divided by zero"),
     ("a[1] = 0x7fffffff + (int)threadIdx.x;", 2, FAILED, "a sum"),
-    ("a[1] = *(volatile int*)((char*)a + (1ull << 40));", 1, ILLEGAL_ADDRESS, "not there"),
+    ("a[1] = *(volatile int*)((char*)a + (1ull << 46));", 1, ILLEGAL_ADDRESS, "not there"),
     ("volatile int x[40000]; x[a[0]] = 1; a[1] = x[39999];", 1, STACK_ERROR, "overflowed its stack"),
     ("a[100] = 1;", 1, ILLEGAL_ADDRESS, "offset 400 of an allocation of 400 bytes"),
     ("a[-1] = 1;", 1, ILLEGAL_ADDRESS, "offset -4 of an allocation of 400 bytes"),

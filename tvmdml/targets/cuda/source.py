@@ -98,6 +98,7 @@ class Writer:
         self._calls = Calls(self)
         self._values: dict[int, Term] = {}
         self._extents: dict[str, Any] = {}
+        self._is_wide = False
 
     def emitted(self) -> Emitted:
         """Translate the whole function."""
@@ -150,6 +151,7 @@ class Writer:
             if is_buffer:
                 buffers.append(place)
                 self.buffers.parameter(parameter, dtype)
+                self._is_wide |= SIZES[dtype] == 8
             else:
                 passed = Term(_PASSED.get(dtype, dtype), self.text.fresh(str(parameter.name)))
                 scalars.append((place, dtype, passed))
@@ -171,6 +173,7 @@ class Writer:
         """Tell the compiler, by the groups that should fit in a multiprocessor, how many registers a thread may use."""
         for_arrays = self.buffers.thread_bytes // 4
         beside = _OWN_REGISTERS + min(for_arrays, _OWN_REGISTERS // 2)  # what works on large arrays needs little else
+        beside += _OWN_REGISTERS // 2 * self._is_wide  # an element of 64 bits is in two registers
         registers = min(max(beside, _OWN_REGISTERS // 2 + for_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
 
