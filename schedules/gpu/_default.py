@@ -23,7 +23,7 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     """A kernel for exactly these sizes, strides and attributes."""
     tensors = [tensor for _, tensor in desc.tensors() if tensor is not None]
     numbers = Numbers(max(max(tensor.span, tensor.element_count, *tensor.layout) for tensor in tensors))
-    require(desc, target, numbers, *(tensor.data_type.stored.tvm for tensor in tensors))
+    require(desc, target, numbers, *sorted(desc.stored_types()))
     most_items = 1
 
     @contextmanager

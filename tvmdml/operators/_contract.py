@@ -380,6 +380,10 @@ class Operator:
     """Why ``computation`` needs sizes and strides as Python integers. It then has a kernel for each shape; otherwise ``sizes``,
     ``layout`` and ``element_count`` of its tensors may be integers of the launch, and a kernel serves a class of shapes."""
 
+    def stored_types(self) -> set[str]:
+        """The types in which ``computation`` reads and writes elements."""
+        return {tensor.data_type.stored.tvm for _, tensor in self.tensors() if tensor is not None}
+
     def computation(self, each: Each, shared: Shared = ()) -> PrimFunc:
         """The operator as a plain TensorIR function over its tensors in field order, correct for any layout.
 

@@ -252,6 +252,10 @@ class Resampled(Resampling):
         """Two tensors of one type and rank, and numbers for each dimension."""
         self.check_axes("input_tensor", "output_tensor")
 
+    def stored_types(self) -> set[str]:
+        """Nearest elements are moved as bits."""
+        return super().stored_types() if self.is_linear else {self.moved}
+
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element: its neighbours in all dimensions."""
         source, result = self.ends()
