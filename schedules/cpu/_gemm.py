@@ -67,7 +67,10 @@ class Product:
         leaves: Leaves,
         parallel: bool,
         sums: tuple[bool, bool] = (False, False),
+        brief: bool = True,
+        late: bool = False,
     ) -> None:
+        self.brief, self.packs_late = brief, late
         self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
         self.a, self.b = (Packer(one, arithmetic, leaves) for one in factors)
 
@@ -149,12 +152,13 @@ class Product:
                 groups = T.let(_up(places, self.arithmetic.group))
                 first = T.let(T.expression(place == T.i64(0)))
                 last = T.let(T.expression(place + places >= plan.depth))
-                with T.loop(column_panels) as p:
-                    line = T.let(_start(column + p * nr, c0, c1, nr))
-                    at = T.let(self.at_b + p * (groups * nr))
-                    self.b.pack(self.base_b, self.zero_b, self.panels_b, at, line, c1 - 1, place, places)
-                    if self.with_sums[1]:
-                        self.b.sums(self.lines, self.at_lines + p * nr, first, shape.lanes)
+                if not self.packs_late:
+                    with T.loop(column_panels) as p:
+                        line = T.let(_start(column + p * nr, c0, c1, nr))
+                        at = T.let(self.at_b + p * (groups * nr))
+                        self.b.pack(self.base_b, self.zero_b, self.panels_b, at, line, c1 - 1, place, places)
+                        if self.with_sums[1]:
+                            self.b.sums(self.lines, self.at_lines + p * nr, first, shape.lanes)
                 of_rows = T.let(self.at_lines + column_panels * nr + SLACK)
                 with blocks(r1 - r0, plan.row_block) as (r, rows):
                     row = T.let(r0 + r)
@@ -166,46 +170,90 @@ class Product:
                         self.a.pack(self.base_a, self.zero_a, self.panels_a, at, line, r1 - 1, place, places)
                         if self.with_sums[0]:
                             self.a.sums(self.lines, of_rows + (number + p) * mr, first, shape.lanes)
-                    with T.loop(column_panels) as jr, T.loop(row_panels) as ir:
-                        own = (number + ir) * column_panels + jr
-                        at = T.let(self.at_partial + T.Select(plan.depth > plan.depth_block, own, T.i64(0)) * (mr * nr))
-                        line = T.let(_start(row + ir * mr, r0, r1, mr))
+                    with T.loop(column_panels) as jr:
                         start = T.let(_start(column + jr * nr, c0, c1, nr))
-                        a, b = T.let(self.at_a + ir * (groups * mr)), T.let(self.at_b + jr * (groups * nr))
-                        self._tile(a, b, groups, at, first)
-                        with T.when(last):
-                            with T.loop(T.let(T.min(T.i64(mr), r1 - line))) as i:
-                                for j in range(shape.vectors):
-                                    total = T.hold(self.partial[T.run(at + i * nr + j * shape.lanes, shape.lanes)])
-                                    sums = (of_rows + (number + ir) * mr + i, self.at_lines + jr * nr + j * shape.lanes)
-                                    self.finish(T.let(line + i), T.let(start + j * shape.lanes), total, sums)
+                        b = T.let(self.at_b + jr * (groups * nr))
 
-    def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any) -> None:
-        """The sums of a tile, which become those in memory or are added to them."""
+                        def tile(ir: Any, late: bool, jr: Any = jr, start: Any = start, b: Any = b) -> None:
+                            line = T.let(_start(row + ir * mr, r0, r1, mr))
+                            own = T.Select(plan.depth > plan.depth_block, (number + ir) * column_panels + jr, T.i64(0))
+                            at = T.let(self.at_partial + own * (mr * nr))
+                            sums = (of_rows + (number + ir) * mr, self.at_lines + jr * nr)
+                            where = _Where(line, start, T.let(T.min(T.i64(mr), r1 - line)), sums)
+                            if late:
+                                self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
+                            self._tile(T.let(self.at_a + ir * (groups * mr)), b, groups, at, first, last, where, late)
+
+                        if self.packs_late:
+                            with T.when(r == T.i64(0)):
+                                tile(T.i64(0), True)
+                            done = T.let(T.Select(r == T.i64(0), T.i64(1), T.i64(0)))
+                            with T.loop(T.let(row_panels - done)) as ir:
+                                tile(T.let(done + ir), False)
+                        else:
+                            with T.loop(row_panels) as ir:
+                                tile(ir, False)
+
+    def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any, last: Any, where: _Where, late: bool) -> None:
+        """The sums of a tile, which become those in memory or are added to them; after the last block they are finished."""
         shape, kind = self.shape, self.arithmetic.total
         mr, nr, lanes = shape.rows, shape.columns, shape.lanes
         zero = T.splat(T.const(0, kind), lanes)
-        vector = T.type_of(zero)
-        per_block = BLOCK // self.arithmetic.group
-        with blocks(groups, T.i64(per_block)) as (k0, count):
-            sums = [[T.Variable(vector, zero) for _ in range(shape.vectors)] for _ in range(mr)]
+        with blocks(groups, T.i64(BLOCK // self.arithmetic.group)) as (k0, count):
+            sums = [[T.Variable(T.type_of(zero), zero) for _ in range(shape.vectors)] for _ in range(mr)]
             with T.loop(count) as k:
                 place = T.let(k0 + k)
-                along = [T.let(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
+                if late:
+                    along = [T.let(one) for one in self.b.vectors(place, lanes)]
+                    for j, one in enumerate(along):
+                        T.store(self.panels_b, T.run(b + place * nr + j * lanes, lanes), one)
+                else:
+                    along = [T.let(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
                 for i in range(mr):
-                    one = self.panels_a[a + place * mr + i]
-                    value = T.let(T.splat(one, lanes))
+                    value = T.let(T.splat(self.panels_a[a + place * mr + i], lanes))
                     for j in range(shape.vectors):
                         sums[i][j].set(self.arithmetic.step(value, along[j], sums[i][j].value))
+            is_first = T.let(T.And(first, T.expression(k0 == T.i64(0))))
+            is_last = T.let(T.And(last, T.expression(k0 + count >= groups)))
 
-            def put(add: bool) -> None:
+            def total(i: int, j: int) -> Any:
+                own = sums[i][j].value
+                before = self.partial[T.run(at + i * nr + j * lanes, lanes)]
+                return T.Select(T.splat(is_first, lanes), own, before + own)
+
+            def keep() -> None:
                 for i in range(mr):
                     for j in range(shape.vectors):
-                        place = T.run(at + i * nr + j * lanes, lanes)
-                        found = sums[i][j].value
-                        T.store(self.partial, place, self.partial[place] + found if add else found)
+                        T.store(self.partial, T.run(at + i * nr + j * lanes, lanes), total(i, j))
 
-            T.either(T.And(first, T.expression(k0 == T.i64(0))), lambda: put(False), lambda: put(True))
+            def end(i: Any, j: int, value: Any) -> None:
+                places = (where.sums[0] + i, where.sums[1] + j * lanes)
+                self.finish(T.let(where.row + i), T.let(where.column + j * lanes), T.hold(value), places)
+
+            def finish_now() -> None:
+                for i in range(mr):
+                    with T.when(T.i64(i) < where.rows):
+                        for j in range(shape.vectors):
+                            end(i, j, total(i, j))
+
+            if self.brief:
+                T.either(is_last, finish_now, keep)
+                return
+            keep()
+            with T.when(is_last), T.loop(where.rows) as i:
+                for j in range(shape.vectors):
+                    end(i, j, self.partial[T.run(at + i * nr + j * lanes, lanes)])
+
+
+class _Where(NamedTuple):
+    """Where a tile's sums go."""
+
+    row: Any
+    column: Any
+    rows: Any
+    """How many rows it has."""
+    sums: tuple[Any, Any]
+    """The places of the sums of its rows and columns."""
 
 
 def _up(size: Any, width: int) -> Any:

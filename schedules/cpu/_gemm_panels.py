@@ -78,6 +78,20 @@ class Packer:
                 own = T.Shuffle([total.value], [lane])
                 T.store(sums, place, T.hold(T.if_then_else(first, own, sums[place] + own)))
 
+    def begin(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, place: Any) -> None:
+        """Begin with a panel whose ``vectors`` are then asked for."""
+        self.base, self.zeros, self.to, self.at, self.line, self.place = base, zeros, to, at, line, place
+
+    def vectors(self, k: Any, lanes: int) -> list[Any]:
+        """The panel's values at a place, of contiguous lines that need no arranging."""
+        for i in range(0, self.width, self.per_line):
+            self.leaves.prefetch(self.factor.buffer, self._offset(self.line + i, self.place + k + AHEAD))
+        offset = T.let(self._offset(self.line, self.place + k))
+        return [
+            self.arithmetic.woven(self.factor.side, [self.factor.buffer[T.run(offset + i, lanes)]])
+            for i in range(0, self.width, lanes)
+        ]
+
     # -- The forms
 
     def _own(self, i: Any) -> Any:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 KNOBS = Knobs(
     "matrix",
     tile=Knob("auto", ("auto", "12x2", "8x3", "6x4", "6x2", "4x3", "4x2", "2x4"), "rows and vectors of columns of a tile"),
-    depth_blocks=Knob(2, (1, 2, 4, 8), f"places of packed panels, in blocks of {KC}"),
-    row_bytes=Knob(1 << 18, tuple(1 << n for n in range(14, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 4),
+    depth_blocks=Knob(1, (1, 2, 4, 8), f"places of packed panels, in blocks of {KC}"),
+    row_bytes=Knob(1 << 16, tuple(1 << n for n in range(13, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 32),
     column_bytes=Knob(
-        1 << 19, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 2
+        1 << 19, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 4
     ),
     task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
     few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows that are computed without packing"),
@@ -201,17 +201,20 @@ class _Tiles(Writer):
         self.shape = _shape(rows, columns, widest // (8 if total == "float64" else 4), knobs.tile, self.x86)
         mr, nr = self.shape.rows, self.shape.columns
         self.forms = tuple(self._form(side) for side in (0, 1))
+        # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
+        zero = self.contraction.b_zero is not None
+        self.late = self.forms[1] == ACROSS and self.arithmetic.group == 1 and not zero and rows < 16 * mr
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
         places = min(depth, knobs.depth_blocks * KC * group)
         packed = -(-places // group) * element
-        row_block = max(1, knobs.row_bytes // packed // mr) * mr
-        column_block = max(1, knobs.column_bytes // packed // nr) * nr
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         row_parts, column_parts = _parts(batch, rows, columns, self.shape, wanted)
         tasks = min(wanted, batch * row_parts * column_parts)
         self.parallel = tasks > 1
+        row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
+        column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
         blocks = (row_block, column_block, knobs.depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = Product.scratch(self.shape, group, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth)
@@ -245,6 +248,7 @@ class _Tiles(Writer):
             ("arithmetic", self.arithmetic.key()),
             ("forms", " ".join(self.forms)),
             ("parallel", self.parallel),
+            ("late", self.late),
         )
         return (*self.key(), *choices)
 
@@ -264,7 +268,8 @@ class _Tiles(Writer):
                 zero_step = 0 if zero is None else self.steps[zero][side]
                 factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
             self.factors = factors
-            product = Product(self.shape, self.arithmetic, (factors[0], factors[1]), self.leaves, self.parallel, self._corrects())
+            product = Product(self.shape, self.arithmetic, (factors[0], factors[1]), self.leaves, self.parallel, self._corrects(),
+                self.desc.activation is None, self.late)
             self.lines, self.depth = scratch[3], plan.depth
 
             def start(number: Any) -> tuple[Any, Any, Any, Any]:
@@ -376,6 +381,12 @@ def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool) -> Shape
 
     mr, vectors = min((*fitting, *smaller), key=cost)
     return Shape(mr, vectors, lanes)
+
+
+def _even(size: int, most: int, width: int) -> int:
+    """The lines of a block: about ``most``, a multiple of the tile's, and so that no block is much smaller than others."""
+    count = max(1, round(size / max(most, width)))
+    return max(1, -(-size // (count * width))) * width
 
 
 def _parts(batch: int, rows: int, columns: int, shape: Shape, tasks: int) -> tuple[int, int]:
