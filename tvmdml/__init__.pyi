@@ -31,6 +31,7 @@ from tvmdml.enums import DepthSpaceOrder as DepthSpaceOrder
 from tvmdml.enums import FeatureLevel as FeatureLevel
 from tvmdml.enums import InterpolationMode as InterpolationMode
 from tvmdml.enums import IsInfinityMode as IsInfinityMode
+from tvmdml.enums import MatrixTransform as MatrixTransform
 from tvmdml.enums import PaddingMode as PaddingMode
 from tvmdml.enums import QuantizationType as QuantizationType
 from tvmdml.enums import RandomGeneratorType as RandomGeneratorType
@@ -156,6 +157,7 @@ from tvmdml.operators.gather import Gather as Gather
 from tvmdml.operators.gather import GatherElements as GatherElements
 from tvmdml.operators.gather import GatherNd as GatherNd
 from tvmdml.operators.gather import GatherNd1 as GatherNd1
+from tvmdml.operators.gemm import Gemm as Gemm
 from tvmdml.operators.gradient import ActivationReluGrad as ActivationReluGrad
 from tvmdml.operators.gradient import ElementWiseClipGrad as ElementWiseClipGrad
 from tvmdml.operators.gradient import ElementWiseClipGrad1 as ElementWiseClipGrad1
@@ -163,6 +165,9 @@ from tvmdml.operators.join import Join as Join
 from tvmdml.operators.join import Split as Split
 from tvmdml.operators.local_response import LocalResponseNormalization as LocalResponseNormalization
 from tvmdml.operators.local_response import LocalResponseNormalizationGrad as LocalResponseNormalizationGrad
+from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyInteger as MatrixMultiplyInteger
+from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyIntegerToFloat as MatrixMultiplyIntegerToFloat
+from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply as QuantizedLinearMatrixMultiply
 from tvmdml.operators.max_unpooling import MaxUnpooling as MaxUnpooling
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as NonzeroCoordinates
 from tvmdml.operators.normalization import LpNormalization as LpNormalization
@@ -960,6 +965,19 @@ def gather_nd(
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...
+def gemm(
+    a: AnyArray,
+    b: AnyArray,
+    c: AnyArray | None = ...,
+    *,
+    trans_a: MatrixTransform | str = ...,
+    trans_b: MatrixTransform | str = ...,
+    alpha: float = ...,
+    beta: float = ...,
+    fused_activation: Operator | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
 def clip_grad(
     input: AnyArray,
     input_gradient: AnyArray,
@@ -1011,6 +1029,41 @@ def local_response_normalization_grad(
     alpha: float = ...,
     beta: float = ...,
     bias: float = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def matrix_multiply_integer(
+    a: AnyArray,
+    b: AnyArray,
+    a_zero_point: AnyArray | None = ...,
+    b_zero_point: AnyArray | None = ...,
+    *,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def matrix_multiply_integer_to_float(
+    a: AnyArray,
+    a_scale: AnyArray,
+    b: AnyArray,
+    b_scale: AnyArray,
+    a_zero_point: AnyArray | None = ...,
+    b_zero_point: AnyArray | None = ...,
+    bias: AnyArray | None = ...,
+    *,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def quantized_linear_matrix_multiply(
+    a: AnyArray,
+    a_scale: AnyArray,
+    b: AnyArray,
+    b_scale: AnyArray,
+    output_scale: AnyArray,
+    a_zero_point: AnyArray | None = ...,
+    b_zero_point: AnyArray | None = ...,
+    output_zero_point: AnyArray | None = ...,
+    *,
+    output_dtype: Any = ...,
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...
