@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 
 
@@ -86,7 +87,7 @@ class Pairs(Arithmetic):
         value = self._narrow(raw, None)
         if zero is not None:
             value = value - T.splat(T.cast(zero, "int16"), T.lanes(raw))
-        return T.reinterpret(value, f"int32x{T.lanes(raw) // 2}")
+        return tensorir.reinterpret(f"int32x{T.lanes(raw) // 2}", value)
 
     def woven(self, side: int, raws: list[Any], zero: Any = None) -> Any:
         lanes = T.lanes(raws[0])
@@ -94,7 +95,7 @@ class Pairs(Arithmetic):
         if lanes == 1:
             return self._joined(pairs)
         order = [row * lanes + lane for lane in range(lanes) for row in range(2)]
-        return T.reinterpret(T.Shuffle(pairs, order), f"int32x{lanes}")
+        return tensorir.reinterpret(f"int32x{lanes}", T.Shuffle(pairs, order))
 
     def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
         return self._joined([None if raw is None else self._narrow(raw, zero) for raw in raws])
@@ -108,7 +109,7 @@ class Pairs(Arithmetic):
         lanes = T.lanes(total)
         names = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
         if lanes == self.lanes and lanes in names and T.has_instructions("x86"):
-            shorts = [T.reinterpret(one, f"int16x{2 * lanes}") for one in (a, b)]
+            shorts = [tensorir.reinterpret(f"int16x{2 * lanes}", one) for one in (a, b)]
             return total + T.call_llvm_pure_intrin(f"int32x{lanes}", names[lanes], *shorts)
         low = [(one << T.like(one, 16)) >> T.like(one, 16) for one in (a, b)]
         high = [one >> T.like(one, 16) for one in (a, b)]
@@ -116,22 +117,12 @@ class Pairs(Arithmetic):
 
 
 _BYTES = """
-declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, {kinds})
-define <16 x i32> @tvmdml_byte_products(<16 x i32> %total, <16 x i32> %a, <16 x i32> %b) alwaysinline {{
-  {before}%found = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %total, {a}, {b})
+declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)
+define <16 x i32> @tvmdml_byte_products(<16 x i32> %total, <16 x i32> %a, <16 x i32> %b) alwaysinline {
+  %found = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %total, <16 x i32> %a, <16 x i32> %b)
   ret <16 x i32> %found
-}}
+}
 """
-
-
-def _bytes_source() -> str:
-    """LLVM changed the intrinsic's operands from words to bytes in version 22."""
-    return _BYTES.format(
-        kinds="<64 x i8>, <64 x i8>",
-        before="%u = bitcast <16 x i32> %a to <64 x i8>\n  %s = bitcast <16 x i32> %b to <64 x i8>\n  ",
-        a="<64 x i8> %u",
-        b="<64 x i8> %s",
-    )
 
 
 class Bytes(Arithmetic):
@@ -151,7 +142,7 @@ class Bytes(Arithmetic):
         return (128 if side == 0 else -128) if self.flips[side] else 0
 
     def many(self, side: int, raw: Any, zero: Any = None) -> Any:
-        word = T.reinterpret(raw, f"int32x{T.lanes(raw) // 4}")
+        word = tensorir.reinterpret(f"int32x{T.lanes(raw) // 4}", raw)
         return word ^ T.like(word, -0x7F7F7F80) if self.flips[side] else word
 
     def woven(self, side: int, raws: list[Any], zero: Any = None) -> Any:
@@ -172,4 +163,4 @@ class Bytes(Arithmetic):
         return found
 
     def step(self, a: Any, b: Any, total: Any) -> Any:
-        return T.call_imported(T.type_of(total), "tvmdml_byte_products", _bytes_source(), total, a, b)
+        return T.call_imported(T.type_of(total), "tvmdml_byte_products", _BYTES, total, a, b)

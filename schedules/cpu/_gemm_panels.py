@@ -151,8 +151,7 @@ class Packer:
         """The value from which a packed zero comes."""
         zero = T.like(like, 0)
         if not self.arithmetic.subtracts and self.arithmetic.flips[self.factor.side]:  # type: ignore[attr-defined]
-            zero = T.reinterpret(T.splat(T.const(-128, "int8"), T.lanes(like)) if T.lanes(like) > 1 else T.const(-128, "int8"),
-                                 T.type_of(like))  # fmt: skip
+            zero = T.reinterpret(T.splat(T.const(-128, "int8"), T.lanes(like)), T.scalar_type(like))
         return zero
 
     def _along(self) -> None:

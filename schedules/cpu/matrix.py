@@ -196,9 +196,8 @@ class _Tiles(Writer):
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         total = self.contraction.computed
+        self.shape = _shape(rows, columns, self.bytes_of_vector // (8 if total == "float64" else 4), knobs.tile, self.x86)
         self.arithmetic = self._arithmetic(total)
-        widest = 64 if isinstance(self.arithmetic, Bytes) else self.bytes_of_vector
-        self.shape = _shape(rows, columns, widest // (8 if total == "float64" else 4), knobs.tile, self.x86)
         mr, nr = self.shape.rows, self.shape.columns
         self.forms = tuple(self._form(side) for side in (0, 1))
         # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
@@ -227,7 +226,7 @@ class _Tiles(Writer):
             return Floats(total, self.fma)
         types = [self._type(one) for one in (self.contraction.a, self.contraction.b)]
         signed = tuple(one.startswith("int") for one in types)
-        return Bytes((signed[0], signed[1])) if self.vnni else Pairs(self.bytes_of_vector // 4)
+        return Bytes((signed[0], signed[1])) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
 
     def _type(self, operand: Operand) -> str:
         found: str = getattr(self.desc, operand.name).data_type.tvm
