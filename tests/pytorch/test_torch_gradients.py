@@ -66,11 +66,14 @@ ATTRIBUTES: Mapping[str, dict[str, Any]] = {
     "average_pooling": _WINDOW | {"window_sizes": [3, 3], "include_padding": True},
     "average_pooling_grad": _WINDOW | {"window_sizes": [3, 3], "output_gradient_sizes": [1, 2, 4, 3]},
     "local_response_normalization": {"cross_channel": True, "local_size": 2, "alpha": 0.5},
+    "gemm": {"trans_a": "transpose", "alpha": 0.5, "beta": -2.0},
     "resample": {"output_sizes": [7, 4], "mode": "linear"},
     "resample_grad": {"output_sizes": [3, 9], "mode": "linear", "rounding_direction": "increasing"},
 }  # fmt: skip
 """Attributes that must fit the tensors, of four rows with six elements unless ``SIZES`` says otherwise."""
-SIZES = dict.fromkeys(("max_pooling", "average_pooling", "average_pooling_grad", "local_response_normalization"), (1, 2, 4, 3))
+SIZES = dict.fromkeys(("max_pooling", "average_pooling", "average_pooling_grad", "local_response_normalization"), (1, 2, 4, 3)) | {
+    "gemm": (4, 4)
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

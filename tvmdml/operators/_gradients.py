@@ -13,7 +13,7 @@ A formula is a Python expression of these names:
 - ``undefined("argument=value")``: raises an error, since there is no gradient with this argument
 - ``scattered(sizes, axis, indices, elements)``: zeros, except for the elements at the places that the indices give along the axis
 - ``factor(gradient, b, trans_a, trans_b, alpha, a_sizes, b_sizes)``: the gradient of the first factor of a product of matrices, and
-  ``second_factor``, with ``a``, that of the second; ``summed_to(array, sizes)``: the sums that are the gradient of a repeated array
+  ``second_factor``, with ``a``, that of the second
 
 A formula may ignore that inputs are broadcast, that they are scaled first (``scale_bias``), and that the gradient may have another
 data type than the input: whoever uses formulas takes care of it. Arrays that no formula names are not kept for the backward pass.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,8 +12,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._broadcast import common_sizes, repeated
-from tvmdml.operators._contract import Array, Operator, Role
-from tvmdml.operators._inference import fields_of
+from tvmdml.operators._contract import Array, Role
 from tvmdml.operators._matrix import Matrix, linear, plain
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
@@ -21,6 +20,7 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 class Product(Matrix):
     """Base class of products of two matrices, ``a_tensor`` and ``b_tensor``."""
 
+    BROADCAST = True
     A_SMALL: ClassVar[tuple[str, ...]] = ()
     """Scales and zero points of the first factor: one element, or one for each row."""
     B_SMALL: ClassVar[tuple[str, ...]] = ()
@@ -100,11 +100,6 @@ class Product(Matrix):
     # -- Functions
 
     @classmethod
-    def of_call(cls, *inputs: Any, **given: Any) -> Operator:
-        """Vectors are matrices of one row or column, and batches are broadcast, as by ``numpy.matmul``."""
-        return cls.of(*cls._spread(inputs, given), **given)
-
-    @classmethod
     def result_sizes(cls, *inputs: Any, **given: Any) -> tuple[int, ...] | None:
         """Of a vector, without the row or the column that it is."""
         fields = [field.name for field in cls.fields() if field.role is Role.INPUT]
@@ -114,34 +109,27 @@ class Product(Matrix):
         sizes = cls.of_call(*inputs, **given).outputs()[0].sizes
         return (*sizes[:-2], *sizes[-2:-1] * (a.rank > 1), *sizes[-1:] * (b.rank > 1))
 
-    @classmethod
-    def _spread(cls, inputs: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
-        fields = [field.name for field in cls.fields() if field.role is Role.INPUT]
-        tensors = dict(zip(fields, (*inputs, *[None] * (len(fields) - len(inputs))), strict=True))
-        draft: Any = cls(**fields_of(cls, tuple(tensors.values()), given))
-        own = draft.transposed()
-        a, b = tensors["a_tensor"], tensors["b_tensor"]
+    def broadcast(self, *names: str) -> tuple[tuple[int, ...], dict[str, TensorDesc]]:
+        """Vectors are matrices of one row or column, and batches are repeated; so is what is added, to the result's sizes."""
+        a, b, turned = self.a_tensor, self.b_tensor, self.transposed()
         for name, tensor in (("a_tensor", a), ("b_tensor", b)):
             if getattr(tensor, "zero_dimensional", False):
-                raise InvalidArgument(message(cls.where(name), "an array without dimensions", "1 or more dimensions"))
+                raise InvalidArgument(message(self.where(name), "an array without dimensions", "1 or more dimensions"))
         vectors = a.rank == 1, b.rank == 1
-        a = matrix(a, row=not own[0]) if vectors[0] else a
-        b = matrix(b, row=own[1]) if vectors[1] else b
-        added = [name for name in ("c_tensor", "bias_tensor") if tensors.get(name) is not None]
-        for name in added:
-            tensors[name] = cls._row_or_column(tensors[name], *vectors)
-        outer = {cls.where(name): outside(one) for name, one in (("a_tensor", a), ("b_tensor", b))}
-        outer |= {cls.where(name): outside(tensors[name]) for name in added}
+        a = matrix(a, row=not turned[0]) if vectors[0] else a
+        b = matrix(b, row=turned[1]) if vectors[1] else b
+        added = {name: getattr(self, name, None) for name in ("c_tensor", "bias_tensor")}
+        found = {name: self._row_or_column(one, *vectors) for name, one in added.items() if one is not None}
+        factors = {"a_tensor": a, "b_tensor": b}
+        outer = {self.where(name): outside(one) for name, one in (*factors.items(), *found.items())}
         batch = common_sizes(outer)[:-1]
-        tensors["a_tensor"], tensors["b_tensor"] = (repeated(one, (*batch, *one.sizes[-2:])) for one in (a, b))
-        sizes = (*batch, a.sizes[-1 if own[0] else -2], b.sizes[-2 if own[1] else -1])
-        for name in added:
-            tensor = tensors[name]
-            common = common_sizes({"output": tensor.with_sizes(sizes), cls.where(name): tensor})
-            if common != sizes:
-                raise InvalidArgument(message(cls.where(name), f"sizes {tensor.sizes}", f"sizes that can be repeated to {sizes}"))
-            tensors[name] = repeated(tensor, sizes)
-        return list(tensors.values())
+        sizes = (*batch, a.sizes[-1 if turned[0] else -2], b.sizes[-2 if turned[1] else -1])
+        for name, tensor in found.items():
+            allowed = f"sizes that can be repeated to those of the result, {sizes}"
+            if tensor.rank > len(sizes) or common_sizes({"result": tensor.with_sizes(sizes), self.where(name): tensor}) != sizes:
+                raise InvalidArgument(message(self.where(name), f"sizes {tensor.sizes}", allowed))
+            found[name] = repeated(tensor, sizes)
+        return sizes, found | {name: repeated(one, (*batch, *one.sizes[-2:])) for name, one in factors.items()}
 
     @staticmethod
     def _row_or_column(tensor: Any, of_row: bool, of_column: bool) -> Any:

@@ -64,7 +64,7 @@ class Gemm(Product):
     GRADIENT = gradients(
         a="factor(gradient, b, trans_a, trans_b, alpha, a_sizes, b_sizes)",
         b="second_factor(gradient, a, trans_a, trans_b, alpha, a_sizes, b_sizes)",
-        c="summed_to(multiply(gradient, beta), c_sizes)",
+        c="multiply(gradient, beta)",
     )
 
     a_tensor: Input
@@ -88,7 +88,7 @@ class Gemm(Product):
         numbers = {name: float(node.attributes[name]) for name in ("alpha", "beta") if name in node.attributes}
         turned = {f"trans_{x}": MatrixTransform(int(bool(node.integer(f"trans{x.upper()}", 0)))) for x in "ab"}
         tensors = [node.tensor(i) if node.has(i) else None for i in range(3)]
-        return cls.of_call(*tensors, **turned, **numbers)
+        return cls.of(*tensors, **turned, **numbers)
 
     def transposed(self) -> tuple[bool, bool]:
         return self.trans_a is MatrixTransform.TRANSPOSE, self.trans_b is MatrixTransform.TRANSPOSE

@@ -91,7 +91,7 @@ class MatrixMultiplyInteger(_Integers):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """In ONNX both matrices are first."""
-        return cls.of_call(*_in_order(node, cls.ONNX_INPUTS))
+        return cls.of(*_in_order(node, cls.ONNX_INPUTS))
 
     def finish(self, total: Any, *values: Any) -> Any:
         return total
@@ -153,7 +153,7 @@ class MatrixMultiplyIntegerToFloat(_Integers):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """In ONNX both matrices are first."""
-        return cls.of_call(*_in_order(node, cls.ONNX_INPUTS))
+        return cls.of(*_in_order(node, cls.ONNX_INPUTS))
 
     def check(self) -> None:
         """Scales, the bias and the output have one type; the bias has the output's sizes."""
@@ -257,7 +257,7 @@ class QuantizedLinearMatrixMultiply(_Integers):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        return cls.of_call(*_in_order(node, range(8)))
+        return cls.of(*_in_order(node, range(8)))
 
     def check(self) -> None:
         """The output's zero point has its type; scales and zero points have one rank."""

@@ -117,7 +117,7 @@ def _factor(gradient: Any, b: Any, trans_a: str, trans_b: str, alpha: float, a_s
         found = _run("gemm", b, whole, trans_a=_TRANSFORMS[turned_b], trans_b="transpose", alpha=alpha)
     else:
         found = _run("gemm", whole, b, trans_b=_TRANSFORMS[not turned_b], alpha=alpha)
-    return found.sum_to_size(a_sizes)
+    return found
 
 
 def _second_factor(gradient: Any, a: Any, trans_a: str, trans_b: str, alpha: float, a_sizes: Any, b_sizes: Any) -> Any:
@@ -128,7 +128,7 @@ def _second_factor(gradient: Any, a: Any, trans_a: str, trans_b: str, alpha: flo
         found = _run("gemm", whole, a, trans_a="transpose", trans_b=_TRANSFORMS[turned_a], alpha=alpha)
     else:
         found = _run("gemm", a, whole, trans_a=_TRANSFORMS[not turned_a], alpha=alpha)
-    return (found.squeeze(-1) if len(b_sizes) == 1 else found).sum_to_size(b_sizes)
+    return found.squeeze(-1) if len(b_sizes) == 1 else found
 
 
 _TRANSFORMS = ("none", "transpose")
@@ -142,10 +142,6 @@ def _as_matrices(gradient: Any, trans_a: str, trans_b: str, a_sizes: Any, b_size
     return (whole, *turned)
 
 
-def _summed_to(gradient: Any, sizes: Any) -> Any:
-    return gradient.sum_to_size(sizes)
-
-
 _WORDS: Mapping[str, Callable[..., Any]] = {
     "zeros": torch.zeros_like,
     "scattered": _scattered,
@@ -154,6 +150,5 @@ _WORDS: Mapping[str, Callable[..., Any]] = {
     "undefined": _undefined,
     "factor": _factor,
     "second_factor": _second_factor,
-    "summed_to": _summed_to,
 }
 """The words of formulas that are not functions of tvmdml."""
