@@ -118,14 +118,14 @@ class Product:
         """
         self.plan, self.finish = plan, finish
         self.panels_a, self.panels_b, self.partial, self.lines = buffers
-        units = T.let(plan.batch * plan.row_parts * plan.column_parts)
+        units = T.hold(plan.batch * plan.row_parts * plan.column_parts)
         shape = self.shape
 
         def task(number: Any) -> None:
-            self.at_a, self.at_b, self.at_partial, self.at_lines = (T.let(number * one) for one in room)
+            self.at_a, self.at_b, self.at_partial, self.at_lines = (T.hold(number * one) for one in room)
             begin, end = share(number, plan.tasks, units)
-            with T.loop(T.let(end - begin)) as i:
-                unit = T.let(begin + i)
+            with T.loop(T.hold(end - begin)) as i:
+                unit = T.hold(begin + i)
                 batch, row_part, column_part = T.unravel(unit, [None, plan.row_parts, plan.column_parts])
                 self.base_a, self.base_b, self.zero_a, self.zero_b = start(batch)
                 rows = self._part(row_part, plan.row_parts, plan.rows, shape.rows)
@@ -137,7 +137,7 @@ class Product:
     @staticmethod
     def _part(part: Any, parts: Any, size: Any, width: int) -> tuple[Any, Any]:
         """A part's lines: whole panels, and in the last part what is left."""
-        panels = T.let(T.max(T.truncdiv(size, T.i64(width)), T.i64(1)))
+        panels = T.hold(T.max(T.truncdiv(size, T.i64(width)), T.i64(1)))
         begin = T.hold(T.truncdiv(panels * part, parts) * width)
         end = T.hold(T.Select(part + 1 == parts, size, T.truncdiv(panels * (part + 1), parts) * width))
         return begin, end
@@ -146,50 +146,50 @@ class Product:
         plan, shape = self.plan, self.shape
         mr, nr = shape.rows, shape.columns
         with blocks(c1 - c0, plan.column_block) as (c, columns):
-            column = T.let(c0 + c)
-            column_panels = T.let(_up(columns, nr))
+            column = T.hold(c0 + c)
+            column_panels = T.hold(_up(columns, nr))
             with blocks(plan.depth, plan.depth_block) as (place, places):
-                groups = T.let(_up(places, self.arithmetic.group))
-                first = T.let(T.expression(place == T.i64(0)))
-                last = T.let(T.expression(place + places >= plan.depth))
+                groups = T.hold(_up(places, self.arithmetic.group))
+                first = T.hold(T.expression(place == T.i64(0)))
+                last = T.hold(T.expression(place + places >= plan.depth))
                 if not self.packs_late:
                     with T.loop(column_panels) as p:
-                        line = T.let(_start(column + p * nr, c0, c1, nr))
-                        at = T.let(self.at_b + p * (groups * nr))
+                        line = T.hold(_start(column + p * nr, c0, c1, nr))
+                        at = T.hold(self.at_b + p * (groups * nr))
                         self.b.pack(self.base_b, self.zero_b, self.panels_b, at, line, c1 - 1, place, places)
                         if self.with_sums[1]:
                             self.b.sums(self.lines, self.at_lines + p * nr, first, shape.lanes)
-                of_rows = T.let(self.at_lines + column_panels * nr + SLACK)
+                of_rows = T.hold(self.at_lines + column_panels * nr + SLACK)
                 with blocks(r1 - r0, plan.row_block) as (r, rows):
-                    row = T.let(r0 + r)
-                    row_panels = T.let(_up(rows, mr))
-                    number = T.let(T.truncdiv(r, T.i64(mr)))
+                    row = T.hold(r0 + r)
+                    row_panels = T.hold(_up(rows, mr))
+                    number = T.hold(T.truncdiv(r, T.i64(mr)))
                     with T.loop(row_panels) as p:
-                        line = T.let(_start(row + p * mr, r0, r1, mr))
-                        at = T.let(self.at_a + p * (groups * mr))
+                        line = T.hold(_start(row + p * mr, r0, r1, mr))
+                        at = T.hold(self.at_a + p * (groups * mr))
                         self.a.pack(self.base_a, self.zero_a, self.panels_a, at, line, r1 - 1, place, places)
                         if self.with_sums[0]:
                             self.a.sums(self.lines, of_rows + (number + p) * mr, first, shape.lanes)
                     with T.loop(column_panels) as jr:
-                        start = T.let(_start(column + jr * nr, c0, c1, nr))
-                        b = T.let(self.at_b + jr * (groups * nr))
+                        start = T.hold(_start(column + jr * nr, c0, c1, nr))
+                        b = T.hold(self.at_b + jr * (groups * nr))
 
                         def tile(ir: Any, late: bool, jr: Any = jr, start: Any = start, b: Any = b) -> None:
-                            line = T.let(_start(row + ir * mr, r0, r1, mr))
+                            line = T.hold(_start(row + ir * mr, r0, r1, mr))
                             own = T.Select(plan.depth > plan.depth_block, (number + ir) * column_panels + jr, T.i64(0))
-                            at = T.let(self.at_partial + own * (mr * nr))
+                            at = T.hold(self.at_partial + own * (mr * nr))
                             sums = (of_rows + (number + ir) * mr, self.at_lines + jr * nr)
-                            where = _Where(line, start, T.let(T.min(T.i64(mr), r1 - line)), sums)
+                            where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), sums)
                             if late:
                                 self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
-                            self._tile(T.let(self.at_a + ir * (groups * mr)), b, groups, at, first, last, where, late)
+                            self._tile(T.hold(self.at_a + ir * (groups * mr)), b, groups, at, first, last, where, late)
 
                         if self.packs_late:
                             with T.when(r == T.i64(0)):
                                 tile(T.i64(0), True)
-                            done = T.let(T.Select(r == T.i64(0), T.i64(1), T.i64(0)))
-                            with T.loop(T.let(row_panels - done)) as ir:
-                                tile(T.let(done + ir), False)
+                            done = T.hold(T.Select(r == T.i64(0), T.i64(1), T.i64(0)))
+                            with T.loop(T.hold(row_panels - done)) as ir:
+                                tile(T.hold(done + ir), False)
                         else:
                             with T.loop(row_panels) as ir:
                                 tile(ir, False)
@@ -202,19 +202,19 @@ class Product:
         with blocks(groups, T.i64(BLOCK // self.arithmetic.group)) as (k0, count):
             sums = [[T.Variable(T.type_of(zero), zero) for _ in range(shape.vectors)] for _ in range(mr)]
             with T.loop(count) as k:
-                place = T.let(k0 + k)
+                place = T.hold(k0 + k)
                 if late:
-                    along = [T.let(one) for one in self.b.vectors(place, lanes)]
+                    along = [T.hold(one) for one in self.b.vectors(place, lanes)]
                     for j, one in enumerate(along):
                         T.store(self.panels_b, T.run(b + place * nr + j * lanes, lanes), one)
                 else:
-                    along = [T.let(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
+                    along = [T.hold(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
                 for i in range(mr):
-                    value = T.let(T.splat(self.panels_a[a + place * mr + i], lanes))
+                    value = T.hold(T.splat(self.panels_a[a + place * mr + i], lanes))
                     for j in range(shape.vectors):
                         sums[i][j].set(self.arithmetic.step(value, along[j], sums[i][j].value))
-            is_first = T.let(T.And(first, T.expression(k0 == T.i64(0))))
-            is_last = T.let(T.And(last, T.expression(k0 + count >= groups)))
+            is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))
+            is_last = T.hold(T.And(last, T.expression(k0 + count >= groups)))
 
             def total(i: int, j: int) -> Any:
                 own = sums[i][j].value
@@ -228,7 +228,7 @@ class Product:
 
             def end(i: Any, j: int, value: Any) -> None:
                 places = (where.sums[0] + i, where.sums[1] + j * lanes)
-                self.finish(T.let(where.row + i), T.let(where.column + j * lanes), T.hold(value), places)
+                self.finish(T.hold(where.row + i), T.hold(where.column + j * lanes), T.hold(value), places)
 
             def finish_now() -> None:
                 for i in range(mr):
@@ -269,12 +269,12 @@ class blocks:  # noqa: N801 - read as a function
     """A context manager: ``with blocks(size, block) as (start, count)``: run the statements for each block."""
 
     def __init__(self, size: Any, block: Any) -> None:
-        self.size, self.block = T.let(size), block
+        self.size, self.block = T.hold(size), block
 
     def __enter__(self) -> tuple[Any, Any]:
-        self._loop = T.loop(T.let(T.truncdiv(self.size + (self.block - 1), self.block)))
-        start = T.let(self._loop.__enter__() * self.block)
-        return start, T.let(T.min(self.block, self.size - start))
+        self._loop = T.loop(T.hold(T.truncdiv(self.size + (self.block - 1), self.block)))
+        start = T.hold(self._loop.__enter__() * self.block)
+        return start, T.hold(T.min(self.block, self.size - start))
 
     def __exit__(self, *error: Any) -> None:
         self._loop.__exit__(*error)

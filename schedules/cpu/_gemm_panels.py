@@ -61,7 +61,7 @@ class Packer:
         """
         self.base, self.zeros, self.to, self.at = base, zeros, to, at
         self.line, self.last, self.place, self.count = line, last, place, count
-        self.groups = T.let(T.truncdiv(count + (self.group - 1), T.i64(self.group)))
+        self.groups = T.hold(T.truncdiv(count + (self.group - 1), T.i64(self.group)))
         {ACROSS: self._across, ALONG: self._along, SINGLE: self._single}[self.factor.form]()
 
     def sums(self, sums: Any, at: Any, first: Any, lanes: int) -> None:
@@ -86,7 +86,7 @@ class Packer:
         """The panel's values at a place, of contiguous lines that need no arranging."""
         for i in range(0, self.width, self.per_line):
             self.leaves.prefetch(self.factor.buffer, self._offset(self.line + i, self.place + k + AHEAD))
-        offset = T.let(self._offset(self.line, self.place + k))
+        offset = T.hold(self._offset(self.line, self.place + k))
         return [
             self.arithmetic.woven(self.factor.side, [self.factor.buffer[T.run(offset + i, lanes)]])
             for i in range(0, self.width, lanes)
@@ -140,7 +140,7 @@ class Packer:
                     raws += [empty] * (self.group - places)
                 self._put(k, i, self.arithmetic.woven(self.factor.side, raws, zero))
 
-        whole = T.let(T.truncdiv(self.count, T.i64(self.group)))
+        whole = T.hold(T.truncdiv(self.count, T.i64(self.group)))
         with T.loop(whole) as k:
             group(k, self.group)
         for places in range(1, self.group):
@@ -157,7 +157,7 @@ class Packer:
     def _along(self) -> None:
         """The places are contiguous: squares are transposed in registers."""
         step = SIDE * self.group
-        blocks = T.let(T.truncdiv(self.count, T.i64(step)))
+        blocks = T.hold(T.truncdiv(self.count, T.i64(step)))
         lines = [T.hold(self._offset(self._own(i), self.place)) for i in range(self.width)]
         zeros = [self._zero(self._own(i)) for i in range(self.width)]
         zeros = [None if one is None else T.hold(one) for one in zeros]
@@ -171,25 +171,25 @@ class Packer:
                 packed = [T.hold(self.arithmetic.many(self.factor.side, row, zeros[i])) for i, row in zip(some, rows, strict=True)]
                 for k, column in enumerate(transposed(packed + [nothing] * (SIDE - len(packed)))):
                     self._put(block * SIDE + k, start, column)  # it may run over into the next, which comes later
-        self._rest(T.let(blocks * SIDE))
+        self._rest(T.hold(blocks * SIDE))
 
     def _single(self) -> None:
         self._rest(T.i64(0))
 
     def _rest(self, first: Any) -> None:
         """Groups from one on, value by value."""
-        with T.loop(T.let(self.groups - first)) as rest:
-            k = T.let(first + rest)
+        with T.loop(T.hold(self.groups - first)) as rest:
+            k = T.hold(first + rest)
             with T.loop(T.i64(self.width)) as i:
-                line = T.let(self._own(i))
+                line = T.hold(self._own(i))
                 zero = self._zero(line)
-                zero = None if zero is None else T.let(zero)
+                zero = None if zero is None else T.hold(zero)
                 raws = []
                 for r in range(self.group):
                     place = k * self.group + r
                     offset = self._offset(line, self.place + place)
                     if r == 0:
-                        raws.append(T.let(self.factor.buffer[offset]))
+                        raws.append(T.hold(self.factor.buffer[offset]))
                         continue
                     empty = zero if zero is not None else self._nothing(raws[0])
                     raws.append(T.hold(T.if_then_else(place < self.count, self.factor.buffer[offset], empty)))

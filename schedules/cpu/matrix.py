@@ -161,7 +161,7 @@ class Writer:
     def begin(self, number: Any) -> None:
         """The offsets of all operands in a batch."""
         at = T.unravel(number, self.batch_sizes)
-        self.bases = [T.let(base + T.dot(at, steps)) for base, *steps in self.places]
+        self.bases = [T.hold(base + T.dot(at, steps)) for base, *steps in self.places]
         zeros = sum(one is not None for one in (self.contraction.a_zero, self.contraction.b_zero))
         self.sources = [
             Source(self.tensors[one.name], (steps[0], steps[1]), base)
