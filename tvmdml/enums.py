@@ -171,6 +171,13 @@ class IsInfinityMode(DmlEnum):
     NEGATIVE = 2
 
 
+class MatrixTransform(DmlEnum):
+    """``DML_MATRIX_TRANSFORM``: what is done to a matrix before it is a factor."""
+
+    NONE = 0
+    TRANSPOSE = 1
+
+
 class QuantizationType(DmlEnum):
     """``DML_QUANTIZATION_TYPE``: what quantised numbers need to become real ones."""
 

@@ -112,6 +112,7 @@ def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ..
         "tvmdml.kernels.layout",
         "tvmdml.kernels.movement",
         "tvmdml.kernels.reduction",
+        "tvmdml.kernels.contraction",
         f"tvmdml.operators.{module}",
         package,
     ]

@@ -103,6 +103,9 @@ class Calls:
     def _skip(self, node: Any, name: str, arguments: list[Any]) -> Term:
         return Term("int32", "")
 
+    def _multiply_add(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        return terms.math_call("fma", *map(self._writer.value, arguments))
+
     def _rsqrt(self, node: Any, name: str, arguments: list[Any]) -> Term:
         """Computed with a square root and a division, both correctly rounded: CUDA's own function is not."""
         value = wide(self._writer.value(arguments[0]))
@@ -238,6 +241,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
     "large_uint_imm": Calls._large,
     "likely": Calls._same,
     "memory_fence": Calls._fence,
+    "multiply_add": Calls._multiply_add,
     "popcount": Calls._bits,
     "reinterpret": Calls._reinterpret,
     "rsqrt": Calls._rsqrt,

@@ -120,6 +120,12 @@ class Calls:
             )
         return self._each(target, lambda lane: self._arithmetic.bit_count(value.scalar, lane), [value])
 
+    def _multiply_add(self, node: Any, name: str, arguments: list[Any]) -> Value:
+        """With two roundings: ``Fma`` may have one or two, as the device likes."""
+        values = [self._writer.value(argument) for argument in arguments]
+        scalar, binary = values[0].scalar, self._arithmetic.binary
+        return self._each(scalar, lambda a, b, c: binary("Add", scalar, binary("Mul", scalar, a, b), c), values)
+
     def _two_floats(self, node: Any, name: str, arguments: list[Any]) -> Value:
         values = [self._writer.value(argument) for argument in arguments]
         scalar, arithmetic = values[0].scalar, self._arithmetic
@@ -310,6 +316,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Value]] = {
     "isnan": Calls._classify,
     "likely": Calls._same,
     "memory_fence": Calls._fence,
+    "multiply_add": Calls._multiply_add,
     "popcount": Calls._bits,
     "reinterpret": Calls._reinterpret,
     "subgroup_ballot": Calls._ballot,

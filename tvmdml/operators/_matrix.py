@@ -1,0 +1,216 @@
+"""The matrix family: sums of products, of matrices and of what a window of an image is with a filter.
+
+An operator says which products are summed to which element (``kernels/contraction.py``), and what becomes of a sum (``finish``).
+The family adds the computation and the schedules. A float16 is computed in float32, and rounded once, when it is stored.
+
+The reference computes in higher precision. How far a result may be from it holds for any order of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multiply_add, place
+from tvmdml.kernels.movement import Linear
+from tvmdml.operators._accuracy import Expected, Near
+from tvmdml.operators._broadcast import repeated
+from tvmdml.operators._contract import Array, Operator, Shared
+from tvmdml.operators._reduction_activated import activated, activated_near
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+
+class Matrix(Operator):
+    """Base class of operators that sum products."""
+
+    FAMILY: ClassVar[str] = "matrix"
+    ANY_NAN = True
+    CONSTANT_SHAPES = "a size of 1 says that an element is repeated"
+
+    if TYPE_CHECKING:  # each operator's own field
+        output_tensor: Any
+
+    # -- What an operator defines
+
+    def contraction(self) -> Contraction:
+        """Which products are summed."""
+        raise NotImplementedError(self.NAME)
+
+    def addends(self) -> tuple[tuple[str, TensorDesc], ...]:
+        """What a sum needs to become an element: the fields of tensors, each repeated to the output's sizes."""
+        return ()
+
+    def finish(self, total: Any, *values: Any) -> Any:
+        """The output's element, from a sum and the elements of ``addends``: scalars or vectors. It is rounded afterwards."""
+        return activated(self.activation, total)
+
+    # -- What the family derives from it
+
+    @property
+    def activation(self) -> Any:
+        """The operator that is fused into this one, if there is any."""
+        return getattr(self, "fused_activation", None)
+
+    def of_rows(self) -> Any:
+        """The operator that is fused and needs whole rows of results, such as softmax; ``None`` if there is none."""
+        return None
+
+    def repeated(self, *names: str) -> tuple[tuple[str, TensorDesc], ...]:
+        """Those of the tensors that are present, repeated to the output's sizes."""
+        sizes = self.output_tensor.sizes
+        return tuple((name, repeated(getattr(self, name), sizes)) for name in names if getattr(self, name) is not None)
+
+    def element(self, total: Any, values: Sequence[Any]) -> Any:
+        """A sum as the output's element: finished and rounded."""
+        return T.to(self.finish(total, *map(T.wide, values)), self.output_tensor.data_type.tvm)
+
+    @property
+    def computed(self) -> str:
+        """The type of sums of floats."""
+        return "float64" if self.output_tensor.data_type is TensorDataType.FLOAT64 else "float32"
+
+    def formula_key(self) -> tuple[tuple[str, Any], ...]:
+        """What a kernel computes of sums: the operator, its types, and what is finished with."""
+        present = "".join(str(int(tensor is not None)) for _, tensor in self.tensors())
+        types = " ".join(tensor.data_type.tvm for _, tensor in self.tensors() if tensor is not None)
+        return (("operator", self.NAME), *self.finished_by(), ("present", present), ("types", types))
+
+    def finished_by(self) -> tuple[tuple[str, str], ...]:
+        """The attributes that ``finish`` depends on."""
+        return self.attributes_exactly()
+
+    def shape_class(self) -> dict[str, int | str]:
+        """How many rows and columns results have, how many results there are, the products of a sum, and the layout."""
+        sizes = [int(np.prod(group)) for group in self.contraction().groups]
+        names = ("batch", "rows", "columns", "depth")
+        return {**dict(zip(names, sizes, strict=True)), "layout": self.layout()}
+
+    # -- The computation
+
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+        """One item for each element, or for each row where a fused operator needs whole rows."""
+        contraction = self.contraction().simplified()
+        with T.function() as f:
+            tensors = f.tensors(self)
+            if self.of_rows() is not None:
+                self._write_rows(each, tensors)
+                return f.result()
+            with T.elements(each, contraction.outer) as at:
+                total = summed(contraction, tensors, at)
+                values = [T.hold(tensors[one.name][place(one, at)[0]]) for one in contraction.addends]
+                found = T.hold(self.element(total, values))
+                T.store(tensors[contraction.result.name], place(contraction.result, at)[0], found)
+        return f.result()
+
+    def _write_rows(self, each: T.Each, tensors: dict[str, Any]) -> None:
+        raise NotImplementedError(self.NAME)
+
+    # -- The reference
+
+    def near(self, sums: Sums, factor: float, addend: Array | float, more: Array | float = 0.0) -> Expected:
+        """Results near to ``activation(factor * sum + addend)``; ``more`` is a further relative error."""
+        with np.errstate(all="ignore"):
+            dtype = self.output_tensor.data_type.numpy
+            values = sums.values * factor + addend
+            error = sums.bound(dtype, factor, addend) + np.abs(np.where(np.isfinite(values), values, 0)) * more
+            values, error = activated_near(self.activation, values, np.asarray(error), dtype)
+            return Near(values, np.dtype(dtype), 0, np.broadcast_to(error, values.shape).astype(np.float64))
+
+
+def summed(contraction: Contraction, tensors: dict[str, Any], at: Sequence[Any]) -> Any:
+    """The sum for the coordinates of an element, in the family's order."""
+    computed, depth = contraction.computed, contraction.depth
+    zero = T.const(0, computed)
+    zeros: list[Any] = []
+    for one in (contraction.a_zero, contraction.b_zero):
+        beginning = [*at, *(T.index(0) for _ in contraction.inner)]
+        zeros.append(None if one is None else T.hold(tensors[one.name][place(one, beginning)[0]]))
+    own = T.Variable(computed, zero)
+
+    def add(position: Any) -> None:
+        whole = [*at, *T.unravel(position, contraction.inner)]
+        (a, a_inside), (b, b_inside) = (place(one, whole) for one in (contraction.a, contraction.b))
+        factors = (
+            factor(tensors[one.name][T.let(offset)], offset_zero, computed)
+            for one, offset, offset_zero in zip((contraction.a, contraction.b), (a, b), zeros, strict=True)
+        )
+        found = multiply_add(*map(T.hold, factors), own.value)
+        for inside in (a_inside, b_inside):
+            found = found if inside is None else T.Select(inside, found, own.value)
+        own.set(found)
+
+    if depth <= KC:
+        with T.loop(T.index(depth)) as i:
+            add(i)
+        return T.hold(own.value)
+    total = T.Variable(computed, zero)
+    with T.loop(T.index(-(-depth // KC))) as block:
+        first = T.let(block * T.index(KC))
+        own.set(zero)
+        with T.loop(T.index(KC)) as i, T.when(first + i < T.index(depth)):
+            add(T.let(first + i))
+        total.set(T.Select(block == T.index(0), own.value, total.value + own.value))
+    return T.hold(total.value)
+
+
+def linear(tensor: Any, *dimensions: int | None) -> Linear:
+    """Where a tensor's element is, by coordinates each of which is that of a dimension, or of none."""
+    layout = tensor.layout
+    return Linear(0, tuple(0 if one is None else layout[one] for one in dimensions))
+
+
+def plain(name: str, tensor: Any) -> Operand:
+    """A tensor whose dimensions are the coordinates of the result."""
+    return Operand(name, Linear(0, tuple(tensor.layout)))
+
+
+# -- Sums and how exact they are
+
+
+class Sums(NamedTuple):
+    """Sums of products in higher precision, and what follows about those of a kernel."""
+
+    values: Array
+    magnitudes: Array
+    """The sums of the products' magnitudes, without those of an infinite factor."""
+    depth: int
+    """The products of a sum."""
+
+    def bound(self, dtype: Any, factor: float, addend: Array | float, extra: float = 4.0) -> Array:
+        """The largest error of ``factor * sum + addend`` in any order of the sum, with or without fused steps.
+
+        NaN where a partial sum may be beyond the range of its type: then a result may be anything.
+        """
+        limits = np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
+        unit = float(limits.eps) / 2
+        with np.errstate(all="ignore"):
+            own = np.where(np.isfinite(addend), np.abs(addend), 0)
+            whole = abs(factor) * self.magnitudes + own if np.isfinite(factor) else self.magnitudes
+            bound = (1.01 * self.depth + extra) * unit * whole + self.depth * float(limits.tiny) * max(abs(factor), 1.0)
+            far = np.maximum(np.maximum(self.magnitudes, own), whole) * (1 + 2.0**-10) >= float(limits.max)
+            found: Array = np.where(far, np.nan, bound)
+            return found
+
+
+def wide(array: Array) -> Array:
+    """In the precision of references: that of float64, or longer for float64 itself."""
+    return array.astype(np.longdouble if array.dtype == np.float64 else np.float64)
+
+
+def finite(array: Array) -> Array:
+    """The magnitudes, 0 in place of those that are infinite or no numbers."""
+    found: Array = np.where(np.isfinite(array), np.abs(array), 0)
+    return found
+
+
+def sums_of(a: Array, b: Array, product: Callable[[Array, Array], Array], depth: int) -> Sums:
+    """The sums that ``product`` makes of two factors, such as ``numpy.matmul``."""
+    with np.errstate(all="ignore"):
+        x, y = wide(a), wide(b)
+        return Sums(product(x, y), product(finite(x), finite(y)), depth)
