@@ -13,6 +13,8 @@ A formula is a Python expression of these names:
 - ``undefined("argument=value")``: raises an error, since there is no gradient with this argument
 - ``scattered(sizes, axis, indices, elements)``: zeros, except for the elements at the places that the indices give along the axis
 
+- ``input_gradient``, ``filter_gradient`` and ``bias_gradient``: those of convolutions, by the same numbers
+
 A formula may ignore that inputs are broadcast, that they are scaled first (``scale_bias``), and that the gradient may have another
 data type than the input: whoever uses formulas takes care of it. Arrays that no formula names are not kept for the backward pass.
 """

@@ -37,7 +37,7 @@ _SIZES = MappingProxyType({"output_sizes": Uints})
 _ABSENT = {**dict.fromkeys(ABSENT), "output_sizes": None, "group_count": 1}
 _INTEGER = {name: value for name, value in _ABSENT.items() if name != "output_padding"}
 _BYTES, _SMALL, _SCALE = "2.1 bytes r4 · 4.0 r34", "2.1 bytes r4 · 4.0 r1-4", "2.1 f32 r4 · 4.0 r1-4"
-_FORM = "strides=strides, dilations=dilations, start_padding=start_padding, output_padding=output_padding, group_count=group_count"
+_LEFT = "mode, direction, strides, dilations, start_padding"
 
 
 class Convolution(Convolving):
@@ -77,6 +77,11 @@ class Convolution(Convolving):
     NUMBERED = (*Convolving.NUMBERED, "output_padding")
     ANY_NAN = True
     ONNX = ("Conv", "ConvTranspose")
+    GRADIENT = gradients(
+        input=f"input_gradient(gradient, input_sizes, filter, {_LEFT}, end_padding, output_padding, group_count)",
+        filter=f"filter_gradient(gradient, input, filter_sizes, {_LEFT}, output_padding, group_count)",
+        bias="bias_gradient(gradient, bias_sizes)",
+    )
 
     input_tensor: Input
     filter_tensor: Input

@@ -10,6 +10,7 @@ import torch
 
 from tvmdml.errors import Unsupported, message
 from tvmdml.operators._gradients import Formulas
+from tvmdml.torch import _convolutions
 from tvmdml.torch._schemas import Schema
 
 _SCALED = "scale_bias"
@@ -115,5 +116,6 @@ _WORDS: Mapping[str, Callable[..., Any]] = {
     "opposite": _opposite,
     "undilated": _undilated,
     "undefined": _undefined,
+    **_convolutions.WORDS,
 }
 """The words of formulas that are not functions of tvmdml."""
