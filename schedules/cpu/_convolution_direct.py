@@ -89,7 +89,7 @@ class Direct:
 
     def function(self) -> PrimFunc:
         """The TensorIR."""
-        self.desc = self.given.with_tensors(_Typed)
+        self.desc = self.given.with_tensors(Typed)
         with T.function() as f:
             self.tensors = f.tensors(self.desc)
             names = ("frame", "packed", "table", "totals", "stored")
@@ -445,7 +445,7 @@ class Direct:
                 parts()
 
 
-class _Typed:
+class Typed:
     """A tensor of which kernels know the type: its sizes and steps are numbers of the plan."""
 
     def __init__(self, tensor: Any) -> None:

@@ -1,6 +1,7 @@
 """Convolutions on the CPU.
 
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
+- ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
 - Others are the computation, one element after the other.
 """
 
@@ -12,6 +13,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct, Tile
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
 from tvmdml.targets import Target
@@ -31,6 +33,12 @@ _MOST_FRAME = 1 << 28
 
 def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the convolution."""
+    processor = getattr(target, "processor", None)
+    width = 64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
+    if desc.output_tensor.element_count and desc.products() and suits(desc):
+        tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_products, 1)
+        rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
+        return rows
     floats = desc.input_tensor.data_type.tvm == desc.computed
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     if found is None or not _pays(found):
@@ -38,7 +46,7 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         return plain
     work = desc.output_tensor.element_count * desc.products()
     tasks = split(work, target, knobs.task_products, 1)
-    tile = _tile(found, target, desc, knobs.tile)
+    tile = _tile(found, width, desc, knobs.tile)
     if found.in_place and found.places < tile.columns:
         found = plan(desc, False)
         assert found is not None
@@ -49,11 +57,8 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     return direct
 
 
-def _tile(found: Plan, target: Target, desc: Any, wanted: str) -> Tile:
+def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
     """The tile that computes least for nothing."""
-    processor = getattr(target, "processor", None)
-    has = (lambda feature: processor is not None and processor.has(feature))
-    width = 64 if has("avx512f") else 32 if has("avx") else 16
     lanes = width // (8 if desc.computed == "float64" else 4)
     tiles = [Tile(rows, vectors, lanes) for rows, vectors in _TILES[width]]
     named = [one for one in tiles if f"{one.rows}x{one.vectors}" == wanted]
