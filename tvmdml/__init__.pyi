@@ -27,6 +27,8 @@ from tvmdml.doors.roi_align import roi_align_grad as roi_align_grad
 from tvmdml.doors.top_k import TopKResult as TopKResult
 from tvmdml.doors.top_k import top_k as top_k
 from tvmdml.enums import AxisDirection as AxisDirection
+from tvmdml.enums import ConvolutionDirection as ConvolutionDirection
+from tvmdml.enums import ConvolutionMode as ConvolutionMode
 from tvmdml.enums import DepthSpaceOrder as DepthSpaceOrder
 from tvmdml.enums import FeatureLevel as FeatureLevel
 from tvmdml.enums import InterpolationMode as InterpolationMode
@@ -80,6 +82,9 @@ from tvmdml.operators.batch_normalization import BatchNormalizationGrad as Batch
 from tvmdml.operators.batch_normalization import BatchNormalizationTraining as BatchNormalizationTraining
 from tvmdml.operators.batch_normalization import BatchNormalizationTrainingGrad as BatchNormalizationTrainingGrad
 from tvmdml.operators.cast import Cast as Cast
+from tvmdml.operators.convolution import Convolution as Convolution
+from tvmdml.operators.convolution import ConvolutionInteger as ConvolutionInteger
+from tvmdml.operators.convolution import QuantizedLinearConvolution as QuantizedLinearConvolution
 from tvmdml.operators.cumulative import CumulativeProduct as CumulativeProduct
 from tvmdml.operators.cumulative import CumulativeSummation as CumulativeSummation
 from tvmdml.operators.depth_space import DepthToSpace as DepthToSpace
@@ -472,6 +477,60 @@ def batch_normalization_training_grad(
     out: Sequence[AnyArray] | None = ...,
     device: str | None = ...,
 ) -> BatchNormalizationTrainingGradResult: ...
+def convolution(
+    input: AnyArray,
+    filter: AnyArray,
+    bias: AnyArray | None = ...,
+    *,
+    mode: ConvolutionMode | str = ...,
+    direction: ConvolutionDirection | str = ...,
+    strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    output_padding: Sequence[int] | None = ...,
+    group_count: int = ...,
+    fused_activation: Operator | None = ...,
+    output_sizes: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def convolution_integer(
+    input: AnyArray,
+    filter: AnyArray,
+    input_zero_point: AnyArray | None = ...,
+    filter_zero_point: AnyArray | None = ...,
+    *,
+    strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    group_count: int = ...,
+    output_sizes: Sequence[int] | None = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def quantized_linear_convolution(
+    input: AnyArray,
+    input_scale: AnyArray,
+    filter: AnyArray,
+    filter_scale: AnyArray,
+    output_scale: AnyArray,
+    input_zero_point: AnyArray | None = ...,
+    filter_zero_point: AnyArray | None = ...,
+    bias: AnyArray | None = ...,
+    output_zero_point: AnyArray | None = ...,
+    *,
+    strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ...,
+    group_count: int = ...,
+    output_sizes: Sequence[int] | None = ...,
+    output_dtype: Any = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
 def cumulative_summation(
     input: AnyArray,
     *,

@@ -133,6 +133,22 @@ class PaddingMode(DmlEnum):
     WRAP = 4
 
 
+class ConvolutionMode(DmlEnum):
+    """``DML_CONVOLUTION_MODE``: whether a filter is turned round."""
+
+    CONVOLUTION = 0
+    """The filter's last element meets the first one of a window, in every spatial dimension."""
+    CROSS_CORRELATION = 1
+
+
+class ConvolutionDirection(DmlEnum):
+    """``DML_CONVOLUTION_DIRECTION``: from the image to what filters see in it, or the other way."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    """The transposed convolution: each element of the input adds the filter, times itself, to the output."""
+
+
 class DepthSpaceOrder(DmlEnum):
     """``DML_DEPTH_SPACE_ORDER``: how the depth dimension is composed."""
 

@@ -165,7 +165,7 @@ class NodeCheck(Check):
             raise Unsupported(self.reason)
         present = [tensor for _, tensor in self.desc.tensors(Role.INPUT) if tensor is not None]
         order = self.desc.ONNX_INPUTS or range(len(self.inputs))
-        given = (self.inputs[i] for i in order)
+        given = (self.inputs[i] for i in order if i < len(self.inputs))
         waiting = iter([_as_input(array, tensor) for array, tensor in zip(given, present, strict=False)])
         trial = Trial(self.desc, (), lambda data_type, sizes: next(waiting), _told(self.desc, self.outputs))
         return tried(self.desc, target, trial)

@@ -311,6 +311,14 @@ def call_imported(dtype: str, function: str, source: str, *values: Any) -> Any:
     return found.value
 
 
+def do_imported(function: str, source: str, *values: Any) -> None:
+    """Call a function in LLVM IR that has no result."""
+    _, imported = _processor.get((None, set()))
+    with nullcontext() if source in imported else _builder().attr(0, "pragma_import_llvm", source):
+        _builder().evaluate(_builder().call_extern("void", function, *values))
+    imported.add(source)
+
+
 def is_on_device() -> bool:
     """Whether the kernel that is written now is for a device."""
     return _registers.get() != "global"

@@ -15,6 +15,8 @@ A formula is a Python expression of these names:
 - ``factor(gradient, b, trans_a, trans_b, alpha, a_sizes, b_sizes)``: the gradient of the first factor of a product of matrices, and
   ``second_factor``, with ``a``, that of the second
 
+- ``input_gradient``, ``filter_gradient`` and ``bias_gradient``: those of convolutions, by the same numbers
+
 A formula may ignore that inputs are broadcast, that they are scaled first (``scale_bias``), and that the gradient may have another
 data type than the input: whoever uses formulas takes care of it. Arrays that no formula names are not kept for the backward pass.
 """

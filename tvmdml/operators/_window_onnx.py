@@ -20,7 +20,7 @@ def image(node: OnnxNode, position: int = 0) -> ArrayTensorDesc:
     return found
 
 
-def _numbers(node: OnnxNode, name: str, usual: int, k: int, count: int = 1) -> list[int]:
+def numbers_of(node: OnnxNode, name: str, usual: int, k: int, count: int = 1) -> list[int]:
     """An attribute with so many numbers for each of ``k`` dimensions, or the usual one; those of a dimension of size 1 in front."""
     given = list(node.attributes.get(name, []))
     own = len(given) // count
@@ -39,8 +39,8 @@ def pooled(node: OnnxNode, x: ArrayTensorDesc) -> dict[str, Any]:
     if not given:
         raise Refused("it has no kernel_shape")
     window = [1] * (k - len(given)) + list(given)
-    strides, dilations = _numbers(node, "strides", 1, k), _numbers(node, "dilations", 1, k)
-    pads = _numbers(node, "pads", 0, k, 2)
+    strides, dilations = numbers_of(node, "strides", 1, k), numbers_of(node, "dilations", 1, k)
+    pads = numbers_of(node, "pads", 0, k, 2)
     if min([*window, *strides, *dilations]) < 1 or min(pads) < 0 or len(window) != k:
         raise Refused("its windows have numbers that DirectML does not allow")
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(window, dilations, strict=True)]
@@ -49,7 +49,7 @@ def pooled(node: OnnxNode, x: ArrayTensorDesc) -> dict[str, Any]:
         raise Refused(f"its auto_pad is {mode}")
     starts, ends = ([0] * k, [0] * k) if mode == "VALID" else (pads[:k], pads[k:])
     if mode.startswith("SAME"):
-        starts, ends = _same(x.sizes[2:], spans, strides, mode == "SAME_UPPER")
+        starts, ends = same_padding(x.sizes[2:], spans, strides, mode == "SAME_UPPER")
     sizes = []
     for i, n in enumerate(x.sizes[2:]):
         room = n + starts[i] + ends[i] - spans[i]
@@ -64,7 +64,7 @@ def pooled(node: OnnxNode, x: ArrayTensorDesc) -> dict[str, Any]:
     return {**numbers, "output_tensor": x.with_sizes((*x.sizes[:2], *sizes))}
 
 
-def _same(sizes: Sequence[int], spans: Sequence[int], strides: Sequence[int], upper: bool) -> tuple[list[int], list[int]]:
+def same_padding(sizes: Sequence[int], spans: Sequence[int], strides: Sequence[int], upper: bool) -> tuple[list[int], list[int]]:
     """Padding for as many windows as there are steps in each dimension; an odd element is behind it, or with lower before."""
     found = []
     for n, span, stride in zip(sizes, spans, strides, strict=True):

@@ -10,6 +10,7 @@ import torch
 
 from tvmdml.errors import Unsupported, message
 from tvmdml.operators._gradients import Formulas
+from tvmdml.torch import _convolutions
 from tvmdml.torch._schemas import Schema
 
 _SCALED = "scale_bias"
@@ -150,5 +151,6 @@ _WORDS: Mapping[str, Callable[..., Any]] = {
     "undefined": _undefined,
     "factor": _factor,
     "second_factor": _second_factor,
+    **_convolutions.WORDS,
 }
 """The words of formulas that are not functions of tvmdml."""

@@ -165,10 +165,10 @@ def _reference(cls: type[Operator], make: Make) -> Iterator[Case]:
             yield from (Case(desc, fill) for desc in made(few[number % len(few)], SHAPES[4][number % 3], form))
         for place, (one, other) in enumerate(PAIRS):
             base = SHAPES[4][place % 3]
-            yield from (Case(_laid(desc, one, other)) for desc in made(few[place % len(few)], base, form))
+            yield from (Case(laid(desc, one, other)) for desc in made(few[place % len(few)], base, form))
 
 
-def _laid(desc: Operator, given: str, result: str) -> Operator:
+def laid(desc: Operator, given: str, result: str) -> Operator:
     """The descriptor with other layouts of all tensors."""
     changed = {
         field.name: TensorDesc(tensor.data_type, tensor.sizes, LAYOUTS[given if field.role is Role.INPUT else result](tensor.sizes))

@@ -1,0 +1,78 @@
+"""Convolutions on the CPU.
+
+- ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
+- ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
+- Others are the computation, one element after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.operators._contract import Shared
+from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
+from tvmdml.schedules.cpu._convolution_direct import Direct, Tile
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
+from tvmdml.targets import Target
+
+_POWERS = tuple(1 << n for n in range(28))
+KNOBS = Knobs(
+    "convolution",
+    task_products=Knob(1 << 18, (1, *_POWERS[12:]), "least products for each task"),
+    tile=Knob("best", ("best", "12x2", "8x3", "6x4"), "filters and vectors of places that a tile has"),
+    order=Knob("best", ("best", "filters", "places"), "what tiles are ordered by"),
+)
+_TILES = {64: ((12, 2), (8, 3), (6, 4)), 32: ((6, 2), (4, 3)), 16: ((4, 2),)}
+"""The tiles of processors, by the bytes of a register."""
+_MOST_FRAME = 1 << 28
+"""The most elements of a frame."""
+
+
+def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """The way that suits the convolution."""
+    processor = getattr(target, "processor", None)
+    width = 64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
+    if desc.output_tensor.element_count and desc.products() and suits(desc):
+        tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_products, 1)
+        rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
+        return rows
+    floats = desc.input_tensor.data_type.tvm == desc.computed
+    found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
+    if found is None or not _pays(found):
+        plain: Kernel = _default.kernel(desc, target, shared)
+        return plain
+    work = desc.output_tensor.element_count * desc.products()
+    tasks = split(work, target, knobs.task_products, 1)
+    tile = _tile(found, width, desc, knobs.tile)
+    if found.in_place and found.places < tile.columns:
+        found = plan(desc, False)
+        assert found is not None
+    packed = not (found.rows_contiguous and floats and found.places <= tile.columns)
+    by_rows = found.filters * found.products * found.groups > found.frame * found.channels * found.groups
+    by_rows = {"filters": True, "places": False}.get(knobs.order, by_rows)
+    direct: Kernel = Direct(desc, found, tile, tasks, by_rows, packed).kernel()
+    return direct
+
+
+def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
+    """The tile that computes least for nothing."""
+    lanes = width // (8 if desc.computed == "float64" else 4)
+    tiles = [Tile(rows, vectors, lanes) for rows, vectors in _TILES[width]]
+    named = [one for one in tiles if f"{one.rows}x{one.vectors}" == wanted]
+
+    def waste(tile: Tile) -> int:
+        return -(-found.filters // tile.rows) * tile.rows * (-(-found.places // tile.columns) * tile.columns)
+
+    return (named or sorted(tiles, key=waste))[0]
+
+
+def _pays(found: Plan) -> bool:
+    """Whether the frame is not much larger than the image."""
+    image = found.channels * found.groups
+    for i in range(DIMENSIONS):
+        image *= found.numbers[f"image{i}"] + found.numbers[f"output{i}"]
+    frame = found.frame * found.channels * found.groups
+    return found.in_place or frame <= min(8 * image + 65536, _MOST_FRAME)
