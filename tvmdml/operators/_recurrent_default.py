@@ -44,7 +44,7 @@ class Item:
         self.length = every
         if desc.has("sequence_lengths_tensor"):
             given = self.tensors["sequence_lengths_tensor"][self._place("sequence_lengths_tensor", [0, 0, 0, self.sequence])]
-            self.length = T.hold(_limited(given, every))
+            self.length = T.hold(limited(given, every))
         for row, name in ((0, "hidden_init_tensor"), (2, "cell_mem_init_tensor")):
             if row < self.handed:
                 with T.loop(T.index(desc.hidden)) as unit:
@@ -163,7 +163,7 @@ class Item:
                     self._write(name, [0, self.direction, self.sequence, unit], value)
 
 
-def _limited(given: Any, most: Any) -> Any:
+def limited(given: Any, most: Any) -> Any:
     """A sequence's length: that which is given, but no more than there are steps, and none of a negative number."""
     kind = T.scalar_type(given)
     found = T.cast(T.min(given, T.cast(most, kind)), T.type_of(most))
