@@ -78,13 +78,13 @@ class Memory:
         desc = self.desc
         count, apart = desc.GATES, desc.apart()
         with T.loop(T.i64(desc.directions)) as direction, T.loop(self.sizes.pitch) as unit:
-            base = T.let(direction * self.sizes.fixed + unit)
-            inside = T.let(unit < self.hidden)
+            base = T.hold(direction * self.sizes.fixed + unit)
+            inside = T.hold(unit < self.hidden)
 
             def put(row: int, parts: Sequence[tuple[str, int]], base: Any = base, inside: Any = inside) -> None:
                 found = [self._fixed_value(name, direction, number, unit) for name, number in parts if desc.has(name)]
                 zero = T.const(0.0, desc.computed)
-                to = T.let(base + self.sizes.pitch * row)
+                to = T.hold(base + self.sizes.pitch * row)
                 if not found:
                     T.store(self.fixed, to, zero)
                     return
@@ -104,10 +104,10 @@ class Memory:
 
     def _fixed_value(self, name: str, direction: Any, number: int, unit: Any) -> Any:
         steps = self.steps[name]
-        return T.wide(self.buffers[name][T.let(direction * steps[2] + (self.hidden * number + unit) * steps[3])])
+        return T.wide(self.buffers[name][T.hold(direction * steps[2] + (self.hidden * number + unit) * steps[3])])
 
     def _fixed(self, row: int, unit: Any, lanes: int) -> Any:
-        at = T.let(self.direction * self.sizes.fixed + self.sizes.pitch * row + unit)
+        at = T.hold(self.direction * self.sizes.fixed + self.sizes.pitch * row + unit)
         return T.hold(self.fixed[T.run(at, lanes)])
 
     def bias(self, gate: int, unit: Any, lanes: int) -> Any:
@@ -126,27 +126,27 @@ class Memory:
 
     def begin(self, task: Any, direction: Any, first: Any, count: Any, group: tuple[int, ...], steps: Any) -> None:
         """What follows is about a task's sequences."""
-        self.base = T.let(task * self.sizes.task)
-        self.length_base = T.let(task * self.sizes.most)
+        self.base = T.hold(task * self.sizes.task)
+        self.length_base = T.hold(task * self.sizes.most)
         self.direction, self.first, self.count, self.group, self.total = direction, first, count, group, steps
         self.inputs: Any = None
 
     def element(self, row: Any) -> Any:
         """An element of a sequence."""
-        return T.let(self.base + row * self.inputs)
+        return T.hold(self.base + row * self.inputs)
 
     def contribution(self, row: Any, gate: int, unit: Any) -> Any:
         """What the input contributes to a gate."""
-        return T.let(self.base + self.sizes.contributions + (row * self.desc.GATES + gate) * self.sizes.pitch + unit)
+        return T.hold(self.base + self.sizes.contributions + (row * self.desc.GATES + gate) * self.sizes.pitch + unit)
 
     def _plane(self, start: Any, row: Any, unit: Any) -> Any:
         return self.base + start + row * self.sizes.pitch + unit
 
     def turn(self, step: Any) -> None:
         """The state before and after a step are in two places that change."""
-        odd = T.let(step & 1)
-        self.now = T.let(self.sizes.states + odd * self.sizes.plane)
-        self.next = T.let(self.sizes.states + (1 - odd) * self.sizes.plane)
+        odd = T.hold(step & 1)
+        self.now = T.hold(self.sizes.states + odd * self.sizes.plane)
+        self.next = T.hold(self.sizes.states + (1 - odd) * self.sizes.plane)
 
     def state(self, row: Any, unit: Any) -> Any:
         """The state before the step."""
@@ -173,11 +173,11 @@ class Memory:
 
     def vector(self, stage: int, row: Any) -> Any:
         """What a stage multiplies: the state, or what the stage before has made."""
-        return T.let(self.state(row, T.i64(0)) if stage == 0 else self.handed(stage - 1, row, T.i64(0)))
+        return T.hold(self.state(row, T.i64(0)) if stage == 0 else self.handed(stage - 1, row, T.i64(0)))
 
     def sum(self, row: Any, product: Product, gate: int, vector: Any) -> Any:
         """A tile's sums."""
-        return T.let(self.base + self.sizes.sums + row * product.width + gate * product.units + vector * product.lanes)
+        return T.hold(self.base + self.sizes.sums + row * product.width + gate * product.units + vector * product.lanes)
 
     # -- Tensors
 
@@ -189,9 +189,9 @@ class Memory:
             length = self.total
             if desc.has("sequence_lengths_tensor"):
                 name = "sequence_lengths_tensor"
-                given = self.buffers[name][T.let((self.first + b) * self.steps[name][3])]
+                given = self.buffers[name][T.hold((self.first + b) * self.steps[name][3])]
                 length = T.hold(limited(given, self.total))
-            T.store(self.lengths, T.let(self.length_base + b), length)
+            T.store(self.lengths, T.hold(self.length_base + b), length)
             longest.set(T.max(longest.value, length))
         self.turn(T.i64(0))
         for place, name in ((self.state, "hidden_init_tensor"), (self.cell, "cell_mem_init_tensor")):
@@ -201,22 +201,22 @@ class Memory:
                 value = T.const(0.0, desc.computed)
                 if desc.has(name):
                     value = T.wide(self.buffers[name][self._at(name, 0, self.first + b, unit)])
-                T.store(self.work, T.let(place(b, unit)), value)
-        return T.let(longest.value)
+                T.store(self.work, T.hold(place(b, unit)), value)
+        return T.hold(longest.value)
 
     def _at(self, name: str, time: Any, sequence: Any, unit: Any) -> Any:
         steps = self.steps[name]
-        return T.let(time * steps[0] + self.direction * steps[1] + sequence * steps[2] + unit * steps[3])
+        return T.hold(time * steps[0] + self.direction * steps[1] + sequence * steps[2] + unit * steps[3])
 
     def _time(self, step: Any, length: Any) -> Any:
         """The place of a step in a sequence; that of any step after the last one is in the sequence, too."""
-        last = T.let(T.max(length - 1 - step, T.i64(0)))
+        last = T.hold(T.max(length - 1 - step, T.i64(0)))
         if len(self.group) == 2:
             return T.hold(T.Select(self.direction == T.i64(1), last, step))
         return last if self.desc.is_backward(self.group[0]) else step
 
     def _length(self, sequence: Any) -> Any:
-        return T.let(self.lengths[T.let(self.length_base + sequence)])
+        return T.hold(self.lengths[T.hold(self.length_base + sequence)])
 
     def gather(self, first: Any, count: Any, inputs: Any) -> None:
         """The elements of the sequences in some steps, one after another."""
@@ -224,9 +224,9 @@ class Memory:
         name = "input_tensor"
         steps = self.steps[name]
         with T.loop(count) as i, T.loop(self.count) as b:
-            time = self._time(T.let(first + i), self._length(b))
-            source = T.let(time * steps[1] + (self.first + b) * steps[2])
-            to = self.element(T.let(i * self.count + b))
+            time = self._time(T.hold(first + i), self._length(b))
+            source = T.hold(time * steps[1] + (self.first + b) * steps[2])
+            to = self.element(T.hold(i * self.count + b))
             with T.loop(inputs) as j:
                 T.store(self.work, to + j, T.wide(self.buffers[name][source + j * steps[3]]))
 
@@ -247,7 +247,7 @@ class Memory:
                                 self._copy(name, T.i64(0), b, place(b, T.i64(0)))
 
     def _copy(self, name: str, time: Any, sequence: Any, source: Any) -> None:
-        source = T.let(source)
+        source = T.hold(source)
         to = self._at(name, time, self.first + sequence, T.i64(0))
         step, kind = self.steps[name][3], self.desc.input_tensor.data_type.tvm
         with T.loop(self.hidden) as unit:
@@ -269,8 +269,8 @@ class Memory:
         with T.loop(self.count) as b:
             length = self._length(b)
             if desc.has("output_sequence_tensor"):
-                with T.loop(T.let(self.total - length)) as i:
-                    clear("output_sequence_tensor", T.let(length + i), b)
+                with T.loop(T.hold(self.total - length)) as i:
+                    clear("output_sequence_tensor", T.hold(length + i), b)
             with T.when(length == T.i64(0)):
                 for name in ("output_single_tensor", "output_cell_single_tensor"):
                     if desc.has(name):

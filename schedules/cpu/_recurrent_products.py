@@ -57,66 +57,74 @@ class Panels:
     def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any, gates: int) -> None:
         self.product, self.buffer, self.kind = product, buffer, kind
         self.columns, self.hidden, self.gates = columns, hidden, gates
-        self.blocks = T.let(T.truncdiv(hidden + (product.units - 1), T.i64(product.units)))
-        self.padded = T.let(self.blocks * product.units)
-        self.whole = T.let(self.blocks * columns * product.width)
+        self.blocks = T.hold(T.truncdiv(hidden + (product.units - 1), T.i64(product.units)))
+        self.padded = T.hold(self.blocks * product.units)
+        self.whole = T.hold(self.blocks * columns * product.width)
 
     def place(self, direction: Any, block: Any) -> Any:
         """Where a block begins."""
-        return T.let(direction * self.whole + block * (self.columns * self.product.width))
+        return T.hold(direction * self.whole + block * (self.columns * self.product.width))
 
     # -- Filling
 
     def fill(self, part: Any, parts: Any, directions: Any, source: Any, steps: Sequence[Any], unit: bool) -> None:
         """A part of the packed weights from a tensor; ``unit`` if neighbours of a row are neighbours in memory."""
-        stripes = T.let(T.truncdiv(self.padded + (SIDE - 1), T.i64(SIDE)))
-        begin, end = share(part, parts, T.let(directions * stripes))
-        with T.loop(T.let(end - begin)) as i:
-            direction = T.hold(T.truncdiv(begin + i, stripes))
-            stripe = T.let(begin + i - direction * stripes)
-            for number, gate in enumerate(self.product.gates):
-                base = T.let(direction * steps[1] + (self.hidden * gate + stripe * SIDE) * steps[2])
-                self._stripe(direction, T.let(stripe * SIDE), number, source, base, steps, unit)
+        stripes, gates = T.hold(T.truncdiv(self.padded + (SIDE - 1), T.i64(SIDE))), len(self.product.gates)
+        begin, end = share(part, parts, T.hold(directions * stripes * gates))
+        with T.loop(T.hold(end - begin)) as i:
+            direction, stripe, number = map(T.hold, T.unravel(begin + i, [directions, stripes, gates]))
+            first = T.hold(stripe * SIDE)
+            base = T.hold(direction * steps[1] + (self.hidden * self._gate(number) + first) * steps[2])
+            done = self._squares(direction, first, number, source, base, steps) if unit else T.i64(0)
+            self._singly(direction, first, number, source, base, steps, done)
 
-    def _stripe(self, direction: Any, first: Any, number: int, source: Any, base: Any, steps: Sequence[Any], unit: bool) -> None:
-        """The weights of ``SIDE`` units of a gate, from the unit ``first`` on."""
-        whole = T.let(T.truncdiv(self.columns, T.i64(SIDE)) if unit else T.i64(0))
-        whole = T.hold(T.Select(first + SIDE <= self.hidden, whole, T.i64(0)))
-        pieces = SIDE // self.product.lanes
-        if unit:
-            places = [self._piece(direction, first + p * self.product.lanes, number) for p in range(pieces)]
-            with T.loop(whole) as tile:
-                column = T.let(tile * SIDE)
-                rows = [T.hold(T.wide(source[T.run(base + r * steps[2] + column, SIDE)])) for r in range(SIDE)]
-                for c, vector in enumerate(transposed(rows)):
-                    for p, place in enumerate(places):
-                        lanes = [*range(p * self.product.lanes, (p + 1) * self.product.lanes)]
-                        value = vector if pieces == 1 else T.Shuffle([vector], lanes)
-                        to = T.let(place + (column + c) * self.product.width)
-                        if pieces == 1:
-                            T.store(self.buffer, T.run(to, self.product.lanes), value)
-                        else:
-                            with T.when(first + (p + 1) * self.product.lanes <= self.padded):
-                                T.store(self.buffer, T.run(to, self.product.lanes), value)
-        rest = T.let(whole * SIDE)
-        with T.loop(T.let(T.min(self.padded - first, T.i64(SIDE)))) as r:
-            place = self._piece(direction, T.let(first + r), number)
-            inside = first + r < self.hidden
-            with T.loop(T.let(self.columns - rest)) as c:
-                to = T.let(place + (rest + c) * self.product.width)
-                T.either(
-                    inside,
-                    lambda c=c, to=to, r=r: T.store(
-                        self.buffer, to, T.wide(source[base + r * steps[2] + (rest + c) * steps[3]])
-                    ),
-                    lambda to=to: T.store(self.buffer, to, T.const(0.0, self.kind)),
-                )
+    def _gate(self, number: Any) -> Any:
+        """The gate by its number among the product's."""
+        found = T.i64(self.product.gates[0])
+        for i, gate in enumerate(self.product.gates[1:], 1):
+            found = T.Select(number >= T.i64(i), T.i64(gate), found)
+        return T.hold(found)
+
+    def _squares(self, direction: Any, first: Any, number: Any, source: Any, base: Any, steps: Sequence[Any]) -> Any:
+        """Whole squares of the weights of ``SIDE`` units; returns the number of columns that are done."""
+        lanes = self.product.lanes
+        whole = T.hold(T.Select(first + SIDE <= self.hidden, T.truncdiv(self.columns, T.i64(SIDE)), T.i64(0)))
+        places = [T.hold(self._piece(direction, first + p * lanes, number)) for p in range(SIDE // lanes)]
+        with T.loop(whole) as tile:
+            column = T.hold(tile * SIDE)
+            from_ = T.hold(base + column)
+            rows = [T.hold(T.wide(source[T.run(from_ + r * steps[2], SIDE)])) for r in range(SIDE)]
+            for c, vector in enumerate(transposed(rows)):
+                for p, place in enumerate(places):
+                    part = [*range(p * lanes, (p + 1) * lanes)]
+                    value = vector if len(places) == 1 else T.Shuffle([vector], part)
+                    T.store(self.buffer, T.run(place + (column + c) * self.product.width, lanes), value)
+        return T.hold(whole * SIDE)
+
+    def _singly(
+        self, direction: Any, first: Any, number: Any, source: Any, base: Any, steps: Sequence[Any], done: Any
+    ) -> None:
+        """The rest of the weights of ``SIDE`` units, and zeros for units that only fill up the last block."""
+        with T.loop(T.hold(T.min(self.padded - first, T.i64(SIDE)))) as r:
+            place = T.hold(self._piece(direction, first + r, number) + done * self.product.width)
+            row = T.hold(base + r * steps[2] + done * steps[3])
+            count = T.hold(self.columns - done)
+
+            def copied(place: Any = place, row: Any = row, count: Any = count) -> None:
+                with T.loop(count) as c:
+                    T.store(self.buffer, place + c * self.product.width, T.wide(source[row + c * steps[3]]))
+
+            def cleared(place: Any = place, count: Any = count) -> None:
+                with T.loop(count) as c:
+                    T.store(self.buffer, place + c * self.product.width, T.const(0.0, self.kind))
+
+            T.either(first + r < self.hidden, copied, cleared)
 
     def _piece(self, direction: Any, unit: Any, number: int) -> Any:
         """Where the weights of a unit, or of a vector of them, begin."""
         block = T.hold(T.truncdiv(unit, T.i64(self.product.units)))
-        inside = T.let(unit - block * self.product.units)
-        return T.let(self.place(direction, block) + number * self.product.units + inside)
+        inside = T.hold(unit - block * self.product.units)
+        return T.hold(self.place(direction, block) + number * self.product.units + inside)
 
     # -- Use
 
@@ -136,10 +144,10 @@ class Panels:
         every = [(g, v) for g in range(len(product.gates)) for v in range(product.vectors)]
         totals = [[T.Variable(kind, start(r, g, v)) for g, v in every] for r in range(len(rows))]
         with T.loop(self.columns) as column:
-            at = T.let(place + column * product.width)
-            weights = [T.let(self.buffer[T.run(at + i * product.lanes, product.lanes)]) for i in range(len(every))]
+            at = T.hold(place + column * product.width)
+            weights = [T.hold(self.buffer[T.run(at + i * product.lanes, product.lanes)]) for i in range(len(every))]
             for row, own in zip(rows, totals, strict=True):
-                x = T.let(T.splat(source[row + column], product.lanes))
+                x = T.hold(T.splat(source[row + column], product.lanes))
                 for total, weight in zip(own, weights, strict=True):
                     total.set(total.value + x * weight)
         split = product.vectors

@@ -119,7 +119,7 @@ class _Writer:
 
     def _every_task(self) -> None:
         with T.loop(self.tasks) as task:
-            self._task(T.let(task))
+            self._task(T.hold(task))
 
     def _pack(self, part: Any) -> None:
         """A part of the weights, packed; the first also has what is small."""
@@ -137,13 +137,13 @@ class _Writer:
     def _task(self, task: Any) -> None:
         """Some sequences in one direction, from the first to the last step."""
         direction = T.hold(T.truncdiv(task, self.parts))
-        begin, end = share(T.let(task - direction * self.parts), self.parts, self.batch)
+        begin, end = share(T.hold(task - direction * self.parts), self.parts, self.batch)
         for group in self.desc.alike():
             if len(group) == self.desc.directions:
-                self._sequences(task, direction, begin, T.let(end - begin), group)
+                self._sequences(task, direction, begin, T.hold(end - begin), group)
             else:
                 with T.when(direction == T.i64(group[0])):
-                    self._sequences(task, direction, begin, T.let(end - begin), group)
+                    self._sequences(task, direction, begin, T.hold(end - begin), group)
 
     def _sequences(self, task: Any, direction: Any, first: Any, count: Any, group: tuple[int, ...]) -> None:
         memory = self.memory
@@ -151,34 +151,34 @@ class _Writer:
         self.functions = self.desc.functions(group[0])
         self.direction, self.count = direction, count
         last = memory.start()
-        with T.loop(T.let(T.truncdiv(last + (self.chunk - 1), self.chunk))) as number:
-            done = T.let(number * self.chunk)
-            some = T.let(T.min(self.chunk, last - done))
+        with T.loop(T.hold(T.truncdiv(last + (self.chunk - 1), self.chunk))) as number:
+            done = T.hold(number * self.chunk)
+            some = T.hold(T.min(self.chunk, last - done))
             memory.gather(done, some, self.inputs)
-            self._of_input(T.let(some * count))
+            self._of_input(T.hold(some * count))
             with T.loop(some) as i:
-                self._step(T.let(done + i), T.let(i * count))
+                self._step(T.hold(done + i), T.hold(i * count))
         memory.finish()
 
     def _of_input(self, rows: Any) -> None:
         """What the input contributes to all gates, for so many elements of sequences; a last tile computes rows that nobody reads."""
         product, memory = self.of_input, self.memory
-        tiles = T.let(T.truncdiv(rows + (product.rows - 1), T.i64(product.rows)))
+        tiles = T.hold(T.truncdiv(rows + (product.rows - 1), T.i64(product.rows)))
         with T.loop(self.input_panels.blocks) as block:
             place = self.input_panels.place(self.direction, block)
-            unit = T.let(block * product.units)
+            unit = T.hold(block * product.units)
 
             def bias(row: int, number: int, vector: int, unit: Any = unit) -> Any:
                 return memory.bias(product.gates[number], unit + vector * product.lanes, product.lanes)
 
             with T.loop(tiles) as tile:
-                first = T.let(tile * product.rows)
-                starts = [memory.element(T.let(first + r)) for r in range(product.rows)]
+                first = T.hold(tile * product.rows)
+                starts = [memory.element(T.hold(first + r)) for r in range(product.rows)]
                 sums = self.input_panels.sums(place, memory.work, starts, bias)
                 for r, own in enumerate(sums):
                     for gate, vectors in zip(product.gates, own, strict=True):
                         for v, value in enumerate(vectors):
-                            at = memory.contribution(T.let(first + r), gate, unit + v * product.lanes)
+                            at = memory.contribution(T.hold(first + r), gate, unit + v * product.lanes)
                             T.store(memory.work, T.run(at, product.lanes), value)
 
     def _step(self, step: Any, element: Any) -> None:
@@ -189,10 +189,10 @@ class _Writer:
             panels, tiles = self.panels[number], self.tiles[number]
             with T.loop(panels.blocks) as block:
                 place = panels.place(self.direction, block)
-                unit = T.let(block * panels.product.units)
+                unit = T.hold(block * panels.product.units)
                 with T.loop(tiles) as tile:
                     begin, end = share(tile, tiles, self.count)
-                    self._tile(number, stage, place, unit, begin, T.let(end - begin), element)
+                    self._tile(number, stage, place, unit, begin, T.hold(end - begin), element)
         memory.write(step)
 
     def _tile(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, rows: Any, element: Any) -> None:
@@ -214,12 +214,12 @@ class _Writer:
 
         def start(row: int, at: int, vector: int) -> Any:
             gate = product.gates[at]
-            place = T.let(unit + vector * product.lanes)
+            place = T.hold(unit + vector * product.lanes)
             if gate in apart:
                 return memory.own_bias(gate, place, product.lanes)
-            return memory.work[T.run(memory.contribution(T.let(element + first + row), gate, place), product.lanes)]
+            return memory.work[T.run(memory.contribution(T.hold(element + first + row), gate, place), product.lanes)]
 
-        starts = [memory.vector(number, T.let(first + r)) for r in range(count)]
+        starts = [memory.vector(number, T.hold(first + r)) for r in range(count)]
         for r, own in enumerate(panels.sums(place, memory.work, starts, start)):
             for at, vectors in enumerate(own):
                 for v, value in enumerate(vectors):
@@ -230,14 +230,14 @@ class _Writer:
         memory, product, desc = self.memory, self.panels[number].product, self.desc
         lanes = product.lanes
         with T.loop(rows) as r, T.loop(T.i64(product.vectors)) as v:
-            row, place = T.let(first + r), T.let(unit + v * lanes)
+            row, place = T.hold(first + r), T.hold(unit + v * lanes)
 
             def read(at: Any) -> Any:
-                return T.hold(memory.work[T.run(T.let(at), lanes)])
+                return T.hold(memory.work[T.run(T.hold(at), lanes)])
 
             sums = {gate: read(memory.sum(r, product, at, v)) for at, gate in enumerate(product.gates)}
             apart = {
-                gate: read(memory.contribution(T.let(element + row), gate, place)) for gate in desc.apart() if gate in product.gates
+                gate: read(memory.contribution(T.hold(element + row), gate, place)) for gate in desc.apart() if gate in product.gates
             }
             kept = tuple(read(memory.kept(number - 1, i, row, place)) for i in range(self.stages[number - 1].kept if number else 0))
             cell = read(memory.cell(row, place)) if desc.has_cell else None
@@ -247,8 +247,8 @@ class _Writer:
             if number + 1 < len(self.stages):
                 for i, value in enumerate(values):
                     to = memory.handed(number, row, place) if i == 0 else memory.kept(number, i - 1, row, place)
-                    T.store(memory.work, T.run(T.let(to), lanes), value)
+                    T.store(memory.work, T.run(T.hold(to), lanes), value)
                 return
-            T.store(memory.work, T.run(T.let(memory.next_state(row, place)), lanes), desc.rounded_state(values[0]))
+            T.store(memory.work, T.run(T.hold(memory.next_state(row, place)), lanes), desc.rounded_state(values[0]))
             if desc.has_cell:
-                T.store(memory.work, T.run(T.let(memory.cell(row, place)), lanes), values[1])
+                T.store(memory.work, T.run(T.hold(memory.cell(row, place)), lanes), values[1])
