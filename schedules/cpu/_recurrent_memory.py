@@ -33,7 +33,7 @@ class Sizes(NamedTuple):
     def of(cls, desc: Recurrent, of_input: Product, stages: Sequence[Product], tasks: int, most: int, chunk: int) -> Sizes:
         """Those of an operator."""
         widest = max(one.units for one in (of_input, *stages))
-        pitch = -(-desc.hidden // widest) * widest
+        pitch = -(-desc.hidden // widest) * widest + 16
         rows = -(-most * chunk // of_input.rows) * of_input.rows
         plane = most * pitch
         contributions = _whole(rows * desc.inputs)

@@ -51,12 +51,20 @@ class Product(NamedTuple):
         return cls(gates, lanes, vectors, most)
 
 
+class Weights(NamedTuple):
+    """A tensor of weights."""
+
+    buffer: Any
+    steps: Sequence[Any]
+    """Its strides; the last is a Python integer, 1, if neighbours in a row are neighbours in memory."""
+
+
 class Panels:
     """Packed weights of all directions, and how they are filled and used."""
 
-    def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any, gates: int) -> None:
+    def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any) -> None:
         self.product, self.buffer, self.kind = product, buffer, kind
-        self.columns, self.hidden, self.gates = columns, hidden, gates
+        self.columns, self.hidden = columns, hidden
         self.blocks = T.hold(T.truncdiv(hidden + (product.units - 1), T.i64(product.units)))
         self.padded = T.hold(self.blocks * product.units)
         self.whole = T.hold(self.blocks * columns * product.width)
@@ -67,16 +75,31 @@ class Panels:
 
     # -- Filling
 
-    def fill(self, part: Any, parts: Any, directions: Any, source: Any, steps: Sequence[Any], unit: bool) -> None:
-        """A part of the packed weights from a tensor; ``unit`` if neighbours of a row are neighbours in memory."""
-        stripes, gates = T.hold(T.truncdiv(self.padded + (SIDE - 1), T.i64(SIDE))), len(self.product.gates)
-        begin, end = share(part, parts, T.hold(directions * stripes * gates))
-        with T.loop(T.hold(end - begin)) as i:
-            direction, stripe, number = map(T.hold, T.unravel(begin + i, [directions, stripes, gates]))
+    def fill(self, part: Any, parts: Any, directions: Any, tensor: Weights) -> None:
+        """A part of the packed weights from a tensor."""
+        begin, end = share(part, parts, T.hold(directions * self._stripes() * len(self.product.gates)))
+        self._fill(begin, T.hold(end - begin), tensor)
+
+    def fill_block(self, direction: Any, block: Any, tensor: Weights) -> None:
+        """A block of a direction; its units are a multiple of ``SIDE``."""
+        count = self.product.units // SIDE * len(self.product.gates)
+        first = T.hold((direction * self._stripes() * len(self.product.gates)) + block * count)
+        self._fill(first, T.i64(count), tensor)
+
+    def _stripes(self) -> Any:
+        return T.truncdiv(self.padded + (SIDE - 1), T.i64(SIDE))
+
+    def _fill(self, begin: Any, count: Any, tensor: Weights) -> None:
+        """Stripes of ``SIDE`` units of a gate: numbers count directions, then stripes, then gates."""
+        stripes, gates, steps = T.hold(self._stripes()), len(self.product.gates), tensor.steps
+        with T.loop(count) as i:
+            direction, stripe, number = map(T.hold, T.unravel(begin + i, [None, stripes, gates]))
             first = T.hold(stripe * SIDE)
             base = T.hold(direction * steps[1] + (self.hidden * self._gate(number) + first) * steps[2])
-            done = self._squares(direction, first, number, source, base, steps) if unit else T.i64(0)
-            self._singly(direction, first, number, source, base, steps, done)
+            done = T.i64(0)
+            if isinstance(steps[3], int):
+                done = self._squares(direction, first, number, tensor.buffer, base, steps)
+            self._singly(direction, first, number, tensor.buffer, base, steps, done)
 
     def _gate(self, number: Any) -> Any:
         """The gate by its number among the product's."""

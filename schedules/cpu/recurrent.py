@@ -17,7 +17,8 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._recurrent import Recurrent, Stage, Unit
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
-from tvmdml.schedules.cpu._recurrent_products import Panels, Product
+from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Weights
+from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _POWERS = tuple(1 << n for n in range(24))
 KNOBS = Knobs(
     "recurrent",
-    chunk_rows=Knob(192, _POWERS[:14] + (192, 384), "elements of sequences whose products with the input's weights are made together"),
+    chunk_rows=Knob(192, (*_POWERS[:14], 96, 192, 384), "elements of sequences whose products with the input's weights are made together"),
     task_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each task"),
 )
 
@@ -54,6 +55,7 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         stages,
         tile_rows=tuple(least // count for count in tiles),
         even=all(desc.batch == parts * count * (least // count) for count in tiles),
+        fused=parts == 1 and all(one.units % SIDE == 0 for one in (of_input, *stages)),
         parallel=min(tasks, threads) > 1,
         steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
     )
@@ -83,6 +85,7 @@ class _Writer:
 
     tile_rows: tuple[int, ...]
     even: bool
+    fused: bool
     parallel: bool
     steps_known: tuple[tuple[str, bool], ...]
 
@@ -106,31 +109,32 @@ class _Writer:
             layouts = {name: f.scalars(f"{name}_step", 4) for name in names}
             known = dict(self.steps_known)
             steps = {name: [*own[:3], 1 if known[name] else own[3]] for name, own in layouts.items()}
-            self.memory = Memory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
-            gates = desc.GATES
-            self.input_panels = Panels(self.of_input, packed[0], desc.computed, self.inputs, self.hidden, gates)
+            memory = self.memory = Memory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
+            self.input_panels = Panels(self.of_input, packed[0], desc.computed, self.inputs, self.hidden)
             self.panels = [
-                Panels(one, buffer, desc.computed, self.hidden, self.hidden, gates)
+                Panels(one, buffer, desc.computed, self.hidden, self.hidden)
                 for one, buffer in zip(self.of_stages, packed[1:], strict=True)
             ]
-            per_task(self.packers, self.parallel, self._pack)
-            per_task(self.tasks, self.parallel, self._task) if self.parallel else self._every_task()
+            self.weights, self.recurrence = (
+                Weights(buffers[name], steps[name]) for name in ("weight_tensor", "recurrence_tensor")
+            )
+            memory.fill_fixed()
+            if not self.fused:
+                per_task(self.packers, self.parallel, self._pack)
+            if self.parallel:
+                per_task(self.tasks, True, self._task)
+            else:
+                with T.loop(self.tasks) as task:
+                    self._task(T.hold(task))
         return f.result()
 
-    def _every_task(self) -> None:
-        with T.loop(self.tasks) as task:
-            self._task(T.hold(task))
-
     def _pack(self, part: Any) -> None:
-        """A part of the weights, packed; the first also has what is small."""
+        """A part of the weights, packed."""
         parts = self.packers if self.parallel else T.i64(1)
         directions = T.i64(self.desc.directions)
-        every = [(self.input_panels, "weight_tensor"), *((one, "recurrence_tensor") for one in self.panels)]
-        for panels, name in every:
-            steps = self.memory.steps[name]
-            panels.fill(part, parts, directions, self.memory.buffers[name], steps, isinstance(steps[3], int))
-        with T.when(part == T.i64(0)):
-            self.memory.fill_fixed()
+        self.input_panels.fill(part, parts, directions, self.weights)
+        for panels in self.panels:
+            panels.fill(part, parts, directions, self.recurrence)
 
     # -- A task
 
@@ -155,16 +159,27 @@ class _Writer:
             done = T.hold(number * self.chunk)
             some = T.hold(T.min(self.chunk, last - done))
             memory.gather(done, some, self.inputs)
-            self._of_input(T.hold(some * count))
+            self._of_input(number, T.hold(some * count))
+            if self.fused:
+                with T.when(number == T.i64(0)):
+                    for panels in self.panels:
+                        with T.loop(panels.blocks) as block:
+                            panels.fill_block(direction, block, self.recurrence)
             with T.loop(some) as i:
                 self._step(T.hold(done + i), T.hold(i * count))
         memory.finish()
 
-    def _of_input(self, rows: Any) -> None:
-        """What the input contributes to all gates, for so many elements of sequences; a last tile computes rows that nobody reads."""
+    def _of_input(self, number: Any, rows: Any) -> None:
+        """What the input contributes to all gates, for so many elements of sequences; a last tile computes rows that nobody reads.
+
+        If no other task needs the weights of this direction, each block is packed just before it is first used.
+        """
         product, memory = self.of_input, self.memory
         tiles = T.hold(T.truncdiv(rows + (product.rows - 1), T.i64(product.rows)))
         with T.loop(self.input_panels.blocks) as block:
+            if self.fused:
+                with T.when(number == T.i64(0)):
+                    self.input_panels.fill_block(self.direction, block, self.weights)
             place = self.input_panels.place(self.direction, block)
             unit = T.hold(block * product.units)
 
