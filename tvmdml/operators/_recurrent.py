@@ -231,14 +231,17 @@ class Recurrent(Operator):
         with T.function() as f:
             tensors = f.tensors(self)
             scratch = f.buffer("scratch", self.computed)
+            sizes = {name: T.index(getattr(self, name)) for name in ("steps", "inputs", "hidden")}
+            layouts = {name: list(map(T.index, tensor.layout)) for name, tensor in self.tensors() if tensor is not None}
             with each(self.directions * self.batch) as item:
-                direction, sequence = T.unravel(item, [self.directions, self.batch])
+                at = tuple(T.unravel(item, [self.directions, self.batch]))
+                base = T.hold(item * T.index(Item.rows(self) * self.hidden))
                 for group in self.alike():
-                    one = Item(self, tensors, scratch, T.let(item), direction, sequence, group)
+                    one = Item(self, tensors, layouts, sizes, scratch, base, at, group)
                     if len(group) == self.directions:
                         one.run()
                     else:
-                        with T.when(direction == T.index(group[0])):
+                        with T.when(at[0] == T.index(group[0])):
                             one.run()
         return f.result()
 
