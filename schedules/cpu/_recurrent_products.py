@@ -124,9 +124,7 @@ class Panels:
                     T.store(self.buffer, T.run(place + (column + c) * self.product.width, lanes), value)
         return T.hold(whole * SIDE)
 
-    def _singly(
-        self, direction: Any, first: Any, number: Any, source: Any, base: Any, steps: Sequence[Any], done: Any
-    ) -> None:
+    def _singly(self, direction: Any, first: Any, number: Any, source: Any, base: Any, steps: Sequence[Any], done: Any) -> None:
         """The rest of the weights of ``SIDE`` units, and zeros for units that only fill up the last block."""
         with T.loop(T.hold(T.min(self.padded - first, T.i64(SIDE)))) as r:
             place = T.hold(self._piece(direction, first + r, number) + done * self.product.width)
@@ -151,9 +149,7 @@ class Panels:
 
     # -- Use
 
-    def sums(
-        self, place: Any, source: Any, rows: Sequence[Any], start: Callable[[int, int, int], Any]
-    ) -> list[list[list[Any]]]:
+    def sums(self, place: Any, source: Any, rows: Sequence[Any], start: Callable[[int, int, int], Any]) -> list[list[list[Any]]]:
         """For each row, gate and vector of a block the sums of products.
 
         Args:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _POWERS = tuple(1 << n for n in range(24))
 KNOBS = Knobs(
     "recurrent",
-    chunk_rows=Knob(192, (*_POWERS[:14], 96, 192, 384), "elements of sequences whose products with the input's weights are made together"),
+    chunk_rows=Knob(
+        192, (*_POWERS[:14], 96, 192, 384), "elements of sequences whose products with the input's weights are made together"
+    ),
     task_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each task"),
 )
 
@@ -115,9 +117,7 @@ class _Writer:
                 Panels(one, buffer, desc.computed, self.hidden, self.hidden)
                 for one, buffer in zip(self.of_stages, packed[1:], strict=True)
             ]
-            self.weights, self.recurrence = (
-                Weights(buffers[name], steps[name]) for name in ("weight_tensor", "recurrence_tensor")
-            )
+            self.weights, self.recurrence = (Weights(buffers[name], steps[name]) for name in ("weight_tensor", "recurrence_tensor"))
             memory.fill_fixed()
             if not self.fused:
                 per_task(self.packers, self.parallel, self._pack)
@@ -252,7 +252,9 @@ class _Writer:
 
             sums = {gate: read(memory.sum(r, product, at, v)) for at, gate in enumerate(product.gates)}
             apart = {
-                gate: read(memory.contribution(T.hold(element + row), gate, place)) for gate in desc.apart() if gate in product.gates
+                gate: read(memory.contribution(T.hold(element + row), gate, place))
+                for gate in desc.apart()
+                if gate in product.gates
             }
             kept = tuple(read(memory.kept(number - 1, i, row, place)) for i in range(self.stages[number - 1].kept if number else 0))
             cell = read(memory.cell(row, place)) if desc.has_cell else None

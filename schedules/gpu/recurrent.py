@@ -143,7 +143,7 @@ class _Writer:
                             one.run()
 
 
-class _Item(Item):  # type: ignore[misc] # mypy knows these modules by another name
+class _Item(Item):
     """A sequence whose units are shared by a group's threads."""
 
     def share(self, thread: Any, threads: int, turned: dict[str, Any]) -> None:

@@ -240,8 +240,8 @@ def lstm(
 ) -> Any:
     """Run a network of long short-term memory over sequences (DML_OPERATOR_LSTM).
 
-    The gates are in the order i, o, f, c, as in ONNX. Each is ``f(x @ W.T + y @ R.T + bias)``, with the cell times a peephole weight in
-    the sums of i, o and f; the cell becomes ``f * cell + i * g(sum of c)``, and the hidden state ``o * h(cell)``.
+    The gates are in the order i, o, f, c, as in ONNX. Each is ``f(x @ W.T + y @ R.T + bias)``, with the cell times a peephole
+    weight in the sums of i, o and f; the cell becomes ``f * cell + i * g(sum of c)``, and the hidden state ``o * h(cell)``.
 
     Args:
         input: the sequences: float16, float32 or float64; sizes 1, steps, batch, inputs.

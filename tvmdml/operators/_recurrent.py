@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection
+from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection, TensorFlags
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Operator, Role, Shared
@@ -20,7 +20,7 @@ from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._recurrent_default import Item
 from tvmdml.operators._recurrent_reference import run
 from tvmdml.operators._reduction_activated import activated
-from tvmdml.tensors import TensorDataType, TensorDesc, TensorFlags
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -161,6 +160,3 @@ def _direction(desc: Recurrent, given: dict[str, Array], d: int) -> dict[str, An
     for name, one in (("output_single_tensor", last), ("output_cell_single_tensor", last_cell)):
         found[name] = (one.values[None], one.error[None], dtype)
     return found
-
-
-__all__: Iterable[str] = ("Number", "function", "products", "run")

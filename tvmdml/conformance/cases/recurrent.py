@@ -8,14 +8,14 @@ from functools import partial
 from typing import Any
 
 from tvmdml.conformance.cases._common import FLOATING, LAYOUTS, Broken, Case, Sizes, change
-from tvmdml.enums import RecurrentNetworkDirection
+from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection, TensorFlags
 from tvmdml.errors import Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators.recurrent import Gru, Lstm, Rnn
-from tvmdml.tensors import TensorDesc, TensorFlags
+from tvmdml.tensors import TensorDesc
 
 FORWARD, BACKWARD, BOTH = RecurrentNetworkDirection
 USUAL = {Rnn: ("TANH",), Lstm: ("SIGMOID", "TANH", "TANH"), Gru: ("SIGMOID", "TANH")}
@@ -91,27 +91,30 @@ def _broken(cls: type[Recurrent]) -> Iterator[tuple[str, Broken]]:
     every = [name for name in NAMES if hasattr(cls, name)]
     name, good = cls.NAME, described(cls, X, present=every, outputs=("sequence", "single", "cell_single"))
     gates, count = cls.GATES, cls.FUNCTIONS
+    many = f"{gates} x " if gates > 1 else ""
+    state = "1, directions, batch, hidden"
     wrong: dict[str, tuple[Sizes, str]] = {
-        "input_tensor": ((2, 3, 2, 5), "(1, 3, 2, 5): 1, steps, batch, inputs"),
-        "weight_tensor": ((1, 1, gates * 4, 6), f"(1, 1, {gates * 4}, 5)"),
-        "recurrence_tensor": ((1, 2, gates * 4, 4), f"(1, 1, {gates * 4}, 4)"),
-        "bias_tensor": ((1, 1, 1, gates * 4), f"(1, 1, 1, {gates * 8}): 1, 1, directions, 2 x "),
-        "hidden_init_tensor": ((1, 1, 4, 2), "(1, 1, 2, 4): 1, directions, batch, hidden"),
-        "sequence_lengths_tensor": ((1, 1, 1, 3), "(1, 1, 1, 2): 1, 1, 1, batch"),
-        "output_sequence_tensor": ((3, 2, 1, 4), "(3, 1, 2, 4): steps, directions, batch, hidden"),
-        "output_single_tensor": ((3, 1, 2, 4), "(1, 1, 2, 4): 1, directions, batch, hidden"),
+        "input_tensor": ((2, 3, 2, 5), "1, steps, batch, inputs"),
+        "weight_tensor": ((1, 1, gates * 4, 6), f"1, directions, {many}hidden, inputs"),
+        "recurrence_tensor": ((1, 2, gates * 4, 4), f"1, directions, {many}hidden, hidden"),
+        "bias_tensor": ((1, 1, 1, gates * 4), f"1, 1, directions, 2 x {many}hidden"),
+        "hidden_init_tensor": ((1, 1, 4, 2), state),
+        "sequence_lengths_tensor": ((1, 1, 1, 3), "1, 1, 1, batch"),
+        "output_sequence_tensor": ((3, 2, 1, 4), "steps, directions, batch, hidden"),
+        "output_single_tensor": ((3, 1, 2, 4), state),
     }
     if cls is Lstm:
-        wrong["cell_mem_init_tensor"] = ((1, 2, 1, 4), "(1, 1, 2, 4)")
-        wrong["peephole_tensor"] = ((1, 1, 1, 16), "(1, 1, 1, 12): 1, 1, directions, 3 x hidden")
-        wrong["output_cell_single_tensor"] = ((1, 1, 2, 5), "(1, 1, 2, 4)")
-    for field, (sizes, allowed) in wrong.items():
-        other = TensorDesc(getattr(good, field).data_type, sizes)
+        wrong["cell_mem_init_tensor"] = ((1, 2, 1, 4), state)
+        wrong["peephole_tensor"] = ((1, 1, 1, 16), "1, 1, directions, 3 x hidden")
+        wrong["output_cell_single_tensor"] = ((1, 1, 2, 5), state)
+    for field, (sizes, what) in wrong.items():
+        tensor = getattr(good, field)
+        allowed = f"{tensor.sizes}: {what}"
+        other = TensorDesc(tensor.data_type, sizes)
         yield f"{field} of other sizes", Broken(change(good, **{field: other}), f"{name} {field}.sizes", str(sizes), allowed)
         if field in ("input_tensor", "sequence_lengths_tensor"):
             continue
-        half = TensorDesc("float16", getattr(good, field).sizes)
-        where = f"{name} {field}.data_type"
+        half, where = TensorDesc("float16", tensor.sizes), f"{name} {field}.data_type"
         yield f"{field} of another type", Broken(change(good, **{field: half}), where, "float16", "float32, as in input_tensor")
     outputs = {field.name: None for field in cls.fields() if field.role is Role.OUTPUT}
     none = "a TensorDesc: at least one of the outputs"
@@ -127,19 +130,19 @@ def _broken(cls: type[Recurrent]) -> Iterator[tuple[str, Broken]]:
     allowed = f"{2 * count}, as {count} for each direction"
     yield "one direction's", Broken(more, f"{name} activation_descs", f"{count} operators", allowed)
     where, rest = f"{name} activation_descs[{count - 1}]", good.activation_descs[:-1]
-    for kind, level, allowed in (
-        ("GELU", "5.0", "ACTIVATION_CELU, at 5.0"),
-        ("SHRINK", "1.0", "ACTIVATION_THRESHOLDED_RELU, at 1.0"),
-        ("SOFTMAX", "6.4", "ACTIVATION_GELU, at 6.4"),
-        ("HARD_SWISH", "6.4", "ACTIVATION_GELU, at 6.4"),
-    ):
-        numbers: dict[str, float] = {"bias": 0.0, "threshold": 0.5} if kind == "SHRINK" else {}
+    for kind, level in (("GELU", "5.0"), ("SHRINK", "1.0"), ("SOFTMAX", "6.4"), ("HARD_SWISH", "6.4")):
+        numbers: dict[str, float] = {"SHRINK": {"bias": 0.0, "threshold": 0.5}}.get(kind, {})
+        numbers = {"alpha": 1.0, "beta": 0.5} if kind == "HARD_SWISH" else numbers
         wrong_one = change(good, activation_descs=[*rest, activation(kind, **numbers)])
-        yield f"{kind} at {level}", Broken(wrong_one, where, f"ACTIVATION_{kind}", allowed, Unsupported, level)
+        known = ", ".join(one for one, since in cls.FUSES.items() if FeatureLevel.of(since) <= FeatureLevel.of(level))
+        yield f"{kind} at {level}", Broken(wrong_one, where, f"ACTIVATION_{kind}", f"{known}, at {level}", Unsupported, level)
     if cls is Lstm:
         for limit in (-1.0, float("nan")):
             clipping = change(good, use_clip_threshold=True, clip_threshold=limit)
-            yield f"clipped to {limit}", Broken(clipping, f"{name} clip_threshold", str(limit), "a number from 0 up")
+            yield (
+                f"clipped to {limit}",
+                Broken(clipping, f"{name} clip_threshold", str(limit), "a number from 0 up, as use_clip_threshold is true"),
+            )
 
 
 BROKEN = {f"{cls.NAME}: {what}": rule for cls in CLASSES for what, rule in _broken(cls)}
