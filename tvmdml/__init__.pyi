@@ -20,6 +20,13 @@ from tvmdml.doors.quantization import dequantize as dequantize
 from tvmdml.doors.quantization import quantize as quantize
 from tvmdml.doors.random_generator import RandomGeneratorResult as RandomGeneratorResult
 from tvmdml.doors.random_generator import random_generator as random_generator
+from tvmdml.doors.recurrent import GruResult as GruResult
+from tvmdml.doors.recurrent import LstmResult as LstmResult
+from tvmdml.doors.recurrent import LstmStates as LstmStates
+from tvmdml.doors.recurrent import RnnResult as RnnResult
+from tvmdml.doors.recurrent import gru as gru
+from tvmdml.doors.recurrent import lstm as lstm
+from tvmdml.doors.recurrent import rnn as rnn
 from tvmdml.doors.resample import resample as resample
 from tvmdml.doors.resample import resample_grad as resample_grad
 from tvmdml.doors.roi_align import RoiAlignGradResult as RoiAlignGradResult
@@ -37,6 +44,7 @@ from tvmdml.enums import MatrixTransform as MatrixTransform
 from tvmdml.enums import PaddingMode as PaddingMode
 from tvmdml.enums import QuantizationType as QuantizationType
 from tvmdml.enums import RandomGeneratorType as RandomGeneratorType
+from tvmdml.enums import RecurrentNetworkDirection as RecurrentNetworkDirection
 from tvmdml.enums import ReduceFunction as ReduceFunction
 from tvmdml.enums import RoundingMode as RoundingMode
 from tvmdml.enums import TensorFlags as TensorFlags
@@ -198,6 +206,9 @@ from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as Eleme
 from tvmdml.operators.quantization import ElementWiseQuantizeLinear as ElementWiseQuantizeLinear
 from tvmdml.operators.quantization import Quantize as Quantize
 from tvmdml.operators.random_generator import RandomGenerator as RandomGenerator
+from tvmdml.operators.recurrent import Gru as Gru
+from tvmdml.operators.recurrent import Lstm as Lstm
+from tvmdml.operators.recurrent import Rnn as Rnn
 from tvmdml.operators.reduce import Argmax as Argmax
 from tvmdml.operators.reduce import Argmin as Argmin
 from tvmdml.operators.reduce import Reduce as Reduce

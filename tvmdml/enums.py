@@ -149,6 +149,15 @@ class ConvolutionDirection(DmlEnum):
     """The transposed convolution: each element of the input adds the filter, times itself, to the output."""
 
 
+class RecurrentNetworkDirection(DmlEnum):
+    """``DML_RECURRENT_NETWORK_DIRECTION``: in which order a recurrent network takes the elements of a sequence."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    BIDIRECTIONAL = 2
+    """Both, each with its own weights and states."""
+
+
 class DepthSpaceOrder(DmlEnum):
     """``DML_DEPTH_SPACE_ORDER``: how the depth dimension is composed."""
 

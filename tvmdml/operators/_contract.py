@@ -380,6 +380,10 @@ class Operator:
     """Why ``computation`` needs sizes and strides as Python integers. It then has a kernel for each shape; otherwise ``sizes``,
     ``layout`` and ``element_count`` of its tensors may be integers of the launch, and a kernel serves a class of shapes."""
 
+    def scratch(self) -> tuple[tuple[str, int], ...]:
+        """Memory that ``computation`` works in: a type and a number of elements for each buffer after the tensors."""
+        return ()
+
     def stored_types(self) -> set[str]:
         """The types in which ``computation`` reads and writes elements."""
         return {tensor.data_type.stored.tvm for _, tensor in self.tensors() if tensor is not None}
