@@ -1,0 +1,479 @@
+"""The attention family: rows of queries, weighed sums of rows of values, and the rows that are kept for the next step.
+
+DirectML's tensors come in many layouts: apart, stacked, with rows of an earlier step. The family makes one description of them
+(``Rows``, ``Joined``): where the element of a batch, a head, a row and a channel is. Computation and schedules see nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from tvmdml import mathematics
+from tvmdml.enums import MultiheadAttentionMaskType as MaskType
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.operators._accuracy import Expected
+from tvmdml.operators._attention_masks import Mask, mask_of, mask_sizes
+from tvmdml.operators._contract import Array, Float, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
+from tvmdml.tensors import TensorDesc
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+
+class Rows(NamedTuple):
+    """Where the rows of all heads are in a tensor."""
+
+    tensor: str
+    base: int
+    steps: tuple[int, int, int, int]
+    """From one batch, head, row and channel to the next."""
+    count: int
+    """The number of rows."""
+
+    def place(self, *at: Any) -> Any:
+        """The offset of an element: of a batch, a head, a row and a channel."""
+        return T.dot(at, [T.index(step) for step in self.steps]) + T.index(self.base)
+
+
+class Joined(NamedTuple):
+    """Keys or values: rows of earlier steps, and new ones after them."""
+
+    past: Rows | None
+    """Those of earlier steps: in a tensor of their own, or in ``present``."""
+    new: Rows | None
+    bias: int
+    """Where the bias of the first new channel is in the tensor of biases."""
+    present: Rows | None
+    """Where all rows are kept for the next step."""
+    channels: int
+
+
+class Sizes(NamedTuple):
+    """The sizes of an attention."""
+
+    batch: int
+    rows: int
+    """Query rows."""
+    new: int
+    """New keys."""
+    past: int
+    """Keys of earlier steps."""
+    total: int
+    """All keys; with lengths of the past, all that there is room for."""
+    heads: int
+    """Heads of queries."""
+    joint: int
+    """Heads of keys and values."""
+    channels: int
+    """Channels of a head's queries and keys."""
+    value_channels: int
+
+
+_WAYS = (
+    ("query_tensor", "key_tensor", "value_tensor"),
+    ("value_tensor", "stacked_query_key_tensor"),
+    ("query_tensor", "stacked_key_value_tensor"),
+    ("stacked_query_key_value_tensor",),
+    ("query_tensor",),
+)
+"""The tensors that queries, keys and values may be in. Queries alone need keys and values of earlier steps."""
+_LAYOUTS = {
+    "query_tensor": (0, 1),
+    "key_tensor": (1, 1),
+    "value_tensor": (2, 1),
+    "stacked_query_key_tensor": (0, 2),
+    "stacked_key_value_tensor": (1, 2),
+    "stacked_query_key_value_tensor": (0, 3),
+}
+"""What is first in each tensor, of query, key and value, and how many of them it has."""
+
+
+class Attention(Operator):
+    """Base class of the family."""
+
+    FAMILY: ClassVar[str] = "attention"
+    CONSTANT_SHAPES = "where heads are follows from the sizes"
+    POSITIONS: ClassVar[str] = ""
+    """The name of the tensor that is added to the scores."""
+
+    if TYPE_CHECKING:  # the fields stand in DirectML's order, in each class
+        bias_tensor: OptionalInput
+        mask_tensor: OptionalInput
+        past_key_tensor: OptionalInput
+        past_value_tensor: OptionalInput
+        output_tensor: Output
+        output_present_key_tensor: OptionalOutput
+        output_present_value_tensor: OptionalOutput
+        scale: Float
+        mask_filter_value: Float
+        mask_type: MaskType
+
+    # -- What an operator defines
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """The heads of queries, and of keys and values."""
+        raise NotImplementedError(self.NAME)
+
+    @property
+    def lengths(self) -> TensorDesc | None:
+        """How many rows of earlier steps each batch has, if a tensor says so."""
+        return None
+
+    # -- The description
+
+    @property
+    def positions(self) -> TensorDesc | None:
+        """What is added to the scores."""
+        found: TensorDesc | None = getattr(self, self.POSITIONS)
+        return found
+
+    def given(self) -> tuple[str, ...]:
+        """The tensors that queries, keys and values are in."""
+        return tuple(name for name in _LAYOUTS if getattr(self, name) is not None)
+
+    def sizes(self) -> Sizes:
+        """The sizes, of tensors that need not fit together."""
+        heads, joint = self.head_counts
+        batch, rows, channels = self._shape(0)
+        past = 0 if self.past_key_tensor is None else self.past_key_tensor.sizes[-2]
+        if self.given() == _WAYS[-1]:
+            kept = self.past_value_tensor
+            return Sizes(batch, rows, 0, past, past, heads, joint, channels, 1 if kept is None else kept.sizes[-1])
+        new, value_channels = self._shape(1)[1], self._shape(2)[2]
+        total = past + new
+        if self.lengths is not None and self.output_present_key_tensor is not None:
+            total = self.output_present_key_tensor.sizes[-2]
+        return Sizes(batch, rows, new, past, total, heads, joint, channels, value_channels)
+
+    def _source(self, part: int) -> tuple[str, int, int]:
+        """The tensor of queries (0), keys (1) or values (2), the position in it, and whether it is stacked."""
+        for name in self.given():
+            first, count = _LAYOUTS[name]
+            if first <= part < first + count:
+                return name, part - first, count
+        raise LookupError(part)
+
+    def _shape(self, part: int) -> tuple[int, int, int]:
+        """Batch, rows, and channels of a head."""
+        name, _, count = self._source(part)
+        sizes = getattr(self, name).sizes
+        if count > 1:
+            return sizes[0], sizes[1], sizes[4]
+        return sizes[-3], sizes[-2], sizes[-1] // self.head_counts[min(part, 1)]
+
+    def queries(self) -> Rows:
+        """Where queries are."""
+        return self._rows(0)
+
+    def results(self) -> Rows:
+        """Where results are."""
+        s = self.sizes()
+        return _apart("output_tensor", self.output_tensor, s.value_channels)
+
+    def joined(self, part: int) -> Joined:
+        """Where keys (1) or values (2) are."""
+        s, (kept, name) = self.sizes(), _KEPT[part]
+        past, present = (
+            None if tensor is None else Rows(one, 0, tuple(tensor.layout[-4:]), tensor.sizes[-2])  # type: ignore[arg-type]
+            for one, tensor in ((kept, getattr(self, kept)), (name, getattr(self, name)))
+        )
+        if past is None and self.lengths is not None:
+            past = present
+        new = self._rows(part) if s.new else None
+        bias = (s.heads if part == 1 else s.heads + s.joint) * s.channels
+        return Joined(past, new, bias, present, s.channels if part == 1 else s.value_channels)
+
+    def _rows(self, part: int) -> Rows:
+        name, position, count = self._source(part)
+        tensor = getattr(self, name)
+        if count == 1:
+            return _apart(name, tensor, self._shape(part)[2])
+        batch, row, head, stacked, channel = tensor.layout
+        return Rows(name, position * stacked, (batch, head, row, channel), tensor.sizes[1])
+
+    def mask(self) -> Mask | None:
+        """What masks keys out."""
+        return None if self.mask_tensor is None else mask_of(self.mask_type, self.mask_tensor, self.sizes())
+
+    # -- The contract
+
+    def check(self) -> None:
+        """Sources, heads, and sizes that fit together."""
+        given = self.given()
+        allowed = "; ".join(" + ".join(way) for way in _WAYS[:-1])
+        self.require(given in _WAYS, "query_tensor", " + ".join(given) or "no tensor", f"{allowed}; or query_tensor with the past")
+        heads, joint = self.head_counts
+        names = self._head_names()
+        for name, count in zip(names, (heads, joint), strict=False):
+            self.require(count >= 1, name, count, "1 or more")
+        self.require(heads % joint == 0, names[0], heads, f"a multiple of {joint}, the {self.named(names[-1])}")
+        for name in given:
+            self._check_source(name)
+        self._check_types()
+        self._check_pairs()
+        s = self.sizes()
+        if given == _WAYS[-1]:
+            self.require(self.past_key_tensor is not None, "past_key_tensor", "None", "a tensor, if there are no new keys")
+            self.require(self.lengths is None, "past_sequence_lengths_tensor", "a tensor", "None, if there are no new keys")
+        for name in given:
+            sizes = getattr(self, name).sizes
+            batch, rows = (sizes[0], sizes[1]) if _LAYOUTS[name][1] > 1 else (sizes[-3], sizes[-2])
+            self.require(batch == s.batch, f"{name}.sizes", sizes, f"{s.batch} batches, as in {self.named(given[0])}")
+            if _LAYOUTS[name][0] > 0:
+                self.require(rows == s.new, f"{name}.sizes", sizes, f"{s.new} rows, as the keys have")
+        if any(_LAYOUTS[name][0] == 1 for name in given):
+            found = self._shape(1)[2]
+            name = self._source(1)[0]
+            self.require(found == s.channels, f"{name}.sizes", getattr(self, name).sizes, f"{s.channels} channels for each head")
+        self._check_kept(s)
+        wanted = (s.batch, s.rows, s.heads * s.value_channels)
+        self._check_sizes("output_tensor", wanted)
+        if self.bias_tensor is not None:
+            self._check_sizes("bias_tensor", ((s.heads + s.joint) * s.channels + s.joint * s.value_channels,))
+        if self.positions is not None:
+            self._check_sizes(self.POSITIONS, (s.batch, s.heads, s.rows, s.total))
+        self._check_mask(s)
+
+    def _head_names(self) -> tuple[str, ...]:
+        return ("head_count",)
+
+    def _check_source(self, name: str) -> None:
+        """Leading sizes of 1, and heads."""
+        tensor, (first, count) = getattr(self, name), _LAYOUTS[name]
+        heads, joint = self.head_counts
+        own = heads if first == 0 else joint
+        if count == 1:
+            self._check_leading(name, tensor, 3)
+            shown = f"a multiple of {own} channels, one part for each head"
+            self.require(tensor.sizes[-1] % own == 0, f"{name}.sizes", tensor.sizes, shown)
+            return
+        self.require(tensor.sizes[2:4] == (own, count), f"{name}.sizes", tensor.sizes, f"(batch, rows, {own}, {count}, channels)")
+        if first == 0:
+            self.require(heads == joint, name, f"{heads} heads of queries and {joint} of keys", "as many of both")
+
+    def _check_leading(self, name: str, tensor: TensorDesc, rank: int) -> None:
+        leading = tensor.sizes[: max(len(tensor.sizes) - rank, 0)]
+        self.require(all(size == 1 for size in leading), f"{name}.sizes", tensor.sizes, f"1 before the last {rank}")
+
+    def _check_sizes(self, name: str, wanted: tuple[Any, ...], shown: str = "") -> None:
+        """These sizes, after any of 1."""
+        tensor = getattr(self, name)
+        fits = tensor.rank >= len(wanted) and tuple(tensor.sizes[tensor.rank - len(wanted) :]) == tuple(wanted)
+        fits = fits and all(size == 1 for size in tensor.sizes[: tensor.rank - len(wanted)])
+        self.require(fits, f"{name}.sizes", tensor.sizes, shown or f"{wanted}")
+
+    def _check_types(self) -> None:
+        first = self.given()[0]
+        integers = ("mask_tensor", "past_sequence_lengths_tensor")
+        for name, tensor in self.tensors():
+            if tensor is not None and name not in (first, *integers):
+                self.require_same("data_type", name, first)
+
+    def _check_pairs(self) -> None:
+        """Both tensors of the past, and both that are kept, or neither."""
+        pairs = ("past_key_tensor", "past_value_tensor"), ("output_present_key_tensor", "output_present_value_tensor")
+        for pair in pairs:
+            for name, other in (pair, pair[::-1]):
+                one = getattr(self, name) is not None or getattr(self, other) is None
+                self.require(one, name, "None", f"a tensor, as there is {self.named(other)}")
+
+    def _check_kept(self, s: Sizes) -> None:
+        """Rows of earlier steps, and those that are kept."""
+        for part, (kept, name) in _KEPT.items():
+            channels = s.channels if part == 1 else s.value_channels
+            if getattr(self, kept) is not None:
+                self._check_sizes(kept, (s.batch, s.joint, s.past, channels))
+            if self.lengths is not None:
+                self.require(getattr(self, name) is not None, name, "None", "a tensor, with past_sequence_lengths_tensor")
+            if getattr(self, name) is not None:
+                self._check_sizes(name, (s.batch, s.joint, s.total, channels))
+        if self.lengths is not None:
+            self._check_sizes("past_sequence_lengths_tensor", (s.batch,))
+            shown = self.output_present_key_tensor
+            room = s.total >= s.new
+            self.require(room, "output_present_key_tensor.sizes", shown and shown.sizes, f"room for {s.new} rows or more")
+            given = f"{s.rows} query rows, {s.new} keys"
+            self.require(s.rows == s.new, "past_sequence_lengths_tensor", given, "as many query rows as new keys")
+
+    def _check_mask(self, s: Sizes) -> None:
+        kind, tensor = self.mask_type, self.mask_tensor
+        absent = (kind is MaskType.NONE) == (tensor is None)
+        given = f"{kind.name.lower()!r}, {'no mask' if tensor is None else 'with a mask'}"
+        self.require(absent, "mask_type", given, "'none' without mask_tensor, and another type with it")
+        if tensor is not None:
+            short = kind is MaskType.KEY_SEQUENCE_LENGTH and tensor.rank == 1
+            self._check_sizes("mask_tensor", mask_sizes(kind, s)[-1:] if short else mask_sizes(kind, s))
+
+    def infer(self) -> dict[str, Any]:
+        """The results of all query rows; and all keys and values, if they are asked for."""
+        first, found = getattr(self, self.given()[0]) if self.given() else None, {}
+        self.require(self.given() in _WAYS, "query_tensor", " + ".join(self.given()) or "no tensor", "query_tensor, with keys")
+        for name, count in zip(self._head_names(), self.head_counts, strict=False):
+            self.require(count >= 1, name, count, "1 or more")
+        s = self.sizes()
+        extra = (1,) * max(first.rank - 3, 0) if _LAYOUTS[self.given()[0]][1] == 1 else ()
+        found["output_tensor"] = first.with_sizes((*extra, s.batch, s.rows, s.heads * s.value_channels))
+        for part, (_, name) in _KEPT.items():
+            channels = s.channels if part == 1 else s.value_channels
+            found[name] = first.with_sizes((s.batch, s.joint, s.total, channels))
+        return found
+
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """Of lengths and limits: those that keep some keys."""
+        s = self.sizes()
+        if name == "past_sequence_lengths_tensor":
+            return 0, s.total - s.new
+        if name != "mask_tensor":
+            return None
+        if self.mask_type is MaskType.BOOLEAN:
+            return 0, 1
+        many = s.batch if self.mask_type is MaskType.KEY_QUERY_SEQUENCE_LENGTH_START_END else 1
+        return 0, many * max(s.rows, s.total)
+
+    def shape_class(self) -> dict[str, int | str]:
+        """The numbers of rows, keys and heads, and of the channels of a head."""
+        s = self.sizes()
+        return {
+            "rows": s.rows, "keys": s.total, "heads": s.batch * s.heads, "channels": s.channels, "layout": self.layout(),
+        }  # fmt: skip
+
+    # -- The computation
+
+    def past_rows(self, buffers: dict[str, Any], batch: Any) -> Any:
+        """How many rows of earlier steps a batch has: a length is cut to what there is room for."""
+        s = self.sizes()
+        if self.lengths is None:
+            return T.index(s.past)
+        most = s.total - s.new if self.past_key_tensor is None else min(s.total - s.new, s.past)
+        length = T.hold(buffers["past_sequence_lengths_tensor"][batch * T.index(self.lengths.layout[-1])])
+        length = T.max(T.min(length, T.const(min(most, 2**31 - 1), "int32")), T.const(0, "int32"))
+        return T.hold(T.cast(length, T.type_of(T.index(0))))
+
+    def seen(self, past: Any, row: Any) -> Any:
+        """How many keys a query row sees."""
+        return T.index(self.sizes().total) if self.lengths is None else T.hold(past + row + 1)
+
+    def element(self, buffers: dict[str, Any], rows: Rows, bias: int | None, at: Any) -> Any:
+        """An element of a query, a new key or a new value as it is computed with: with its bias, in the tensors' type."""
+        value = T.wide(buffers[rows.tensor][rows.place(*at)])
+        if self.bias_tensor is None or bias is None:
+            return value
+        _, head, _, channel = at
+        per_head = self.sizes().value_channels if rows.tensor == "value_tensor" else self.sizes().channels
+        step = T.index(self.bias_tensor.layout[-1])
+        own = (head * T.index(per_head) + channel + T.index(bias)) * step
+        return T.wide(T.to(value + T.wide(buffers["bias_tensor"][own]), self.output_tensor.data_type.tvm))
+
+    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+        """First the rows that are kept; then an item for some channels of each row of results, from its first key to its last."""
+        with T.function() as f:
+            buffers = f.tensors(self, shared)
+            for part in (1, 2):
+                self._keep(each, buffers, self.joined(part), shared)
+            self._weigh(each, buffers)
+        return f.result()
+
+    def _keep(self, each: T.Each, buffers: dict[str, Any], own: Joined, shared: Shared) -> None:
+        """Earlier rows are copied, unless they are there; new ones stand after them."""
+        s, present = self.sizes(), own.present
+        if present is None:
+            return
+        stored = self.output_tensor.data_type.tvm
+        here = own.past is None or own.past.tensor == present.tensor or any(one == own.past.tensor for one, _ in shared)
+        if own.past is not None and not here:
+            copied = min(own.past.count, present.count)
+            if copied:
+                with each(s.batch * s.joint * copied * own.channels) as item:
+                    at = T.unravel(item, (s.batch, s.joint, copied, own.channels))
+                    with T.when(at[2] < self.past_rows(buffers, at[0])):
+                        T.store(buffers[present.tensor], present.place(*at), buffers[own.past.tensor][own.past.place(*at)])
+        if own.new is None:
+            return
+        with each(s.batch * s.joint * s.new * own.channels) as item:
+            batch, head, row, channel = T.unravel(item, (s.batch, s.joint, s.new, own.channels))
+            value = T.to(self.element(buffers, own.new, own.bias, (batch, head, row, channel)), stored)
+            place = present.place(batch, head, self.past_rows(buffers, batch) + row, channel)
+            T.store(buffers[present.tensor], place, value)
+
+    def joined_element(self, buffers: dict[str, Any], own: Joined, past: Any, at: Any) -> Any:
+        """An element of the keys or values, from where it is."""
+        if own.past is None or own.new is None or (self.lengths is None and not own.past.count):
+            rows = own.new or own.past
+            assert rows is not None
+            return self.element(buffers, rows, own.bias if own.new else None, at)
+        before, after = own.past, own.new
+        batch, head, row, channel = at
+        found = T.Variable("float32")
+        T.either(
+            row < past,
+            lambda: found.set(self.element(buffers, before, None, at)),
+            lambda: found.set(self.element(buffers, after, own.bias, (batch, head, row - past, channel))),
+        )
+        return found.value
+
+    def score(self, buffers: dict[str, Any], product: Any, at: Any) -> Any:
+        """The score of a key for a query row: of a batch, a head, a row and a key."""
+        found = T.hold(T.rounded(product * T.like(product, self.scale)))
+        if (positions := self.positions) is not None:
+            own = T.dot(at, [T.index(step) for step in positions.layout[-4:]])
+            found = T.hold(found + T.wide(buffers[self.POSITIONS][own]))
+        if (mask := self.mask()) is not None:
+            kept = mask.kept(buffers["mask_tensor"], at)
+            found = T.hold(T.Select(kept, found, found + T.like(found, self.mask_filter_value)))
+        return found
+
+    def _weigh(self, each: T.Each, buffers: dict[str, Any]) -> None:
+        s = self.sizes()
+        query, keys, values, result = self.queries(), self.joined(1), self.joined(2), self.results()
+        parts = -(-s.value_channels // _CHANNELS)
+        group = s.heads // s.joint
+        with each(s.batch * s.heads * s.rows * parts) as item:
+            batch, head, row, part = T.unravel(item, (s.batch, s.heads, s.rows, parts))
+            joint = head if group == 1 else T.hold(T.truncdiv(head, T.index(group)))
+            past = self.past_rows(buffers, batch)
+            channels = [T.hold(T.min(part * _CHANNELS + i, T.index(s.value_channels - 1))) for i in range(_CHANNELS)]
+            zero = T.const(0.0, "float32")
+            most, total = T.Variable("float32", T.like(zero, float("-inf"))), T.Variable("float32", zero)
+            sums = [T.Variable("float32", zero) for _ in channels]
+            with T.loop(self.seen(past, row), most=s.total) as key:
+                product = T.Variable("float32", zero)
+                with T.loop(T.index(s.channels)) as channel:
+                    q = self.element(buffers, query, 0, (batch, head, row, channel))
+                    k = self.joined_element(buffers, keys, past, (batch, joint, key, channel))
+                    product.set(product.value + q * k)
+                score = self.score(buffers, product.value, (batch, head, row, key))
+                before = T.hold(most.value)
+                most.set(T.Select(score > before, score, before))
+                base = T.hold(T.select(T.expression(most.value == T.like(zero, float("-inf"))), 0.0, most.value))
+                old, weight = T.hold(mathematics.exp(T.hold(before - base))), T.hold(mathematics.exp(T.hold(score - base)))
+                total.set(total.value * old + weight)
+                for own, one in zip(sums, channels, strict=True):
+                    own.set(own.value * old + weight * self.joined_element(buffers, values, past, (batch, joint, key, one)))
+            for i, (own, one) in enumerate(zip(sums, channels, strict=True)):
+                found = T.hold(T.select(T.expression(total.value == zero), 0.0, own.value / total.value))
+                with T.when(part * _CHANNELS + i < T.index(s.value_channels)):
+                    T.store(buffers[result.tensor], result.place(batch, head, row, one), T.to(found, self.output_tensor.data_type.tvm))
+
+    # -- The reference
+
+    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+        """The operator in NumPy, in float64."""
+        from tvmdml.operators._attention_reference import attention
+
+        names = [name for name, _ in self.tensors(Role.INPUT)]
+        return attention(self, dict(zip(names, inputs, strict=True)))
+
+
+_CHANNELS = 8
+"""The channels of an item."""
+_KEPT = {
+    1: ("past_key_tensor", "output_present_key_tensor"),
+    2: ("past_value_tensor", "output_present_value_tensor"),
+}
+"""The tensors of earlier rows and of all rows, of keys and of values."""
+
+
+def _apart(name: str, tensor: TensorDesc, channels: int) -> Rows:
+    batch, row, channel = tensor.layout[-3:]
+    return Rows(name, 0, (batch, channels * channel, row, channel), tensor.sizes[-2])
