@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     base: int
     steps: tuple[int, int, int, int]
     """From one batch, head, row and channel to the next."""
-    count: int
+    length: int
     """The number of rows."""
 
     def place(self, *at: Any) -> Any:
@@ -123,7 +123,7 @@ class Attention(Operator):
     # -- The description
 
     @property
-    def positions(self) -> TensorDesc | None:
+    def added(self) -> TensorDesc | None:
         """What is added to the scores."""
         found: TensorDesc | None = getattr(self, self.POSITIONS)
         return found
@@ -175,7 +175,7 @@ class Attention(Operator):
         """Where keys (1) or values (2) are."""
         s, (kept, name) = self.sizes(), _KEPT[part]
         past, present = (
-            None if tensor is None else Rows(one, 0, tuple(tensor.layout[-4:]), tensor.sizes[-2])  # type: ignore[arg-type]
+            None if tensor is None else Rows(one, 0, tuple(tensor.layout[-4:]), tensor.sizes[-2])
             for one, tensor in ((kept, getattr(self, kept)), (name, getattr(self, name)))
         )
         if past is None and self.lengths is not None:
@@ -231,7 +231,7 @@ class Attention(Operator):
         self._check_sizes("output_tensor", wanted)
         if self.bias_tensor is not None:
             self._check_sizes("bias_tensor", ((s.heads + s.joint) * s.channels + s.joint * s.value_channels,))
-        if self.positions is not None:
+        if self.added is not None:
             self._check_sizes(self.POSITIONS, (s.batch, s.heads, s.rows, s.total))
         self._check_mask(s)
 
@@ -307,8 +307,9 @@ class Attention(Operator):
 
     def infer(self) -> dict[str, Any]:
         """The results of all query rows; and all keys and values, if they are asked for."""
-        first, found = getattr(self, self.given()[0]) if self.given() else None, {}
+        found: dict[str, Any] = {}
         self.require(self.given() in _WAYS, "query_tensor", " + ".join(self.given()) or "no tensor", "query_tensor, with keys")
+        first = getattr(self, self.given()[0])
         for name, count in zip(self._head_names(), self.head_counts, strict=False):
             self.require(count >= 1, name, count, "1 or more")
         s = self.sizes()
@@ -382,7 +383,7 @@ class Attention(Operator):
         stored = self.output_tensor.data_type.tvm
         here = own.past is None or own.past.tensor == present.tensor or any(one == own.past.tensor for one, _ in shared)
         if own.past is not None and not here:
-            copied = min(own.past.count, present.count)
+            copied = min(own.past.length, present.length)
             if copied:
                 with each(s.batch * s.joint * copied * own.channels) as item:
                     at = T.unravel(item, (s.batch, s.joint, copied, own.channels))
@@ -398,7 +399,7 @@ class Attention(Operator):
 
     def joined_element(self, buffers: dict[str, Any], own: Joined, past: Any, at: Any) -> Any:
         """An element of the keys or values, from where it is."""
-        if own.past is None or own.new is None or (self.lengths is None and not own.past.count):
+        if own.past is None or own.new is None or (self.lengths is None and not own.past.length):
             rows = own.new or own.past
             assert rows is not None
             return self.element(buffers, rows, own.bias if own.new else None, at)
@@ -415,7 +416,7 @@ class Attention(Operator):
     def score(self, buffers: dict[str, Any], product: Any, at: Any) -> Any:
         """The score of a key for a query row: of a batch, a head, a row and a key."""
         found = T.hold(T.rounded(product * T.like(product, self.scale)))
-        if (positions := self.positions) is not None:
+        if (positions := self.added) is not None:
             own = T.dot(at, [T.index(step) for step in positions.layout[-4:]])
             found = T.hold(found + T.wide(buffers[self.POSITIONS][own]))
         if (mask := self.mask()) is not None:
@@ -453,7 +454,9 @@ class Attention(Operator):
             for i, (own, one) in enumerate(zip(sums, channels, strict=True)):
                 found = T.hold(T.select(T.expression(total.value == zero), 0.0, own.value / total.value))
                 with T.when(part * _CHANNELS + i < T.index(s.value_channels)):
-                    T.store(buffers[result.tensor], result.place(batch, head, row, one), T.to(found, self.output_tensor.data_type.tvm))
+                    T.store(
+                        buffers[result.tensor], result.place(batch, head, row, one), T.to(found, self.output_tensor.data_type.tvm)
+                    )
 
     # -- The reference
 

@@ -82,7 +82,6 @@ def past_lengths(desc: Any, given: Mapping[str, Array | None]) -> Array | None:
 
 def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, ...]:
     """The outputs of the operator."""
-    s = desc.sizes()
     dtype = desc.output_tensor.data_type.numpy
     query, key, value = _sources(desc, given)
     keys, defined = _joined(desc, given, 1, key)
@@ -137,7 +136,7 @@ def _weighed(
         unknown |= (seen & ~defined.swapaxes(2, 3)).any(axis=3, keepdims=True)
     scores = np.where(seen, scores, -np.inf)
     # A sum beyond float32 is infinite there.
-    large = ((large | (np.isfinite(scores) & (np.abs(scores) > _LARGE))) & seen).any(axis=3, keepdims=True)
+    large = np.asarray((large | (np.isfinite(scores) & (np.abs(scores) > _LARGE))) & seen).any(axis=3, keepdims=True)
     most = scores.max(axis=3, keepdims=True, initial=-np.inf)
     none = most == -np.inf
     powers = np.where(seen, np.exp(scores - np.where(none, 0.0, most)), 0.0)
@@ -154,7 +153,7 @@ def _weighed(
     error = (difference + (1.01 * s.total + 8) * _U) * weighed
     error = error + (s.total + s.channels + 2) * _LEAST * (1 + finite_v.max(axis=2, keepdims=True, initial=0.0))
     infinite, nan = np.isinf(v), np.isnan(v)
-    slight = ((weights < 2.0**-100) & seen).astype(np.float64) @ infinite.astype(np.float64) > 0
+    slight: Any = ((weights < 2.0**-100) & seen).astype(np.float64) @ infinite.astype(np.float64) > 0
     slight &= ~((seen.astype(np.float64) @ nan.astype(np.float64)) > 0)
     beyond = np.nan_to_num(powers) @ finite_v > _LARGE
     anything = (slight | beyond | large | unknown) & ~none

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tvmdml.enums import MultiheadAttentionMaskType
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._contract import Float, OptionalInput, OptionalOutput, Output, Shared, Uint
+from tvmdml.operators._attention_onnx import attention, group_query_attention, multi_head_attention
+from tvmdml.operators._contract import Float, Operator, OptionalInput, OptionalOutput, Output, Shared, Uint
+from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import Support, support
 from tvmdml.tensors import TensorDesc
 
@@ -36,6 +38,7 @@ class MultiheadAttention(Attention):
 
     NAME = "MULTIHEAD_ATTENTION"
     SUPPORT = _support("6.1", "relative_position_bias_tensor")
+    ONNX = ("com.microsoft.MultiHeadAttention",)
     POSITIONS = "relative_position_bias_tensor"
 
     query_tensor: OptionalInput = None
@@ -57,6 +60,12 @@ class MultiheadAttention(Attention):
     head_count: Uint
     mask_type: MultiheadAttentionMaskType
 
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Operator:
+        """ONNX Runtime's operator."""
+        found: Operator = multi_head_attention(cls, node)
+        return found
+
     @property
     def head_counts(self) -> tuple[int, int]:
         """As many heads of keys as of queries."""
@@ -73,6 +82,7 @@ class MultiheadAttention1(Attention):
 
     NAME = "MULTIHEAD_ATTENTION1"
     SUPPORT = _support("6.3", "attention_bias_tensor", past_sequence_lengths_tensor="6.3 i r1-5")
+    ONNX = ("Attention", "com.microsoft.GroupQueryAttention")
     POSITIONS = "attention_bias_tensor"
     SHARES = (
         ("past_key_tensor", "output_present_key_tensor"),
@@ -99,6 +109,12 @@ class MultiheadAttention1(Attention):
     query_head_count: Uint
     key_value_head_count: Uint
     mask_type: MultiheadAttentionMaskType
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Operator:
+        """ONNX's Attention, and ONNX Runtime's GroupQueryAttention."""
+        found: Operator = (attention if node.kind == "Attention" else group_query_attention)(cls, node)
+        return found
 
     @property
     def head_counts(self) -> tuple[int, int]:
