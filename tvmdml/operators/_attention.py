@@ -6,67 +6,18 @@ DirectML's tensors come in many layouts: apart, stacked, with rows of an earlier
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tvmdml import mathematics
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._attention_masks import Mask, mask_of, mask_sizes
+from tvmdml.operators._attention_steps import Described, Joined, Rows, Sizes, Steps
 from tvmdml.operators._contract import Array, Float, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
-
-
-class Rows(NamedTuple):
-    """Where the rows of all heads are in a tensor."""
-
-    tensor: str
-    base: int
-    steps: tuple[int, int, int, int]
-    """From one batch, head, row and channel to the next."""
-    length: int
-    """The number of rows."""
-
-    def place(self, *at: Any) -> Any:
-        """The offset of an element: of a batch, a head, a row and a channel."""
-        return T.dot(at, [T.index(step) for step in self.steps]) + T.index(self.base)
-
-
-class Joined(NamedTuple):
-    """Keys or values: rows of earlier steps, and new ones after them."""
-
-    past: Rows | None
-    """Those of earlier steps: in a tensor of their own, or in ``present``."""
-    new: Rows | None
-    bias: int
-    """Where the bias of the first new channel is in the tensor of biases."""
-    present: Rows | None
-    """Where all rows are kept for the next step."""
-    channels: int
-
-
-class Sizes(NamedTuple):
-    """The sizes of an attention."""
-
-    batch: int
-    rows: int
-    """Query rows."""
-    new: int
-    """New keys."""
-    past: int
-    """Keys of earlier steps."""
-    total: int
-    """All keys; with lengths of the past, all that there is room for."""
-    heads: int
-    """Heads of queries."""
-    joint: int
-    """Heads of keys and values."""
-    channels: int
-    """Channels of a head's queries and keys."""
-    value_channels: int
 
 
 _WAYS = (
@@ -341,122 +292,34 @@ class Attention(Operator):
 
     # -- The computation
 
-    def past_rows(self, buffers: dict[str, Any], batch: Any) -> Any:
-        """How many rows of earlier steps a batch has: a length is cut to what there is room for."""
-        s = self.sizes()
-        if self.lengths is None:
-            return T.index(s.past)
-        most = s.total - s.new if self.past_key_tensor is None else min(s.total - s.new, s.past)
-        length = T.hold(buffers["past_sequence_lengths_tensor"][batch * T.index(self.lengths.layout[-1])])
-        length = T.max(T.min(length, T.const(min(most, 2**31 - 1), "int32")), T.const(0, "int32"))
-        return T.hold(T.cast(length, T.type_of(T.index(0))))
+    def described(self) -> Described:
+        """Where everything is."""
+        s, lengths, added, bias = self.sizes(), self.lengths, self.added, self.bias_tensor
+        return Described(
+            s, self.queries(), self.joined(1), self.joined(2), self.results(), self.mask(),
+            None if added is None else tuple(added.layout[-4:]),
+            None if bias is None else bias.layout[-1],
+            None if lengths is None else lengths.layout[-1],
+            self.most_past(s),
+        )  # fmt: skip
 
-    def seen(self, past: Any, row: Any) -> Any:
-        """How many keys a query row sees."""
-        return T.index(self.sizes().total) if self.lengths is None else T.hold(past + row + 1)
-
-    def element(self, buffers: dict[str, Any], rows: Rows, bias: int | None, at: Any) -> Any:
-        """An element of a query, a new key or a new value as it is computed with: with its bias, in the tensors' type."""
-        value = T.wide(buffers[rows.tensor][rows.place(*at)])
-        if self.bias_tensor is None or bias is None:
-            return value
-        _, head, _, channel = at
-        per_head = self.sizes().value_channels if rows.tensor == "value_tensor" else self.sizes().channels
-        step = T.index(self.bias_tensor.layout[-1])
-        own = (head * T.index(per_head) + channel + T.index(bias)) * step
-        return T.wide(T.to(value + T.wide(buffers["bias_tensor"][own]), self.output_tensor.data_type.tvm))
+    def most_past(self, s: Sizes) -> int:
+        """The most rows of earlier steps that there is room for."""
+        most = s.past if self.lengths is None else s.total - s.new
+        return min(most, 2**31 - 1, s.past if self.past_key_tensor is not None else most)
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """First the rows that are kept; then an item for some channels of each row of results, from its first key to its last."""
         with T.function() as f:
             buffers = f.tensors(self, shared)
-            for part in (1, 2):
-                self._keep(each, buffers, self.joined(part), shared)
-            self._weigh(each, buffers)
+            steps = Steps(self, self.described(), buffers)
+            for own in (steps.d.keys, steps.d.values):
+                for count, keep in steps.kept(own, shared):
+                    with each(count) as item:
+                        keep(item)
+            with each(steps.items) as item:
+                steps.weigh(item)
         return f.result()
-
-    def _keep(self, each: T.Each, buffers: dict[str, Any], own: Joined, shared: Shared) -> None:
-        """Earlier rows are copied, unless they are there; new ones stand after them."""
-        s, present = self.sizes(), own.present
-        if present is None:
-            return
-        stored = self.output_tensor.data_type.tvm
-        here = own.past is None or own.past.tensor == present.tensor or any(one == own.past.tensor for one, _ in shared)
-        if own.past is not None and not here:
-            copied = min(own.past.length, present.length)
-            if copied:
-                with each(s.batch * s.joint * copied * own.channels) as item:
-                    at = T.unravel(item, (s.batch, s.joint, copied, own.channels))
-                    with T.when(at[2] < self.past_rows(buffers, at[0])):
-                        T.store(buffers[present.tensor], present.place(*at), buffers[own.past.tensor][own.past.place(*at)])
-        if own.new is None:
-            return
-        with each(s.batch * s.joint * s.new * own.channels) as item:
-            batch, head, row, channel = T.unravel(item, (s.batch, s.joint, s.new, own.channels))
-            value = T.to(self.element(buffers, own.new, own.bias, (batch, head, row, channel)), stored)
-            place = present.place(batch, head, self.past_rows(buffers, batch) + row, channel)
-            T.store(buffers[present.tensor], place, value)
-
-    def joined_element(self, buffers: dict[str, Any], own: Joined, past: Any, at: Any) -> Any:
-        """An element of the keys or values, from where it is."""
-        if own.past is None or own.new is None or (self.lengths is None and not own.past.length):
-            rows = own.new or own.past
-            assert rows is not None
-            return self.element(buffers, rows, own.bias if own.new else None, at)
-        before, after = own.past, own.new
-        batch, head, row, channel = at
-        found = T.Variable("float32")
-        T.either(
-            row < past,
-            lambda: found.set(self.element(buffers, before, None, at)),
-            lambda: found.set(self.element(buffers, after, own.bias, (batch, head, row - past, channel))),
-        )
-        return found.value
-
-    def score(self, buffers: dict[str, Any], product: Any, at: Any) -> Any:
-        """The score of a key for a query row: of a batch, a head, a row and a key."""
-        found = T.hold(T.rounded(product * T.like(product, self.scale)))
-        if (positions := self.added) is not None:
-            own = T.dot(at, [T.index(step) for step in positions.layout[-4:]])
-            found = T.hold(found + T.wide(buffers[self.POSITIONS][own]))
-        if (mask := self.mask()) is not None:
-            kept = mask.kept(buffers["mask_tensor"], at)
-            found = T.hold(T.Select(kept, found, found + T.like(found, self.mask_filter_value)))
-        return found
-
-    def _weigh(self, each: T.Each, buffers: dict[str, Any]) -> None:
-        s = self.sizes()
-        query, keys, values, result = self.queries(), self.joined(1), self.joined(2), self.results()
-        parts = -(-s.value_channels // _CHANNELS)
-        group = s.heads // s.joint
-        with each(s.batch * s.heads * s.rows * parts) as item:
-            batch, head, row, part = T.unravel(item, (s.batch, s.heads, s.rows, parts))
-            joint = head if group == 1 else T.hold(T.truncdiv(head, T.index(group)))
-            past = self.past_rows(buffers, batch)
-            channels = [T.hold(T.min(part * _CHANNELS + i, T.index(s.value_channels - 1))) for i in range(_CHANNELS)]
-            zero = T.const(0.0, "float32")
-            most, total = T.Variable("float32", T.like(zero, float("-inf"))), T.Variable("float32", zero)
-            sums = [T.Variable("float32", zero) for _ in channels]
-            with T.loop(self.seen(past, row), most=s.total) as key:
-                product = T.Variable("float32", zero)
-                with T.loop(T.index(s.channels)) as channel:
-                    q = self.element(buffers, query, 0, (batch, head, row, channel))
-                    k = self.joined_element(buffers, keys, past, (batch, joint, key, channel))
-                    product.set(product.value + q * k)
-                score = self.score(buffers, product.value, (batch, head, row, key))
-                before = T.hold(most.value)
-                most.set(T.Select(score > before, score, before))
-                base = T.hold(T.select(T.expression(most.value == T.like(zero, float("-inf"))), 0.0, most.value))
-                old, weight = T.hold(mathematics.exp(T.hold(before - base))), T.hold(mathematics.exp(T.hold(score - base)))
-                total.set(total.value * old + weight)
-                for own, one in zip(sums, channels, strict=True):
-                    own.set(own.value * old + weight * self.joined_element(buffers, values, past, (batch, joint, key, one)))
-            for i, (own, one) in enumerate(zip(sums, channels, strict=True)):
-                found = T.hold(T.select(T.expression(total.value == zero), 0.0, own.value / total.value))
-                with T.when(part * _CHANNELS + i < T.index(s.value_channels)):
-                    T.store(
-                        buffers[result.tensor], result.place(batch, head, row, one), T.to(found, self.output_tensor.data_type.tvm)
-                    )
 
     # -- The reference
 
@@ -468,8 +331,6 @@ class Attention(Operator):
         return attention(self, dict(zip(names, inputs, strict=True)))
 
 
-_CHANNELS = 8
-"""The channels of an item."""
 _KEPT = {
     1: ("past_key_tensor", "output_present_key_tensor"),
     2: ("past_value_tensor", "output_present_value_tensor"),

@@ -143,8 +143,7 @@ def _weighed(
     total = powers.sum(axis=3, keepdims=True)
     weights = np.where(none, 0.0, powers / np.where(none, 1.0, total))
     seen_values = np.where(seen.any(axis=2)[..., None], v, 0.0)
-    seen_by_all = seen.all()
-    product = weights @ seen_values if seen_by_all else _by_row(weights, seen, seen_values)
+    product = weights @ seen_values if bool(np.all(seen)) else _by_row(weights, seen, seen_values)
     found = np.where(none, 0.0, product)
     finite_v = np.nan_to_num(np.abs(v), nan=0.0, posinf=0.0)
     weighed = np.nan_to_num(weights) @ finite_v
@@ -157,6 +156,10 @@ def _weighed(
     slight &= ~((seen.astype(np.float64) @ nan.astype(np.float64)) > 0)
     beyond = np.nan_to_num(powers) @ finite_v > _LARGE
     anything = (slight | beyond | large | unknown) & ~none
+    if lengths is not None:  # a weight of 0 times what is not finite may be NaN
+        last = np.where(defined[:, :, :, 0], np.arange(s.total), -1).max(axis=2)[:, :, None, None]
+        near = (~seen & (np.arange(s.total) <= last)).astype(np.float64)
+        anything |= near @ (~np.isfinite(v)).astype(np.float64) > 0
     anything |= unknown
     return found, np.where(np.broadcast_to(none, error.shape) & ~anything, 0.0, np.where(anything, np.nan, error))
 

@@ -9,8 +9,8 @@ from typing import Any
 from tvmdml.conformance.cases._common import LAYOUTS, Broken, Case, change, in_place
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.operators import Operator
-from tvmdml.operators._attention import Sizes
 from tvmdml.operators._attention_masks import mask_sizes
+from tvmdml.operators._attention_steps import Sizes
 from tvmdml.operators.multihead_attention import MultiheadAttention, MultiheadAttention1
 from tvmdml.tensors import TensorDesc as T
 
