@@ -98,7 +98,7 @@ def mask_sizes(kind: MaskType, s: Any) -> tuple[int, ...]:
 
 def mask_of(kind: MaskType, tensor: Any, s: Any) -> Mask:
     """The mask that a tensor of a type has."""
-    rank = min(len(mask_sizes(kind, s)), len(tensor.sizes))
+    rank = 1 if kind is MaskType.KEY_SEQUENCE_LENGTH else len(mask_sizes(kind, s))
     return Mask(kind, tuple(tensor.layout[-rank:]), s.batch, s.rows, s.total)
 
 

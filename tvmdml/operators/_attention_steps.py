@@ -159,7 +159,10 @@ class Steps:
 
     def score(self, product: Any, at: Any) -> Any:
         """The score of a key for a query row: of a batch, a head, a row and a key."""
-        found = T.hold(T.rounded(product * T.like(product, self.desc.scale)))
+        return self.filtered(T.hold(T.rounded(product * T.like(product, self.desc.scale))), at)
+
+    def filtered(self, found: Any, at: Any) -> Any:
+        """A product that is scaled, with what is added to it."""
         if self.d.added is not None:
             own = T.dot(at, [T.index(step) for step in self.d.added])
             found = T.hold(found + T.wide(self.buffers[self.desc.POSITIONS][own]))
