@@ -55,6 +55,8 @@ CATALOGUE = {name: _entry(**entry) for name, entry in json.loads(Path(__file__).
 
 # DirectML's page does not say that the states may be one, but ONNX Runtime has it so.
 CATALOGUE["RANDOM_GENERATOR"] = CATALOGUE["RANDOM_GENERATOR"]._replace(in_place=True)
+# Nor does it say so of the rows of earlier steps, which ONNX Runtime keeps where they are.
+CATALOGUE["MULTIHEAD_ATTENTION1"] = CATALOGUE["MULTIHEAD_ATTENTION1"]._replace(in_place=True)
 
 _KINDS = {
     Role.INPUT: "input", Role.OUTPUT: "output", Role.UINTS: "UINT_ARRAY", Role.INTS: "INT_ARRAY", Role.FLOATS: "FLOAT_ARRAY",

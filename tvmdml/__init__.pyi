@@ -11,6 +11,8 @@ from tvmdml.doors.diagonal_matrix import diagonal_matrix as diagonal_matrix
 from tvmdml.doors.element_wise_pow import pow as pow
 from tvmdml.doors.fill_value import fill_value_constant as fill_value_constant
 from tvmdml.doors.fill_value import fill_value_sequence as fill_value_sequence
+from tvmdml.doors.multihead_attention import MultiheadAttentionResult as MultiheadAttentionResult
+from tvmdml.doors.multihead_attention import multihead_attention as multihead_attention
 from tvmdml.doors.nonzero_coordinates import NonzeroCoordinatesResult as NonzeroCoordinatesResult
 from tvmdml.doors.nonzero_coordinates import non_zero_coordinates as non_zero_coordinates
 from tvmdml.doors.nonzero_coordinates import nonzero_coordinates as nonzero_coordinates
@@ -41,6 +43,7 @@ from tvmdml.enums import FeatureLevel as FeatureLevel
 from tvmdml.enums import InterpolationMode as InterpolationMode
 from tvmdml.enums import IsInfinityMode as IsInfinityMode
 from tvmdml.enums import MatrixTransform as MatrixTransform
+from tvmdml.enums import MultiheadAttentionMaskType as MultiheadAttentionMaskType
 from tvmdml.enums import PaddingMode as PaddingMode
 from tvmdml.enums import QuantizationType as QuantizationType
 from tvmdml.enums import RandomGeneratorType as RandomGeneratorType
@@ -182,6 +185,8 @@ from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyInteger as Ma
 from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyIntegerToFloat as MatrixMultiplyIntegerToFloat
 from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply as QuantizedLinearMatrixMultiply
 from tvmdml.operators.max_unpooling import MaxUnpooling as MaxUnpooling
+from tvmdml.operators.multihead_attention import MultiheadAttention as MultiheadAttention
+from tvmdml.operators.multihead_attention import MultiheadAttention1 as MultiheadAttention1
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as NonzeroCoordinates
 from tvmdml.operators.normalization import LpNormalization as LpNormalization
 from tvmdml.operators.normalization import MeanVarianceNormalization as MeanVarianceNormalization

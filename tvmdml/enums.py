@@ -187,6 +187,20 @@ class MatrixTransform(DmlEnum):
     TRANSPOSE = 1
 
 
+class MultiheadAttentionMaskType(DmlEnum):
+    """``DML_MULTIHEAD_ATTENTION_MASK_TYPE``: what the mask of an attention has."""
+
+    NONE = 0
+    KEY_SEQUENCE_LENGTH = 1
+    """For each batch how many keys are kept."""
+    KEY_SEQUENCE_END_START = 2
+    """For each batch the first key that is not kept any more, and the first that is."""
+    KEY_QUERY_SEQUENCE_LENGTH_START_END = 3
+    """For each batch how many keys are kept, and where its query rows and keys begin among those of all batches."""
+    BOOLEAN = 4
+    """For each query row and key whether that is kept."""
+
+
 class QuantizationType(DmlEnum):
     """``DML_QUANTIZATION_TYPE``: what quantised numbers need to become real ones."""
 

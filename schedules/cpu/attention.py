@@ -1,0 +1,151 @@
+"""Attention on the CPU, without a matrix of all scores.
+
+- ``blocks``: many query rows. A block of them goes over blocks of keys (``_attention_blocks.py``).
+- ``plain``: an item for some channels of each row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.operators._attention import Attention
+from tvmdml.operators._attention_steps import Described, Joined, Rows, Steps, numbers, with_numbers
+from tvmdml.operators._contract import Shared
+from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
+from tvmdml.schedules.cpu._attention_blocks import Blocks, Form, scratch_sizes
+from tvmdml.schedules.cpu._attention_tiles import registers
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+KNOBS = Knobs(
+    "attention",
+    keys=Knob(96, (24, 48, 96, 192, 384), "keys of a block"),
+    vectors=Knob(4, (1, 2, 3, 4), "vectors of query rows of a block, at most"),
+    task_products=Knob(1 << 16, tuple(1 << n for n in range(10, 24)), "least products for each task"),
+    tasks_per_thread=TASKS_PER_THREAD,
+)
+
+
+def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """Blocks of query rows are divided among tasks."""
+    d = desc.described()
+    s, own = d.sizes, registers(target)
+    vectors = min(knobs.vectors, -(-s.rows // own.lanes), own.sums // 4)
+    form = Form(own, vectors, knobs.keys, _units(desc, d))
+    blocks = -(-s.rows // form.rows)
+    units = s.batch * s.heads * blocks
+    products = units * form.rows * s.total * (s.channels + s.value_channels)
+    tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), units)
+    writer = _Writer(desc, d, form, tasks > 1, shared)
+    size = sum(scratch_sizes(form, s.channels, s.value_channels))
+    module, *_ = desc.modules()
+    scalars = (tasks, size, blocks, *numbers(d))
+    return Kernel(module, "blocks", writer.parameters, writer.function, scalars, (("float32", tasks * size),))
+
+
+def _units(desc: Attention, d: Described) -> tuple[str, ...]:
+    """The tensors whose channels, or keys, are contiguous."""
+    rows = [d.query, d.result, *(one for own in (d.keys, d.values) for one in own[:2] if one is not None)]
+    found = {one.tensor for one in rows if one.steps[3] == 1}
+    found |= {"bias_tensor"} if d.bias == 1 else set()
+    found |= {desc.POSITIONS} if d.added is not None and d.added[3] == 1 else set()
+    found |= {"mask_tensor"} if d.mask is not None and d.mask.steps[-1] == 1 else set()
+    return tuple(sorted(found))
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    def __init__(self, desc: Attention, d: Described, form: Form, parallel: bool, shared: Shared) -> None:
+        self.desc, self.d, self.form, self.parallel, self.shared = desc, d, form, parallel, shared
+        s, mask = d.sizes, desc.mask()
+        self.parameters = (
+            ("operator", desc.NAME),
+            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count")),
+            ("type", desc.output_tensor.data_type.tvm),
+            ("present", "".join(str(int(tensor is not None)) for _, tensor in desc.tensors())),
+            ("channels", (s.channels, s.value_channels, s.heads // s.joint)),
+            ("by row", mask is not None and mask.by_row),
+            ("joins", d.keys.new is not None and (desc.lengths is not None or s.past > 0)),
+            ("form", tuple(form.registers) + tuple(form[1:])),
+            ("numbers", len(list(numbers(d)))),
+            ("parallel", parallel),
+            ("shared", shared),
+        )
+
+    def function(self) -> PrimFunc:
+        with T.function() as f:
+            buffers = f.tensors(self.desc, self.shared)
+            scratch = f.buffer("scratch", "float32")
+            self.tasks, size, blocks = (f.scalar(name) for name in ("tasks", "size", "blocks"))
+            given = iter(f.scalars("n", len(list(numbers(self.d)))))
+            steps = Steps(self.desc, self._known(with_numbers(self.d, given)), buffers)
+            s = steps.d.sizes
+            for own in (steps.d.keys, steps.d.values):
+                self._keep(steps, own)
+
+            def task(number: Any) -> None:
+                work = Blocks(steps, self.form, scratch, T.let(number * size))
+                begin, end = share(number, self.tasks, T.let(s.batch * s.heads * blocks))
+                with T.loop(T.let(end - begin)) as i:
+                    batch, head, block = T.unravel(begin + i, (s.batch, s.heads, blocks))
+                    work.unit(batch, head, block)
+
+            per_task(self.tasks, self.parallel, task)
+        return f.result()
+
+    def _known(self, d: Described) -> Described:
+        """The numbers of channels, and steps of 1, are constants."""
+        h, v = self.d.sizes.channels, self.d.sizes.value_channels
+
+        def rows(one: Rows | None) -> Rows | None:
+            return one and (one._replace(steps=(*one.steps[:3], 1)) if one.tensor in self.form.units else one)
+
+        def joined(one: Joined, channels: int) -> Joined:
+            return one._replace(past=rows(one.past), new=rows(one.new), channels=channels)
+
+        return d._replace(
+            sizes=d.sizes._replace(channels=h, value_channels=v),
+            query=rows(d.query), result=rows(d.result), keys=joined(d.keys, h), values=joined(d.values, v),
+            bias=1 if self.d.bias == 1 else d.bias,
+        )  # fmt: skip
+
+    def _keep(self, steps: Steps, own: Joined) -> None:
+        """Rows that are kept for the next step."""
+        s, present, before, after = steps.d.sizes, own.present, own.past, own.new
+        if present is None:
+            return
+        here = before is None or before.tensor == present.tensor or any(one == before.tensor for one, _ in self.shared)
+
+        def each(rows: Any, store: Any) -> None:
+            def task(number: Any) -> None:
+                begin, end = share(number, self.tasks, T.let(s.batch * s.joint * rows))
+                with T.loop(T.let(end - begin)) as i:
+                    at = T.unravel(begin + i, (s.batch, s.joint, rows))
+                    past = steps.past(at[0])
+                    store(at, past)
+
+            per_task(self.tasks, self.parallel, task)
+
+        def copied(at: Any, past: Any) -> None:
+            with T.when(at[2] < past), T.loop(T.i64(int(own.channels))) as c:
+                T.store(steps.buffers[present.tensor], present.place(*at, c), steps.buffers[before.tensor][before.place(*at, c)])
+
+        def new(at: Any, past: Any) -> None:
+            row = T.let(past + at[2])
+            with T.loop(T.i64(int(own.channels))) as c:
+                value = T.to(steps.element(after, own.bias, (*at, c)), steps.stored)
+                T.store(steps.buffers[present.tensor], present.place(*at[:2], row, c), value)
+
+        if not here and steps.joins:
+            each(steps.d.most_past, copied)
+        elif not here and after is None:
+            each(steps.d.most_past, copied)
+        if after is not None:
+            each(s.new, new)
+
