@@ -34,6 +34,11 @@ class Tile(NamedTuple):
         """Its places."""
         return self.vectors * self.lanes
 
+    @property
+    def narrow(self) -> Tile:
+        """The tile for the last places, if they are few."""
+        return self._replace(vectors=max(self.vectors // 2, 1))
+
 
 class Ways(NamedTuple):
     """What there is a choice of."""
@@ -342,9 +347,7 @@ class Direct:
         with T.loop(T.let(end - begin)) as i:
             unit = T.let(begin + i)
             group = T.hold(T.truncdiv(unit, columns))
-            first = T.let((unit - group * columns) * tile.columns)
-            if self.plan.in_place:
-                first = T.hold(T.min(first, places - tile.columns))
+            first, _ = self._first(T.let(unit - group * columns), places)
             source, origin = self._origin(image, group, first)
             to = T.let(unit * (n.channels * tile.columns))
             with T.loop(n.channels) as c:
@@ -397,18 +400,33 @@ class Direct:
             else:
                 column = T.hold(T.truncdiv(left, self.panels))
                 panel = T.let(left - column * self.panels)
-            first = T.let(column * tile.columns)
-            if self.plan.in_place:
-                first = T.hold(T.min(first, places - tile.columns))
-            self._tile(image, phase, group, panel, first, T.let(group * columns + column), task)
+            first, narrow = self._first(column, places)
+            number = T.let(group * columns + column)
+            T.either(
+                narrow,
+                lambda: self._tile(tile.narrow, image, phase, group, panel, first, number, task),
+                lambda: self._tile(tile, image, phase, group, panel, first, number, task),
+            )
 
-    def _tile(self, image: Any, phase: Phase, group: Any, panel: Any, first: Any, number: Any, task: Any) -> None:
-        n, tile = self.n, self.tile
+    def _first(self, column: Any, places: Any) -> tuple[Any, Any]:
+        """The first place of a tile, and whether it is narrow. Of an image in place, the last tile is moved back to end with it."""
+        tile = self.tile
+        first = T.let(column * tile.columns)
+        narrow = T.let(places - first <= T.i64(tile.narrow.columns))
+        if self.plan.in_place:
+            width = T.Select(narrow, T.i64(tile.narrow.columns), T.i64(tile.columns))
+            first = T.hold(T.min(first, places - width))
+        return first, narrow
+
+    def _tile(
+        self, tile: Tile, image: Any, phase: Phase, group: Any, panel: Any, first: Any, number: Any, task: Any
+    ) -> None:
+        n = self.n
         depth = T.let(n.channels * phase.taps)
         table = T.let(n.channels * phase.first)
         source, origin = self._origin(image, group, first)
         if self.panelled:
-            source, origin = self.places, T.let(number * (n.channels * tile.columns))
+            source, origin = self.places, T.let(number * (n.channels * self.tile.columns))
         row = T.let(panel * tile.rows)
         if self.packed:
             filters, start = self.filters, self._packed_at(phase, T.let(group * self.panels + panel))
@@ -422,7 +440,7 @@ class Direct:
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
                 k = T.let(begin + i)
-                at = T.let(origin + (k * tile.columns if self.panelled else self.table[table + k]))
+                at = T.let(origin + (k * self.tile.columns if self.panelled else self.table[table + k]))
                 vectors = [T.let(source[T.run(at + j * tile.lanes, tile.lanes)]) for j in range(tile.vectors)]
                 for r in range(tile.rows):
                     value = filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k]
@@ -432,9 +450,9 @@ class Direct:
 
         if not self.blocked:
             steps(T.i64(0), depth)
-            self._store(image, phase, group, row, first, task, lambda r, j: sums[r][j].value)
+            self._store(tile, image, phase, group, row, first, task, lambda r, j: sums[r][j].value)
             return
-        scratch = T.let(task * (tile.rows * tile.columns))
+        scratch = T.let(task * (tile.rows * self.tile.columns))
 
         def kept(r: int, j: int) -> Any:
             return T.run(scratch + (r * tile.columns + j * tile.lanes), tile.lanes)
@@ -460,11 +478,13 @@ class Direct:
                 lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + block_sum(r, j))),
             )
             each(lambda r, j: sums[r][j].set(zero))
-        self._store(image, phase, group, row, first, task, lambda r, j: T.let(self.totals[kept(r, j)]))
+        self._store(tile, image, phase, group, row, first, task, lambda r, j: T.let(self.totals[kept(r, j)]))
 
-    def _store(self, image: Any, phase: Phase, group: Any, row: Any, first: Any, task: Any, total: Any) -> None:
+    def _store(
+        self, tile: Tile, image: Any, phase: Phase, group: Any, row: Any, first: Any, task: Any, total: Any
+    ) -> None:
         """Finished sums to the output: vectors whose places are in a row, and others part by part."""
-        n, tile, y = self.n, self.tile, self.tensors["output_tensor"]
+        n, y = self.n, self.tensors["output_tensor"]
         lanes = tile.lanes
         strides, steps, padding = self._d("backward"), self._d("output_step"), self._d("padding")
         base = T.let(image * n.output_batch + (group * n.filters + row) * n.output_channel)

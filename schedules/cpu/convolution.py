@@ -55,11 +55,16 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     ways = Ways(
         by_rows={"filters": True, "places": False}.get(knobs.order, by_rows),
         packed=not _once(found, floats, tile),
-        panelled=found.taps == 1 and not found.backward and found.places > tile.columns and knobs.panels == "yes",
+        panelled=_panelled(found, tile) and knobs.panels == "yes",
         masked=width == 64 and processor is not None and processor.has("avx512bw") and processor.has("avx512vl"),
     )
     direct: Kernel = Direct(desc, found, tile, tasks, ways).kernel()
     return direct
+
+
+def _panelled(found: Plan, tile: Tile) -> bool:
+    """Whether packing places pays: filters have one tap, and there are many of them and many channels, which lie far apart."""
+    return found.taps == 1 and not found.backward and found.places > tile.columns and found.channels >= 256 and found.filters >= 128
 
 
 def _once(found: Plan, floats: bool, tile: Tile) -> bool:
@@ -74,7 +79,11 @@ def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
     named = [one for one in tiles if f"{one.rows}x{one.vectors}" == wanted]
 
     def waste(tile: Tile) -> int:
-        return -(-found.filters // tile.rows) * tile.rows * (-(-found.places // tile.columns) * tile.columns)
+        vectors = -(-found.places // tile.lanes)
+        rest = vectors % tile.vectors
+        narrow = 0 < rest <= tile.narrow.vectors
+        vectors += -rest % tile.vectors if not narrow else tile.narrow.vectors - rest
+        return -(-found.filters // tile.rows) * tile.rows * vectors
 
     whole = [one for one in reversed(tiles) if _once(found, desc.input_tensor.data_type.tvm == desc.computed, one)]
     return (named or sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]
