@@ -15,11 +15,15 @@ from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
-from tvmdml.schedules.cpu._part import load_part, store_part
+from tvmdml.schedules.cpu._part import load_part, read_ahead, store_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
+
+
+_LINE = 16
+"""Elements of a cache line."""
 
 
 class Tile(NamedTuple):
@@ -73,6 +77,8 @@ class Direct:
     def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, ways: Ways) -> None:
         self.given, self.plan, self.tile, self.tasks = desc, plan, tile, tasks
         self.by_rows, self.packed, self.panelled, self.masked = ways
+        # Elements of neighbouring channels are too far apart for the processor to see what comes next.
+        self.ahead = plan.taps == 1 and not self.panelled and not self.by_rows
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
         step = plan.output_step2 * plan.backward2
@@ -97,7 +103,7 @@ class Direct:
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
-            "step": self.step, "panelled": self.panelled, "masked": self.masked, "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
+            "step": self.step, "panelled": self.panelled, "masked": self.masked, "ahead": self.ahead, "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
             "parallel": self.tasks > 1,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
@@ -437,10 +443,16 @@ class Direct:
         kind = f"{self.factors}x{tile.lanes}"
         sums = [[T.Variable(kind, zero) for _ in range(tile.vectors)] for _ in range(tile.rows)]
 
+        # The first filters of a tile ask for the next one's elements.
+        next_tile = T.let(T.Select(row == T.i64(0), T.i64(self.tile.columns), T.i64(0)))
+
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
                 k = T.let(begin + i)
                 at = T.let(origin + (k * self.tile.columns if self.panelled else self.table[table + k]))
+                if self.ahead:
+                    for j in range(0, tile.vectors * tile.lanes, _LINE):
+                        read_ahead(source, at + next_tile + j)
                 vectors = [T.let(source[T.run(at + j * tile.lanes, tile.lanes)]) for j in range(tile.vectors)]
                 for r in range(tile.rows):
                     value = filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k]
