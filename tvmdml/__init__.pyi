@@ -170,6 +170,9 @@ from tvmdml.operators.join import Join as Join
 from tvmdml.operators.join import Split as Split
 from tvmdml.operators.local_response import LocalResponseNormalization as LocalResponseNormalization
 from tvmdml.operators.local_response import LocalResponseNormalizationGrad as LocalResponseNormalizationGrad
+from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyInteger as MatrixMultiplyInteger
+from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyIntegerToFloat as MatrixMultiplyIntegerToFloat
+from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply as QuantizedLinearMatrixMultiply
 from tvmdml.operators.max_unpooling import MaxUnpooling as MaxUnpooling
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as NonzeroCoordinates
 from tvmdml.operators.normalization import LpNormalization as LpNormalization
@@ -1085,6 +1088,41 @@ def local_response_normalization_grad(
     alpha: float = ...,
     beta: float = ...,
     bias: float = ...,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def matrix_multiply_integer(
+    a: AnyArray,
+    b: AnyArray,
+    a_zero_point: AnyArray | None = ...,
+    b_zero_point: AnyArray | None = ...,
+    *,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def matrix_multiply_integer_to_float(
+    a: AnyArray,
+    a_scale: AnyArray,
+    b: AnyArray,
+    b_scale: AnyArray,
+    a_zero_point: AnyArray | None = ...,
+    b_zero_point: AnyArray | None = ...,
+    bias: AnyArray | None = ...,
+    *,
+    out: AnyArray | None = ...,
+    device: str | None = ...,
+) -> AnyArray: ...
+def quantized_linear_matrix_multiply(
+    a: AnyArray,
+    a_scale: AnyArray,
+    b: AnyArray,
+    b_scale: AnyArray,
+    output_scale: AnyArray,
+    a_zero_point: AnyArray | None = ...,
+    b_zero_point: AnyArray | None = ...,
+    output_zero_point: AnyArray | None = ...,
+    *,
+    output_dtype: Any = ...,
     out: AnyArray | None = ...,
     device: str | None = ...,
 ) -> AnyArray: ...

@@ -12,6 +12,7 @@ from tvmdml import doors, operators
 from tvmdml.bench import inputs, rows
 from tvmdml.bench.inputs import Array
 from tvmdml.bench.work import Operand, Traffic, Work
+from tvmdml.doors._parameters import parameters
 from tvmdml.operators._contract import Role
 from tvmdml.tensors import TensorDesc
 
@@ -97,7 +98,12 @@ def by_function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
     given |= {name: _argument(name, task.desc) for name in cls.ARGUMENTS if name not in cls.DEFAULTS}
     waiting = iter(arrays)
     inputs = [[next(waiting) for _ in one] if isinstance(one, tuple) else next(waiting) for one in task.work.inputs]
-    return partial(function, *inputs, **given)
+    names = [field.name for field in cls.fields() if field.role is Role.INPUT]
+    by_name = dict(zip(names, inputs, strict=False))
+    later = {name for name, field in parameters(cls).inputs.items() if field.optional}
+    ordered = [(name, by_name.get(field.name)) for name, field in parameters(cls).inputs.items()]
+    given |= {name: one for name, one in ordered if name in later and one is not None}
+    return partial(function, *(one for name, one in ordered if name not in later), **given)
 
 
 def _argument(name: str, desc: Any) -> Any:

@@ -5,8 +5,8 @@ Each group may have several dimensions, as those of a convolution have. Where a 
 step for each, and rules for coordinates that may be outside. What is outside contributes nothing.
 
 A sum of floats has an order, which is a part of the family, so that results do not depend on tiles or threads: within a block of
-``KC`` products, in ascending order of the inner coordinates (row-major), each product is added by ``multiply_add``, the first one to
-0; the sums of the blocks are added in ascending order.
+``KC`` products, in ascending order of the inner coordinates (row-major), each product is added by ``multiply_add``, the first one
+to 0; the sums of the blocks are added in ascending order.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Contraction(NamedTuple):
                 found += map(abs, one.range(self.sizes[: len(one.steps)]))
             reach = sum(rule.size * abs(rule.step) for rule in operand.rules)
             found.append(reach + max(map(abs, operand.place.range(self.sizes[: len(operand.place.steps)]))))
-        return max(found)
+        return int(max(found))
 
 
 # -- In TensorIR --------------------------------------------------------------------------------------------------

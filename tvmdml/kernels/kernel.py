@@ -113,6 +113,7 @@ def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ..
         "tvmdml.kernels.movement",
         "tvmdml.kernels.reduction",
         "tvmdml.kernels.contraction",
+        "tvmdml.operators._reduction_activated",
         f"tvmdml.operators.{module}",
         package,
     ]

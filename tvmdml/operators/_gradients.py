@@ -12,6 +12,8 @@ A formula is a Python expression of these names:
 - ``zeros(array)``: zeros of its sizes and type
 - ``undefined("argument=value")``: raises an error, since there is no gradient with this argument
 - ``scattered(sizes, axis, indices, elements)``: zeros, except for the elements at the places that the indices give along the axis
+- ``factor(gradient, b, trans_a, trans_b, alpha, a_sizes, b_sizes)``: the gradient of the first factor of a product of matrices, and
+  ``second_factor``, with ``a``, that of the second
 
 - ``input_gradient``, ``filter_gradient`` and ``bias_gradient``: those of convolutions, by the same numbers
 

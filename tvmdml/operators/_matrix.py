@@ -100,12 +100,12 @@ class Matrix(Operator):
             tensors = f.tensors(self)
             if self.of_rows() is not None:
                 self._write_rows(each, tensors)
-                return f.result()
-            with T.elements(each, contraction.outer) as at:
-                total = summed(contraction, tensors, at)
-                values = [T.hold(tensors[one.name][place(one, at)[0]]) for one in contraction.addends]
-                found = T.hold(self.element(total, values))
-                T.store(tensors[contraction.result.name], place(contraction.result, at)[0], found)
+            else:
+                with T.elements(each, contraction.outer) as at:
+                    total = summed(contraction, tensors, at)
+                    values = [T.hold(tensors[one.name][place(one, at)[0]]) for one in contraction.addends]
+                    found = T.hold(self.element(total, values))
+                    T.store(tensors[contraction.result.name], place(contraction.result, at)[0], found)
         return f.result()
 
     def _write_rows(self, each: T.Each, tensors: dict[str, Any]) -> None:
@@ -136,11 +136,11 @@ def summed(contraction: Contraction, tensors: dict[str, Any], at: Sequence[Any])
     def add(position: Any) -> None:
         whole = [*at, *T.unravel(position, contraction.inner)]
         (a, a_inside), (b, b_inside) = (place(one, whole) for one in (contraction.a, contraction.b))
-        factors = (
-            factor(tensors[one.name][T.let(offset)], offset_zero, computed)
+        x, y = (
+            T.hold(factor(tensors[one.name][T.let(offset)], offset_zero, computed))
             for one, offset, offset_zero in zip((contraction.a, contraction.b), (a, b), zeros, strict=True)
         )
-        found = multiply_add(*map(T.hold, factors), own.value)
+        found = multiply_add(x, y, own.value)
         for inside in (a_inside, b_inside):
             found = found if inside is None else T.Select(inside, found, own.value)
         own.set(found)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tvmdml import symbols
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._broadcast import common_sizes, repeated
-from tvmdml.operators._contract import Array, Operator, Role
+from tvmdml.operators._contract import Array, Role
 from tvmdml.operators._matrix import Matrix, linear, plain
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
@@ -21,6 +20,7 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 class Product(Matrix):
     """Base class of products of two matrices, ``a_tensor`` and ``b_tensor``."""
 
+    BROADCAST = True
     A_SMALL: ClassVar[tuple[str, ...]] = ()
     """Scales and zero points of the first factor: one element, or one for each row."""
     B_SMALL: ClassVar[tuple[str, ...]] = ()
@@ -58,9 +58,8 @@ class Product(Matrix):
 
     def check(self) -> None:
         """Matrices fit, and batches are the same; scales and zero points are for all elements, for each row or each column."""
-        names = ["a_tensor", "b_tensor", *(("c_tensor",) if hasattr(self, "c_tensor") else ()), "output_tensor"]
-        for name in names[1:]:
-            if getattr(self, name) is not None:
+        for name in ("b_tensor", "c_tensor", "bias_tensor", "output_tensor"):
+            if getattr(self, name, None) is not None:
                 self.require_same("rank", name, "a_tensor")
         left, right = self.turned("a_tensor"), self.turned("b_tensor")
         a, b = self.transposed()
@@ -73,22 +72,24 @@ class Product(Matrix):
         self.require(right[:-2] == left[:-2], "b_tensor.sizes", self.b_tensor.sizes, f"{left[:-2]} before the last two")
         given, wanted = self.output_tensor.sizes, (*left[:-1], right[-1])
         self.require(given == wanted, "output_tensor.sizes", given, f"{wanted}: rows of the first factor, columns of the second")
-        for names, dimension, size, word in (
-            (self.A_SMALL, 0, left[-2], "row"),
-            (self.B_SMALL, 1, right[-1], "column"),
-            (self.OUTPUT_SMALL, 0, left[-2], "row"),
-        ):
-            for name in names:
-                if getattr(self, name) is not None:
-                    self._check_small(name, dimension, size, word)
+        for name in (*self.A_SMALL, *self.OUTPUT_SMALL):
+            self._check_small(name, 0, left[-2], "row")
+        for name in self.B_SMALL:
+            self._check_small(name, 1, right[-1], "column")
 
     def _check_small(self, name: str, dimension: int, size: int, word: str) -> None:
         tensor = getattr(self, name)
-        each = small_sizes(tensor.rank, dimension, size)
-        single = (1,) * tensor.rank
-        self.require(
-            tensor.sizes in (single, each), f"{name}.sizes", tensor.sizes, f"{single}: one for all, or {each}: one for each {word}"
-        )
+        if tensor is None:
+            return
+        single, each = (1,) * tensor.rank, small_sizes(tensor.rank, dimension, size)
+        allowed = f"{single}: one for all, or {each}: one for each {word}"
+        self.require(tensor.sizes in (single, each), f"{name}.sizes", tensor.sizes, allowed)
+
+    def check_small_ranks(self, *names: str) -> None:
+        """Scales and zero points have one rank."""
+        first, *others = (name for name in names if getattr(self, name) is not None)
+        for name in others:
+            self.require_same("rank", name, first)
 
     def check_zero_points(self, **tensors: str) -> None:
         """Zero points have the types of their tensors."""
@@ -97,11 +98,6 @@ class Product(Matrix):
                 self.require_same("data_type", name, other)
 
     # -- Functions
-
-    @classmethod
-    def of_call(cls, *inputs: Any, **given: Any) -> Operator:
-        """Vectors are matrices of one row or column, and batches are broadcast, as by ``numpy.matmul``."""
-        return cls.of(*cls._spread(inputs, given), **given)
 
     @classmethod
     def result_sizes(cls, *inputs: Any, **given: Any) -> tuple[int, ...] | None:
@@ -113,45 +109,33 @@ class Product(Matrix):
         sizes = cls.of_call(*inputs, **given).outputs()[0].sizes
         return (*sizes[:-2], *sizes[-2:-1] * (a.rank > 1), *sizes[-1:] * (b.rank > 1))
 
-    @classmethod
-    def _spread(cls, inputs: Sequence[Any], given: Mapping[str, Any]) -> list[Any]:
-        fields = [field.name for field in cls.fields() if field.role is Role.INPUT]
-        tensors = dict(zip(fields, (*inputs, *[None] * (len(fields) - len(inputs))), strict=True))
-        own = cls._draft(tensors, given).transposed()
-        a, b = tensors["a_tensor"], tensors["b_tensor"]
+    def broadcast(self, *names: str) -> tuple[tuple[int, ...], dict[str, TensorDesc]]:
+        """Vectors are matrices of one row or column, and batches are repeated; so is what is added, to the result's sizes."""
+        a, b, turned = self.a_tensor, self.b_tensor, self.transposed()
         for name, tensor in (("a_tensor", a), ("b_tensor", b)):
-            if tensor.zero_dimensional:
-                raise InvalidArgument(message(cls.where(name), "an array without dimensions", "1 or more dimensions"))
+            if getattr(tensor, "zero_dimensional", False):
+                raise InvalidArgument(message(self.where(name), "an array without dimensions", "1 or more dimensions"))
         vectors = a.rank == 1, b.rank == 1
-        a = matrix(a, row=not own[0]) if vectors[0] else a
-        b = matrix(b, row=own[1]) if vectors[1] else b
-        added = [name for name in ("c_tensor", "bias_tensor") if tensors.get(name) is not None]
-        for name in added:
-            tensors[name] = cls._row_or_column(tensors[name], *vectors)
-        outer = {cls.where(name): outside(one) for name, one in (("a_tensor", a), ("b_tensor", b))}
-        outer |= {cls.where(name): outside(tensors[name]) for name in added}
+        a = matrix(a, row=not turned[0]) if vectors[0] else a
+        b = matrix(b, row=turned[1]) if vectors[1] else b
+        added = {name: getattr(self, name, None) for name in ("c_tensor", "bias_tensor")}
+        found = {name: self._row_or_column(one, *vectors) for name, one in added.items() if one is not None}
+        factors = {"a_tensor": a, "b_tensor": b}
+        outer = {self.where(name): outside(one) for name, one in (*factors.items(), *found.items())}
         batch = common_sizes(outer)[:-1]
-        tensors["a_tensor"], tensors["b_tensor"] = (repeated(one, (*batch, *one.sizes[-2:])) for one in (a, b))
-        sizes = (*batch, a.sizes[-1 if own[0] else -2], b.sizes[-2 if own[1] else -1])
-        for name in added:
-            tensor = tensors[name]
-            common = common_sizes({"output": tensor.with_sizes(sizes), cls.where(name): tensor})
-            if common != sizes:
-                raise InvalidArgument(message(cls.where(name), f"sizes {tensor.sizes}", f"sizes that can be repeated to {sizes}"))
-            tensors[name] = repeated(tensor, sizes)
-        return list(tensors.values())
-
-    @classmethod
-    def _draft(cls, tensors: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-        from tvmdml.operators._inference import fields_of
-
-        return cls(**fields_of(cls, tuple(tensors.values()), given))
+        sizes = (*batch, a.sizes[-1 if turned[0] else -2], b.sizes[-2 if turned[1] else -1])
+        for name, tensor in found.items():
+            allowed = f"sizes that can be repeated to those of the result, {sizes}"
+            if tensor.rank > len(sizes) or common_sizes({"result": tensor.with_sizes(sizes), self.where(name): tensor}) != sizes:
+                raise InvalidArgument(message(self.where(name), f"sizes {tensor.sizes}", allowed))
+            found[name] = repeated(tensor, sizes)
+        return sizes, found | {name: repeated(one, (*batch, *one.sizes[-2:])) for name, one in factors.items()}
 
     @staticmethod
     def _row_or_column(tensor: Any, of_row: bool, of_column: bool) -> Any:
         """What is added, with the dimensions that the result of a vector does not have."""
         sizes, steps = list(tensor.sizes), list(tensor.layout)
-        if tensor.zero_dimensional:
+        if getattr(tensor, "zero_dimensional", False):
             sizes, steps = [1], [0]
             of_row = of_column = False
         if of_column:
@@ -256,8 +240,8 @@ def outside(tensor: Any) -> Any:
     return ArrayTensorDesc(tensor.data_type, (*tensor.sizes[:-2], 1))
 
 
-def exact_product(x: Array, y: Array, width: int = 0) -> Array:
-    """The product of matrices of integers: in float64 where that is exact, modulo 2 to the width otherwise."""
+def exact_product(x: Array, y: Array) -> Array:
+    """The product of matrices of integers modulo 2^64: in float64 where that is exact, as NumPy is slow with integers."""
     depth = x.shape[-1]
     most = int(np.max(np.abs(x), initial=0)) * int(np.max(np.abs(y), initial=0)) * max(depth, 1)
     if most < 1 << 53:

@@ -240,10 +240,8 @@ class Pointwise(Operator):
         given = [x for x in inputs if x is not None]
         bits = self._in_bits()
         arrays = [x.view(f"u{x.itemsize}") if bits else _wide(x) for x in given]
-        scale_bias = self._scale_bias()
-        if scale_bias is not None:
-            scale, bias = (_number(arrays[0].dtype, number) for number in scale_bias)
-            arrays[0] = arrays[0] * scale + bias
+        if arrays:
+            arrays[0] = self.scaled_numpy(arrays[0])
         if self._is_counted():
             sizes = self.outputs()[0].sizes
             each = (np.arange(n).reshape(-1, *(1 for _ in sizes[i + 1 :])) for i, n in enumerate(sizes))
@@ -259,6 +257,19 @@ class Pointwise(Operator):
         return tuple(x.view(dtype) if bits else x.astype(dtype) for x, dtype in zip(map(np.asarray, found), outputs, strict=True))
 
     # -- ScaleBias
+
+    def of_value(self, value: Any) -> Any:
+        """What a single operand becomes, before it is rounded: for operators that are fused into others."""
+        return self.expression(*self._scaled((value,)))
+
+    def scaled_numpy(self, x: Array) -> Array:
+        """The first operand after ScaleBias, in NumPy."""
+        scale_bias = self._scale_bias()
+        if scale_bias is None:
+            return x
+        scale, bias = (_number(x.dtype, number) for number in scale_bias)
+        found: Array = x * scale + bias
+        return found
 
     def _scale_bias(self) -> tuple[float, float] | None:
         """The scale and the bias; ``None`` if they change nothing."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from tvmdml.enums import FeatureLevel, MatrixTransform
+from tvmdml.enums import MatrixTransform
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import place
 from tvmdml.kernels.launched import with_fields
@@ -39,7 +38,7 @@ __all__ = ["Gemm"]
 
 
 class Gemm(Product):
-    """Products of matrices: ``alpha * (a @ b) + beta * c`` (``DML_GEMM_OPERATOR_DESC``), passed through an activation if there is one.
+    """Products of matrices: ``alpha * (a @ b) + beta * c`` (``DML_GEMM_OPERATOR_DESC``), passed through an activation, if any.
 
     The last two dimensions are a matrix, those before them a batch. Factors with one dimension are vectors, batches are broadcast
     as by ``numpy.matmul``, and ``c`` is broadcast to the result. Products and sums of float16 are computed in float32.
@@ -62,6 +61,12 @@ class Gemm(Product):
     DEFAULTS = defaults(trans_a=MatrixTransform.NONE, trans_b=MatrixTransform.NONE, alpha=1.0, beta=1.0, fused_activation=None)
     ONNX = ("Gemm", "MatMul", "com.microsoft.FusedMatMul")
 
+    GRADIENT = gradients(
+        a="factor(gradient, b, trans_a, trans_b, alpha, a_sizes, b_sizes)",
+        b="second_factor(gradient, a, trans_a, trans_b, alpha, a_sizes, b_sizes)",
+        c="multiply(gradient, beta)",
+    )
+
     a_tensor: Input
     b_tensor: Input
     c_tensor: OptionalInput = None
@@ -71,6 +76,19 @@ class Gemm(Product):
     alpha: Float
     beta: Float
     fused_activation: OptionalOperator = None
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Operator:
+        """Gemm has matrices, and both others factors as ``numpy.matmul`` takes them."""
+        known = {"transA", "transB", "alpha", "beta", "transBatchA", "transBatchB"}
+        if unknown := sorted(set(node.attributes) - known):
+            raise Refused(f"its attribute {unknown[0]} has no counterpart in DirectML")
+        if any(node.integer(name, 0) for name in ("transBatchA", "transBatchB")):
+            raise Refused("it transposes a batch")
+        numbers = {name: float(node.attributes[name]) for name in ("alpha", "beta") if name in node.attributes}
+        turned = {f"trans_{x}": MatrixTransform(int(bool(node.integer(f"trans{x.upper()}", 0)))) for x in "ab"}
+        tensors = [node.tensor(i) if node.has(i) else None for i in range(3)]
+        return cls.of(*tensors, **turned, **numbers)
 
     def transposed(self) -> tuple[bool, bool]:
         return self.trans_a is MatrixTransform.TRANSPOSE, self.trans_b is MatrixTransform.TRANSPOSE

@@ -110,6 +110,39 @@ def _undefined(argument: str) -> Any:
     raise Unsupported(message("gradient", argument, "a call without it: there is no gradient with it", "Pass x.detach()."))
 
 
+def _factor(gradient: Any, b: Any, trans_a: str, trans_b: str, alpha: float, a_sizes: Any, b_sizes: Any) -> Any:
+    """The gradient of a product's first factor: the product with the second one, transposed."""
+    whole, turned_a, turned_b = _as_matrices(gradient, trans_a, trans_b, a_sizes, b_sizes)
+    b = b.unsqueeze(-1) if len(b_sizes) == 1 else b
+    if turned_a:
+        found = _run("gemm", b, whole, trans_a=_TRANSFORMS[turned_b], trans_b="transpose", alpha=alpha)
+    else:
+        found = _run("gemm", whole, b, trans_b=_TRANSFORMS[not turned_b], alpha=alpha)
+    return found
+
+
+def _second_factor(gradient: Any, a: Any, trans_a: str, trans_b: str, alpha: float, a_sizes: Any, b_sizes: Any) -> Any:
+    """The same of its second factor."""
+    whole, turned_a, turned_b = _as_matrices(gradient, trans_a, trans_b, a_sizes, b_sizes)
+    a = a.unsqueeze(0) if len(a_sizes) == 1 else a
+    if turned_b:
+        found = _run("gemm", whole, a, trans_a="transpose", trans_b=_TRANSFORMS[turned_a], alpha=alpha)
+    else:
+        found = _run("gemm", a, whole, trans_a=_TRANSFORMS[not turned_a], alpha=alpha)
+    return found.squeeze(-1) if len(b_sizes) == 1 else found
+
+
+_TRANSFORMS = ("none", "transpose")
+
+
+def _as_matrices(gradient: Any, trans_a: str, trans_b: str, a_sizes: Any, b_sizes: Any) -> tuple[Any, bool, bool]:
+    """A product's gradient with the dimensions that vectors do not have, and whether each factor is transposed: no vector is."""
+    whole = gradient.unsqueeze(-1) if len(b_sizes) == 1 else gradient
+    whole = whole.unsqueeze(-2) if len(a_sizes) == 1 else whole
+    turned = (trans.lower().endswith("transpose") and len(sizes) > 1 for trans, sizes in ((trans_a, a_sizes), (trans_b, b_sizes)))
+    return (whole, *turned)
+
+
 _WORDS: Mapping[str, Callable[..., Any]] = {
     "zeros": torch.zeros_like,
     "scattered": _scattered,
@@ -117,5 +150,7 @@ _WORDS: Mapping[str, Callable[..., Any]] = {
     "undilated": _undilated,
     "undefined": _undefined,
     **_convolutions.WORDS,
+    "factor": _factor,
+    "second_factor": _second_factor,
 }
 """The words of formulas that are not functions of tvmdml."""

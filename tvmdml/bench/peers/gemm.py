@@ -1,0 +1,72 @@
+"""Products of matrices in NumPy, PyTorch and ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tvmdml.bench import inputs
+from tvmdml.bench.inputs import Array
+from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
+from tvmdml.bench.sessions import onnx_session
+from tvmdml.bench.task import Task
+from tvmdml.bench.work import Work
+
+
+def _factors(task: Task) -> tuple[Array, Array, Array | None]:
+    a, b, *more = task.inputs
+    assert a is not None
+    assert b is not None
+    return a, b, more[0] if more else None
+
+
+def _is_turned(work: Work) -> bool:
+    return bool(dict(work.attributes).get("trans_b") == "transpose")
+
+
+def _is_plain(work: Work) -> bool:
+    return work.dtype == "float32" and len(work.inputs) < 3
+
+
+def _numpy(task: Task, threads: int) -> Attempt:
+    a, b, _ = _factors(task)
+    out = inputs.empty(task.desc.outputs()[0].sizes, a.dtype)
+    call = partial(np.matmul, a, b.swapaxes(-1, -2) if _is_turned(task.work) else b, out=out)
+    return Attempt(call, writes(call, out))
+
+
+def _torch(task: Task, threads: int) -> Attempt:
+    given: list[Any] = [one if one is None else tensor(one) for one in _factors(task)]
+    a, b, c = given
+    second: Any = b.transpose(-1, -2) if _is_turned(task.work) else b
+    library, out = torch(), torch().empty(task.desc.outputs()[0].sizes, dtype=a.dtype)
+    call: Callable[[], Any] = partial(library.matmul, a, second, out=out)
+    if c is not None:
+        call = partial(library.addmm, c[0], a, second, out=out)
+    return on_torch(call, lambda: (call().numpy(),), threads)
+
+
+def _onnx(task: Task, threads: int) -> Attempt:
+    a, b, c = _factors(task)
+    out = inputs.empty(task.desc.outputs()[0].sizes, a.dtype)
+    given = {"a": a, "b": b}
+    if len(a.shape) > 2:
+        call = onnx_session("MatMul", given, {"y": out}, threads)
+    else:
+        added = {} if c is None else {"c": np.ascontiguousarray(c[0])}
+        call = onnx_session("Gemm", {**given, **added}, {"y": out}, threads, transB=int(_is_turned(task.work)))
+    return Attempt(call, writes(call, out))
+
+
+def _in_onnx(work: Work) -> bool:
+    return work.dtype == "float32" and not (len(work.sizes) > 2 and _is_turned(work))
+
+
+PEERS = (
+    Peer("numpy", "matmul", _numpy, _is_plain),
+    Peer("torch", "matmul, addmm", _torch),
+    Peer("onnxruntime", "Gemm, MatMul", _onnx, _in_onnx),
+)
