@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._attention_steps import Joined, Rows, Steps
 from tvmdml.schedules.cpu._attention_blocks import padded
-from tvmdml.schedules.cpu._attention_tiles import Registers, power, product, safe_base, zeros
+from tvmdml.schedules.cpu._attention_tiles import Registers, power, prefetch, product, safe_base, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 KEYS = 64
@@ -109,7 +109,7 @@ class Fews:
         def work(of_keys: Any, of_values: Any) -> None:
             self._scores(batch, joint, past, key, count, *of_keys)
             with T.loop(T.i64(self.count)) as r:
-                self._weigh(r, count, *of_values)
+                self._weigh(r, count, *of_values, of_keys)
 
         def copy() -> None:
             self._copy(keys, self.keys, self.high, (batch, joint), past, key, count)
@@ -185,7 +185,7 @@ class Fews:
             with T.loop(T.let(T.i64(KEYS) - count)) as i:
                 T.store(self.scratch, at + count + i, T.const(float("-inf"), "float32"))
 
-    def _weigh(self, r: Any, count: Any, buffer: Any, place: Any, step: Any) -> None:
+    def _weigh(self, r: Any, count: Any, buffer: Any, place: Any, step: Any, of_keys: tuple[Any, Any, Any]) -> None:
         """Scores become weights, and weighed sums of values."""
         lanes = self.few.lanes
         own, weights = T.let(self.found + r * self.each), T.let(self.weights + r * KEYS)
@@ -217,10 +217,21 @@ class Fews:
             with T.loop(count) as k:
                 weight = T.let(T.splat(self.scratch[weights + k], lanes))
                 at = T.let(place + k * step)
+                if start == 0 and self.count > 1 and buffer is not self.scratch:
+                    self._ask(r, k, (buffer, place, step), self.value_channels)
+                    self._ask(r, k, of_keys, self.channels)
                 for v, one in zip(some, sums, strict=True):
                     one.set(product(self._load(buffer, at + v * lanes), weight, one.value, self.few.registers.fma))
             for v, one in zip(some, sums, strict=True):
                 T.store(self.parts, T.run(own + v * lanes, lanes), one.value)
+
+    def _ask(self, r: Any, k: Any, rows: tuple[Any, Any, Any], channels: int) -> None:
+        """Each query row asks for some lines of the next block's rows: while several are done, memory would have a rest."""
+        buffer, place, step = rows
+        line = 64 // self.steps.desc.output_tensor.data_type.itemsize
+        some = -(-channels // line // self.count)
+        for i in range(some):
+            prefetch(buffer, place + (k + KEYS) * step + (r * some + i) * line)
 
     def join(self, batch: Any, joint: Any, first: Any, parts: Any, size: Any) -> None:
         """What the parts of a head's keys come to, combined in their order."""
@@ -261,12 +272,12 @@ class Fews:
                 place = T.let(c * lanes)
 
                 def all_(found: Any = found, place: Any = place) -> None:
-                    T.store(buffer, T.run(result.place(*of, place), lanes), T.to(found, steps.stored))  # noqa: B023
+                    T.store(buffer, T.run(result.place(*of, place), lanes), T.to(found, steps.stored))
 
                 def rest(found: Any = found, place: Any = place) -> None:
                     self._store(self.query, found)  # the queries are not needed any more
                     with T.loop(T.let(T.min(T.i64(lanes), self.value_channels - place))) as i:
                         value = T.to(self.scratch[self.query + i], steps.stored)
-                        T.store(buffer, result.place(*of, place + i), value)  # noqa: B023
+                        T.store(buffer, result.place(*of, place + i), value)
 
                 T.either(c < whole, all_, rest) if whole else rest()

@@ -17,7 +17,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
 from tvmdml.schedules.cpu._attention_blocks import Blocks, Form, scratch_sizes
 from tvmdml.schedules.cpu._attention_rows import Few, Fews, few_scratch, found_size
-from tvmdml.schedules.cpu._attention_tiles import registers
+from tvmdml.schedules.cpu._attention_tiles import PREFETCH, registers
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ class _Writer:
             self.tasks, size, blocks = (f.scalar(name) for name in ("tasks", "size", "blocks"))
             given = iter(f.scalars("n", len(list(numbers(self.d)))))
             steps = Steps(self.desc, self._known(with_numbers(self.d, given)), buffers)
-            s = steps.d.sizes
             for own in (steps.d.keys, steps.d.values):
                 self._keep(steps, own)
 
@@ -145,7 +144,8 @@ class _Writer:
                 batch, joint = T.unravel(begin + i, (s.batch, s.joint))
                 work.join(batch, joint, T.let((begin + i) * parts * found), parts, T.i64(found))
 
-        per_task(self.tasks, self.parallel, task)
+        with T.attr(0, "pragma_import_llvm", PREFETCH):
+            per_task(self.tasks, self.parallel, task)
         per_task(self.tasks, self.parallel, join)
 
     def _known(self, d: Described) -> Described:
@@ -191,10 +191,7 @@ class _Writer:
                 value = T.to(steps.element(after, own.bias, (*at, c)), steps.stored)
                 T.store(steps.buffers[present.tensor], present.place(*at[:2], row, c), value)
 
-        if not here and steps.joins:
-            each(steps.d.most_past, copied)
-        elif not here and after is None:
+        if (not here and steps.joins) or (not here and after is None):
             each(steps.d.most_past, copied)
         if after is not None:
             each(s.new, new)
-
