@@ -27,6 +27,8 @@ class Form(NamedTuple):
     """Vectors of a block of query rows."""
     keys: int
     """Keys of a block."""
+    parts: int
+    """Parts of a block of query rows, each of so many vectors, for which keys and values are read once."""
     units: tuple[str, ...]
     """The tensors whose channels, or keys, are contiguous."""
 
@@ -37,8 +39,13 @@ class Form(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Query rows of a block."""
+        """Query rows of a part of a block."""
         return self.vectors * self.lanes
+
+    @property
+    def block(self) -> int:
+        """Query rows of a block."""
+        return self.rows * self.parts
 
 
 def padded(count: int, lanes: int) -> int:
@@ -47,10 +54,15 @@ def padded(count: int, lanes: int) -> int:
 
 
 def scratch_sizes(form: Form, channels: int, value_channels: int) -> tuple[int, ...]:
-    """The elements of a task's temporaries: queries, keys, values, weights, sums, and numbers of query rows and of keys."""
+    """The elements of a task's temporaries: keys, values, weights, numbers of keys, and what each part of query rows has."""
     wide = padded(value_channels, form.lanes)
     keys = form.keys + 16
-    return channels * form.rows, keys * channels, keys * wide, keys * form.rows, form.rows * wide, 3 * form.rows, keys
+    return keys * channels, keys * wide, keys * form.rows, keys, form.parts * part_size(form, channels, wide)
+
+
+def part_size(form: Form, channels: int, wide: int) -> int:
+    """The elements for a part of query rows: queries, sums, and three numbers of each row."""
+    return form.rows * (channels + wide + 3)
 
 
 class Blocks:
@@ -65,8 +77,7 @@ class Blocks:
         for size in scratch_sizes(form, self.channels, self.value_channels):
             places.append(T.let(first + at))
             at += size
-        self.query, self.keys, self.values, self.weights, self.sums, self.most, self.filters = places
-        self.total, self.old = T.let(self.most + form.rows), T.let(self.most + 2 * form.rows)
+        self.keys, self.values, self.weights, self.filters, self.parts = places
         mask, own = steps.d.mask, steps.desc.mask()
         self.by_row = own is not None and own.by_row
         self.by_key = mask is not None and not self.by_row
@@ -82,32 +93,61 @@ class Blocks:
         steps, form = self.steps, self.form
         s = steps.d.sizes
         joint = head if steps.group == 1 else T.hold(T.truncdiv(head, T.i64(steps.group)))
-        first = T.let(block * form.rows)
-        rows = T.hold(T.min(T.i64(form.rows), s.rows - first))
+        first = T.let(block * form.block)
+        rows = T.hold(T.min(T.i64(form.block), s.rows - first))
+        parts = T.let(T.truncdiv(rows + (form.rows - 1), T.i64(form.rows)))
         past = steps.past(batch)
-        self._queries(batch, head, first, rows)
-        lanes = form.lanes
-        for v in range(form.vectors):
-            self._store(self.most + v * lanes, T.splat(T.const(float("-inf"), "float32"), lanes))
-            self._store(self.total + v * lanes, zeros(lanes))
-        with T.loop(T.i64(form.rows * self.wide // lanes)) as i:
-            self._store(self.sums + i * lanes, zeros(lanes))
+        with T.loop(parts) as part:
+            self._part(part, first, rows)
+            self._queries(batch, head, self.first, self.rows)
+            self._begin()
         limit = T.index(s.total) if steps.d.lengths is None else T.hold(past + first + rows)
         with T.loop(T.let(T.truncdiv(limit + (form.keys - 1), T.i64(form.keys)))) as number:
             key = T.let(number * form.keys)
             count = T.hold(T.min(T.i64(form.keys), limit - key))
             self._copy(steps.d.keys, self.keys, self.channels, (batch, joint), past, key, count)
+            self._copy(steps.d.values, self.values, self.wide, (batch, joint), past, key, count)
             if self.by_key:
                 self._key_filters(batch, head, key, count)
-            self._scores(count)
-            if steps.d.added is not None or self.by_row:
-                self._filter((batch, head), first, rows, key, count)
-            if steps.d.lengths is not None:
-                self._hide(past, first, key, count)
-            self._weigh(count)
-            self._copy(steps.d.values, self.values, self.wide, (batch, joint), past, key, count)
-            self._sum(count)
-        self._results(batch, head, first, rows)
+            with T.loop(parts) as part:
+                self._part(part, first, rows)
+                if steps.d.lengths is None:
+                    self._keys(batch, head, past, key, count)
+                else:
+                    own = T.hold(T.min(count, past + self.first + self.rows - key))
+                    with T.when(own > 0):
+                        self._keys(batch, head, past, key, own)
+        with T.loop(parts) as part:
+            self._part(part, first, rows)
+            self._results(batch, head, self.first, self.rows)
+
+    def _part(self, part: Any, first: Any, rows: Any) -> None:
+        """What follows is about a part of the block's query rows."""
+        form = self.form
+        self.first = T.let(first + part * form.rows)
+        self.rows = T.hold(T.min(T.i64(form.rows), rows - part * form.rows))
+        self.query = T.let(self.parts + part * part_size(form, self.channels, self.wide))
+        self.sums = T.let(self.query + form.rows * self.channels)
+        self.most = T.let(self.sums + form.rows * self.wide)
+        self.total, self.old = T.let(self.most + form.rows), T.let(self.most + 2 * form.rows)
+
+    def _begin(self) -> None:
+        form, lanes = self.form, self.form.lanes
+        for v in range(form.vectors):
+            self._store(self.most + v * lanes, T.splat(T.const(float("-inf"), "float32"), lanes))
+            self._store(self.total + v * lanes, zeros(lanes))
+        with T.loop(T.i64(form.rows * self.wide // lanes)) as i:
+            self._store(self.sums + i * lanes, zeros(lanes))
+
+    def _keys(self, batch: Any, head: Any, past: Any, key: Any, count: Any) -> None:
+        """A block of keys, for a part of the query rows."""
+        self._scores(count)
+        if self.steps.d.added is not None or self.by_row:
+            self._filter((batch, head), self.first, self.rows, key, count)
+        if self.steps.d.lengths is not None:
+            self._hide(past, self.first, key, count)
+        self._weigh(count)
+        self._sum(count)
 
     # -- Reading
 

@@ -6,12 +6,27 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._steps import Form, fixed, fused, not_below, polynomial, rounded_product, scaled
+from tvmdml.mathematics._steps import fixed, fused, not_below, polynomial, rounded_product, scaled
 from tvmdml.mathematics.coefficients import EXP, LN2
 from tvmdml.targets import Target
 
 _LEAST = -104.0
 """The power is 0 from here on."""
+
+
+PREFETCH = """
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+define void @tvmdml_prefetch_rows(ptr %p) alwaysinline {
+  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 3, i32 1)
+  ret void
+}
+"""
+"""LLVM IR of ``prefetch``."""
+
+
+def prefetch(buffer: Any, at: Any) -> None:
+    """Ask for an element, which need not be there, before it is read."""
+    T.evaluate(T.call_extern("void", "tvmdml_prefetch_rows", T.address_of(buffer[at])))
 
 
 class Registers(NamedTuple):
@@ -92,4 +107,4 @@ def safe_base(most: Any) -> Any:
     return fixed(T.select(T.expression(most == T.like(most, float("-inf"))), 0.0, most))
 
 
-__all__ = ["Form", "Registers", "Tile", "power", "product", "registers", "safe_base", "zeros"]
+__all__ = ["PREFETCH", "Registers", "Tile", "power", "prefetch", "product", "registers", "safe_base", "zeros"]

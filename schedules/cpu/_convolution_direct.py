@@ -15,10 +15,15 @@ from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
+from tvmdml.schedules.cpu._part import load_part, read_ahead, store_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
+
+
+_LINE = 16
+"""Elements of a cache line."""
 
 
 class Tile(NamedTuple):
@@ -32,6 +37,24 @@ class Tile(NamedTuple):
     def columns(self) -> int:
         """Its places."""
         return self.vectors * self.lanes
+
+    @property
+    def narrow(self) -> Tile:
+        """The tile for the last places, if they are few."""
+        return self._replace(vectors=max(self.vectors // 2, 1))
+
+
+class Ways(NamedTuple):
+    """What there is a choice of."""
+
+    by_rows: bool
+    """Whether tiles of the same filters follow each other, or those of the same places."""
+    packed: bool
+    """Whether filters are packed for the tile."""
+    panelled: bool
+    """Whether places are, too: where a filter has one tap, so that each element is read for one place."""
+    masked: bool
+    """Whether the processor reads and writes parts of vectors."""
 
 
 class Phase(NamedTuple):
@@ -51,11 +74,15 @@ class Phase(NamedTuple):
 class Direct:
     """A direct convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, by_rows: bool, packed: bool) -> None:
-        self.given, self.plan, self.tile, self.tasks, self.by_rows, self.packed = desc, plan, tile, tasks, by_rows, packed
+    def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, ways: Ways) -> None:
+        self.given, self.plan, self.tile, self.tasks = desc, plan, tile, tasks
+        self.by_rows, self.packed, self.panelled, self.masked = ways
+        # Elements of neighbouring channels are too far apart for the processor to see what comes next.
+        self.ahead = plan.taps == 1 and not self.panelled and not self.by_rows
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
-        self.dense = plan.output_step2 == 1 and plan.backward2 == 1
+        step = plan.output_step2 * plan.backward2
+        self.step = step if step <= 2 else 0
         self.copy_step = plan.image_step2 * plan.forward2 if plan.image_step2 * plan.forward2 <= 2 else 0
 
     def kernel(self) -> Kernel:
@@ -70,18 +97,24 @@ class Direct:
             (self.factors, packed + SIDE if self.packed else 1),
             ("int64", own.products + 2 * own.taps),
             (self.sums, self.tasks * tile.rows * tile.columns if blocked else 1),
-            (result, self.tasks * tile.rows * tile.lanes),
+            (result, 1 if self._by_mask else self.tasks * tile.rows * tile.lanes),
+            (self.factors, own.groups * -(-own.places // tile.columns) * tile.columns * own.channels if self.panelled else 1),
         )
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
-            "dense": self.dense, "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
+            "step": self.step, "panelled": self.panelled, "masked": self.masked, "ahead": self.ahead, "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
             "parallel": self.tasks > 1,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         self.blocked = blocked
         scalars = (*own.scalars(), *self._steps(), self.tasks)
         return Kernel(module, "direct", parameters, self.function, scalars, temporaries, also=tuple(also))
+
+    @property
+    def _by_mask(self) -> bool:
+        """Whether parts of vectors are stored by masks."""
+        return self.masked and self.step in (1, 2)
 
     def _steps(self) -> list[int]:
         """The steps of addends from one of the output's channels to the next."""
@@ -92,10 +125,10 @@ class Direct:
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:
             self.tensors = f.tensors(self.desc)
-            names = ("frame", "packed", "table", "totals", "stored")
+            names = ("frame", "packed", "table", "totals", "stored", "panels")
             result = self.given.output_tensor.data_type.tvm
-            types = (self.factors, self.factors, "int64", self.sums, result)
-            self.frame, self.filters, self.table, self.totals, self.stored = (
+            types = (self.factors, self.factors, "int64", self.sums, result, self.factors)
+            self.frame, self.filters, self.table, self.totals, self.stored, self.places = (
                 f.buffer(f"{name}_scratch", dtype) for name, dtype in zip(names, types, strict=True)
             )
             self.n = SimpleNamespace(**{name: f.scalar(name) for name in NAMES})
@@ -112,11 +145,12 @@ class Direct:
     def _body(self) -> None:
         n, tile = self.n, self.tile
         self.panels = T.let(_up(n.filters, tile.rows))
-        self.panel = T.let(n.channels)  # of one tap
         self._phases(self._prepare)
         with T.loop(n.batch) as image:
             if not self.plan.in_place:
                 per_task(self.count, self.tasks > 1, lambda task: self._copy(image, task))
+            if self.panelled:
+                per_task(self.count, self.tasks > 1, lambda task: self._panels(image, task))
             self._phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
 
     def _phases(self, body: Any) -> None:
@@ -216,20 +250,24 @@ class Direct:
                     done.set(T.truncdiv(depth, T.i64(SIDE)) * SIDE)
             rest = T.let(done.value)
 
-            def put(position: Any, place: Any) -> None:
+            def put(position: Any, place: Any, whole: bool) -> None:
                 for r in range(rows):
                     inside = T.i64(r) < left
-                    at = T.Select(inside, place + r * n.filter_row, place)
-                    value = self._factor(w[T.let(at)], "filter", T.Select(inside, channel + r, channel))
-                    T.store(self.filters, to + position * rows + r, T.Select(inside, value, T.const(0, self.factors)))
+                    at = place + r * n.filter_row if whole else T.let(T.Select(inside, place + r * n.filter_row, place))
+                    value = self._factor(w[at], "filter", channel + r if whole else T.Select(inside, channel + r, channel))
+                    found = value if whole else T.Select(inside, value, T.const(0, self.factors))
+                    T.store(self.filters, to + position * rows + r, found)
 
-            if self.plan.rows_contiguous:
-                with T.loop(T.let(depth - rest)) as k:
-                    put(T.let(rest + k), T.let(source + rest + k))
-            else:
-                with T.loop(n.channels) as c, T.loop(phase.taps) as t:
-                    tap = self.table[other + t * 2 + 1]
-                    put(T.let(c * phase.taps + t), T.let(source + c * n.filter_channel + tap))
+            def every(whole: bool) -> None:
+                if self.plan.rows_contiguous:
+                    with T.loop(T.let(depth - rest)) as k:
+                        put(T.let(rest + k), T.let(source + rest + k), whole)
+                else:
+                    with T.loop(n.channels) as c, T.loop(phase.taps) as t:
+                        tap = self.table[other + t * 2 + 1]
+                        put(T.let(c * phase.taps + t), T.let(source + c * n.filter_channel + tap), whole)
+
+            T.either(left >= rows, lambda: every(True), lambda: every(False))
 
     def _factor(self, value: Any, name: str, channel: Any = None) -> Any:
         """An element as a factor: of integers less its zero point, as a float."""
@@ -267,13 +305,71 @@ class Direct:
                 row = T.let(to + (a * rooms[1] + b) * rooms[2])
                 inside = (z >= T.i64(0)) & (z < sizes[0]) & (y >= T.i64(0)) & (y < sizes[1])
                 begin_x, end_x = (T.hold(T.Select(inside, one, T.i64(0))) for one in (low, high))
-                zero = T.const(0, self.factors)
-                with T.loop(begin_x) as c:
-                    T.store(self.frame, row + c, zero)
-                source = T.let(base + z * steps[0] + y * steps[1] + offset * steps[2])
-                self._row(x, source, T.let(forward[2] * steps[2]), row, begin_x, end_x)
-                with T.loop(T.let(rooms[2] - end_x)) as c:
-                    T.store(self.frame, row + end_x + c, zero)
+                if self.masked and self.copy_step:
+                    source = T.let(base + z * steps[0] + y * steps[1] + offset * steps[2])
+                    self._masked_row(x, source, row, rooms[2], begin_x, end_x)
+                else:
+                    source = T.let(base + z * steps[0] + y * steps[1] + offset * steps[2])
+                    self._plain_row(x, source, row, begin_x, end_x)
+
+    def _plain_row(self, x: Any, source: Any, row: Any, begin: Any, end: Any) -> None:
+        """A row of the frame: zeros, elements and zeros."""
+        n, zero = self.n, T.const(0, self.factors)
+        with T.loop(begin) as c:
+            T.store(self.frame, row + c, zero)
+        self._row(x, source, T.let(n.forward2 * n.image_step2), row, begin, end)
+        with T.loop(T.let(n.room2 - end)) as c:
+            T.store(self.frame, row + end + c, zero)
+
+    def _masked_row(self, x: Any, source: Any, row: Any, room: Any, begin: Any, end: Any) -> None:
+        """The same in vectors, whose lanes outside are zeros."""
+        lanes, step, kind = self.tile.lanes, self.copy_step, str(x.dtype)
+        zero = self.tensors.get("input_zero_point_tensor") if self.sums == "int32" else None
+        other = T.splat(T.const(0, kind) if zero is None else zero[T.i64(0)], lanes)
+        with T.loop(_up(room, lanes)) as i:
+            at = T.let(i * lanes)
+            first, last = (T.let(T.cast((one - at) * step, "int32")) for one in (begin, end))
+            vectors = []
+            for part in range(step):
+                # Of a pair, the second element may be behind the image.
+                ends = last - (step - 1) - part * lanes
+                place = T.let(source + at * step + part * lanes)
+                vectors.append(T.hold(load_part(x, place, first - part * lanes, ends, other)))
+            value = vectors[0] if step == 1 else T.hold(T.Shuffle(vectors, list(range(0, 2 * lanes, 2))))
+            left = T.let(T.cast(room - at, "int32"))
+            found = T.hold(self._factor(value, "input"))
+            T.either(
+                left >= T.const(lanes, "int32"),
+                lambda: T.store(self.frame, T.run(row + at, lanes), found),
+                lambda: store_part(self.frame, row + at, T.const(0, "int32"), left, found),
+            )
+
+    def _panels(self, image: Any, task: Any) -> None:
+        """The places of each tile, so that the elements of a step are neighbours of those of the next one."""
+        n, tile = self.n, self.tile
+        places = T.let((n.output0 - 1) * n.plane_step + (n.output1 - 1) * n.row_step + n.output2)
+        columns = T.let(_up(places, tile.columns))
+        begin, end = share(task, self.count, n.groups * columns)
+        with T.loop(T.let(end - begin)) as i:
+            unit = T.let(begin + i)
+            group = T.hold(T.truncdiv(unit, columns))
+            first, _ = self._first(T.let(unit - group * columns), places)
+            source, origin = self._origin(image, group, first)
+            to = T.let(unit * (n.channels * tile.columns))
+            with T.loop(n.channels) as c:
+                at, target = T.let(origin + c * n.frame), T.let(to + c * tile.columns)
+                for j in range(tile.vectors):
+                    T.store(
+                        self.places, T.run(target + j * tile.lanes, tile.lanes), source[T.run(at + j * tile.lanes, tile.lanes)]
+                    )
+
+    def _origin(self, image: Any, group: Any, first: Any) -> tuple[Any, Any]:
+        """The frame, and where a place of a group is in it."""
+        n = self.n
+        if self.plan.in_place:
+            at = image * n.image_batch + group * n.channels * n.image_channel + first
+            return self.tensors["input_tensor"], T.let(at)
+        return self.frame, T.let(group * n.channels * n.frame + first)
 
     def _row(self, x: Any, source: Any, step: Any, row: Any, begin: Any, end: Any) -> None:
         """A row's elements, every ``step``-th one."""
@@ -310,19 +406,33 @@ class Direct:
             else:
                 column = T.hold(T.truncdiv(left, self.panels))
                 panel = T.let(left - column * self.panels)
-            first = T.let(column * tile.columns)
-            if self.plan.in_place:
-                first = T.hold(T.min(first, places - tile.columns))
-            self._tile(image, phase, group, panel, first, task)
+            first, narrow = self._first(column, places)
+            number = T.let(group * columns + column)
+            T.either(
+                narrow,
+                lambda: self._tile(tile.narrow, image, phase, group, panel, first, number, task),
+                lambda: self._tile(tile, image, phase, group, panel, first, number, task),
+            )
 
-    def _tile(self, image: Any, phase: Phase, group: Any, panel: Any, first: Any, task: Any) -> None:
-        n, tile = self.n, self.tile
+    def _first(self, column: Any, places: Any) -> tuple[Any, Any]:
+        """The first place of a tile, and whether it is narrow. Of an image in place, the last tile is moved back to end with it."""
+        tile = self.tile
+        first = T.let(column * tile.columns)
+        narrow = T.let(places - first <= T.i64(tile.narrow.columns))
+        if self.plan.in_place:
+            width = T.Select(narrow, T.i64(tile.narrow.columns), T.i64(tile.columns))
+            first = T.hold(T.min(first, places - width))
+        return first, narrow
+
+    def _tile(
+        self, tile: Tile, image: Any, phase: Phase, group: Any, panel: Any, first: Any, number: Any, task: Any
+    ) -> None:
+        n = self.n
         depth = T.let(n.channels * phase.taps)
         table = T.let(n.channels * phase.first)
-        if self.plan.in_place:
-            source, origin = self.tensors["input_tensor"], T.let(image * n.image_batch + group * n.channels * n.image_channel + first)
-        else:
-            source, origin = self.frame, T.let(group * n.channels * n.frame + first)
+        source, origin = self._origin(image, group, first)
+        if self.panelled:
+            source, origin = self.places, T.let(number * (n.channels * self.tile.columns))
         row = T.let(panel * tile.rows)
         if self.packed:
             filters, start = self.filters, self._packed_at(phase, T.let(group * self.panels + panel))
@@ -333,10 +443,16 @@ class Direct:
         kind = f"{self.factors}x{tile.lanes}"
         sums = [[T.Variable(kind, zero) for _ in range(tile.vectors)] for _ in range(tile.rows)]
 
+        # The first filters of a tile ask for the next one's elements.
+        next_tile = T.let(T.Select(row == T.i64(0), T.i64(self.tile.columns), T.i64(0)))
+
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
                 k = T.let(begin + i)
-                at = T.let(origin + self.table[table + k])
+                at = T.let(origin + (k * self.tile.columns if self.panelled else self.table[table + k]))
+                if self.ahead:
+                    for j in range(0, tile.vectors * tile.lanes, _LINE):
+                        read_ahead(source, at + next_tile + j)
                 vectors = [T.let(source[T.run(at + j * tile.lanes, tile.lanes)]) for j in range(tile.vectors)]
                 for r in range(tile.rows):
                     value = filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k]
@@ -344,12 +460,11 @@ class Direct:
                     for j in range(tile.vectors):
                         sums[r][j].set(multiply_add(factor, vectors[j], sums[r][j].value))
 
-        wide = f"{self.sums}x{tile.lanes}"
         if not self.blocked:
             steps(T.i64(0), depth)
-            self._store(image, phase, group, row, first, task, lambda r, j: sums[r][j].value)
+            self._store(tile, image, phase, group, row, first, task, lambda r, j: sums[r][j].value)
             return
-        scratch = T.let(task * (tile.rows * tile.columns))
+        scratch = T.let(task * (tile.rows * self.tile.columns))
 
         def kept(r: int, j: int) -> Any:
             return T.run(scratch + (r * tile.columns + j * tile.lanes), tile.lanes)
@@ -375,12 +490,13 @@ class Direct:
                 lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + block_sum(r, j))),
             )
             each(lambda r, j: sums[r][j].set(zero))
-        assert wide
-        self._store(image, phase, group, row, first, task, lambda r, j: T.let(self.totals[kept(r, j)]))
+        self._store(tile, image, phase, group, row, first, task, lambda r, j: T.let(self.totals[kept(r, j)]))
 
-    def _store(self, image: Any, phase: Phase, group: Any, row: Any, first: Any, task: Any, total: Any) -> None:
+    def _store(
+        self, tile: Tile, image: Any, phase: Phase, group: Any, row: Any, first: Any, task: Any, total: Any
+    ) -> None:
         """Finished sums to the output: vectors whose places are in a row, and others part by part."""
-        n, tile, y = self.n, self.tile, self.tensors["output_tensor"]
+        n, y = self.n, self.tensors["output_tensor"]
         lanes = tile.lanes
         strides, steps, padding = self._d("backward"), self._d("output_step"), self._d("padding")
         base = T.let(image * n.output_batch + (group * n.filters + row) * n.output_channel)
@@ -419,8 +535,10 @@ class Direct:
                         T.store(y, T.run(to + r * n.output_channel, lanes), finished(r))
 
             def parts(a: Any = a, b: Any = b, c: Any = c, finished: Any = finished) -> None:
-                for r in range(tile.rows):
-                    T.store(self.stored, T.run(scratch + r * lanes, lanes), finished(r))
+                own = [T.let(finished(r)) for r in range(tile.rows)] if self._by_mask else []
+                if not own:
+                    for r in range(tile.rows):
+                        T.store(self.stored, T.run(scratch + r * lanes, lanes), finished(r))
                 where = [T.Variable("int64", one) for one in (a, b, c)]
                 lane = T.Variable("int64", T.i64(0))
                 with T.loop_while(T.And(lane.value < T.i64(lanes), where[0].value < phase.counts[0])):
@@ -429,9 +547,13 @@ class Direct:
                     run = T.hold(T.min(T.i64(lanes) - done, phase.counts[2] - here[2]))
                     with T.when(T.And(run > T.i64(0), here[1] < phase.counts[1])):
                         to = T.let(base + sum(place(i, here[i]) for i in range(DIMENSIONS)))
-                        step = T.i64(1) if self.dense else T.let(strides[2] * steps[2])
-                        with T.loop(T.hold(T.min(n.filters - row, T.i64(tile.rows)))) as r:
-                            with T.loop(run) as e:
+                        step = T.i64(self.step) if self.step else T.let(strides[2] * steps[2])
+                        ends = [T.let(T.cast(one, "int32")) for one in (done, done + run)]
+                        for r, value in enumerate(own):
+                            with T.when(row + r < n.filters):
+                                store_part(y, to + r * n.output_channel - done * step, *ends, value, by=self.step)
+                        if not own:
+                            with T.loop(T.hold(T.min(n.filters - row, T.i64(tile.rows)))) as r, T.loop(run) as e:
                                 T.store(y, to + r * n.output_channel + e * step, self.stored[scratch + r * lanes + done + e])
                     lane.set(done + n.row_step - here[2])
                     where[2].set(T.i64(0))
@@ -439,7 +561,7 @@ class Direct:
                     where[1].set(T.Select(last, T.i64(0), here[1] + 1))
                     where[0].set(T.Select(last, here[0] + 1, here[0]))
 
-            if self.dense:
+            if self.step == 1:
                 T.either(inside, whole, parts)
             else:
                 parts()

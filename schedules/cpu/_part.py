@@ -28,6 +28,12 @@ def _source(dtype: str, lanes: int) -> str:
   %b = icmp sgt {i} %e, <{order}>
   %m = and {m} %a, %b
 """
+
+    def twice(first: int, other: int | None = None) -> str:
+        """Half of the lanes, each followed by itself or by another one."""
+        pairs = ((one, one if other is None else other) for one in range(first, first + lanes // 2))
+        return ", ".join(f"i32 {one}" for pair in pairs for one in pair)
+
     align = {"half": 2, "float": 4, "double": 8, "i8": 1, "i32": 4}[own]
     return f"""
 declare {x} @llvm.masked.load.{kind}(ptr, i32, {m}, {x})
@@ -38,6 +44,16 @@ define {x} @tvmdml_load_part_{name}(ptr %p, i32 %first, i32 %end, {x} %other) al
 }}
 define void @tvmdml_store_part_{name}(ptr %p, i32 %first, i32 %end, {x} %x) alwaysinline {{
 {mask}  call void @llvm.masked.store.{kind}({x} %x, ptr %p, i32 {align}, {m} %m)
+  ret void
+}}
+define void @tvmdml_store_part_{name}_by_2(ptr %p, i32 %first, i32 %end, {x} %x) alwaysinline {{
+{mask}  %x0 = shufflevector {x} %x, {x} poison, {i} <{twice(0)}>
+  %x1 = shufflevector {x} %x, {x} poison, {i} <{twice(lanes // 2)}>
+  %m0 = shufflevector {m} %m, {m} zeroinitializer, {i} <{twice(0, lanes)}>
+  %m1 = shufflevector {m} %m, {m} zeroinitializer, {i} <{twice(lanes // 2, lanes)}>
+  %q = getelementptr {x}, ptr %p, i64 1
+  call void @llvm.masked.store.{kind}({x} %x0, ptr %p, i32 {align}, {m} %m0)
+  call void @llvm.masked.store.{kind}({x} %x1, ptr %q, i32 {align}, {m} %m1)
   ret void
 }}
 """
@@ -51,9 +67,23 @@ def load_part(buffer: Any, at: Any, first: Any, end: Any, other: Any) -> Any:
     return T.call_imported(name, f"tvmdml_load_part_{name}", _source(str(buffer.dtype), lanes), pointer, first, end, other)
 
 
-def store_part(buffer: Any, at: Any, first: Any, end: Any, value: Any) -> None:
-    """Store these lanes; the memory of others stays as it is."""
+def store_part(buffer: Any, at: Any, first: Any, end: Any, value: Any, by: int = 1) -> None:
+    """Store these lanes, next to each other or every second one (``by``); the memory of others stays as it is."""
     lanes = T.lanes(value)
     name = f"{buffer.dtype}x{lanes}"
     pointer = T.address_of(buffer[at])
-    T.do_imported(f"tvmdml_store_part_{name}", _source(str(buffer.dtype), lanes), pointer, first, end, value)
+    T.do_imported(f"tvmdml_store_part_{name}{'_by_2' if by == 2 else ''}", _source(str(buffer.dtype), lanes), pointer, first, end, value)
+
+
+_AHEAD = """
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+define void @tvmdml_ahead(ptr %p) alwaysinline {
+  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 2, i32 1)
+  ret void
+}
+"""
+
+
+def read_ahead(buffer: Any, at: Any) -> None:
+    """Ask for a cache line before it is read; it may be outside of the buffer."""
+    T.do_imported("tvmdml_ahead", _AHEAD, T.address_of(buffer[at]))

@@ -14,7 +14,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import _default, split
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
-from tvmdml.schedules.cpu._convolution_direct import Direct, Tile
+from tvmdml.schedules.cpu._convolution_direct import Direct, Tile, Ways
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
 from tvmdml.targets import Target
 
@@ -23,6 +23,7 @@ KNOBS = Knobs(
     "convolution",
     task_products=Knob(1 << 18, (1, *_POWERS[12:]), "least products for each task"),
     tile=Knob("best", ("best", "12x2", "8x3", "6x4"), "filters and vectors of places that a tile has"),
+    panels=Knob("yes", ("yes", "no"), "whether places are packed, if filters have one tap"),
     order=Knob("best", ("best", "filters", "places"), "what tiles are ordered by"),
 )
 _TILES = {64: ((12, 2), (8, 3), (6, 4)), 32: ((6, 2), (4, 3)), 16: ((4, 2),)}
@@ -50,11 +51,25 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     if found.in_place and found.places < tile.columns:
         found = plan(desc, False)
         assert found is not None
-    packed = not (found.rows_contiguous and floats and found.places <= tile.columns)
     by_rows = found.filters * found.products * found.groups > found.frame * found.channels * found.groups
-    by_rows = {"filters": True, "places": False}.get(knobs.order, by_rows)
-    direct: Kernel = Direct(desc, found, tile, tasks, by_rows, packed).kernel()
+    ways = Ways(
+        by_rows={"filters": True, "places": False}.get(knobs.order, by_rows),
+        packed=not _once(found, floats, tile),
+        panelled=_panelled(found, tile) and knobs.panels == "yes",
+        masked=width == 64 and processor is not None and processor.has("avx512bw") and processor.has("avx512vl"),
+    )
+    direct: Kernel = Direct(desc, found, tile, tasks, ways).kernel()
     return direct
+
+
+def _panelled(found: Plan, tile: Tile) -> bool:
+    """Whether packing places pays: filters have one tap, and there are many of them and many channels, which lie far apart."""
+    return found.taps == 1 and not found.backward and found.places > tile.columns and found.channels >= 256 and found.filters >= 128
+
+
+def _once(found: Plan, floats: bool, tile: Tile) -> bool:
+    """Whether each filter is read once, as it is."""
+    return found.rows_contiguous and floats and found.places <= tile.columns
 
 
 def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
@@ -64,9 +79,14 @@ def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
     named = [one for one in tiles if f"{one.rows}x{one.vectors}" == wanted]
 
     def waste(tile: Tile) -> int:
-        return -(-found.filters // tile.rows) * tile.rows * (-(-found.places // tile.columns) * tile.columns)
+        vectors = -(-found.places // tile.lanes)
+        rest = vectors % tile.vectors
+        narrow = 0 < rest <= tile.narrow.vectors
+        vectors += -rest % tile.vectors if not narrow else tile.narrow.vectors - rest
+        return -(-found.filters // tile.rows) * tile.rows * vectors
 
-    return (named or sorted(tiles, key=waste))[0]
+    whole = [one for one in reversed(tiles) if _once(found, desc.input_tensor.data_type.tvm == desc.computed, one)]
+    return (named or sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]
 
 
 def _pays(found: Plan) -> bool:

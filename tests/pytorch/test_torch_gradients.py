@@ -44,7 +44,7 @@ def arguments_of(name: str) -> tuple[list[Any], dict[str, Any]]:
     tensors: list[Any] = []
     for field in fields:
         floating = any(TensorDataType.FLOAT64 in row[field].types for row in types)
-        x = values(*SIZES.get(name, (4, 6)), seed=field)
+        x = values(*SIZES_OF.get((name, field), SIZES.get(name, (4, 6))), seed=field)
         tensors.append(x.requires_grad_() if floating else (x > 0).to(torch.uint8))
     floats = itertools.count(0.3, 0.6)
     chosen: dict[str, Any] = {}
@@ -66,6 +66,7 @@ ATTRIBUTES: Mapping[str, dict[str, Any]] = {
     "average_pooling": _WINDOW | {"window_sizes": [3, 3], "include_padding": True},
     "average_pooling_grad": _WINDOW | {"window_sizes": [3, 3], "output_gradient_sizes": [1, 2, 4, 3]},
     "local_response_normalization": {"cross_channel": True, "local_size": 2, "alpha": 0.5},
+    "convolution": _WINDOW | {"strides": [2, 1], "dilations": [1, 2], "group_count": 2, "mode": "convolution"},
     "gemm": {"trans_a": "transpose", "alpha": 0.5, "beta": -2.0},
     "resample": {"output_sizes": [7, 4], "mode": "linear"},
     "resample_grad": {"output_sizes": [3, 9], "mode": "linear", "rounding_direction": "increasing"},
@@ -74,6 +75,12 @@ ATTRIBUTES: Mapping[str, dict[str, Any]] = {
 SIZES = dict.fromkeys(("max_pooling", "average_pooling", "average_pooling_grad", "local_response_normalization"), (1, 2, 4, 3)) | {
     "gemm": (4, 4)
 }
+SIZES_OF: Mapping[tuple[str, str], tuple[int, ...]] = {
+    ("convolution", "input_tensor"): (2, 4, 5, 6),
+    ("convolution", "filter_tensor"): (6, 2, 3, 2),
+    ("convolution", "bias_tensor"): (1, 6, 1, 1),
+}
+"""Those of the tensors of an operator, by field."""
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)

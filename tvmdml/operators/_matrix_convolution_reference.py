@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.operators._accuracy import Array, Near
+from tvmdml.operators._accuracy import Array
 from tvmdml.operators._matrix_convolution import Along, Convolving
 
 Slices = tuple[slice, ...]
@@ -106,23 +106,3 @@ def wrapped(total: Array) -> Array:
     """Integers modulo 2^32, as int32."""
     found: Array = (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
     return found
-
-
-def requantised(total: Array, x_scale: Any, w_scale: Array, y_scale: Any, zero: int, dtype: Any) -> Near:
-    """Sums times scales, rounded; next to a half, the integers on both sides are right."""
-    limits = np.iinfo(dtype)
-    with np.errstate(all="ignore"):
-        factor = np.longdouble(x_scale) * w_scale.astype(np.longdouble)
-        real = total.astype(np.longdouble) * factor
-        quotient = real / np.longdouble(y_scale)
-        low = np.rint(quotient)
-        near = np.abs(np.abs(quotient - np.trunc(quotient)) - 0.5) <= 2.0**-21 * np.abs(quotient)
-        whole = np.clip(np.nan_to_num(low, nan=0, posinf=1e9, neginf=-1e9), -1e9, 1e9)
-        values = np.clip(whole + zero, limits.min, limits.max)
-        # Steps that leave the normal numbers of float32, and scales that are none: any value.
-        steps = [np.abs(np.broadcast_to(one, total.shape)) for one in (factor, real, quotient)]
-        far = np.logical_or.reduce([((one > 2.0**127) | ((one < 2.0**-126) & (one > 0)) | np.isnan(one)) for one in steps])
-        scales = [np.abs(np.broadcast_to(one, total.shape)) for one in (np.asarray(x_scale), w_scale, np.asarray(y_scale))]
-        far |= np.logical_or.reduce([~np.isfinite(one) | (one < 2.0**-126) for one in scales])
-    error = np.where(far, np.inf, np.where(near, 1, 0)).astype(np.float64)
-    return Near(values, np.dtype(dtype), 0, error)

@@ -29,6 +29,7 @@ from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._support import support
+from tvmdml.operators.matrix_multiply_integer import requantized
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 __all__ = ["Convolution", "ConvolutionInteger", "QuantizedLinearConvolution"]
@@ -343,12 +344,10 @@ class QuantizedLinearConvolution(Convolving):
         total = sums.of_integers(self, x, w, x_zero, w_zero)
         total = sums.wrapped(total if bias is None else total + bias.astype(np.int64))
         channels = (1, -1, *[1] * (self.input_tensor.rank - 2))
-        assert x_scale is not None
-        assert w_scale is not None
-        assert y_scale is not None
-        scales = (x_scale.reshape(-1)[0], w_scale.reshape(channels), y_scale.reshape(-1)[0])
-        zero = 0 if y_zero is None else int(y_zero.reshape(-1)[0])
-        return (sums.requantised(total, *scales, zero, self.output_tensor.data_type.numpy),)
+        given = ((x_scale, -1), (w_scale, channels), (y_scale, -1))
+        scales = [np.asarray(one).reshape(shape).astype(np.longdouble) for one, shape in given]
+        zero = np.zeros(1) if y_zero is None else y_zero.reshape(-1).astype(np.int64)
+        return (requantized(total, scales, zero, self.output_tensor.data_type.numpy),)
 
 
 def _zeros(desc: Any) -> Any:
