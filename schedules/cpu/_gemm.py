@@ -147,7 +147,7 @@ class Product:
         mr, nr = shape.rows, shape.columns
         with blocks(c1 - c0, plan.column_block) as (c, columns):
             column = T.hold(c0 + c)
-            column_panels = T.hold(_up(columns, nr))
+            column_panels, all_row_panels = T.hold(_up(columns, nr)), T.hold(_up(r1 - r0, mr))
             with blocks(plan.depth, plan.depth_block) as (place, places):
                 groups = T.hold(_up(places, self.arithmetic.group))
                 first = T.hold(T.expression(place == T.i64(0)))
@@ -176,7 +176,7 @@ class Product:
 
                         def tile(ir: Any, late: bool, jr: Any = jr, start: Any = start, b: Any = b) -> None:
                             line = T.hold(_start(row + ir * mr, r0, r1, mr))
-                            own = T.Select(plan.depth > plan.depth_block, (number + ir) * column_panels + jr, T.i64(0))
+                            own = T.Select(plan.depth > plan.depth_block, jr * all_row_panels + number + ir, T.i64(0))
                             at = T.hold(self.at_partial + own * (mr * nr))
                             sums = (of_rows + (number + ir) * mr, self.at_lines + jr * nr)
                             where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), sums)
