@@ -69,8 +69,9 @@ class Product:
         sums: tuple[bool, bool] = (False, False),
         brief: bool = True,
         late: bool = False,
+        as_it_lies: bool = False,
     ) -> None:
-        self.brief, self.packs_late = brief, late
+        self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
         self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
         self.a, self.b = (Packer(one, arithmetic, leaves) for one in factors)
 
@@ -164,12 +165,13 @@ class Product:
                     row = T.hold(r0 + r)
                     row_panels = T.hold(_up(rows, mr))
                     number = T.hold(T.truncdiv(r, T.i64(mr)))
-                    with T.loop(row_panels) as p:
-                        line = T.hold(_start(row + p * mr, r0, r1, mr))
-                        at = T.hold(self.at_a + p * (groups * mr))
-                        self.a.pack(self.base_a, self.zero_a, self.panels_a, at, line, r1 - 1, place, places)
-                        if self.with_sums[0]:
-                            self.a.sums(self.lines, of_rows + (number + p) * mr, first, shape.lanes)
+                    if not self.as_it_lies:
+                        with T.loop(row_panels) as p:
+                            line = T.hold(_start(row + p * mr, r0, r1, mr))
+                            at = T.hold(self.at_a + p * (groups * mr))
+                            self.a.pack(self.base_a, self.zero_a, self.panels_a, at, line, r1 - 1, place, places)
+                            if self.with_sums[0]:
+                                self.a.sums(self.lines, of_rows + (number + p) * mr, first, shape.lanes)
                     with T.loop(column_panels) as jr:
                         start = T.hold(_start(column + jr * nr, c0, c1, nr))
                         b = T.hold(self.at_b + jr * (groups * nr))
@@ -180,6 +182,8 @@ class Product:
                             at = T.hold(self.at_partial + own * (mr * nr))
                             sums = (of_rows + (number + ir) * mr, self.at_lines + jr * nr)
                             where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), sums)
+                            if self.as_it_lies:
+                                self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
                             if late:
                                 self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
                             self._tile(T.hold(self.at_a + ir * (groups * mr)), b, groups, at, first, last, where, late)
@@ -199,6 +203,7 @@ class Product:
         shape, kind = self.shape, self.arithmetic.total
         mr, nr, lanes = shape.rows, shape.columns, shape.lanes
         zero = T.splat(T.const(0, kind), lanes)
+        rows = self.a.lines() if self.as_it_lies else []
         with blocks(groups, T.i64(BLOCK // self.arithmetic.group)) as (k0, count):
             sums = [[T.Variable(T.type_of(zero), zero) for _ in range(shape.vectors)] for _ in range(mr)]
             with T.loop(count) as k:
@@ -210,7 +215,8 @@ class Product:
                 else:
                     along = [T.hold(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
                 for i in range(mr):
-                    value = T.hold(T.splat(self.panels_a[a + place * mr + i], lanes))
+                    one = self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + i]
+                    value = T.hold(T.splat(one, lanes))
                     for j in range(shape.vectors):
                         sums[i][j].set(self.arithmetic.step(value, along[j], sums[i][j].value))
             is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))

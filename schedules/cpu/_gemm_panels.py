@@ -78,9 +78,18 @@ class Packer:
                 own = T.Shuffle([total.value], [lane])
                 T.store(sums, place, T.hold(T.if_then_else(first, own, sums[place] + own)))
 
-    def begin(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, place: Any) -> None:
-        """Begin with a panel whose ``vectors`` are then asked for."""
-        self.base, self.zeros, self.to, self.at, self.line, self.place = base, zeros, to, at, line, place
+    def begin(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, place: Any, last: Any = None) -> None:
+        """Begin with a panel whose ``vectors``, or ``lines`` and values, are then asked for."""
+        self.base, self.zeros, self.to, self.at = base, zeros, to, at
+        self.line, self.place, self.last = line, place, last
+
+    def lines(self) -> list[Any]:
+        """Where each line of the panel begins."""
+        return [T.hold(self._offset(self._own(i), self.place)) for i in range(self.width)]
+
+    def value(self, line: Any, k: Any) -> Any:
+        """The value of such a line at a place, of a factor that needs no arranging."""
+        return self.arithmetic.one(self.factor.side, [self.factor.buffer[line + times(k, self.factor.place_step)]])
 
     def vectors(self, k: Any, lanes: int) -> list[Any]:
         """The panel's values at a place, of contiguous lines that need no arranging."""

@@ -40,6 +40,7 @@ KNOBS = Knobs(
         1 << 19, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 4
     ),
     task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
+    few_columns=Knob(4, (0, 1, 2, 4, 8, 16, 32), "most tiles beside each other for which rows are not packed"),
     few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows that are computed without packing"),
 )  # fmt: skip
 
@@ -202,6 +203,9 @@ class _Tiles(Writer):
         self.forms = tuple(self._form(side) for side in (0, 1))
         # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
         zero = self.contraction.b_zero is not None
+        # Rows are not packed for a few tiles beside each other.
+        plain_rows = self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
+        self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
         self.late = self.forms[1] == ACROSS and self.arithmetic.group == 1 and not zero and rows < 16 * mr
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
@@ -248,6 +252,7 @@ class _Tiles(Writer):
             ("forms", " ".join(self.forms)),
             ("parallel", self.parallel),
             ("late", self.late),
+            ("as_it_lies", self.as_it_lies),
         )
         return (*self.key(), *choices)
 
@@ -268,7 +273,7 @@ class _Tiles(Writer):
                 factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
             self.factors = factors
             product = Product(self.shape, self.arithmetic, (factors[0], factors[1]), self.leaves, self.parallel, self._corrects(),
-                self.desc.activation is None, self.late)
+                self.desc.activation is None, self.late, self.as_it_lies)
             self.lines, self.depth = scratch[3], plan.depth
 
             def start(number: Any) -> tuple[Any, Any, Any, Any]:
