@@ -40,7 +40,7 @@ KNOBS = Knobs(
         1 << 19, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 4
     ),
     task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
-    few_columns=Knob(4, (0, 1, 2, 4, 8, 16, 32), "most tiles beside each other for which rows are not packed"),
+    few_columns=Knob(1 << 16, (0, 4, 32, 1 << 16), "most tiles beside each other for which rows that lie right are not packed"),
     few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows that are computed without packing"),
 )  # fmt: skip
 
