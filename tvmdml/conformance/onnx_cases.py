@@ -20,6 +20,7 @@ from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._accuracy import Expected, within_steps
 from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._reduction import Reduction
 from tvmdml.operators._resampling import Resampling
@@ -194,7 +195,7 @@ def _is_sum(desc: Operator) -> bool:
     """Whether a result depends on the order of steps."""
     if isinstance(desc, Reduction):
         return not all(walk.exact for walk in desc.walks())
-    return isinstance(desc, (Summed, Resampling, RoiOperator)) or (
+    return isinstance(desc, (Summed, Resampling, RoiOperator, Matrix)) or (
         isinstance(desc, Pointwise) and type(desc).reference is not Pointwise.reference
     )
 
