@@ -97,7 +97,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     total = batch * tile.groups(rows, columns)
     groups = max(1, min(total, target.max_groups, knobs.most_groups))
     deep = contraction.computed != "int32" and depth > KC
-    rounds = -(-total // groups) * (-(-depth // step) * (step + 1) + tile.own_rows * (tile.own_columns + 1) + 1)
+    rounds = -(-total // groups) * (-(-depth // step) * (step + 1) + tile.own_rows * tile.own_columns + 1)
     if target.max_rounds is not None and rounds > target.max_rounds:
         given = f"{rounds} rounds of loops in a thread on {target.name}"
         refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
@@ -125,21 +125,23 @@ def _chosen(knobs: Any, target: DeviceTarget, batch: int, rows: int, columns: in
     """A tile, and how many products of each sum are in shared memory at once."""
 
     def step_of(tile: Tile) -> int:
-        step = min(knobs.depth, max(8, 1 << (depth - 1).bit_length()))
+        step = min(knobs.depth if width == 4 else 8, max(8, 1 << (depth - 1).bit_length()))
         while step > 8 and step * (tile.rows + tile.columns + 2 * _PAD) * width > min(target.max_shared_bytes, 32 << 10):
             step //= 2
-        return step
+        return int(step)
 
     def fits(tile: Tile) -> bool:
-        shared = step_of(tile) * (tile.rows + tile.columns + 2 * _PAD) * width
-        return tile.threads <= target.max_threads and shared <= target.max_shared_bytes
+        step = step_of(tile)
+        slab = tile.rows // tile.own_rows * tile.columns
+        shared = (step * (tile.rows + _PAD) + max(step * (tile.columns + _PAD), slab)) * width
+        # An element of 64 bits has two registers: 8 x 8 of them would not fit.
+        registers = tile.own_rows * tile.own_columns * width // 4
+        return tile.threads <= target.max_threads and shared <= target.max_shared_bytes and registers <= 64
 
     tiles = [tile for tile in TILES.values() if fits(tile)]
     wanted = TILES.get(knobs.tile)
     if wanted is not None and wanted in tiles:
         return wanted, step_of(wanted)
-    # Two registers for each element: 8 x 8 elements would not fit.
-    tiles = [tile for tile in tiles if width == 4 or tile.own_rows * tile.own_columns <= 32]
 
     def wasted(tile: Tile) -> bool:
         return (tile.rows >= 2 * rows and tile.rows > 16) or (tile.columns >= 2 * columns and tile.columns > 16)
@@ -237,7 +239,10 @@ class _Writer:
             )
             with T.launch(n.groups, tile.threads) as (group, thread):
                 self.thread = thread
-                self.shared = [T.shared(self.computed, self.step * pitch) for pitch in pitches]
+                slab = tile.rows // tile.own_rows * tile.columns
+                self.shared = [
+                    T.shared(self.computed, size) for size in (self.step * pitches[0], max(self.step * pitches[1], slab))
+                ]
                 self.pitches = pitches
                 self.held = [T.local(self.computed, self._slots(side)) for side in self.sides]
                 count = tile.own_rows * tile.own_columns
@@ -410,38 +415,37 @@ class _Writer:
                     T.store(self.own, place, multiply_add(a, b, self.own[place]))
 
     def _finish(self, above: Any, left: Any) -> None:
-        """The thread's sums, finished and stored."""
-        tile, places, count = self.tile, self._of_thread(), self.tile.own_rows * self.tile.own_columns
-        # Another array, which may be in memory: a loop reads it by places that are not constants.
-        sums = T.local(self.computed, count)
-        for i in range(count):
-            T.store(sums, i, self.own[i] if self.total is None else self.total[i] + self.own[i])
-        tensors = (self.c.result, *self.c.addends)
+        """The sums, finished and stored: a row of each thread's at a time, through shared memory, so that neighbours are stored."""
+        tile, (down, across) = self.tile, self._of_thread()
+        owns, spreads = (tile.own_rows, tile.own_columns), (tile.rows // tile.own_rows, tile.columns // tile.own_columns)
+        lanes = [self._lanes(own) for own in owns]
+        slab = self.shared[1]
+        for i in range(tile.own_rows):
+            if i:
+                T.barrier()
+            row = T.let(down * tile.columns + across * lanes[1])
+            for j in range(tile.own_columns):
+                place = i * tile.own_columns + j
+                total = self.own[place] if self.total is None else self.total[place] + self.own[place]
+                T.store(slab, row + (j // lanes[1] * lanes[1] * spreads[1] + j % lanes[1]), total)
+            T.barrier()
+            first = i // lanes[0] * lanes[0] * spreads[0] + i % lanes[0]
+            with T.loop(T.const(tile.own_columns, "int32")) as part:
+                number = T.let(self.thread + part * tile.threads)
+                line = T.let(T.truncdiv(number, T.const(tile.columns, "int32")))
+                at = T.let(above + T.cast(line * lanes[0] + first, self.dtype))
+                column = T.let(left + T.cast(number - line * tile.columns, self.dtype))
+                with T.when((at < self.sizes[1]) & (column < self.sizes[2])):
+                    self._store(at, column, T.let(slab[number]))
 
-        def position(which: int, number: Any, first: Any) -> Any:
-            own, side = (tile.own_rows, tile.own_columns)[which], (tile.rows, tile.columns)[which]
-            lanes = self._lanes(own)
-            part = T.truncdiv(number, T.const(lanes, "int32"))
-            place = part * (side // own * lanes) + places[which] * lanes + (number - part * lanes)
-            return T.let(first + T.cast(place, self.dtype))
+    def _store(self, row: Any, column: Any, total: Any) -> None:
+        """A sum, finished and stored."""
+        rows, columns = self._unraveled(row, self.c.rows), self._unraveled(column, self.c.columns)
 
-        with T.loop(T.const(tile.own_rows, "int32")) as i:
-            row = position(0, i, above)
-            with T.when(row < self.sizes[1]):
-                at = self._unraveled(row, self.c.rows)
-                bases = [
-                    T.let(self._sum(one.place.base, self._part(one.place, 0, self.batch), self._part(one.place, 1, at)))
-                    for one in tensors
-                ]
-                with T.loop(T.const(tile.own_columns, "int32")) as j:
-                    column = position(1, j, left)
-                    with T.when(column < self.sizes[2]):
-                        at = self._unraveled(column, self.c.columns)
-                        offsets = [
-                            T.let(self._sum(base, self._part(one.place, 2, at))) for base, one in zip(bases, tensors, strict=True)
-                        ]
-                        total = T.let(sums[T.let(i * tile.own_columns + j)])
-                        values = [
-                            T.let(self.buffers[one.name][offset]) for one, offset in zip(self.c.addends, offsets[1:], strict=True)
-                        ]
-                        T.store(self.buffers[self.c.result.name], offsets[0], self.desc.element(total, values))
+        def offset(one: Operand) -> Any:
+            place = one.place
+            parts = (self._part(place, group, at) for group, at in enumerate((self.batch, rows, columns)))
+            return T.let(self._sum(place.base, *parts))
+
+        values = [T.let(self.buffers[one.name][offset(one)]) for one in self.c.addends]
+        T.store(self.buffers[self.c.result.name], offset(self.c.result), self.desc.element(total, values))

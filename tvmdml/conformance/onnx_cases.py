@@ -21,6 +21,7 @@ from tvmdml.operators import Operator
 from tvmdml.operators._accuracy import Expected, within_steps
 from tvmdml.operators._attention import Attention
 from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._reduction import Reduction
@@ -197,7 +198,7 @@ def _is_sum(desc: Operator) -> bool:
     """Whether a result depends on the order of steps."""
     if isinstance(desc, Reduction):
         return not all(walk.exact for walk in desc.walks())
-    return isinstance(desc, (Summed, Resampling, RoiOperator, Recurrent, Attention)) or (
+    return isinstance(desc, (Summed, Resampling, RoiOperator, Recurrent, Attention, Matrix)) or (
         isinstance(desc, Pointwise) and type(desc).reference is not Pointwise.reference
     )
 
