@@ -12,8 +12,9 @@ from typing import Any
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
-from tvmdml.schedules.cpu._convolution_direct import Direct, Tile, Ways
+from tvmdml.schedules.cpu._convolution_direct import Direct
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
 from tvmdml.targets import Target
 
@@ -31,7 +32,9 @@ _MOST_PHASES = 64
 def kernel(desc: Any, target: Target, shared: Shared) -> Kernel:
     """The way that suits the convolution."""
     processor = getattr(target, "processor", None)
-    width = 64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
+    width = (
+        64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
+    )
     if desc.output_tensor.element_count and desc.products() and suits(desc):
         tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
         rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
@@ -78,7 +81,7 @@ def _tile(found: Plan, width: int, desc: Any) -> Tile:
         rest = vectors % tile.vectors
         narrow = 0 < rest <= tile.narrow.vectors
         vectors += -rest % tile.vectors if not narrow else tile.narrow.vectors - rest
-        return -(-found.filters // tile.rows) * tile.rows * vectors
+        return int(-(-found.filters // tile.rows) * tile.rows * vectors)
 
     whole = [one for one in reversed(tiles) if _once(found, desc.input_tensor.data_type.tvm == desc.computed, one)]
     return (sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]
@@ -91,4 +94,4 @@ def _pays(found: Plan) -> bool:
         image *= found.numbers[f"image{i}"] + found.numbers[f"output{i}"]
     frame = found.frame * found.channels * found.groups
     phases = found.backward0 * found.backward1 * found.backward2
-    return phases <= _MOST_PHASES and (found.in_place or frame <= min(8 * image + 65536, _MOST_FRAME))
+    return bool(phases <= _MOST_PHASES and (found.in_place or frame <= min(8 * image + 65536, _MOST_FRAME)))

@@ -1,4 +1,4 @@
-"""Convolutions: the contract's examples, PyTorch, ONNX Runtime, exact sums of integers, layouts, threads, and numbers of any size."""
+"""Convolutions: the contract's examples, PyTorch, ONNX Runtime, exact sums, layouts, threads, and numbers of any size."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def drawn(number: int, dtype: str = "float32") -> tuple[Any, Any, Any, dict[str,
             wanted = which(*wide, strides, padding, dilations, groups).numpy()
     except RuntimeError:  # the filter does not fit
         return drawn(number + 10_000, dtype)
-    usual = [(n - 1) * s + (m - 1) * d + 1 - 2 * p for n, s, m, d, p in zip(sizes, strides, kernel, dilations, padding, strict=True)]
+    usual = [
+        (n - 1) * s + (m - 1) * d + 1 - 2 * p for n, s, m, d, p in zip(sizes, strides, kernel, dilations, padding, strict=True)
+    ]
     if 0 in wanted.shape or (backward and min(usual) < 1):
         return drawn(number + 10_000, dtype)
     return x, w, bias, {**numbers, "direction": "BACKWARD" if backward else "FORWARD", "output_sizes": wanted.shape}, wanted
@@ -145,7 +147,9 @@ def test_gradients_are_pytorchs(number: int) -> None:
     found = torch.ops.tvmdml.convolution(*own, **{**given, "direction": given["direction"].lower()})
     torch.testing.assert_close(found, result)
     weights = torch.from_numpy(seeded("weights", number).standard_normal(wanted.shape))
-    for mine, other in zip(*(torch.autograd.grad((y * weights).sum(), z) for y, z in ((found, own), (result, theirs))), strict=True):
+    for mine, other in zip(
+        *(torch.autograd.grad((y * weights).sum(), z) for y, z in ((found, own), (result, theirs))), strict=True
+    ):
         torch.testing.assert_close(mine.reshape(other.shape), other)
 
 
@@ -157,7 +161,7 @@ def test_long_sums_keep_the_bound_and_most_of_their_bits(dtype: str) -> None:
     rng = seeded("sums", dtype)
     for channels, kernel, size in ((30, 3, 6), (300, 3, 9), (2000, 1, 5)):
         for uniform in (False, True):
-            draw = (lambda *sizes, uniform=uniform: rng.random(sizes) if uniform else rng.standard_normal(sizes))  # noqa: E731
+            draw = lambda *sizes, uniform=uniform: rng.random(sizes) if uniform else rng.standard_normal(sizes)  # noqa: E731
             x, w = draw(1, channels, size, size).astype(dtype), draw(13, channels, kernel, kernel).astype(dtype)
             found = tvmdml.convolution(x, w).astype(np.float64)
             wide = [one.astype(np.float64) for one in (x, w)]
@@ -231,8 +235,15 @@ def nodes() -> list[tuple[str, dict[str, Array], dict[str, Any]]]:
     }  # fmt: skip
     number = rng.integers(-3000, 3000, 6).astype(np.int32)
     return [
-        ("Conv", {"x": x, "w": floats(6, 2, 3, 2), "b": bias}, {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2]}),
-        *(("Conv", {"x": x, "w": floats(6, 4, 3, 2)}, {"auto_pad": mode, "strides": [2, 3]}) for mode in ("SAME_UPPER", "SAME_LOWER")),
+        (
+            "Conv",
+            {"x": x, "w": floats(6, 2, 3, 2), "b": bias},
+            {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2]},
+        ),
+        *(
+            ("Conv", {"x": x, "w": floats(6, 4, 3, 2)}, {"auto_pad": mode, "strides": [2, 3]})
+            for mode in ("SAME_UPPER", "SAME_LOWER")
+        ),
         ("Conv", {"x": x, "w": floats(6, 4, 3, 2)}, {"auto_pad": "VALID"}),
         ("Conv", {"x": x[:, :, 0].copy(), "w": floats(6, 4, 3), "b": bias}, {"pads": [2, 1]}),
         ("Conv", {"x": floats(1, 2, 4, 5, 6), "w": floats(3, 2, 2, 3, 1)}, {"strides": [1, 2, 2], "pads": [0, 1, 0, 1, 1, 0]}),
@@ -327,6 +338,6 @@ def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
 
 def test_a_descriptor_may_have_channels_last() -> None:
     x, w = TensorDesc("float32", (1, 3, 4, 5)), TensorDesc("float32", (2, 3, 2, 2))
-    numbers: dict[str, Any] = {name: (0, 0) for name in ("start_padding", "end_padding", "output_padding")}
+    numbers: dict[str, Any] = dict.fromkeys(("start_padding", "end_padding", "output_padding"), (0, 0))
     desc = tvmdml.Convolution.of(x, w, strides=(1, 1), dilations=(1, 1), group_count=1, **numbers)
     assert channels_last(desc).outputs()[0].layout == (24, 1, 8, 2)

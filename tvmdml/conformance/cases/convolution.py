@@ -12,11 +12,11 @@ from tvmdml.conformance.cases._window import laid
 from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import Unsupported
 from tvmdml.operators import Operator
+from tvmdml.operators._fused import OF_CONVOLUTION
 from tvmdml.operators.activation import ActivationLeakyRelu, ActivationRelu
 from tvmdml.operators.activation_smooth import ActivationTanh
 from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
-from tvmdml.operators._fused import OF_CONVOLUTION
 from tvmdml.tensors import TensorDataType
 from tvmdml.tensors import TensorDesc as T
 
@@ -122,7 +122,7 @@ def convolution(x: T, form: Form) -> Operator:
         output_tensor=T(x.data_type, found["output"]),
         mode=ConvolutionMode.CONVOLUTION if form.turned else ConvolutionMode.CROSS_CORRELATION,
         direction=ConvolutionDirection.BACKWARD if form.backward else ConvolutionDirection.FORWARD,
-        output_padding=[form.zeros] * max(x.rank - 2, 1),
+        output_padding=(form.zeros,) * max(x.rank - 2, 1),
         fused_activation=form.activation,
         **found["numbers"],
     )
@@ -347,7 +347,7 @@ def channels_last(desc: Any) -> Operator:
     found = {}
     for name in ("input_tensor", "output_tensor"):
         tensor = getattr(desc, name)
-        n, c, *sizes = tensor.sizes
+        _, c, *sizes = tensor.sizes
         steps = [c]
         for size in reversed(sizes):
             steps.insert(0, steps[0] * size)
