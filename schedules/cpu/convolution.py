@@ -2,6 +2,7 @@
 
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
+- ``channels``: the same of images whose channels are last (``_convolution_channels.py``).
 - Others are the computation, one element after the other.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu import _convolution_channels, _default, split
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct
@@ -39,6 +40,10 @@ def kernel(desc: Any, target: Target, shared: Shared) -> Kernel:
         tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
         rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
         return rows
+    if desc.output_tensor.element_count and desc.products() and _convolution_channels.suits(desc):
+        tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
+        channels: Kernel = _convolution_channels.Channels(desc, width, tasks).kernel()
+        return channels
     floats = desc.input_tensor.data_type.tvm == desc.computed
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     if found is None or not _pays(found):
