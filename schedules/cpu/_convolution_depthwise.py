@@ -1,7 +1,7 @@
 """Convolutions whose groups have one filter: vectors of places along a row, several rows at a time.
 
-Filters stay in registers, or are read again for each channel of a group. A vector of the image is read once for all rows of the output
-that it takes part in. The first and the last vector of a row leave out what is outside of the image, and so do rows above and below.
+Filters stay in registers, or are read again for each channel of a group. A vector of the image is read once for all rows of the
+output that it takes part in. The first and the last vector of a row leave out what is outside of the image.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._convolution_direct import Typed
+from tvmdml.schedules.cpu._convolution_arranged import Typed
 from tvmdml.schedules.cpu._part import load_part, store_part
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class Depthwise:
             taps = self._taps(group, T.i64(0))
         names = [name for name, _ in self.desc.addends()]
         addends = [
-            T.let(T.splat(T.wide(self.tensors[name][T.let(group * step)]), lanes)) for name, step in zip(names, self.steps, strict=True)
+            T.let(T.splat(T.wide(self.tensors[name][T.let(group * step)]), lanes))
+            for name, step in zip(names, self.steps, strict=True)
         ]
         below = T.let(n["rows"] - self.height)
 
@@ -161,9 +162,7 @@ class Depthwise:
         own = T.cast(T.cast(zero[T.i64(0) if channel is None else T.let(channel * self.n["filter_zero_step"])], "int32"), "float32")
         return found - (T.splat(own, T.lanes(found)) if T.lanes(found) > 1 else own)
 
-    def _block(
-        self, source: Any, target: Any, group: Any, row: Any, o: Any, edge: bool, taps: Any, addends: list[Any]
-    ) -> None:
+    def _block(self, source: Any, target: Any, group: Any, row: Any, o: Any, edge: bool, taps: Any, addends: list[Any]) -> None:
         """A vector of places in each of several rows."""
         n, lanes, down = self.n, self.lanes, self.down
         kind = f"{self.factors}x{lanes}"
@@ -202,7 +201,13 @@ class Depthwise:
                 T.store(y, T.run(at, lanes), found)
 
     def _row(self, line: Any, begin: Any, edge: bool) -> list[Any]:
-        """The vectors of a row that its taps meet; ``line``: where the row begins, ``begin``: the place of the first lane's first tap."""
+        """The vectors of a row that its taps meet.
+
+        Args:
+            line: where the row begins.
+            begin: the place of the first lane's first tap.
+            edge: whether some lanes may be outside.
+        """
         across, lanes = self.across, self.lanes
         steps = [b * across.dilation for b in range(across.kernel)]
         if across.stride == 1:

@@ -21,8 +21,8 @@ _OF_DIMENSION = (
     "output_step", "tap_step",
 )  # fmt: skip
 _OF_ALL = (
-    "batch", "groups", "channels", "filters", "taps", "image_batch", "image_channel", "output_batch", "output_channel", "filter_group",
-    "filter_row", "filter_channel", "filter_base", "frame", "row_step", "plane_step", "image_zero", "filter_zero_step",
+    "batch", "groups", "channels", "filters", "taps", "image_batch", "image_channel", "output_batch", "output_channel",
+    "filter_group", "filter_row", "filter_channel", "filter_base", "frame", "row_step", "plane_step", "filter_zero_step",
 )  # fmt: skip
 NAMES = (*_OF_ALL, *(f"{name}{i}" for name in _OF_DIMENSION for i in range(DIMENSIONS)))
 """The numbers, in the order of a kernel's parameters."""
@@ -68,7 +68,7 @@ class Plan:
 
 def plan(desc: Any, floats: bool) -> Plan | None:
     """The plan of a convolution; ``None`` if it has output padding. ``floats``: whether the image is of the type of sums."""
-    along, filters, channels = desc.along(), *desc.filters()
+    along, (filters, channels) = desc.along(), desc.filters()
     if any(one.padding for one in along):
         return None
     x, w, y, back = desc.input_tensor, desc.filter_tensor, desc.output_tensor, desc.backward
@@ -123,7 +123,6 @@ def plan(desc: Any, floats: bool) -> Plan | None:
         "frame": x.layout[1] if in_place else math.prod(own["room"]) * math.prod(own["phases"]),
         "row_step": row,
         "plane_step": plane,
-        "image_zero": 0,
         "filter_zero_step": 0 if zeros[0] is None else _step(zeros[0][1]),
     }
     steps, contiguous = 1, not back and not desc.turned

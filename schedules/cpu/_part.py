@@ -8,8 +8,8 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 
 _TYPES = {
-    "float16": ("half", "f16"), "float32": ("float", "f32"), "float64": ("double", "f64"), "int8": ("i8", "i8"), "uint8": ("i8", "i8"),
-    "int32": ("i32", "i32"),
+    "float16": ("half", "f16"), "float32": ("float", "f32"), "float64": ("double", "f64"),
+    "int8": ("i8", "i8"), "uint8": ("i8", "i8"), "int32": ("i32", "i32"),
 }  # fmt: skip
 
 
@@ -72,7 +72,9 @@ def store_part(buffer: Any, at: Any, first: Any, end: Any, value: Any, by: int =
     lanes = T.lanes(value)
     name = f"{buffer.dtype}x{lanes}"
     pointer = T.address_of(buffer[at])
-    T.do_imported(f"tvmdml_store_part_{name}{'_by_2' if by == 2 else ''}", _source(str(buffer.dtype), lanes), pointer, first, end, value)
+    T.do_imported(
+        f"tvmdml_store_part_{name}{'_by_2' if by == 2 else ''}", _source(str(buffer.dtype), lanes), pointer, first, end, value
+    )
 
 
 _AHEAD = """

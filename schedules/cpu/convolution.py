@@ -2,6 +2,7 @@
 
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
+- ``channels``: the same of images whose channels are last (``_convolution_channels.py``).
 - Others are the computation, one element after the other.
 """
 
@@ -10,52 +11,55 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu import _convolution_channels, _default, split
+from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
-from tvmdml.schedules.cpu._convolution_direct import Direct, Tile, Ways
+from tvmdml.schedules.cpu._convolution_direct import Direct
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
 from tvmdml.targets import Target
 
-_POWERS = tuple(1 << n for n in range(28))
-KNOBS = Knobs(
-    "convolution",
-    task_products=Knob(1 << 18, (1, *_POWERS[12:]), "least products for each task"),
-    tile=Knob("best", ("best", "12x2", "8x3", "6x4"), "filters and vectors of places that a tile has"),
-    panels=Knob("yes", ("yes", "no"), "whether places are packed, if filters have one tap"),
-    order=Knob("best", ("best", "filters", "places"), "what tiles are ordered by"),
-)
-_TILES = {64: ((12, 2), (8, 3), (6, 4)), 32: ((6, 2), (4, 3)), 16: ((4, 2),)}
+TASK_PRODUCTS = 1 << 18
+"""The least products of a task."""
+ORDER: bool | None = None
+"""Whether tiles of the same filters follow each other, or those of the same places; ``None``: as sizes suggest."""
+TILES = {64: ((12, 2), (8, 3), (6, 4)), 32: ((6, 2), (4, 3)), 16: ((4, 2),)}
 """The tiles of processors, by the bytes of a register."""
 _MOST_FRAME = 1 << 28
 """The most elements of a frame."""
+_MOST_PHASES = 64
 
 
-def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
+def kernel(desc: Any, target: Target, shared: Shared) -> Kernel:
     """The way that suits the convolution."""
     processor = getattr(target, "processor", None)
-    width = 64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
+    width = (
+        64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
+    )
     if desc.output_tensor.element_count and desc.products() and suits(desc):
-        tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_products, 1)
+        tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
         rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
         return rows
+    if desc.output_tensor.element_count and desc.products() and _convolution_channels.suits(desc):
+        tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
+        channels: Kernel = _convolution_channels.Channels(desc, width, tasks).kernel()
+        return channels
     floats = desc.input_tensor.data_type.tvm == desc.computed
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     if found is None or not _pays(found):
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
     work = desc.output_tensor.element_count * desc.products()
-    tasks = split(work, target, knobs.task_products, 1)
-    tile = _tile(found, width, desc, knobs.tile)
+    tasks = split(work, target, TASK_PRODUCTS, 1)
+    tile = _tile(found, width, desc)
     if found.in_place and found.places < tile.columns:
         found = plan(desc, False)
         assert found is not None
     by_rows = found.filters * found.products * found.groups > found.frame * found.channels * found.groups
     ways = Ways(
-        by_rows={"filters": True, "places": False}.get(knobs.order, by_rows),
+        by_rows=by_rows if ORDER is None else ORDER,
         packed=not _once(found, floats, tile),
-        panelled=_panelled(found, tile) and knobs.panels == "yes",
+        panelled=_panelled(found, tile),
         masked=width == 64 and processor is not None and processor.has("avx512bw") and processor.has("avx512vl"),
     )
     direct: Kernel = Direct(desc, found, tile, tasks, ways).kernel()
@@ -72,27 +76,27 @@ def _once(found: Plan, floats: bool, tile: Tile) -> bool:
     return found.rows_contiguous and floats and found.places <= tile.columns
 
 
-def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
+def _tile(found: Plan, width: int, desc: Any) -> Tile:
     """The tile that computes least for nothing."""
     lanes = width // (8 if desc.computed == "float64" else 4)
-    tiles = [Tile(rows, vectors, lanes) for rows, vectors in _TILES[width]]
-    named = [one for one in tiles if f"{one.rows}x{one.vectors}" == wanted]
+    tiles = [Tile(rows, vectors, lanes) for rows, vectors in TILES[width]]
 
     def waste(tile: Tile) -> int:
         vectors = -(-found.places // tile.lanes)
         rest = vectors % tile.vectors
         narrow = 0 < rest <= tile.narrow.vectors
         vectors += -rest % tile.vectors if not narrow else tile.narrow.vectors - rest
-        return -(-found.filters // tile.rows) * tile.rows * vectors
+        return int(-(-found.filters // tile.rows) * tile.rows * vectors)
 
     whole = [one for one in reversed(tiles) if _once(found, desc.input_tensor.data_type.tvm == desc.computed, one)]
-    return (named or sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]
+    return (sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]
 
 
 def _pays(found: Plan) -> bool:
-    """Whether the frame is not much larger than the image."""
+    """Whether the frame is not much larger than the image, and phases are few."""
     image = found.channels * found.groups
     for i in range(DIMENSIONS):
         image *= found.numbers[f"image{i}"] + found.numbers[f"output{i}"]
     frame = found.frame * found.channels * found.groups
-    return found.in_place or frame <= min(8 * image + 65536, _MOST_FRAME)
+    phases = found.backward0 * found.backward1 * found.backward2
+    return bool(phases <= _MOST_PHASES and (found.in_place or frame <= min(8 * image + 65536, _MOST_FRAME)))

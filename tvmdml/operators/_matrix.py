@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 
+_FAR = 1 << 30
+"""Numbers from here on are computed with in 64 bits."""
+
+
 class Matrix(Operator):
     """Base class of operators that sum products."""
 
@@ -101,7 +105,8 @@ class Matrix(Operator):
             if self.of_rows() is not None:
                 self._write_rows(each, tensors)
             else:
-                with T.elements(each, contraction.outer) as at:
+                with T.elements(each, contraction.outer) as outer:
+                    at = counted(contraction, outer)
                     total = summed(contraction, tensors, at)
                     values = [T.hold(tensors[one.name][place(one, at)[0]]) for one in contraction.addends]
                     found = T.hold(self.element(total, values))
@@ -123,18 +128,23 @@ class Matrix(Operator):
             return Near(values, np.dtype(dtype), 0, np.broadcast_to(error, values.shape).astype(np.float64))
 
 
+def counted(contraction: Contraction, at: Sequence[Any]) -> list[Any]:
+    """Coordinates in 64 bits, if numbers are too large for 32; otherwise as they are."""
+    return [T.let(T.cast(one, "int64")) for one in at] if contraction.span >= _FAR else list(at)
+
+
 def summed(contraction: Contraction, tensors: dict[str, Any], at: Sequence[Any]) -> Any:
     """The sum for the coordinates of an element, in the family's order."""
     computed, depth = contraction.computed, contraction.depth
     zero = T.const(0, computed)
     zeros: list[Any] = []
     for one in (contraction.a_zero, contraction.b_zero):
-        beginning = [*at, *(T.index(0) for _ in contraction.inner)]
+        beginning = [*at, *counted(contraction, [T.index(0) for _ in contraction.inner])]
         zeros.append(None if one is None else T.hold(tensors[one.name][place(one, beginning)[0]]))
     own = T.Variable(computed, zero)
 
     def add(position: Any) -> None:
-        whole = [*at, *T.unravel(position, contraction.inner)]
+        whole = [*at, *counted(contraction, T.unravel(position, contraction.inner))]
         (a, a_inside), (b, b_inside) = (place(one, whole) for one in (contraction.a, contraction.b))
         x, y = (
             T.hold(factor(tensors[one.name][T.let(offset)], offset_zero, computed))

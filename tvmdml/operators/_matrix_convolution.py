@@ -94,15 +94,19 @@ class Convolving(Matrix):
         k = len(along)
         batch, rows, columns = (y.sizes[0], own.group_count), (filters,), y.sizes[2:]
         inner = (channels, *(one.kernel for one in along))
-        zeros = self.zero_points()
+        zeros = [None if one is None else Operand(one[0], self._zero_place(one[1], k)) for one in self.zero_points()]
         addends = tuple(Operand(name, self._of_output(tensor.layout)) for name, tensor in self.addends())
         return Contraction(
-            *(batch, rows, columns, inner),
+            batch,
+            rows,
+            columns,
+            inner,
             Operand("filter_tensor", self._filter_place(k)),
             Operand("input_tensor", *self._image_place(along)),
             Operand("output_tensor", self._of_output(y.layout)),
             addends,
-            *(None if one is None else Operand(one[0], self._zero_place(one[1], k)) for one in zeros),
+            zeros[0],
+            zeros[1],
             self.computed,
         )
 

@@ -53,13 +53,14 @@ def convolved(desc: Any, x: Array, w: Array) -> Array:
     finite = w.dtype.kind != "f" or bool(np.isfinite(x).all() and np.isfinite(w).all())
     n, groups = image.shape[:2]
     total = np.zeros((n, groups, filters.shape[1], *desc.output_tensor.sizes[2:]), x.dtype)
+    outer = (slice(None),) * 3
     for index, source, result in taps(desc):
-        part = image[(slice(None), slice(None), slice(None), *source)]
+        part = image[outer + source]
         if not part.size:
             continue
-        own, flat = filters[(..., *index)], part.reshape(*part.shape[:3], -1)
+        own, flat = filters[outer + index], part.reshape(*part.shape[:3], -1)
         found = own[None] @ flat if finite else np.einsum("gmc,ngcp->ngmp", own, flat)
-        total[(slice(None), slice(None), slice(None), *result)] += found.reshape(n, groups, -1, *part.shape[3:])
+        total[outer + result] += found.reshape(n, groups, -1, *part.shape[3:])
     sums: Array = total.reshape(desc.output_tensor.sizes)
     return sums
 
@@ -69,11 +70,12 @@ def meeting(desc: Any, x: Array, w: Array) -> Array:
     _, filters = grouped(desc, x, ~np.isfinite(w))
     sizes = desc.output_tensor.sizes
     found = np.zeros((*filters.shape[:2], *sizes[2:]), bool)
+    outer = (slice(None),) * 3
     if filters.any():
         for index, _, result in taps(desc):
             alone = np.ones(sizes[2:], bool)
             alone[result] = False
-            found |= filters[(..., *index)].any(-1).reshape(*found.shape[:2], *[1] * alone.ndim) & alone
+            found |= filters[outer + index].any(-1).reshape(*found.shape[:2], *[1] * alone.ndim) & alone
     open_: Array = np.broadcast_to(found.reshape(1, *sizes[1:]), sizes)
     return open_
 

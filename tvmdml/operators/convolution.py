@@ -22,10 +22,10 @@ from tvmdml.operators._contract import (
     Uints,
     defaults,
 )
-from tvmdml.operators._matrix_convolution import ABSENT, Convolving, of_channels, requantised
-from tvmdml.operators._matrix_convolution_onnx import backward, forward
 from tvmdml.operators._fused import OF_CONVOLUTION
 from tvmdml.operators._gradients import gradients
+from tvmdml.operators._matrix_convolution import ABSENT, Convolving, of_channels, requantised
+from tvmdml.operators._matrix_convolution_onnx import backward, forward
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._support import support
@@ -44,11 +44,11 @@ _LEFT = "mode, direction, strides, dilations, start_padding"
 class Convolution(Convolving):
     """What filters see in an image, or the way back (``DML_CONVOLUTION_OPERATOR_DESC``).
 
-    Forward, an element of the output is the sum of the elements that a filter meets at its place, each times the filter's. Backward,
-    each element of the input adds the filter, times itself, to the output. An image has a batch, channels and one to three spatial
-    dimensions. The channels are in groups; a filter has the channels of its group. Forward, the filter's shape is
-    (filters, channels of a group, ...), and backward (channels, filters of a group, ...). The bias has the shape (1, filters, 1, ...),
-    or that of a vector.
+    Forward, an element of the output is the sum of the elements that a filter meets at its place, each times the filter's.
+    Backward, each element of the input adds the filter, times itself, to the output. An image has a batch, channels and one to
+    three spatial dimensions. The channels are in groups; a filter has the channels of its group. Forward, the filter's shape is
+    (filters, channels of a group, ...), and backward (channels, filters of a group, ...). The bias has the shape
+    (1, filters, 1, ...), or that of a vector.
 
     Args:
         mode: CROSS_CORRELATION by default; CONVOLUTION turns filters round.
@@ -234,8 +234,8 @@ class ConvolutionInteger(Convolving):
 class QuantizedLinearConvolution(Convolving):
     """The convolution of quantized numbers, quantized (``DML_QUANTIZED_LINEAR_CONVOLUTION_OPERATOR_DESC``).
 
-    Numbers are ``(input - input_zero_point) * input_scale``, and those of the filter likewise; padding is 0. The bias is added to the
-    sum of int32. That, times the scales of input and filter, over ``output_scale``, is rounded, halves to even, plus
+    Numbers are ``(input - input_zero_point) * input_scale``, and those of the filter likewise; padding is 0. The bias is added to
+    the sum of int32. That, times the scales of input and filter, over ``output_scale``, is rounded, halves to even, plus
     ``output_zero_point``, saturated. The result has the type of ``output_zero_point``, or else of the input. Scales and zero points
     are one for all; those of the filter may be one for each of its channels.
 
@@ -333,7 +333,7 @@ class QuantizedLinearConvolution(Convolving):
         scales, rest = values[:3], list(values[3:])
         if self.bias_tensor is not None:
             total = T.wrapped(total + rest.pop(0))
-        return requantised(total, *scales, rest[0] if rest else None)
+        return requantised(total, scales[0], scales[1], scales[2], rest[0] if rest else None)
 
     def finished_by(self) -> tuple[tuple[str, str], ...]:
         return ()

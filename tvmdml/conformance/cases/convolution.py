@@ -12,11 +12,11 @@ from tvmdml.conformance.cases._window import laid
 from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import Unsupported
 from tvmdml.operators import Operator
+from tvmdml.operators._fused import OF_CONVOLUTION
 from tvmdml.operators.activation import ActivationLeakyRelu, ActivationRelu
 from tvmdml.operators.activation_smooth import ActivationTanh
 from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
-from tvmdml.operators._fused import OF_CONVOLUTION
 from tvmdml.tensors import TensorDataType
 from tvmdml.tensors import TensorDesc as T
 
@@ -78,6 +78,12 @@ LARGE: tuple[tuple[Sizes, Form], ...] = (
     ((2, 3, 40, 40), Form(7, 2, start=3, end=3, filters=16)),
 )
 
+DEPTHWISE: tuple[tuple[Sizes, Form], ...] = (
+    ((2, 21, 7, 9), Form(3, 1, start=1, end=1, groups=21, filters=1, activation=RELU)),
+    ((1, 6, 5, 12), Form(3, 2, 2, start=3, end=2, groups=6, filters=1, turned=True)),
+    ((1, 40, 31), Form(5, 2, start=2, end=1, groups=40, filters=1)),
+)
+
 
 def numbers(x: T, form: Form) -> dict[str, Any]:
     """The numbers of a form, with filters that fit, and the sizes of filter and output."""
@@ -122,7 +128,7 @@ def convolution(x: T, form: Form) -> Operator:
         output_tensor=T(x.data_type, found["output"]),
         mode=ConvolutionMode.CONVOLUTION if form.turned else ConvolutionMode.CROSS_CORRELATION,
         direction=ConvolutionDirection.BACKWARD if form.backward else ConvolutionDirection.FORWARD,
-        output_padding=[form.zeros] * max(x.rank - 2, 1),
+        output_padding=(form.zeros,) * max(x.rank - 2, 1),
         fused_activation=form.activation,
         **found["numbers"],
     )
@@ -319,8 +325,8 @@ def _floats() -> Iterator[Case]:
     for number, (one, other) in enumerate(PAIRS):
         for form in (FORMS[number % len(FORMS)], FORMS[0], FORMS[4]):
             yield Case(laid(convolution(T(FLOATING[number % 2], SHAPES[4][number % 2]), form), one, other), "normal")
-    for shape, form in LARGE[:4]:
-        yield Case(channels_last(convolution(T("float32", shape), form)), "normal")
+    for number, (shape, form) in enumerate((*LARGE[:4], *DEPTHWISE)):
+        yield Case(channels_last(convolution(T(FLOATING[number % 3 % 2], shape), form)), "normal")
 
 
 def _integers(make: Callable[..., Operator]) -> Iterator[Case]:
@@ -339,7 +345,8 @@ def _integers(make: Callable[..., Operator]) -> Iterator[Case]:
     for number, (one, other) in enumerate(PAIRS):
         desc = make(T((INT8, UINT8)[number % 2], SHAPES[4][number % 2]), FORMS[(0, 2, 3)[number % 3]], number)
         yield Case(laid(desc, one, other), "mixed")
-    yield Case(channels_last(make(T(UINT8, LARGE[0][0]), LARGE[0][1], 1)), "mixed")
+    for number, (shape, form) in enumerate((LARGE[0], *DEPTHWISE)):
+        yield Case(channels_last(make(T((UINT8, INT8)[number % 2], shape), form, number + 1)), "mixed")
 
 
 def channels_last(desc: Any) -> Operator:
@@ -347,7 +354,7 @@ def channels_last(desc: Any) -> Operator:
     found = {}
     for name in ("input_tensor", "output_tensor"):
         tensor = getattr(desc, name)
-        n, c, *sizes = tensor.sizes
+        _, c, *sizes = tensor.sizes
         steps = [c]
         for size in reversed(sizes):
             steps.insert(0, steps[0] * size)

@@ -1,0 +1,343 @@
+"""Convolutions: the contract's examples, PyTorch, ONNX Runtime, exact sums, layouts, threads, and numbers of any size."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Array, assert_same_bits, seeded
+
+import tvmdml
+from tvmdml.conformance.cases.convolution import channels_last
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
+
+f32 = np.float32
+
+
+def line(*values: float, channels: int = 1, dtype: Any = f32) -> Array:
+    return np.array(values, dtype).reshape(1, channels, -1)
+
+
+# -- The contract's examples --------------------------------------------------------------------------------------
+
+
+def test_examples(target: Target) -> None:
+    x, w = line(1, 2, 3, 4), line(1, 10, 100)
+    backward: dict[str, Any] = {"direction": "BACKWARD", "strides": (2,)}
+    cut: dict[str, Any] = {**backward, "start_padding": (1,), "end_padding": (1,)}
+    wide: dict[str, Any] = {"strides": (2,), "dilations": (2,), "start_padding": (1,), "end_padding": (2,)}
+    for image, given, wanted in (
+        (x, {}, [321, 432]),
+        (x, {"mode": "CONVOLUTION"}, [123, 234]),
+        (x, wide, [420, 42]),
+        (x[..., :2], backward, [1, 10, 102, 20, 200]),
+        (x[..., :2], {**backward, "mode": "CONVOLUTION"}, [100, 10, 201, 20, 2]),
+        (x[..., :2], cut, [10, 102, 20]),
+        (x[..., :2], {**cut, "output_sizes": (1, 1, 4)}, [10, 102, 20, 200]),
+        (x[..., :2], {**cut, "output_padding": (1,)}, [10, 102, 20, 0]),
+    ):
+        assert tvmdml.convolution(image, w, device=target.name, **given).ravel().tolist() == wanted
+    grouped = tvmdml.convolution(
+        line(1, 2, 3, 4, channels=2), np.array([[[1, 1]], [[10, 10]]], f32), group_count=2, device=target.name
+    )
+    assert grouped.ravel().tolist() == [3, 70]
+    image = np.arange(1, 10, dtype=f32).reshape(1, 1, 3, 3)
+    found = tvmdml.convolution(image, np.full((1, 1, 2, 2), 0.5, f32), device=target.name)
+    assert found.ravel().tolist() == [6, 8, 12, 14]
+
+
+def test_examples_of_integers(target: Target) -> None:
+    x, w, zero = line(5, 6, 7, dtype=np.uint8), line(1, 1, dtype=np.uint8), np.array([5], np.uint8)
+    found = tvmdml.convolution_integer(x, w, zero, start_padding=(1,), device=target.name)
+    assert found.ravel().tolist() == [0, 1, 3]
+    x, scales, zero = line(50, 0, 51, 100, 200, dtype=np.uint8), np.array([0.5], f32), np.array([50], np.uint8)
+    one, three = line(1, dtype=np.int8), np.array([3], np.uint8)
+    found = tvmdml.quantized_linear_convolution(
+        x, scales, one, np.array([1], f32), np.array([0.1], f32), zero, output_zero_point=three, device=target.name
+    )
+    assert found.ravel().tolist() == [3, 0, 8, 253, 255]
+
+
+def test_a_bias_and_an_activation_are_added_to_padding_too(target: Target) -> None:
+    x, w, bias = line(1, 2), line(1, 10, 100), np.array([-2], f32)
+    given: dict[str, Any] = {"direction": "BACKWARD", "strides": (2,), "output_padding": (2,), "device": target.name}
+    assert tvmdml.convolution(x, w, bias, **given).ravel().tolist() == [-1, 8, 100, 18, 198, -2, -2]
+    relu = tvmdml.ActivationRelu.fused()
+    assert tvmdml.convolution(x, w, bias, fused_activation=relu, **given).ravel().tolist() == [0, 8, 100, 18, 198, 0, 0]
+
+
+# -- PyTorch ------------------------------------------------------------------------------------------------------
+
+
+def drawn(number: int, dtype: str = "float32") -> tuple[Any, Any, Any, dict[str, Any], Any]:
+    """A convolution with drawn numbers: image, filter, bias, numbers, and PyTorch's result in float64."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    rng = seeded("drawn", number)
+
+    def some(low: int, high: int, count: int) -> list[int]:
+        return [int(one) for one in rng.integers(low, high + 1, count)]
+
+    k, (groups, filters, channels), backward = int(rng.integers(1, 4)), some(1, 4, 3), bool(rng.integers(0, 2))
+    if rng.random() < 0.3:
+        groups, filters, channels = int(rng.integers(2, 9)), 1, 1
+    strides, dilations, padding, kernel = (some(low, high, k) for low, high in ((1, 3), (1, 3), (0, 3), (1, 4)))
+    sizes = some(1, (40, 12, 7)[k - 1], k)
+    batch = int(rng.integers(1, 3))
+    x = rng.integers(-8, 9, (batch, groups * channels, *sizes)).astype(dtype)
+    first = (groups * channels, filters) if backward else (groups * filters, channels)
+    w = rng.integers(-8, 9, (*first, *kernel)).astype(dtype)
+    bias = rng.integers(-8, 9, (1, groups * filters, *[1] * k)).astype(dtype)
+    functional, wide = torch.nn.functional, [torch.from_numpy(one.astype(np.float64)) for one in (x, w, bias.ravel())]
+    numbers = {"strides": strides, "dilations": dilations, "start_padding": padding, "end_padding": padding, "group_count": groups}
+    try:
+        if backward:
+            more = [int(rng.integers(0, max(pair))) for pair in zip(strides, dilations, strict=True)]
+            which = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[k - 1]
+            wanted = which(*wide, strides, padding, more, groups, dilations).numpy()
+        else:
+            which = (functional.conv1d, functional.conv2d, functional.conv3d)[k - 1]
+            wanted = which(*wide, strides, padding, dilations, groups).numpy()
+    except RuntimeError:  # the filter does not fit
+        return drawn(number + 10_000, dtype)
+    usual = [
+        (n - 1) * s + (m - 1) * d + 1 - 2 * p for n, s, m, d, p in zip(sizes, strides, kernel, dilations, padding, strict=True)
+    ]
+    if 0 in wanted.shape or (backward and min(usual) < 1):
+        return drawn(number + 10_000, dtype)
+    return x, w, bias, {**numbers, "direction": "BACKWARD" if backward else "FORWARD", "output_sizes": wanted.shape}, wanted
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_sums_of_integers_are_pytorchs_and_exact(number: int) -> None:
+    x, w, bias, given, wanted = drawn(number)
+    for dtype in (f32, np.float64):
+        found = tvmdml.convolution(x.astype(dtype), w.astype(dtype), bias.astype(dtype), **given)
+        assert_same_bits(found, wanted.astype(dtype) + dtype(0))
+    turned = np.flip(w, tuple(range(2, w.ndim))).copy()
+    assert_same_bits(tvmdml.convolution(x, turned, bias, mode="CONVOLUTION", **given), wanted.astype(f32) + f32(0))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_sums_of_integers_are_exact_on_every_target(number: int, target: Target) -> None:
+    x, w, bias, given, wanted = drawn(100 + number)
+    assert_same_bits(tvmdml.convolution(x, w, bias, device=target.name, **given), wanted.astype(f32) + f32(0))
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_gradients_are_pytorchs(number: int) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    import tvmdml.torch  # noqa: F401
+
+    x, w, bias, given, wanted = drawn(200 + number, "float64")
+    own = [torch.from_numpy(one).requires_grad_() for one in (x, w, bias)]
+    theirs = [torch.from_numpy(one).requires_grad_() for one in (x, w, bias.ravel())]
+    functional, k = torch.nn.functional, x.ndim - 2
+    numbers = (given["strides"], given["start_padding"])
+    if given["direction"] == "BACKWARD":
+        which = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[k - 1]
+        usual = which(*theirs, *numbers, 0, given["group_count"], given["dilations"]).shape
+        more = [n - m for n, m in zip(wanted.shape[2:], usual[2:], strict=True)]
+        result = which(*theirs, *numbers, more, given["group_count"], given["dilations"])
+    else:
+        which = (functional.conv1d, functional.conv2d, functional.conv3d)[k - 1]
+        result = which(*theirs, *numbers, given["dilations"], given["group_count"])
+    found = torch.ops.tvmdml.convolution(*own, **{**given, "direction": given["direction"].lower()})
+    torch.testing.assert_close(found, result)
+    weights = torch.from_numpy(seeded("weights", number).standard_normal(wanted.shape))
+    for mine, other in zip(
+        *(torch.autograd.grad((y * weights).sum(), z) for y, z in ((found, own), (result, theirs))), strict=True
+    ):
+        torch.testing.assert_close(mine.reshape(other.shape), other)
+
+
+# -- Sums ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_long_sums_keep_the_bound_and_most_of_their_bits(dtype: str) -> None:
+    rng = seeded("sums", dtype)
+    for channels, kernel, size in ((30, 3, 6), (300, 3, 9), (2000, 1, 5)):
+        for uniform in (False, True):
+            draw = lambda *sizes, uniform=uniform: rng.random(sizes) if uniform else rng.standard_normal(sizes)  # noqa: E731
+            x, w = draw(1, channels, size, size).astype(dtype), draw(13, channels, kernel, kernel).astype(dtype)
+            found = tvmdml.convolution(x, w).astype(np.float64)
+            wide = [one.astype(np.float64) for one in (x, w)]
+            exact, size_of = tvmdml.convolution(*wide), tvmdml.convolution(*map(np.abs, wide))
+            k = channels * kernel * kernel
+            bound = (4 + np.sqrt(k)) * 2.0**-24 * size_of
+            bound += 2.0**-11 * np.abs(exact) + 2.0**-25 if dtype == "float16" else 0
+            assert (np.abs(found - exact) <= bound).all(), (channels, kernel)
+
+
+def test_threads_tiles_and_orders_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvmdml.schedules.cpu import convolution
+
+    rng = seeded("threads")
+    x, w, deep = (rng.standard_normal(sizes).astype(f32) for sizes in ((2, 40, 19, 23), (30, 40, 3, 3), (40, 1, 3, 3)))
+    found = []
+    tiles: list[dict[int, Any]] = [convolution.TILES]
+    tiles += [{width: (some[i % len(some)],) for width, some in convolution.TILES.items()} for i in range(3)]
+    for threads, tile, order in itertools.product(("1", "3"), tiles, (True, False)):
+        monkeypatch.setenv("TVMDML_NUM_THREADS", threads)
+        tvmdml.functions.forget_plans()
+        for name, value in (("TASK_PRODUCTS", 1), ("TILES", tile), ("ORDER", order)):
+            monkeypatch.setattr(convolution, name, value)
+        found.append([
+            tvmdml.convolution(x, w, strides=(2, 1), start_padding=(1, 1)),
+            tvmdml.convolution(x, w[..., :1, :1].copy()),
+            tvmdml.convolution(x, w.swapaxes(0, 1).copy(), direction="BACKWARD", strides=(2, 2)),
+            tvmdml.convolution(x, deep, group_count=40, start_padding=(2, 1)),
+        ])  # fmt: skip
+    tvmdml.functions.forget_plans()
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("groups", [1, 12])
+def test_channels_may_be_last_in_memory(groups: int) -> None:
+    rng = seeded("last", groups)
+    x = np.ascontiguousarray(rng.integers(-9, 9, (2, 9, 11, 12))).astype(f32).transpose(0, 3, 1, 2)
+    w = rng.integers(-9, 9, (24, 12 // groups, 3, 3)).astype(f32)
+    given: dict[str, Any] = {"strides": (2, 1), "start_padding": (1, 1), "end_padding": (1, 0), "group_count": groups}
+    wanted = tvmdml.convolution(np.ascontiguousarray(x), w, **given)
+    assert_same_bits(tvmdml.convolution(x, w, **given), wanted)
+    out = np.zeros((2, *wanted.shape[2:], 24), f32).transpose(0, 3, 1, 2)
+    tvmdml.convolution(x, w, out=out, **given)
+    assert_same_bits(np.ascontiguousarray(out), wanted)
+
+
+# -- ONNX Runtime -------------------------------------------------------------------------------------------------
+
+
+def nodes() -> list[tuple[str, dict[str, Array], dict[str, Any]]]:
+    """Nodes: the operator, its inputs and attributes."""
+    rng = seeded("onnx")
+
+    def floats(*sizes: int) -> Array:
+        return rng.standard_normal(sizes).astype(f32)
+
+    def small(dtype: Any, *sizes: int) -> Array:
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max + 1, sizes).astype(dtype)
+
+    x, bias = floats(2, 4, 9, 11), floats(6)
+    back = {"x": x, "w": floats(4, 3, 3, 2)}
+    bytes_ = {"x": small(np.uint8, 1, 4, 9, 11), "w": small(np.uint8, 6, 4, 3, 3)}
+    zeros = {"a": np.array(7, np.uint8), "b": np.array(9, np.uint8)}
+    quantized = {
+        "x": bytes_["x"], "xs": np.array(0.02, f32), "xz": np.array(120, np.uint8),
+        "w": small(np.int8, 6, 4, 3, 3), "ws": (rng.random(6) / 100).astype(f32), "wz": np.zeros(6, np.int8),
+        "ys": np.array(0.3, f32), "yz": np.array(100, np.uint8),
+    }  # fmt: skip
+    number = rng.integers(-3000, 3000, 6).astype(np.int32)
+    return [
+        (
+            "Conv",
+            {"x": x, "w": floats(6, 2, 3, 2), "b": bias},
+            {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2]},
+        ),
+        *(
+            ("Conv", {"x": x, "w": floats(6, 4, 3, 2)}, {"auto_pad": mode, "strides": [2, 3]})
+            for mode in ("SAME_UPPER", "SAME_LOWER")
+        ),
+        ("Conv", {"x": x, "w": floats(6, 4, 3, 2)}, {"auto_pad": "VALID"}),
+        ("Conv", {"x": x[:, :, 0].copy(), "w": floats(6, 4, 3), "b": bias}, {"pads": [2, 1]}),
+        ("Conv", {"x": floats(1, 2, 4, 5, 6), "w": floats(3, 2, 2, 3, 1)}, {"strides": [1, 2, 2], "pads": [0, 1, 0, 1, 1, 0]}),
+        ("ConvTranspose", {**back, "b": floats(3)}, {"strides": [2, 3], "pads": [1, 0, 1, 1], "output_padding": [1, 2]}),
+        ("ConvTranspose", {"x": x, "w": floats(4, 3, 2, 3)}, {"group": 2, "dilations": [2, 1], "strides": [1, 2]}),
+        *(
+            ("ConvTranspose", back, {"strides": [2, 3], "output_shape": [18, 33], **more})
+            for more in ({}, {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"}, {"output_padding": [1, 1]})
+        ),
+        *(("ConvTranspose", back, {"strides": [2, 2], "auto_pad": mode}) for mode in ("SAME_UPPER", "SAME_LOWER")),
+        ("ConvInteger", bytes_, {"pads": [1, 1, 1, 1]}),
+        ("ConvInteger", {**bytes_, "a": zeros["a"]}, {"strides": [2, 1], "pads": [1, 0, 0, 2]}),
+        ("ConvInteger", {**bytes_, **zeros}, {"dilations": [2, 1], "pads": [1, 1, 1, 1]}),
+        ("QLinearConv", quantized, {"pads": [1, 1, 1, 1]}),
+        ("QLinearConv", {**quantized, "bias": number}, {"strides": [2, 2], "pads": [0, 1, 1, 0]}),
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(nodes())))
+def test_nodes_are_onnx_runtimes(number: int) -> None:
+    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    from tvmdml import onnx_nodes
+
+    helper = onnx.helper
+    kind, inputs, attributes = nodes()[number]
+    node = helper.make_node(kind, list(inputs), ["y"], **attributes)
+    types = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in inputs.items()}
+    given = [helper.make_tensor_value_info(name, types[name], array.shape) for name, array in inputs.items()]
+    graph = helper.make_graph([node], "one", given, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8)
+    (wanted,) = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
+    known = {name: onnx_nodes.Tensor(array.dtype, array.shape) for name, array in inputs.items()}
+    desc = onnx_nodes.OPERATORS[kind](onnx_nodes.OnnxNode(node, known, {}))
+    arrays = list(inputs.values())
+    order = [i for i in desc.ONNX_INPUTS or range(9) if i < len(arrays)]
+    present = [tensor for name, tensor in desc.tensors() if tensor is not None and name != "output_tensor"]
+    waiting = iter([arrays[i].reshape(tensor.sizes) for i, tensor in zip(order, present, strict=True)])
+    out = np.zeros(desc.outputs()[0].sizes, wanted.dtype)
+    tensors = [None if one is None else out if name == "output_tensor" else next(waiting) for name, one in desc.tensors()]
+    tvmdml.compile(desc)(*tensors)
+    assert out.shape == wanted.shape
+    if out.dtype == f32:
+        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
+    else:  # a quotient next to a half may be rounded in either direction
+        assert np.abs(out.astype(np.int64) - wanted).max() <= (kind == "QLinearConv")
+
+
+# -- Rules --------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_names_its_own_keywords_in_errors() -> None:
+    x, w = np.zeros((1, 4, 5, 5), f32), np.zeros((2, 4, 3, 3), f32)
+    for given, text in (
+        ({"strides": (1,)}, "tvmdml.convolution: strides: given 1 number; allowed: 2, one for each spatial dimension"),
+        ({"group_count": 2}, "tvmdml.convolution: filter.sizes[1]: given 4; allowed: 2, the input's channels of a group"),
+        ({"dilations": (3, 1)}, "tvmdml.convolution: filter.sizes[2]: given 3, over 7; allowed: within 5 elements"),
+        ({"output_sizes": (1, 2, 3, 4)}, "tvmdml.convolution: output.sizes[3]: given 4; allowed: 3"),
+        ({"direction": "BACKWARD"}, "tvmdml.convolution: filter.sizes[0]: given 2; allowed: 4, the input's channels"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument) as caught:
+            tvmdml.convolution(x, w, **given)
+        assert text in str(caught.value)
+
+
+def test_no_batch_no_channels_and_no_filters() -> None:
+    x, w = np.ones((2, 3, 4, 4), f32), np.ones((5, 3, 2, 2), f32)
+    assert tvmdml.convolution(x[:0], w).shape == (0, 5, 3, 3)
+    assert tvmdml.convolution(x, w[:0]).shape == (2, 0, 3, 3)
+    bias = np.full((1, 5, 1, 1), 7, f32)
+    assert (tvmdml.convolution(x[:, :0], w[:, :0], bias) == 7).all()
+
+
+def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
+    huge = 2**32 - 1
+    x, w = line(1, 2, 3, 4), line(1, 10)
+    for given, wanted in (
+        ({"strides": (huge,), "start_padding": (0,), "end_padding": (0,)}, [21]),
+        ({"strides": (huge,), "start_padding": (1,), "end_padding": (huge,)}, [10, 0]),
+        ({"dilations": (huge,), "start_padding": (huge,), "end_padding": (0,)}, [10, 20, 30, 40]),
+        ({"dilations": (huge - 7,), "start_padding": (3,), "end_padding": (huge - 12,)}, None),
+    ):
+        try:
+            found = tvmdml.convolution(x, w, device=target.name, **given)
+        except tvmdml.Unsupported:  # a device without integers of 64 bits
+            return
+        assert wanted is None or found.ravel().tolist() == wanted
+    backward: dict[str, Any] = {"direction": "BACKWARD", "strides": (huge,), "start_padding": (0,), "device": target.name}
+    found = tvmdml.convolution(x[..., :1], w, end_padding=(0,), output_sizes=(1, 1, 9), **backward)
+    assert found.ravel().tolist() == [1, 10, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_a_descriptor_may_have_channels_last() -> None:
+    x, w = TensorDesc("float32", (1, 3, 4, 5)), TensorDesc("float32", (2, 3, 2, 2))
+    numbers: dict[str, Any] = dict.fromkeys(("start_padding", "end_padding", "output_padding"), (0, 0))
+    desc = tvmdml.Convolution.of(x, w, strides=(1, 1), dilations=(1, 1), group_count=1, **numbers)
+    assert channels_last(desc).outputs()[0].layout == (24, 1, 8, 2)
