@@ -471,7 +471,11 @@ def test_a_wrong_scalar_is_named(given: Any, message: str) -> None:
 # -- Dispatchables ------------------------------------------------------------------------------------------------
 
 
-def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run) -> None:
+def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"CONVOLUTION", "GRU", "RNN", "GEMM", "MULTIHEAD_ATTENTION"}
+    known = {name: cls for name, cls in operators.all_operators().items() if name not in missing}
+    monkeypatch.setattr(operators, "all_operators", lambda: known)
+    monkeypatch.setattr(operators, "_candidates", lambda name: ())
     model = rounding()
     model["dispatchables"] |= {
         "conv": {"type": "DML_OPERATOR_CONVOLUTION", "desc": {"FusedActivation": {"Type": "GRU"}}},
