@@ -13,7 +13,6 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators import Operator
 from tvmdml.operators._recurrent import Recurrent
-from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators.recurrent import Gru, Lstm, Rnn
 
 __all__ = ["GruResult", "LstmResult", "LstmStates", "RnnResult", "gru", "lstm", "rnn"]
@@ -411,7 +410,6 @@ _OUTPUTS = {
     "sequence": ("output_sequence_tensor",),
     "single": ("output_single_tensor", "output_cell_single_tensor"),
 }
-_USUAL: dict[type[Recurrent], tuple[str, ...]] = {Rnn: ("TANH",), Lstm: ("SIGMOID", "TANH", "TANH"), Gru: ("SIGMOID", "TANH")}
 
 
 def _run(
@@ -428,8 +426,8 @@ def _run(
 def _described(cls: type[Recurrent], inputs: Any, activations: Any, options: str, direction: Any, **attributes: Any) -> Described:
     direction = RecurrentNetworkDirection.parse(direction, cls.where("direction"))
     both = direction is RecurrentNetworkDirection.BIDIRECTIONAL
-    own = [activation(name) for name in _USUAL[cls]] if activations is None else activations
-    if both and isinstance(own, (list, tuple)) and len(own) == cls.FUNCTIONS:
+    own = activations
+    if both and isinstance(own, (list, tuple)) and len(own) == len(cls.USUAL):
         own = [*own, *own]  # one direction's are those of the other, too
     fields = [field.name for field in cls.fields()]
     wanted = {name: inputs[0].data_type for name in _OUTPUTS[options] if name in fields}

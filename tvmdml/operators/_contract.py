@@ -366,6 +366,11 @@ class Operator:
         """The kinds of inputs to measure with: names of ``tvmdml.bench.inputs.FILLS``. Empty if there is no input."""
         return ("normal",) if any(desc is not None for _, desc in self.tensors(Role.INPUT)) else ()
 
+    @classmethod
+    def agreeing(cls, sizes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+        """Sizes of inputs that agree, from some that were made smaller one by one: those that change. Most operators' agree."""
+        return {}
+
     def bounds(self, name: str) -> tuple[int, int] | None:
         """The least and the greatest useful value of an input: indices within a dimension, small zero points.
 

@@ -18,6 +18,7 @@ from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Operator, Role, Shared
 from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._recurrent_default import Item
+from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators._recurrent_reference import run
 from tvmdml.operators._reduction_activated import activated
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -66,8 +67,8 @@ class Recurrent(Operator):
     FUSES = MappingProxyType(ACTIVATIONS)
     GATES: ClassVar[int] = 1
     """The number of gates of a unit."""
-    FUNCTIONS: ClassVar[int] = 1
-    """The number of activations for each direction."""
+    USUAL: ClassVar[tuple[str, ...]] = ()
+    """The activations of a direction where none are given, without ``ACTIVATION_``."""
     CONSTANT_SHAPES = "whether a gate has a bias follows from sizes, and so does the memory of states"
 
     if TYPE_CHECKING:
@@ -77,6 +78,15 @@ class Recurrent(Operator):
         sequence_lengths_tensor: TensorDesc | None
         activation_descs: tuple[Operator, ...]
         direction: RecurrentNetworkDirection
+
+    @classmethod
+    def of(cls, *inputs: Any, **given: Any) -> Any:
+        """The descriptor for inputs and attributes; without activations it has the usual ones."""
+        if given.get("activation_descs") is None:
+            direction = RecurrentNetworkDirection.parse(given.get("direction"), cls.where("direction"))
+            count = 2 if direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
+            given = {**given, "activation_descs": [activation(name) for name in cls.USUAL] * count}
+        return super().of(*inputs, **given)
 
     # -- What an operator defines
 
@@ -125,8 +135,18 @@ class Recurrent(Operator):
 
     def sizes(self) -> dict[str, tuple[int, ...]]:
         """The sizes that each tensor must have."""
-        t, b, i, h, d, g = self.steps, self.batch, self.inputs, self.hidden, self.directions, self.GATES
-        state = (1, d, b, h)
+        return self._sizes(self.steps, self.batch, self.inputs, self.hidden, self.directions)
+
+    @classmethod
+    def agreeing(cls, sizes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+        """Those that the input and the recurrence say."""
+        _, steps, batch, inputs = sizes["input_tensor"]
+        own = cls._sizes(steps, batch, inputs, sizes["recurrence_tensor"][3], sizes["recurrence_tensor"][1])
+        return {name: own[name] for name in sizes}
+
+    @classmethod
+    def _sizes(cls, t: int, b: int, i: int, h: int, d: int) -> dict[str, tuple[int, ...]]:
+        g, state = cls.GATES, (1, d, b, h)
         return {
             "input_tensor": (1, t, b, i),
             "weight_tensor": (1, d, g * h, i),
@@ -166,9 +186,9 @@ class Recurrent(Operator):
         return {name: self.input_tensor.with_sizes(sizes[name]) for name in names}
 
     def check_attributes(self, level: FeatureLevel) -> None:
-        wanted = self.directions * self.FUNCTIONS
+        wanted = self.directions * len(self.USUAL)
         given = len(self.activation_descs)
-        each = f"{self.FUNCTIONS} for each direction" if self.directions > 1 else f"direction is {self.direction.name.lower()}"
+        each = f"{len(self.USUAL)} for each direction" if self.directions > 1 else f"direction is {self.direction.name.lower()}"
         self.require(given == wanted, "activation_descs", f"{given} operators", f"{wanted}, as {each}")
 
     def check(self) -> None:
@@ -200,13 +220,13 @@ class Recurrent(Operator):
 
     def functions(self, direction: int) -> tuple[Function, ...]:
         """The activations of a direction."""
-        own = self.activation_descs[direction * self.FUNCTIONS :][: self.FUNCTIONS]
+        own = self.activation_descs[direction * len(self.USUAL) :][: len(self.USUAL)]
         return tuple(partial(activated, one) for one in own)
 
     def alike(self) -> tuple[tuple[int, ...], ...]:
         """The directions in groups with the same activations, which share code."""
         own = self.activation_descs
-        if self.directions == 2 and own[: self.FUNCTIONS] != own[self.FUNCTIONS :]:
+        if self.directions == 2 and own[: len(self.USUAL)] != own[len(self.USUAL) :]:
             return ((0,), (1,))
         return (tuple(range(self.directions)),)
 

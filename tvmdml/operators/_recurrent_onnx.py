@@ -51,8 +51,8 @@ def activation(name: str, **numbers: float) -> Operator:
     return by_name(f"{_ACTIVATION}{name}").fused(**numbers)
 
 
-def from_node(cls: Any, node: OnnxNode, usual: Sequence[str], **attributes: Any) -> Operator:
-    """The descriptor of a node; ``usual`` are the functions of a node that names none."""
+def from_node(cls: Any, node: OnnxNode, **attributes: Any) -> Operator:
+    """The descriptor of a node; one that names no functions has DirectML's usual ones."""
     given = node.attributes
     unknown = sorted(set(given) - _KNOWN)
     if unknown:
@@ -64,8 +64,7 @@ def from_node(cls: Any, node: OnnxNode, usual: Sequence[str], **attributes: Any)
     direction = _text(given.get("direction", "forward"))
     if direction not in _DIRECTIONS:
         raise Refused(f"its direction is {direction}")
-    count = 2 if direction == "bidirectional" else 1
-    names = [_text(one) for one in given.get("activations", ())] or [*usual] * count
+    names = [_text(one) for one in given.get("activations", ())]
     tensors = node.tensors()
     found: dict[str, ArrayTensorDesc | None] = {}
     for position, field in zip(cls.ONNX_INPUTS, _inputs(cls), strict=True):
@@ -73,7 +72,9 @@ def from_node(cls: Any, node: OnnxNode, usual: Sequence[str], **attributes: Any)
         found[field] = None if tensor is None else _of_rank_4(tensor, lengths=field == "sequence_lengths_tensor")
     draft = cls.of(
         *found.values(),
-        activation_descs=tuple(_activations(names, given.get("activation_alpha", ()), given.get("activation_beta", ()))),
+        activation_descs=None
+        if not names
+        else tuple(_activations(names, given.get("activation_alpha", ()), given.get("activation_beta", ()))),
         direction=_DIRECTIONS[direction],
         **attributes,
     )

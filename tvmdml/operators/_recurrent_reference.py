@@ -133,7 +133,7 @@ def _direction(desc: Recurrent, given: dict[str, Array], d: int) -> dict[str, An
     if "sequence_lengths_tensor" in given:
         # UINT32, or signed integers in calls of functions
         lengths = np.array([max(0, min(int(one), steps)) for one in given["sequence_lengths_tensor"].reshape(-1)], np.int64)
-    functions = [function(one) for one in desc.activation_descs[d * desc.FUNCTIONS :][: desc.FUNCTIONS]]
+    functions = [function(one) for one in desc.activation_descs[d * len(desc.USUAL) :][: len(desc.USUAL)]]
     sequence, errors = np.zeros((steps, batch, hidden), wide), np.zeros((steps, batch, hidden))
     rows = np.arange(batch)
     last = exact(np.zeros((batch, hidden), wide))

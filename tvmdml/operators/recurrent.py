@@ -26,6 +26,7 @@ class Rnn(Recurrent):
     NAME = "RNN"
     SUPPORT = _SUPPORT
     ONNX = ("RNN",)
+    USUAL = ("TANH",)
     ONNX_INPUTS = (0, 1, 2, 3, 5, 4)
 
     input_tensor: Input
@@ -47,7 +48,7 @@ class Rnn(Recurrent):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        return from_node(cls, node, ("Tanh",))
+        return from_node(cls, node)
 
 
 class Lstm(Recurrent):
@@ -63,7 +64,7 @@ class Lstm(Recurrent):
     ONNX_INPUTS = (0, 1, 2, 3, 5, 6, 4, 7)
     DEFAULTS = defaults(clip_threshold=0.0, use_clip_threshold=False, couple_input_forget=False)
     GATES = 4
-    FUNCTIONS = 3
+    USUAL = ("SIGMOID", "TANH", "TANH")
 
     input_tensor: Input
     weight_tensor: Input
@@ -130,7 +131,7 @@ class Lstm(Recurrent):
         if "clip" in node.attributes:
             more = {"use_clip_threshold": True, "clip_threshold": node.attributes["clip"]}
         couple = bool(node.integer("input_forget", 0))
-        return from_node(cls, node, ("Sigmoid", "Tanh", "Tanh"), couple_input_forget=couple, **more)
+        return from_node(cls, node, couple_input_forget=couple, **more)
 
 
 class Gru(Recurrent):
@@ -147,7 +148,7 @@ class Gru(Recurrent):
     ONNX = ("GRU",)
     ONNX_INPUTS = (0, 1, 2, 3, 5, 4)
     GATES = 3
-    FUNCTIONS = 2
+    USUAL = ("SIGMOID", "TANH")
 
     input_tensor: Input
     weight_tensor: Input
@@ -195,4 +196,4 @@ class Gru(Recurrent):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         linear = bool(node.integer("linear_before_reset", 0))
-        return from_node(cls, node, ("Sigmoid", "Tanh"), linear_before_reset=linear)
+        return from_node(cls, node, linear_before_reset=linear)

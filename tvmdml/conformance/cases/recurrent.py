@@ -18,7 +18,6 @@ from tvmdml.operators.recurrent import Gru, Lstm, Rnn
 from tvmdml.tensors import TensorDesc
 
 FORWARD, BACKWARD, BOTH = RecurrentNetworkDirection
-USUAL = {Rnn: ("TANH",), Lstm: ("SIGMOID", "TANH", "TANH"), Gru: ("SIGMOID", "TANH")}
 OTHERS: tuple[tuple[str, Mapping[str, float]], ...] = (
     ("ELU", {"alpha": 0.5}),
     ("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
@@ -56,7 +55,7 @@ def described(
     """An operator on sequences, one by default; ``layout`` is that of all tensors but the lengths."""
     direction = changed.pop("direction", FORWARD)
     count = 2 if direction is BOTH else 1
-    functions = changed.pop("activation_descs", [activation(name) for name in USUAL[cls]] * count)
+    functions = changed.pop("activation_descs", [activation(name) for name in cls.USUAL] * count)
     sizes = (1, *x.sizes[1:]) if x.rank == 4 else x.sizes
     x = TensorDesc(x.data_type, sizes, x.strides)
     square = TensorDesc(x.data_type, (1, count, cls.GATES * hidden, hidden))
@@ -90,7 +89,7 @@ X = TensorDesc("float32", (1, 3, 2, 5))
 def _broken(cls: type[Recurrent]) -> Iterator[tuple[str, Broken]]:
     every = [name for name in NAMES if hasattr(cls, name)]
     name, good = cls.NAME, described(cls, X, present=every, outputs=("sequence", "single", "cell_single"))
-    gates, count = cls.GATES, cls.FUNCTIONS
+    gates, count = cls.GATES, len(cls.USUAL)
     many = f"{gates} x " if gates > 1 else ""
     state = "1, directions, batch, hidden"
     wrong: dict[str, tuple[Sizes, str]] = {
@@ -174,27 +173,27 @@ def _reference(cls: type[Recurrent]) -> Iterator[Case]:
     kinds = itertools.cycle(FLOATING)
     for way, direction in itertools.product(_ways(cls), RecurrentNetworkDirection):
         x = TensorDesc(next(kinds), X.sizes)
-        yield Case(described(cls, x, direction=direction, **way, **full), "normal")
-        yield Case(described(cls, X, direction=direction, outputs=all_outputs, **way), "normal")
+        yield Case(described(cls, x, direction=direction, **way, **full), "weights")
+        yield Case(described(cls, X, direction=direction, outputs=all_outputs, **way), "weights")
     for data_type, layout in itertools.product(FLOATING, ("packed", "padded", "transposed", "spread")):
         x = TensorDesc(data_type, X.sizes, LAYOUTS[layout](X.sizes))
-        for way, fill in ((list(_ways(cls))[-1], "mixed"), (next(_ways(cls)), "normal")):
+        for way, fill in ((list(_ways(cls))[-1], "mixed"), (next(_ways(cls)), "weights")):
             yield Case(described(cls, x, layout=layout, direction=BOTH, **way, **full), fill)
     repeated = TensorDesc("float32", X.sizes, (0, 0, 5, 1))
-    yield Case(described(cls, repeated, **full), "normal")
-    yield Case(described(cls, TensorDesc("float32", X.sizes, LAYOUTS["inner repeated"](X.sizes)), **full), "normal")
+    yield Case(described(cls, repeated, **full), "weights")
+    yield Case(described(cls, TensorDesc("float32", X.sizes, LAYOUTS["inner repeated"](X.sizes)), **full), "weights")
     for lengths, direction in itertools.product(("uint32", "int32", "int64"), RecurrentNetworkDirection):
         x = TensorDesc("float32", (1, 4, 19, 3))
-        yield Case(described(cls, x, lengths=lengths, direction=direction, **full), "normal")
+        yield Case(described(cls, x, lengths=lengths, direction=direction, **full), "weights")
     for name, output in itertools.product(every, ("sequence", "single", *["cell_single"] * (cls is Lstm))):
-        yield Case(described(cls, X, present=[name], outputs=[output], direction=BACKWARD), "normal")
-    for fill in ("special", "all NaN", "zeros", "mixed"):
+        yield Case(described(cls, X, present=[name], outputs=[output], direction=BACKWARD), "weights")
+    for fill in ("special", "all NaN", "zeros", "mixed", "normal"):
         yield Case(described(cls, X, direction=BOTH, **full), fill)
-    for (name, numbers), direction in itertools.product(OTHERS, (FORWARD, BOTH)):
-        other = [activation(one) for one in USUAL[cls]]
-        functions = [activation(name, **numbers)] * cls.FUNCTIONS
+    for (name, numbers), direction in zip(OTHERS, itertools.cycle((FORWARD, BOTH)), strict=False):
+        other = [activation(one) for one in cls.USUAL]
+        functions = [activation(name, **numbers)] * len(cls.USUAL)
         chosen = functions if direction is FORWARD else [*functions, *other]
-        yield Case(described(cls, X, direction=direction, activation_descs=chosen, present=["hidden_init_tensor"]), "normal")
+        yield Case(described(cls, X, direction=direction, activation_descs=chosen, present=["hidden_init_tensor"]), "weights")
     for sizes, hidden in (
         ((1, 1, 1, 1), 1),
         ((1, 2, 1, 1), 33),
@@ -207,4 +206,4 @@ def _reference(cls: type[Recurrent]) -> Iterator[Case]:
     ):
         for way, data_type in zip(itertools.cycle(_ways(cls)), FLOATING, strict=False):
             direction = BOTH if hidden % 2 else FORWARD
-            yield Case(described(cls, TensorDesc(data_type, sizes), hidden, direction=direction, **way, **full), "normal")
+            yield Case(described(cls, TensorDesc(data_type, sizes), hidden, direction=direction, **way, **full), "weights")
