@@ -97,7 +97,7 @@ class _Writer:
 
     def _bytes(self, channels: int, wide: int) -> int:
         """Shared memory: queries, keys or values, weights, and the largest scores of each thread."""
-        return 4 * (self.rows * channels + self.keys * wide + self.rows * (self.keys + 1) + self.threads * 4) + 64
+        return int(4 * (self.rows * channels + self.keys * wide + self.rows * (self.keys + 1) + self.threads * 4) + 64)
 
     def function(self) -> PrimFunc:
         desc = self.desc
@@ -291,6 +291,3 @@ class _each:  # noqa: N801 - used as a function
 
     def __exit__(self, *error: object) -> None:
         self._loop.__exit__(*error)
-
-
-
