@@ -35,7 +35,7 @@ class Form(NamedTuple):
     @property
     def lanes(self) -> int:
         """The elements of a vector."""
-        return self.registers.lanes
+        return int(self.registers.lanes)
 
     @property
     def rows(self) -> int:
@@ -271,7 +271,7 @@ class Blocks:
             place = (*of, T.let(first + i), T.let(key + begin + k))
             value = self.scratch[at]
             if self.by_key:  # that of the mask is there already
-                own = T.dot(place, steps.d.added)  # type: ignore[arg-type]
+                own = T.dot(place, steps.d.added)
                 T.store(self.scratch, at, value + T.wide(steps.buffers[steps.desc.POSITIONS][own]))
             else:
                 T.store(self.scratch, at, steps.filtered(value, place))

@@ -16,6 +16,8 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 KEYS = 64
 """Keys of a block."""
+Place = tuple[Any, Any, Any]
+"""Where a block's rows are: a buffer, the first element, and the step from one row to the next."""
 
 
 class Few(NamedTuple):
@@ -32,7 +34,7 @@ class Few(NamedTuple):
     @property
     def lanes(self) -> int:
         """The elements of a vector."""
-        return self.registers.lanes
+        return int(self.registers.lanes)
 
 
 def few_scratch(few: Few, group: int, channels: int, value_channels: int) -> tuple[int, ...]:
@@ -43,7 +45,7 @@ def few_scratch(few: Few, group: int, channels: int, value_channels: int) -> tup
 
 def found_size(few: Few, group: int, value_channels: int) -> int:
     """The elements of what a part comes to: for each query row sums, the largest score and the sum of weights."""
-    return few.rows * group * (padded(value_channels, few.lanes) + 2 * few.lanes)
+    return int(few.rows * group * (padded(value_channels, few.lanes) + 2 * few.lanes))
 
 
 class Fews:
@@ -106,10 +108,10 @@ class Fews:
         keys, values = self.steps.d.keys, self.steps.d.values
         copied = (self.scratch, self.keys, self.high), (self.scratch, self.values, self.wide)
 
-        def work(of_keys: Any, of_values: Any) -> None:
+        def work(of_keys: Place, of_values: Place) -> None:
             self._scores(batch, joint, past, key, count, *of_keys)
             with T.loop(T.i64(self.count)) as r:
-                self._weigh(r, count, *of_values, of_keys)
+                self._weigh(r, count, of_values, of_keys)
 
         def copy() -> None:
             self._copy(keys, self.keys, self.high, (batch, joint), past, key, count)
@@ -185,8 +187,9 @@ class Fews:
             with T.loop(T.let(T.i64(KEYS) - count)) as i:
                 T.store(self.scratch, at + count + i, T.const(float("-inf"), "float32"))
 
-    def _weigh(self, r: Any, count: Any, buffer: Any, place: Any, step: Any, of_keys: tuple[Any, Any, Any]) -> None:
+    def _weigh(self, r: Any, count: Any, of_values: Place, of_keys: Place) -> None:
         """Scores become weights, and weighed sums of values."""
+        buffer, place, step = of_values
         lanes = self.few.lanes
         own, weights = T.let(self.found + r * self.each), T.let(self.weights + r * KEYS)
         kept = T.let(own + self.wide)
@@ -218,14 +221,14 @@ class Fews:
                 weight = T.let(T.splat(self.scratch[weights + k], lanes))
                 at = T.let(place + k * step)
                 if start == 0 and self.count > 1 and buffer is not self.scratch:
-                    self._ask(r, k, (buffer, place, step), self.value_channels)
+                    self._ask(r, k, of_values, self.value_channels)
                     self._ask(r, k, of_keys, self.channels)
                 for v, one in zip(some, sums, strict=True):
                     one.set(product(self._load(buffer, at + v * lanes), weight, one.value, self.few.registers.fma))
             for v, one in zip(some, sums, strict=True):
                 T.store(self.parts, T.run(own + v * lanes, lanes), one.value)
 
-    def _ask(self, r: Any, k: Any, rows: tuple[Any, Any, Any], channels: int) -> None:
+    def _ask(self, r: Any, k: Any, rows: Place, channels: int) -> None:
         """Each query row asks for some lines of the next block's rows: while several are done, memory would have a rest."""
         buffer, place, step = rows
         line = 64 // self.steps.desc.output_tensor.data_type.itemsize

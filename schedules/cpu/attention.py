@@ -12,7 +12,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._attention_steps import Described, Joined, Rows, Steps, numbers, with_numbers
+from tvmdml.operators._attention_steps import Described, Joined, Steps, numbers, with_numbers
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
 from tvmdml.schedules.cpu._attention_blocks import Blocks, Form, scratch_sizes
@@ -83,7 +83,7 @@ class _Writer:
     def __init__(self, desc: Attention, d: Described, form: Form | Few, parallel: bool, shared: Shared) -> None:
         self.desc, self.d, self.form, self.parallel, self.shared = desc, d, form, parallel, shared
         s, mask = d.sizes, desc.mask()
-        self.parameters = (
+        self.parameters: tuple[tuple[str, Any], ...] = (
             ("operator", desc.NAME),
             *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count")),
             ("type", desc.output_tensor.data_type.tvm),
@@ -91,7 +91,8 @@ class _Writer:
             ("channels", (s.channels, s.value_channels, s.heads // s.joint)),
             ("by row", mask is not None and mask.by_row),
             ("joins", d.keys.new is not None and (desc.lengths is not None or s.past > 0)),
-            ("form", tuple(form.registers) + tuple(form[1:])),
+            ("form", tuple(map(int, (*form.registers, *form[1:-1])))),
+            ("contiguous", " ".join(form.units)),
             ("numbers", len(list(numbers(d)))),
             ("parallel", parallel),
             ("shared", shared),
@@ -152,7 +153,7 @@ class _Writer:
         """The numbers of channels, and steps of 1, are constants."""
         h, v = self.d.sizes.channels, self.d.sizes.value_channels
 
-        def rows(one: Rows | None) -> Rows | None:
+        def rows(one: Any) -> Any:
             return one and (one._replace(steps=(*one.steps[:3], 1)) if one.tensor in self.form.units else one)
 
         def joined(one: Joined, channels: int) -> Joined:
@@ -170,6 +171,7 @@ class _Writer:
         if present is None:
             return
         here = before is None or before.tensor == present.tensor or any(one == before.tensor for one, _ in self.shared)
+        earlier: Any = before
 
         def each(rows: Any, store: Any) -> None:
             def task(number: Any) -> None:
@@ -183,9 +185,10 @@ class _Writer:
 
         def copied(at: Any, past: Any) -> None:
             with T.when(at[2] < past), T.loop(T.i64(int(own.channels))) as c:
-                T.store(steps.buffers[present.tensor], present.place(*at, c), steps.buffers[before.tensor][before.place(*at, c)])
+                T.store(steps.buffers[present.tensor], present.place(*at, c), steps.buffers[earlier.tensor][earlier.place(*at, c)])
 
         def new(at: Any, past: Any) -> None:
+            assert after is not None
             row = T.let(past + at[2])
             with T.loop(T.i64(int(own.channels))) as c:
                 value = T.to(steps.element(after, own.bias, (*at, c)), steps.stored)

@@ -328,7 +328,7 @@ class Attention(Operator):
         from tvmdml.operators._attention_reference import attention
 
         names = [name for name, _ in self.tensors(Role.INPUT)]
-        return attention(self, dict(zip(names, inputs, strict=True)))
+        return attention(self, dict(zip(names, inputs, strict=False)))  # functions have one more
 
 
 _KEPT = {

@@ -114,7 +114,7 @@ def _weighed(
     q = query.astype(np.float64)
     k, v = (np.repeat(one.astype(np.float64), group, axis=1) for one in (keys, values))
     scale, limit = float(desc.scale), float(desc.mask_filter_value)
-    scores = np.einsum("bnik,bnjk->bnij", q, k) * scale
+    scores: Any = np.einsum("bnik,bnjk->bnij", q, k) * scale
     finite_q, finite_k = (np.nan_to_num(np.abs(one), nan=0.0, posinf=0.0) for one in (q, k))
     sizes = np.einsum("bnik,bnjk->bnij", finite_q, finite_k)
     large = sizes * max(1.0, abs(scale)) > _LARGE
@@ -141,8 +141,8 @@ def _weighed(
     none = most == -np.inf
     powers = np.where(seen, np.exp(scores - np.where(none, 0.0, most)), 0.0)
     total = powers.sum(axis=3, keepdims=True)
-    weights = np.where(none, 0.0, powers / np.where(none, 1.0, total))
-    seen_values = np.where(seen.any(axis=2)[..., None], v, 0.0)
+    weights: Any = np.where(none, 0.0, powers / np.where(none, 1.0, total))
+    seen_values = np.where(np.any(seen, axis=2)[..., None], v, 0.0)
     product = weights @ seen_values if bool(np.all(seen)) else _by_row(weights, seen, seen_values)
     found = np.where(none, 0.0, product)
     finite_v = np.nan_to_num(np.abs(v), nan=0.0, posinf=0.0)

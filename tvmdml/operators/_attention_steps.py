@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._attention_masks import Mask
 from tvmdml.operators._contract import Shared
-
-if TYPE_CHECKING:
-    from tvmdml.operators._attention import Attention
 
 CHANNELS = 8
 """The channels of an item."""
@@ -108,9 +105,9 @@ def with_numbers(value: Any, others: Iterator[Any]) -> Any:
 
 
 class Steps:
-    """The steps of a kernel."""
+    """The steps of a kernel: of an operator's descriptor, with where everything is, and its buffers."""
 
-    def __init__(self, desc: Attention, described: Described, buffers: dict[str, Any]) -> None:
+    def __init__(self, desc: Any, described: Described, buffers: dict[str, Any]) -> None:
         self.desc, self.d, self.buffers = desc, described, buffers
         self.stored = desc.output_tensor.data_type.tvm
         own = desc.described()
