@@ -238,10 +238,9 @@ class _Tiles(Writer):
         _, row, column, place = self.plain.steps(self.operands[side])
         lines, line = self.plain.sizes[side], (row, column)[side]
         width = (self.shape.rows, self.shape.columns)[side]
-        if line == 1 and lines >= width:
-            return ACROSS
-        vectors = 16 % width == 0 or width % 16 == 0 or width < 16
-        return ALONG if place == 1 and vectors else SINGLE
+        vectors = width < 16 or width % 16 == 0
+        form: str = ACROSS if line == 1 and lines >= width else ALONG if place == 1 and vectors else SINGLE
+        return form
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         choices = (

@@ -472,7 +472,7 @@ def test_a_wrong_scalar_is_named(given: Any, message: str) -> None:
 
 
 def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = {"CONVOLUTION", "GRU", "GEMM", "MULTIHEAD_ATTENTION"}
+    missing = {"CONVOLUTION", "GRU", "RNN", "GEMM", "MULTIHEAD_ATTENTION"}
     known = operators.by_name
 
     def by_name(name: str) -> Any:
