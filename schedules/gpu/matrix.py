@@ -5,7 +5,11 @@ them, its threads load what comes next. Edges are predicates of the same kernel:
 products past the last one are 0. Factors may be anywhere that a ``Contraction`` says, so that a convolution is a product of its
 filter and of an image that is never copied.
 
-Sums have the family's order (``kernels/contraction.py``), whatever the tile.
+Sums have the family's order (``kernels/contraction.py``), whatever the tile. There are two variants:
+
+- ``tiles``: a group computes whole sums.
+- ``blocks``: results are small and sums long, so a group computes one block of products of each sum. A second launch adds the
+  blocks' sums.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multiply_add
@@ -23,7 +27,8 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear, both, coordinate
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, refuse, require, strided
+from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, refuse, require, strided
+from tvmdml.schedules.gpu._matrix_tiles import BUSY, PAD, TILES, Tile, chosen
 from tvmdml.schedules.gpu._words import load
 from tvmdml.targets._device import DeviceTarget
 
@@ -31,48 +36,10 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 
-class Tile(NamedTuple):
-    """The rows and columns of a group's part of a result, and of a thread's."""
-
-    rows: int
-    columns: int
-    own_rows: int
-    own_columns: int
-
-    @property
-    def threads(self) -> int:
-        """The threads of a group."""
-        return (self.rows // self.own_rows) * (self.columns // self.own_columns)
-
-    def groups(self, rows: int, columns: int) -> int:
-        """How many tiles a result has."""
-        return -(-rows // self.rows) * -(-columns // self.columns)
-
-    def __str__(self) -> str:
-        """Its name, as a knob's value."""
-        return f"{self.rows}x{self.columns}"
-
-
-TILES = {
-    str(tile): tile
-    for tile in (
-        Tile(128, 128, 8, 8),
-        Tile(128, 64, 8, 4),
-        Tile(64, 128, 4, 8),
-        Tile(64, 64, 4, 4),
-        Tile(32, 64, 4, 4),
-        Tile(64, 32, 4, 4),
-        Tile(32, 32, 4, 4),
-        Tile(16, 64, 2, 4),
-        Tile(64, 16, 4, 2),
-        Tile(16, 16, 2, 2),
-    )
-}
-"""From large to small: a large one reads each factor less often, and small ones are many."""
-
 KNOBS = Knobs(
     "matrix",
     enough_groups(1024),
+    algorithm=Knob("auto", ("auto", "tiles", "blocks"), "the variant; auto chooses by the size of results"),
     tile=Knob("auto", ("auto", *TILES), "rows and columns of a group's part of a result; auto chooses by how many parts there are"),
     depth=Knob(16, (8, 16, 32), "products of each sum that are in shared memory at once"),
     most_groups=Knob(1 << 20, tuple(1 << n for n in range(21)), "maximum groups per launch; each strides over the rest"),
@@ -80,10 +47,10 @@ KNOBS = Knobs(
 
 _BAND = 8
 """Groups that run at the same time have tiles of so many rows of tiles: they read the same parts of the second factor."""
-_PAD = 4
-"""Elements after each row in shared memory: rows begin in other banks, and stay aligned for vectors."""
-_BUSY = 128
-"""Groups that keep a large device busy with large tiles."""
+_THREADS = 256
+"""The threads of a group that adds blocks' sums."""
+_SCRATCH = 1 << 24
+"""Most elements of the blocks' sums."""
 
 
 def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
@@ -93,62 +60,48 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         return plain
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
     width = 8 if contraction.computed == "float64" else 4
-    tile, step = _chosen(knobs, target, batch, rows, columns, depth, width)
-    total = batch * tile.groups(rows, columns)
-    groups = max(1, min(total, target.max_groups, knobs.most_groups))
-    deep = contraction.computed != "int32" and depth > KC
-    rounds = -(-total // groups) * (-(-depth // step) * (step + 1) + tile.own_rows * tile.own_columns + 1)
+    tile, step = chosen(knobs, target, batch, rows, columns, depth, width)
+    blocks, count = -(-depth // KC), batch * rows * columns
+    few = batch * tile.groups(rows, columns) < BUSY if knobs.algorithm == "auto" else knobs.algorithm == "blocks"
+    split = few and 1 < blocks <= _SCRATCH // count
+    if split:
+        tile, step = chosen(knobs, target, batch * blocks, rows, columns, KC, width)
+    total = batch * tile.groups(rows, columns) * (blocks if split else 1)
+    most = min(target.max_groups, knobs.most_groups)
+    groups, threads = max(1, min(total, most)), min(_THREADS, target.max_threads)
+    steps = KC // step if split else -(-depth // step)
+    rounds = -(-total // groups) * (steps * (step + 1) + tile.own_rows * (tile.own_columns + 1) + 1)
     if target.max_rounds is not None and rounds > target.max_rounds:
         given = f"{rounds} rounds of loops in a thread on {target.name}"
         refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
     given_numbers = contraction.numbers()
     known = tuple(number if number in (0, 1) else -1 for number in given_numbers)
+    adding = max(1, min(-(-count // threads), most))
     numbers = Numbers(
-        max(contraction.span, total + groups, (rows + tile.rows) * 2, (columns + tile.columns) * 2, depth + step),
-        groups=groups,
+        max(
+            *(contraction.span, total + groups, (rows + tile.rows) * 2, (columns + tile.columns) * 2, depth + KC),
+            *((count * blocks, count + adding * threads) if split else ()),
+        ),
+        # A separate number for each launch, as TVM would name one that two launches share.
+        groups=(groups, adding) if split else (groups,),
         total=total,
         tiles=(-(-rows // tile.rows), -(-columns // tile.columns)),
-        steps=-(-depth // step),
+        steps=steps,
+        blocks=blocks,
         each=tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0),
     )
     require(
         desc, target, numbers, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None), contraction.computed
     )
-    writer = _Writer(desc, contraction, numbers, tile=tile, step=step, deep=deep, single=groups == total, known=known)
+    deep = contraction.computed != "int32" and depth > KC and not split
+    choices = {"tile": tile, "step": step, "deep": deep, "single": groups == total, "known": known, "adds": threads if split else 0}
+    writer = _Writer(desc, contraction, numbers, **choices)
     module, *also = desc.modules()
-    built = Kernel(module, "tiles", writer.parameters, writer.function, numbers.scalars, also=tuple(also))
+    scratch = ((contraction.computed, count * blocks),) if split else ()
+    way = "blocks" if split else "tiles"
+    built = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch, also=tuple(also))
     found: Kernel = checked(desc, target, built)
     return found
-
-
-def _chosen(knobs: Any, target: DeviceTarget, batch: int, rows: int, columns: int, depth: int, width: int) -> tuple[Tile, int]:
-    """A tile, and how many products of each sum are in shared memory at once."""
-
-    def step_of(tile: Tile) -> int:
-        step = min(knobs.depth if width == 4 else 8, max(8, 1 << (depth - 1).bit_length()))
-        while step > 8 and step * (tile.rows + tile.columns + 2 * _PAD) * width > min(target.max_shared_bytes, 32 << 10):
-            step //= 2
-        return int(step)
-
-    def fits(tile: Tile) -> bool:
-        step = step_of(tile)
-        slab = tile.rows // tile.own_rows * tile.columns
-        shared = (step * (tile.rows + _PAD) + max(step * (tile.columns + _PAD), slab)) * width
-        # An element of 64 bits has two registers: 8 x 8 of them would not fit.
-        registers = tile.own_rows * tile.own_columns * width // 4
-        return tile.threads <= target.max_threads and shared <= target.max_shared_bytes and registers <= 64
-
-    tiles = [tile for tile in TILES.values() if fits(tile)]
-    wanted = TILES.get(knobs.tile)
-    if wanted is not None and wanted in tiles:
-        return wanted, step_of(wanted)
-
-    def wasted(tile: Tile) -> bool:
-        return (tile.rows >= 2 * rows and tile.rows > 16) or (tile.columns >= 2 * columns and tile.columns > 16)
-
-    fitting = [tile for tile in tiles if not wasted(tile)] or tiles[-1:]
-    chosen = next((tile for tile in fitting if batch * tile.groups(rows, columns) >= _BUSY), fitting[-1])
-    return chosen, step_of(chosen)
 
 
 class _Side:
@@ -166,6 +119,8 @@ class _Writer:
     deep: bool
     single: bool
     known: tuple[int, ...]
+    adds: int
+    """The threads of a group that adds blocks' sums; 0 if sums have no such blocks."""
 
     def __init__(self, desc: Matrix, contraction: Contraction, numbers: Numbers, **choices: Any) -> None:
         self.desc, self.form, self.numbers, self.dtype = desc, contraction, numbers, numbers.dtype
@@ -203,8 +158,8 @@ class _Writer:
     def _part(self, linear: Linear, group: int, at: Sequence[Any]) -> Any:
         """What a group of coordinates contributes to a linear integer; ``None`` for nothing."""
         total: Any = None
-        for position, one in enumerate(at, self.starts[group]):
-            step = linear.steps[position]
+        for place, one in enumerate(at, self.starts[group]):
+            step = linear.steps[place]
             if isinstance(step, int) and step == 0:
                 continue
             own = one if isinstance(step, int) and step == 1 else one * (self._number(step) if isinstance(step, int) else step)
@@ -226,18 +181,20 @@ class _Writer:
     def function(self) -> PrimFunc:
         with T.on_device(), T.counting(self.dtype), T.function() as f:
             self.buffers = f.tensors(self.desc)
+            if self.adds:
+                self.scratch = f.buffer("scratch", self.computed)
             n = self.numbers.declare(f)
             waiting = iter(n.each)
             self.c = self.form.expressions([next(waiting) if one < 0 else one for one in self.known])
             ranks = [len(sizes) for sizes in self.c.groups]
             self.starts = [sum(ranks[:i]) for i in range(4)]
             self.sizes = [self._product(sizes) for sizes in self.c.groups]
-            tile, pitches = self.tile, (self.tile.rows + _PAD, self.tile.columns + _PAD)
+            tile, pitches = self.tile, (self.tile.rows + PAD, self.tile.columns + PAD)
             self.sides = (
                 _Side(self.c.a, self.c.a_zero, 1, tile.rows),
                 _Side(self.c.b, self.c.b_zero, 2, tile.columns),
             )
-            with T.launch(n.groups, tile.threads) as (group, thread):
+            with T.launch(n.groups[0], tile.threads) as (group, thread):
                 self.thread = thread
                 slab = tile.rows // tile.own_rows * tile.columns
                 self.shared = [
@@ -248,8 +205,10 @@ class _Writer:
                 count = tile.own_rows * tile.own_columns
                 self.own = T.local(self.computed, count)
                 self.total = T.local(self.computed, count) if self.deep else None
-                with self._tiles(group, n) as (batch, above, left):
-                    self._tile(n, self._unraveled(batch, self.c.batch), above, left)
+                with self._tiles(group, n) as (block, batch, above, left):
+                    self._tile(n, block, batch, above, left)
+            if self.adds:
+                self._add(n)
         return f.result()
 
     def _product(self, sizes: Sequence[Any]) -> Any:
@@ -259,17 +218,22 @@ class _Writer:
         return T.let(total)
 
     @contextmanager
-    def _tiles(self, group: Any, n: SimpleNamespace) -> Iterator[tuple[Any, Any, Any]]:
-        """The batch, and the first row and column, of each tile of the group."""
+    def _tiles(self, group: Any, n: SimpleNamespace) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """The block of products, the batch, and the first row and column, of each tile of the group."""
         if self.single:
             yield self._position(T.let(T.cast(group, self.dtype)), n)
             return
-        with strided(T.cast(group, self.dtype), n.total, n.groups) as number:
+        with strided(T.cast(group, self.dtype), n.total, n.groups[0]) as number:
             yield self._position(number, n)
             T.barrier()
 
-    def _position(self, number: Any, n: SimpleNamespace) -> tuple[Any, Any, Any]:
+    def _position(self, number: Any, n: SimpleNamespace) -> tuple[Any, Any, Any, Any]:
         down, across = n.tiles
+        block = self._number(0)
+        if self.adds:
+            each = T.let(down * across * self.sizes[0])
+            block = T.let(T.truncdiv(number, each))
+            number = T.let(number - block * each)
         whole = T.let(down * across)
         batch = T.let(T.truncdiv(number, whole))
         rest = T.let(number - batch * whole)
@@ -279,10 +243,11 @@ class _Writer:
         within = T.let(rest - first * across)
         column = T.let(T.truncdiv(within, rows))
         row = T.let(first + (within - column * rows))
-        return batch, T.let(row * self.tile.rows), T.let(column * self.tile.columns)
+        return block, batch, T.let(row * self.tile.rows), T.let(column * self.tile.columns)
 
-    def _tile(self, n: SimpleNamespace, batch: Sequence[Any], above: Any, left: Any) -> None:
-        self.batch = batch
+    def _tile(self, n: SimpleNamespace, block: Any, batch: Any, above: Any, left: Any) -> None:
+        self.batch = self._unraveled(batch, self.c.batch)
+        self.slice = T.let(block * self.sizes[0] + batch)
         zero = T.const(0, self.computed)
         count = self.tile.own_rows * self.tile.own_columns
         for i in range(count):
@@ -290,12 +255,13 @@ class _Writer:
             if self.total is not None:
                 T.store(self.total, i, zero)
         outer = [self._outer(side, first) for side, first in zip(self.sides, (above, left), strict=True)]
-        self._load(outer, self._number(0))
+        begin = T.let(block * KC)
+        self._load(outer, begin)
         with T.loop(n.steps) as step:
             for which in (0, 1):
                 self._keep(which)
             T.barrier()
-            self._load(outer, T.let((step + 1) * self.step))
+            self._load(outer, T.let(begin + (step + 1) * self.step))
             self._multiply()
             if self.total is not None:
                 last = self._number(KC // self.step - 1)
@@ -309,7 +275,7 @@ class _Writer:
     # -- To shared memory
 
     def _slots(self, side: _Side) -> int:
-        return -(-side.tile * self.step // self.tile.threads)
+        return int(-(-side.tile * self.step // self.tile.threads))
 
     def _slot(self, which: int, slot: int) -> tuple[Any, Any, bool]:
         """Of a thread's element: the number of its row or column, and of its product; whether all threads have such an element."""
@@ -420,23 +386,49 @@ class _Writer:
         owns, spreads = (tile.own_rows, tile.own_columns), (tile.rows // tile.own_rows, tile.columns // tile.own_columns)
         lanes = [self._lanes(own) for own in owns]
         slab = self.shared[1]
-        for i in range(tile.own_rows):
-            if i:
-                T.barrier()
-            row = T.let(down * tile.columns + across * lanes[1])
+        if self.total is not None:
+            for place in range(tile.own_rows * tile.own_columns):
+                T.store(self.own, place, self.total[place] + self.own[place])
+        row = T.let(down * tile.columns + across * lanes[1])
+        # A loop, as the code that finishes may be long. Its sums are chosen, because registers have no index.
+        with T.loop(T.const(tile.own_rows, "int32")) as i:
+            T.barrier()
             for j in range(tile.own_columns):
-                place = i * tile.own_columns + j
-                total = self.own[place] if self.total is None else self.total[place] + self.own[place]
+                total = self.own[j]
+                for other in range(1, tile.own_rows):
+                    total = T.Select(T.expression(i == T.const(other, "int32")), self.own[other * tile.own_columns + j], total)
                 T.store(slab, row + (j // lanes[1] * lanes[1] * spreads[1] + j % lanes[1]), total)
             T.barrier()
-            first = i // lanes[0] * lanes[0] * spreads[0] + i % lanes[0]
+            block = T.let(T.truncdiv(i, T.const(lanes[0], "int32")))
+            first = T.let(block * (lanes[0] * spreads[0]) + (i - block * lanes[0]))
             with T.loop(T.const(tile.own_columns, "int32")) as part:
                 number = T.let(self.thread + part * tile.threads)
                 line = T.let(T.truncdiv(number, T.const(tile.columns, "int32")))
                 at = T.let(above + T.cast(line * lanes[0] + first, self.dtype))
                 column = T.let(left + T.cast(number - line * tile.columns, self.dtype))
                 with T.when((at < self.sizes[1]) & (column < self.sizes[2])):
-                    self._store(at, column, T.let(slab[number]))
+                    self._put(at, column, T.let(slab[number]))
+
+    def _put(self, row: Any, column: Any, total: Any) -> None:
+        """A sum, finished and stored; that of a block as it is."""
+        if not self.adds:
+            self._store(row, column, total)
+            return
+        place = T.let((self.slice * self.sizes[1] + row) * self.sizes[2] + column)
+        T.store(self.scratch, place, total)
+
+    def _add(self, n: SimpleNamespace) -> None:
+        """The launch that adds the blocks' sums."""
+        with T.launch(n.groups[1], self.adds) as (group, thread):
+            count = T.let(self.sizes[0] * self.sizes[1] * self.sizes[2])
+            first = position(group, thread, self.adds, self.dtype)
+            with strided(first, count, T.let(n.groups[1] * self.adds)) as number:
+                total = T.Variable(self.computed, self.scratch[number])
+                with T.loop(T.let(n.blocks - 1)) as block:
+                    total.set(total.value + self.scratch[T.let((block + 1) * count + number)])
+                batch, row, column = T.unravel(number, self.sizes[:3])
+                self.batch = self._unraveled(batch, self.c.batch)
+                self._store(row, column, T.let(total.value))
 
     def _store(self, row: Any, column: Any, total: Any) -> None:
         """A sum, finished and stored."""

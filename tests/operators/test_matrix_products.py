@@ -224,8 +224,8 @@ def test_the_order_of_sums_is_the_same_with_any_tile(device: Target) -> None:
     rng = seeded("order")
     a, b = (rng.normal(size=sizes).astype(f32) for sizes in ((33, 700), (700, 35)))
     found = []
-    for tile in ("128x128", "64x64", "32x32", "16x16"):
-        with knobs.using(matrix={"tile": tile}):
+    for tile, algorithm in (("128x128", "tiles"), ("64x64", "blocks"), ("32x32", "tiles"), ("16x16", "blocks")):
+        with knobs.using(matrix={"tile": tile, "algorithm": algorithm}):
             out = device.empty((33, 35), f32)
             desc = tvmdml.Gemm.of(*(tvmdml.TensorDesc("float32", x.shape) for x in (a, b)))
             tvmdml.compile(desc, target=device)(device.asarray(a), device.asarray(b), None, out)
