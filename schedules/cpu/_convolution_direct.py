@@ -39,6 +39,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         self.factors = "float32" if self.sums == "int32" else self.sums
         step = plan.output_step2 * plan.backward2
         self.step = step if step <= 2 else 0
+        self.flat = plan.output0 == plan.output1 == 1
         self.copy_step = plan.image_step2 * plan.forward2 if plan.image_step2 * plan.forward2 <= 2 else 0
 
     def kernel(self) -> Kernel:
@@ -59,7 +60,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
-            "step": self.step, "panelled": self.panelled, "masked": self.masked, "ahead": self.ahead,
+            "step": self.step, "panelled": self.panelled, "masked": self.masked, "ahead": self.ahead, "flat": self.flat,
             "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
             "parallel": self.tasks > 1,
         }  # fmt: skip
@@ -116,16 +117,12 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         columns = T.hold(T.Select(some, up(places, tile.columns), T.i64(0)))
         each = T.let(self.panels * columns)
         begin, end = share(task, self.count, n.groups * each)
-        with T.loop(T.let(end - begin)) as i:
-            unit = T.let(begin + i)
-            group = T.hold(T.truncdiv(unit, each))
-            left = T.let(unit - group * each)
-            if self.by_rows:
-                panel = T.hold(T.truncdiv(left, columns))
-                column = T.let(left - panel * columns)
-            else:
-                column = T.hold(T.truncdiv(left, self.panels))
-                panel = T.let(left - column * self.panels)
+        sizes = [n.groups, self.panels, columns] if self.by_rows else [n.groups, columns, self.panels]
+        where = [T.Variable("int64", one) for one in T.unravel(begin, sizes)]
+        with T.loop(T.let(end - begin)):
+            group, *inner = [T.let(one.value) for one in where]
+            panel, column = inner if self.by_rows else inner[::-1]
+            T.count_up(where, sizes)
             first, narrow = self.first_place(column, places)
             number = T.let(group * columns + column)
             T.either(
@@ -221,10 +218,14 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
 
         for j in range(tile.vectors):
             at = T.let(first + j * lanes)
-            a = T.hold(T.truncdiv(at, n.plane_step))
-            rest = T.let(at - a * n.plane_step)
-            b = T.hold(T.truncdiv(rest, n.row_step))
-            c = T.let(rest - b * n.row_step)
+            if self.flat:
+                a = b = T.i64(0)
+                c = at
+            else:
+                a = T.hold(T.truncdiv(at, n.plane_step))
+                rest = T.let(at - a * n.plane_step)
+                b = T.hold(T.truncdiv(rest, n.row_step))
+                c = T.let(rest - b * n.row_step)
             inside = T.And(T.And(a < phase.counts[0], b < phase.counts[1]), c + lanes <= phase.counts[2])
 
             def finished(r: int, j: int = j) -> Any:
