@@ -25,6 +25,8 @@ class Row(NamedTuple):
     level: FeatureLevel
     tensors: tuple[str, ...]
     takes: frozenset[tuple[TensorDataType, int]]
+    case: tuple[str, ...] = ()
+    """The values of an attribute that it holds for; empty for all."""
 
 
 class Entry(NamedTuple):
@@ -35,16 +37,17 @@ class Entry(NamedTuple):
     fields: tuple[str, ...]
     rows: tuple[Row, ...]
 
-    def takes(self, level: FeatureLevel, tensor: str) -> Taken:
-        """The types and ranks that a tensor may have at a level."""
-        return {pair for row in self.rows if row.level <= level and tensor in row.tensors for pair in row.takes}
+    def takes(self, level: FeatureLevel, tensor: str, case: str = "") -> Taken:
+        """The types and ranks that a tensor may have at a level: for a value of an attribute, or for any."""
+        rows = [row for row in self.rows if not (case and row.case) or case in row.case]
+        return {pair for row in rows if row.level <= level and tensor in row.tensors for pair in row.takes}
 
 
 def _row(level: str, tensors: list[str], types: str, ranks: str, case: str = "") -> Row:
     low, _, high = ranks.partition(" to ")
     known = [TensorDataType[name.upper()] for name in types.split() if name.upper() in TensorDataType.__members__]
     taken = frozenset((data_type, rank) for data_type in known for rank in range(int(low), int(high or low) + 1))
-    return Row(FeatureLevel.of(level), tuple(tensors), taken)
+    return Row(FeatureLevel.of(level), tuple(tensors), taken, tuple(case.split(", ")) if case else ())
 
 
 def _entry(level: str, in_place: bool, fields: list[str], support: list[dict[str, str]]) -> Entry:
@@ -55,6 +58,8 @@ CATALOGUE = {name: _entry(**entry) for name, entry in json.loads(Path(__file__).
 
 # DirectML's page does not say that the states may be one, but ONNX Runtime has it so.
 CATALOGUE["RANDOM_GENERATOR"] = CATALOGUE["RANDOM_GENERATOR"]._replace(in_place=True)
+# Nor does it say so of the rows of earlier steps, which ONNX Runtime keeps where they are.
+CATALOGUE["MULTIHEAD_ATTENTION1"] = CATALOGUE["MULTIHEAD_ATTENTION1"]._replace(in_place=True)
 
 _KINDS = {
     Role.INPUT: "input", Role.OUTPUT: "output", Role.UINTS: "UINT_ARRAY", Role.INTS: "INT_ARRAY", Role.FLOATS: "FLOAT_ARRAY",

@@ -11,6 +11,8 @@ from tvmdml.doors.diagonal_matrix import diagonal_matrix as diagonal_matrix
 from tvmdml.doors.element_wise_pow import pow as pow
 from tvmdml.doors.fill_value import fill_value_constant as fill_value_constant
 from tvmdml.doors.fill_value import fill_value_sequence as fill_value_sequence
+from tvmdml.doors.multihead_attention import MultiheadAttentionResult as MultiheadAttentionResult
+from tvmdml.doors.multihead_attention import multihead_attention as multihead_attention
 from tvmdml.doors.nonzero_coordinates import NonzeroCoordinatesResult as NonzeroCoordinatesResult
 from tvmdml.doors.nonzero_coordinates import non_zero_coordinates as non_zero_coordinates
 from tvmdml.doors.nonzero_coordinates import nonzero_coordinates as nonzero_coordinates
@@ -20,6 +22,13 @@ from tvmdml.doors.quantization import dequantize as dequantize
 from tvmdml.doors.quantization import quantize as quantize
 from tvmdml.doors.random_generator import RandomGeneratorResult as RandomGeneratorResult
 from tvmdml.doors.random_generator import random_generator as random_generator
+from tvmdml.doors.recurrent import GruResult as GruResult
+from tvmdml.doors.recurrent import LstmResult as LstmResult
+from tvmdml.doors.recurrent import LstmStates as LstmStates
+from tvmdml.doors.recurrent import RnnResult as RnnResult
+from tvmdml.doors.recurrent import gru as gru
+from tvmdml.doors.recurrent import lstm as lstm
+from tvmdml.doors.recurrent import rnn as rnn
 from tvmdml.doors.resample import resample as resample
 from tvmdml.doors.resample import resample_grad as resample_grad
 from tvmdml.doors.roi_align import RoiAlignGradResult as RoiAlignGradResult
@@ -34,9 +43,11 @@ from tvmdml.enums import FeatureLevel as FeatureLevel
 from tvmdml.enums import InterpolationMode as InterpolationMode
 from tvmdml.enums import IsInfinityMode as IsInfinityMode
 from tvmdml.enums import MatrixTransform as MatrixTransform
+from tvmdml.enums import MultiheadAttentionMaskType as MultiheadAttentionMaskType
 from tvmdml.enums import PaddingMode as PaddingMode
 from tvmdml.enums import QuantizationType as QuantizationType
 from tvmdml.enums import RandomGeneratorType as RandomGeneratorType
+from tvmdml.enums import RecurrentNetworkDirection as RecurrentNetworkDirection
 from tvmdml.enums import ReduceFunction as ReduceFunction
 from tvmdml.enums import RoundingMode as RoundingMode
 from tvmdml.enums import TensorFlags as TensorFlags
@@ -174,6 +185,8 @@ from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyInteger as Ma
 from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyIntegerToFloat as MatrixMultiplyIntegerToFloat
 from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply as QuantizedLinearMatrixMultiply
 from tvmdml.operators.max_unpooling import MaxUnpooling as MaxUnpooling
+from tvmdml.operators.multihead_attention import MultiheadAttention as MultiheadAttention
+from tvmdml.operators.multihead_attention import MultiheadAttention1 as MultiheadAttention1
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as NonzeroCoordinates
 from tvmdml.operators.normalization import LpNormalization as LpNormalization
 from tvmdml.operators.normalization import MeanVarianceNormalization as MeanVarianceNormalization
@@ -198,6 +211,9 @@ from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as Eleme
 from tvmdml.operators.quantization import ElementWiseQuantizeLinear as ElementWiseQuantizeLinear
 from tvmdml.operators.quantization import Quantize as Quantize
 from tvmdml.operators.random_generator import RandomGenerator as RandomGenerator
+from tvmdml.operators.recurrent import Gru as Gru
+from tvmdml.operators.recurrent import Lstm as Lstm
+from tvmdml.operators.recurrent import Rnn as Rnn
 from tvmdml.operators.reduce import Argmax as Argmax
 from tvmdml.operators.reduce import Argmin as Argmin
 from tvmdml.operators.reduce import Reduce as Reduce

@@ -149,6 +149,15 @@ class ConvolutionDirection(DmlEnum):
     """The transposed convolution: each element of the input adds the filter, times itself, to the output."""
 
 
+class RecurrentNetworkDirection(DmlEnum):
+    """``DML_RECURRENT_NETWORK_DIRECTION``: in which order a recurrent network takes the elements of a sequence."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    BIDIRECTIONAL = 2
+    """Both, each with its own weights and states."""
+
+
 class DepthSpaceOrder(DmlEnum):
     """``DML_DEPTH_SPACE_ORDER``: how the depth dimension is composed."""
 
@@ -176,6 +185,20 @@ class MatrixTransform(DmlEnum):
 
     NONE = 0
     TRANSPOSE = 1
+
+
+class MultiheadAttentionMaskType(DmlEnum):
+    """``DML_MULTIHEAD_ATTENTION_MASK_TYPE``: what the mask of an attention has."""
+
+    NONE = 0
+    KEY_SEQUENCE_LENGTH = 1
+    """For each batch how many keys are kept."""
+    KEY_SEQUENCE_END_START = 2
+    """For each batch the first key that is not kept any more, and the first that is."""
+    KEY_QUERY_SEQUENCE_LENGTH_START_END = 3
+    """For each batch how many keys are kept, and where its query rows and keys begin among those of all batches."""
+    BOOLEAN = 4
+    """For each query row and key whether that is kept."""
 
 
 class QuantizationType(DmlEnum):

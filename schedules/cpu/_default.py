@@ -41,4 +41,4 @@ def kernel(desc: Operator, target: Target, shared: Shared) -> Kernel:
     # The text contains every attribute, and what is constant of every size and stride: everything that the code is generated from.
     parameters = (("desc", wanted.exactly()), ("parallel", parallel), ("shared", shared))
     module, *also = wanted.modules()
-    return Kernel(module, "default", parameters, build, shapes.scalars, also=tuple(also))
+    return Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), also=tuple(also))

@@ -49,6 +49,6 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     # `exactly` contains every size, stride and attribute, so everything that the code is generated from.
     parameters = (("desc", desc.exactly()), ("groups", target.tasks()), ("shared", shared), *numbers.parameters)
     module, *also = desc.modules()
-    built = Kernel(module, "default", parameters, build, also=tuple(also))
+    built = Kernel(module, "default", parameters, build, temporaries=desc.scratch(), also=tuple(also))
     found: Kernel = checked(desc, target, built)
     return found

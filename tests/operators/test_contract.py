@@ -90,7 +90,8 @@ def test_a_level_takes_exactly_the_types_and_ranks_of_the_catalogue(name: str) -
     for level, data_type, rank in itertools.product(FeatureLevel, ALL, range(1, 9)):
         desc = make(T(data_type, (2,) * rank))
         tensors = [(names[field.partition("[")[0]], tensor) for field, tensor in desc.tensors() if tensor is not None]
-        if all((tensor.data_type, tensor.rank) in CATALOGUE[name].takes(level, field) for field, tensor in tensors):
+        case = desc.function.name if hasattr(desc, "function") else ""
+        if all((tensor.data_type, tensor.rank) in CATALOGUE[name].takes(level, field, case) for field, tensor in tensors):
             desc.validate(level)
         else:
             with pytest.raises(TvmdmlError):

@@ -93,6 +93,12 @@ def _unit(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array
     return (rng.random(sizes, np.float32) * 1.98 - 0.99).astype(dtype)
 
 
+def _weights(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Numbers as of a layer that is not trained yet: sums of products with a row of them are about as large as the factors."""
+    found: Array = ((rng.random(sizes, np.float32) * 2 - 1) * np.float32(sizes[-1] ** -0.5)).astype(dtype)
+    return found
+
+
 def _ascending(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
     return np.sort(_normal(rng, sizes, dtype), axis=-1)
 
@@ -151,6 +157,7 @@ FILLS: dict[str, Fill] = {
     "positive": _positive,
     "usual": _usual,
     "unit": _unit,
+    "weights": _weights,
     "constant": _constant,
     "zeros": _zeros,
     "all NaN": _nan,

@@ -20,11 +20,14 @@ def onnx_session(
     threads: int,
     opset: int = 22,
     constants: Mapping[str, Array] | None = None,
+    absent: Sequence[int] = (),
+    domain: str = "",
     **attributes: Any,
 ) -> Callable[[], object]:
     """A call that runs one ONNX operator from bound inputs into bound outputs.
 
-    Its threads spin between calls, as they do by default: that makes the next call faster.
+    Its threads spin between calls, as they do by default: that makes the next call faster. ``absent`` are the positions of inputs
+    that are left out.
     """
     onnx, runtime = importlib.import_module("onnx"), importlib.import_module("onnxruntime")
     helper = onnx.helper
@@ -33,14 +36,18 @@ def onnx_session(
     def info(name: str, array: Array) -> Any:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
+    named = [*inputs, *constants]
+    for position in absent:
+        named.insert(position, "")
     graph = helper.make_graph(
-        [helper.make_node(operator, [*inputs, *constants], list(outputs), **attributes)],
+        [helper.make_node(operator, named, list(outputs), domain=domain, **attributes)],
         "one",
         [info(name, array) for name, array in inputs.items()],
         [info(name, array) for name, array in outputs.items()],
         initializer=[onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION)
+    own = [helper.make_opsetid(domain, 1)] if domain else []
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), *own], ir_version=_IR_VERSION)
     options = runtime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
     session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

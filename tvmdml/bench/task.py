@@ -102,8 +102,8 @@ def by_function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
     by_name = dict(zip(names, inputs, strict=False))
     later = {name for name, field in parameters(cls).inputs.items() if field.optional}
     ordered = [(name, by_name.get(field.name)) for name, field in parameters(cls).inputs.items()]
-    given |= {name: one for name, one in ordered if name in later and one is not None}
-    return partial(function, *(one for name, one in ordered if name not in later), **given)
+    optional: dict[str, Any] = {name: one for name, one in ordered if name in later and one is not None}
+    return partial(function, *(one for name, one in ordered if name not in later), **given, **optional)
 
 
 def _argument(name: str, desc: Any) -> Any:

@@ -129,12 +129,25 @@ class Work:
         found = dataclasses.replace(
             self, inputs=tuple(limited("", one) for one in self.inputs), attributes=tuple(attributes.items())
         )
+        found = found._agreeing()
         several = [value for value in attributes.values() if isinstance(value, tuple) and value and isinstance(value[0], Operand)]
         if not several:
             return found
         axis = self["axis"]  # outputs side by side: the input has them all
         total = sum(part.sizes[axis] for part in several[0])
         return found.with_first(sizes=(*found.sizes[:axis], total, *found.sizes[axis + 1 :]))
+
+    def _agreeing(self) -> Work:
+        """The same work with sizes of inputs that agree with each other, if the operator says which do."""
+        cls = operators.by_name(self.operator)
+        names = [field.name for field in cls.fields() if field.role is Role.INPUT]
+        sizes = {name: one.sizes for name, one in zip(names, self.inputs, strict=False) if isinstance(one, Operand)}
+        own = {**sizes, **cls.agreeing(sizes)}
+        changed = (
+            dataclasses.replace(one, sizes=own[name]) if isinstance(one, Operand) else one
+            for name, one in zip(names, self.inputs, strict=False)
+        )
+        return dataclasses.replace(self, inputs=tuple(changed))
 
     # -- What it means
 

@@ -118,7 +118,7 @@ FILLS: dict[str, Fill] = {
     "factors": _factors,
     **{
         name: functools.partial(_measured, inputs.FILLS[name])
-        for name in ("normal", "ascending", "descending", "constant", *inputs.DENSITIES)
+        for name in ("normal", "weights", "ascending", "descending", "constant", *inputs.DENSITIES)
     },
 }
 """By their names in reports."""

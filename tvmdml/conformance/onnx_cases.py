@@ -19,8 +19,11 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._accuracy import Expected, within_steps
+from tvmdml.operators._attention import Attention
 from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._pointwise import Pointwise
+from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._reduction import Reduction
 from tvmdml.operators._resampling import Resampling
 from tvmdml.operators._roi_align import RoiOperator
@@ -150,7 +153,8 @@ class NodeCheck(Check):
     part: ClassVar[str] = "onnx"
     name: str
     desc: Operator | None
-    inputs: tuple[Array, ...] = ()
+    inputs: tuple[Array | None, ...] = ()
+    """The node's inputs; ``None`` for an absent one."""
     outputs: tuple[Array, ...] = ()
     reason: str = ""
 
@@ -165,7 +169,7 @@ class NodeCheck(Check):
             raise Unsupported(self.reason)
         present = [tensor for _, tensor in self.desc.tensors(Role.INPUT) if tensor is not None]
         order = self.desc.ONNX_INPUTS or range(len(self.inputs))
-        given = (self.inputs[i] for i in order if i < len(self.inputs))
+        given = (one for i in order if i < len(self.inputs) and (one := self.inputs[i]) is not None)
         waiting = iter([_as_input(array, tensor) for array, tensor in zip(given, present, strict=False)])
         trial = Trial(self.desc, (), lambda data_type, sizes: next(waiting), _told(self.desc, self.outputs))
         return tried(self.desc, target, trial)
@@ -194,7 +198,7 @@ def _is_sum(desc: Operator) -> bool:
     """Whether a result depends on the order of steps."""
     if isinstance(desc, Reduction):
         return not all(walk.exact for walk in desc.walks())
-    return isinstance(desc, (Summed, Resampling, RoiOperator)) or (
+    return isinstance(desc, (Summed, Resampling, RoiOperator, Recurrent, Attention, Matrix)) or (
         isinstance(desc, Pointwise) and type(desc).reference is not Pointwise.reference
     )
 
@@ -245,6 +249,6 @@ def _check(kind: str, case: OnnxCase, level: FeatureLevel) -> NodeCheck:
         return NodeCheck(desc.NAME, case.name, None, reason="it has a tensor without elements, so no kernel is needed")
     if not is_taken(desc, level):
         return NodeCheck(desc.NAME, case.name, None, reason=f"feature level {level} does not support it")
-    inputs = tuple(case.tensors[name] for name in case.node.input if name in case.tensors)
+    inputs = tuple(case.tensors.get(name) for name in case.node.input)
     inputs = tuple(inputs[i] for i in _INPUTS.get(kind, range(len(inputs))))
     return NodeCheck(desc.NAME, case.name, desc, inputs, _OUTPUTS.get(kind, _alike)(desc, case.outputs))

@@ -267,7 +267,9 @@ def lanes(value: Any) -> int:
 
 
 def run(start: Any, count: int) -> Any:
-    """The index of ``count`` contiguous elements: ``buffer[run(i, 16)]`` is a vector of 16."""
+    """The index of ``count`` contiguous elements: ``buffer[run(i, 16)]`` is a vector of 16; of one, the index itself."""
+    if count == 1:
+        return start
     return _builder().ramp(start, const(1, type_of(start)), count)
 
 
@@ -328,7 +330,9 @@ def multiple(value: Any, of: int) -> Any:
 
 
 def splat(value: Any, count: int) -> Any:
-    """A vector with the value in each of ``count`` lanes."""
+    """A vector with the value in each of ``count`` lanes; of one, the value itself."""
+    if count == 1:
+        return value
     return _builder().Broadcast(value, count)
 
 

@@ -366,6 +366,11 @@ class Operator:
         """The kinds of inputs to measure with: names of ``tvmdml.bench.inputs.FILLS``. Empty if there is no input."""
         return ("normal",) if any(desc is not None for _, desc in self.tensors(Role.INPUT)) else ()
 
+    @classmethod
+    def agreeing(cls, sizes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+        """Sizes of inputs that agree, from some that were made smaller one by one: those that change. Most operators' agree."""
+        return {}
+
     def bounds(self, name: str) -> tuple[int, int] | None:
         """The least and the greatest useful value of an input: indices within a dimension, small zero points.
 
@@ -379,6 +384,10 @@ class Operator:
     CONSTANT_SHAPES: ClassVar[str] = ""
     """Why ``computation`` needs sizes and strides as Python integers. It then has a kernel for each shape; otherwise ``sizes``,
     ``layout`` and ``element_count`` of its tensors may be integers of the launch, and a kernel serves a class of shapes."""
+
+    def scratch(self) -> tuple[tuple[str, int], ...]:
+        """Memory that ``computation`` works in: a type and a number of elements for each buffer after the tensors."""
+        return ()
 
     def stored_types(self) -> set[str]:
         """The types in which ``computation`` reads and writes elements."""

@@ -45,6 +45,8 @@ class OnnxNode:
         """ONNX's name of the operator, without its domain."""
         self.results = sum(map(bool, node.output))
         """The number of outputs that are used."""
+        self.outputs = tuple(map(bool, node.output))
+        """Whether each output is used."""
         self._inputs, self._tensors, self._constants = list(node.input), tensors, constants
         self.attributes: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 

@@ -149,6 +149,8 @@ _WORDS: Mapping[str, Callable[..., Any]] = {
     "opposite": _opposite,
     "undilated": _undilated,
     "undefined": _undefined,
+    "factor": _factor,
+    "second_factor": _second_factor,
     **_convolutions.WORDS,
     "factor": _factor,
     "second_factor": _second_factor,

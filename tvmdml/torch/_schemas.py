@@ -24,8 +24,8 @@ _TYPES = {
     "str": "str",
 }
 _LEFT_OUT = ("out", "device")  # results are new tensors on the inputs' device
-_OPERATOR = "Operator | None"
-"""A fused operator, which PyTorch's operators cannot have: they run without one."""
+_OPERATORS = ("Operator | None", "Sequence[Operator] | None")
+"""Fused operators, which PyTorch's operators cannot have: they run without any, or with the usual ones."""
 _SEVERAL = "tuple[AnyArray, ...]"
 """The result of a function with as many results as it is asked for."""
 _LITERAL = re.compile(r"Literal\[(.*)\]")
@@ -81,7 +81,7 @@ def _schema(function: Callable[..., Any], form: inspect.Signature, deciding: set
         if literal := _LITERAL.fullmatch(annotation):
             pinned[name] = ast.literal_eval(literal[1])
             annotation = type(pinned[name]).__name__
-        elif name in deciding or name in _LEFT_OUT or annotation == _OPERATOR:
+        elif name in deciding or name in _LEFT_OUT or annotation in _OPERATORS:
             continue
         kind = arguments[name] = _type(function, name, annotation)
         default = "" if parameter.default is parameter.empty else f"={_default(parameter.default, kind)}"

@@ -43,7 +43,7 @@ def _onnx(task: Task, threads: int) -> Attempt:
         given: dict[str, Any] = {name: one if name in ("a", "b") else _small(one) for name, one in found.items()}
         call = onnx_session("QLinearMatMul", given, {"y": out}, threads, opset=10)
     else:
-        a, a_zero, b, b_zero = [*task.given, *[None] * (4 - len(task.given))]
+        a, a_zero, b, b_zero, *_ = [*task.given, None]
         given = {"a": a, "b": b} | {f"zero{i}": _small(one) for i, one in enumerate((a_zero, b_zero)) if one is not None}
         call = onnx_session("MatMulInteger", given, {"y": out}, threads, opset=10)
     return Attempt(call, writes(call, out))

@@ -36,7 +36,7 @@ def _onnx(task: Task, threads: int) -> Attempt:
     mode = "linear" if task.work["interpolation_mode"] == "linear" else "nearest"
     none = np.zeros(0, np.float32)
     constants: dict[str, Any] = {"roi": none, "scales": none, "sizes": np.array(sizes, np.int64)}
-    attributes = {"mode": mode, "nearest_mode": "round_prefer_ceil"}
+    attributes: dict[str, Any] = {"mode": mode, "nearest_mode": "round_prefer_ceil"}
     call = onnx_session("Resize", {"x": task.x}, {"y": out}, threads, opset=18, constants=constants, **attributes)
     return Attempt(call, writes(call, out))
 

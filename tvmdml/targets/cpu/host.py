@@ -25,6 +25,7 @@ _X86_EXTRAS = (
     ("avx512fp16", "avx512_fp16"),
     ("avx512vbmi", "avx512vbmi"),
     ("avx512vbmi2", "avx512_vbmi2"),
+    ("avx512vnni", "avx512_vnni"),
     ("avx512vpopcntdq", "avx512_vpopcntdq"),
     ("gfni", "gfni"),
 )

@@ -25,6 +25,8 @@ _REGISTERS = 1 << 16
 """The registers of a multiprocessor, on every architecture."""
 _OWN_REGISTERS = 64
 """A thread's. Few kernels need as many; without a limit compilers use more than helps, or spill for no reason."""
+_MANY_REGISTERS = 80
+"""Arrays of more registers leave less than is needed beside them."""
 _MOST_REGISTERS = 255
 _MOST_GROUPS = 16
 """The resident groups that a multiprocessor supports, on every architecture."""
@@ -174,7 +176,9 @@ class Writer:
         for_arrays = self.buffers.thread_bytes // 4
         beside = _OWN_REGISTERS + min(for_arrays, _OWN_REGISTERS // 2)  # what works on large arrays needs little else
         beside += _OWN_REGISTERS // 2 * self._is_wide  # an element of 64 bits is in two registers
-        registers = min(max(beside, _OWN_REGISTERS // 2 + for_arrays), _MOST_REGISTERS)
+        # Arrays of nearly all registers, such as sums of a tile, are computed with many other values.
+        with_arrays = _OWN_REGISTERS // 2 + for_arrays + max(0, for_arrays - _MANY_REGISTERS)
+        registers = min(max(beside, with_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
 
     def _thread(self, node: Any) -> None:

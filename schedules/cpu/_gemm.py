@@ -1,0 +1,286 @@
+"""Products of matrices on the CPU: a tile of sums in registers, over panels of both factors that stay in caches.
+
+The loops are those of Goto and van de Geijn: columns, depth, rows, and tiles in them. What is particular to an operator is given:
+how panels are packed (``_gemm_panels.py``), what a step computes (``_gemm_arithmetic.py``), and what becomes of a finished sum.
+
+A sum's terms are added in their order, ``BLOCK`` at a time, and then the sums of the blocks in their order. So a sum has the same
+bits for every tile, block size and number of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
+from tvmdml.schedules.cpu._gemm_panels import Factor, Packer
+from tvmdml.schedules.cpu._leaves import Leaves
+
+SLACK = 64
+"""Elements behind a buffer of panels, into which a vector may run over."""
+
+
+class Shape(NamedTuple):
+    """The tile: rows, and vectors of columns."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """How many columns a tile has."""
+        return self.vectors * self.lanes
+
+
+class Plan(NamedTuple):
+    """Integers of the launch."""
+
+    tasks: Any
+    batch: Any
+    row_parts: Any
+    column_parts: Any
+    rows: Any
+    columns: Any
+    depth: Any
+    """Places of the contraction."""
+    row_block: Any
+    """Rows of a packed block, a multiple of the tile's."""
+    column_block: Any
+    depth_block: Any
+    """Places of packed panels, a multiple of ``BLOCK``."""
+
+
+BLOCK = 256
+"""How many terms are added before their sum is added to those before: a part of the contract of the family."""
+
+class Product:
+    """Writes the loops of a product into a kernel."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        arithmetic: Arithmetic,
+        factors: tuple[Factor, Factor],
+        leaves: Leaves,
+        parallel: bool,
+        sums: tuple[bool, bool] = (False, False),
+        brief: bool = True,
+        late: bool = False,
+        as_it_lies: bool = False,
+    ) -> None:
+        self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
+        self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
+        self.a, self.b = (Packer(one, arithmetic, leaves) for one in factors)
+
+    @staticmethod
+    def scratch(
+        shape: Shape, group: int, blocks: tuple[int, int, int], lines: tuple[int, int], depth: int
+    ) -> tuple[int, int, int, int]:
+        """Elements of a task's scratch memory: of panels of both factors, of unfinished sums, and of sums of lines.
+
+        Args:
+            shape: the tile.
+            group: places of a packed element.
+            blocks: rows, columns and places of packed blocks.
+            lines: the most rows and columns of a task's part.
+            depth: all places.
+        """
+        mr, nr = shape.rows, shape.columns
+        rows, columns = (-(-min(size, block) // width) for size, block, width in zip(lines, blocks, (mr, nr), strict=False))
+        places = -(-min(depth, blocks[2]) // group)
+        tiles = (-(-lines[0] // mr) + 1) * columns if depth > blocks[2] else 1
+        return (
+            rows * mr * places + SLACK,
+            columns * nr * places + SLACK,
+            tiles * mr * nr + SLACK,
+            (-(-lines[0] // mr) + 1) * mr + columns * nr + 2 * SLACK,
+        )
+
+    def write(
+        self,
+        plan: Plan,
+        room: Sequence[Any],
+        buffers: Sequence[Any],
+        start: Callable[[Any], tuple[Any, Any, Any, Any]],
+        finish: Callable[[Any, Any, Any, tuple[Any, Any]], None],
+    ) -> None:
+        """Write the kernel's statements.
+
+        Args:
+            plan: sizes.
+            room: elements of each scratch buffer that a task has.
+            buffers: the scratch buffers.
+            start: for a batch's number, the offsets of both factors and their zero points; it may note what ``finish`` needs.
+            finish: ``finish(row, column, total, sums)``: what becomes of a row's sums from a column on. ``sums`` are the places of
+                the sums of the row, and of the columns.
+        """
+        self.plan, self.finish = plan, finish
+        self.panels_a, self.panels_b, self.partial, self.lines = buffers
+        units = T.hold(plan.batch * plan.row_parts * plan.column_parts)
+        shape = self.shape
+
+        def task(number: Any) -> None:
+            self.at_a, self.at_b, self.at_partial, self.at_lines = (T.hold(number * one) for one in room)
+            begin, end = share(number, plan.tasks, units)
+            with T.loop(T.hold(end - begin)) as i:
+                unit = T.hold(begin + i)
+                batch, row_part, column_part = T.unravel(unit, [None, plan.row_parts, plan.column_parts])
+                self.base_a, self.base_b, self.zero_a, self.zero_b = start(batch)
+                rows = self._part(row_part, plan.row_parts, plan.rows, shape.rows)
+                columns = self._part(column_part, plan.column_parts, plan.columns, shape.columns)
+                self._part_product(*rows, *columns)
+
+        per_task(plan.tasks, self.parallel, task)
+
+    @staticmethod
+    def _part(part: Any, parts: Any, size: Any, width: int) -> tuple[Any, Any]:
+        """A part's lines: whole panels, and in the last part what is left."""
+        panels = T.hold(T.max(T.truncdiv(size, T.i64(width)), T.i64(1)))
+        begin = T.hold(T.truncdiv(panels * part, parts) * width)
+        end = T.hold(T.Select(part + 1 == parts, size, T.truncdiv(panels * (part + 1), parts) * width))
+        return begin, end
+
+    def _part_product(self, r0: Any, r1: Any, c0: Any, c1: Any) -> None:
+        plan, shape = self.plan, self.shape
+        mr, nr = shape.rows, shape.columns
+        with blocks(c1 - c0, plan.column_block) as (c, columns):
+            column = T.hold(c0 + c)
+            column_panels, all_row_panels = T.hold(_up(columns, nr)), T.hold(_up(r1 - r0, mr))
+            with blocks(plan.depth, plan.depth_block) as (place, places):
+                groups = T.hold(_up(places, self.arithmetic.group))
+                first = T.hold(T.expression(place == T.i64(0)))
+                last = T.hold(T.expression(place + places >= plan.depth))
+                if not self.packs_late:
+                    with T.loop(column_panels) as p:
+                        line = T.hold(_start(column + p * nr, c0, c1, nr))
+                        at = T.hold(self.at_b + p * (groups * nr))
+                        self.b.pack(self.base_b, self.zero_b, self.panels_b, at, line, c1 - 1, place, places)
+                        if self.with_sums[1]:
+                            self.b.sums(self.lines, self.at_lines + p * nr, first, shape.lanes)
+                of_rows = T.hold(self.at_lines + column_panels * nr + SLACK)
+                with blocks(r1 - r0, plan.row_block) as (r, rows):
+                    row = T.hold(r0 + r)
+                    row_panels = T.hold(_up(rows, mr))
+                    number = T.hold(T.truncdiv(r, T.i64(mr)))
+                    if not self.as_it_lies:
+                        with T.loop(row_panels) as p:
+                            line = T.hold(_start(row + p * mr, r0, r1, mr))
+                            at = T.hold(self.at_a + p * (groups * mr))
+                            self.a.pack(self.base_a, self.zero_a, self.panels_a, at, line, r1 - 1, place, places)
+                            if self.with_sums[0]:
+                                self.a.sums(self.lines, of_rows + (number + p) * mr, first, shape.lanes)
+                    with T.loop(column_panels) as jr:
+                        start = T.hold(_start(column + jr * nr, c0, c1, nr))
+                        b = T.hold(self.at_b + jr * (groups * nr))
+
+                        def tile(ir: Any, late: bool, jr: Any = jr, start: Any = start, b: Any = b) -> None:
+                            line = T.hold(_start(row + ir * mr, r0, r1, mr))
+                            own = T.Select(plan.depth > plan.depth_block, jr * all_row_panels + number + ir, T.i64(0))
+                            at = T.hold(self.at_partial + own * (mr * nr))
+                            sums = (of_rows + (number + ir) * mr, self.at_lines + jr * nr)
+                            where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), sums)
+                            if self.as_it_lies:
+                                self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
+                            if late:
+                                self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
+                            self._tile(T.hold(self.at_a + ir * (groups * mr)), b, groups, at, first, last, where, late)
+
+                        if self.packs_late:
+                            with T.when(r == T.i64(0)):
+                                tile(T.i64(0), True)
+                            done = T.hold(T.Select(r == T.i64(0), T.i64(1), T.i64(0)))
+                            with T.loop(T.hold(row_panels - done)) as ir:
+                                tile(T.hold(done + ir), False)
+                        else:
+                            with T.loop(row_panels) as ir:
+                                tile(ir, False)
+
+    def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any, last: Any, where: _Where, late: bool) -> None:
+        """The sums of a tile, which become those in memory or are added to them; after the last block they are finished."""
+        shape, kind = self.shape, self.arithmetic.total
+        mr, nr, lanes = shape.rows, shape.columns, shape.lanes
+        zero = T.splat(T.const(0, kind), lanes)
+        rows = self.a.lines() if self.as_it_lies else []
+        with blocks(groups, T.i64(BLOCK // self.arithmetic.group)) as (k0, count):
+            sums = [[T.Variable(T.type_of(zero), zero) for _ in range(shape.vectors)] for _ in range(mr)]
+            with T.loop(count) as k:
+                place = T.hold(k0 + k)
+                if late:
+                    along = [T.hold(one) for one in self.b.vectors(place, lanes)]
+                    for j, one in enumerate(along):
+                        T.store(self.panels_b, T.run(b + place * nr + j * lanes, lanes), one)
+                else:
+                    along = [T.hold(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
+                for i in range(mr):
+                    one = self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + i]
+                    value = T.hold(T.splat(one, lanes))
+                    for j in range(shape.vectors):
+                        sums[i][j].set(self.arithmetic.step(value, along[j], sums[i][j].value))
+            is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))
+            is_last = T.hold(T.And(last, T.expression(k0 + count >= groups)))
+
+            def total(i: int, j: int) -> Any:
+                own = sums[i][j].value
+                before = self.partial[T.run(at + i * nr + j * lanes, lanes)]
+                return T.Select(T.splat(is_first, lanes), own, before + own)
+
+            def keep() -> None:
+                for i in range(mr):
+                    for j in range(shape.vectors):
+                        T.store(self.partial, T.run(at + i * nr + j * lanes, lanes), total(i, j))
+
+            def end(i: Any, j: int, value: Any) -> None:
+                places = (where.sums[0] + i, where.sums[1] + j * lanes)
+                self.finish(T.hold(where.row + i), T.hold(where.column + j * lanes), T.hold(value), places)
+
+            def finish_now() -> None:
+                for i in range(mr):
+                    with T.when(T.i64(i) < where.rows):
+                        for j in range(shape.vectors):
+                            end(i, j, total(i, j))
+
+            if self.brief:
+                T.either(is_last, finish_now, keep)
+                return
+            keep()
+            with T.when(is_last), T.loop(where.rows) as i:
+                for j in range(shape.vectors):
+                    end(i, j, self.partial[T.run(at + i * nr + j * lanes, lanes)])
+
+
+class _Where(NamedTuple):
+    """Where a tile's sums go."""
+
+    row: Any
+    column: Any
+    rows: Any
+    """How many rows it has."""
+    sums: tuple[Any, Any]
+    """The places of the sums of its rows and columns."""
+
+
+def _up(size: Any, width: int) -> Any:
+    return T.truncdiv(size + (width - 1), T.i64(width))
+
+
+def _start(line: Any, low: Any, high: Any, width: int) -> Any:
+    """Where a panel begins: not so late that it would run over the end, if that can be avoided."""
+    return T.max(T.min(line, high - width), low)
+
+
+class blocks:  # noqa: N801 - read as a function
+    """A context manager: ``with blocks(size, block) as (start, count)``: run the statements for each block."""
+
+    def __init__(self, size: Any, block: Any) -> None:
+        self.size, self.block = T.hold(size), block
+
+    def __enter__(self) -> tuple[Any, Any]:
+        self._loop = T.loop(T.hold(T.truncdiv(self.size + (self.block - 1), self.block)))
+        start = T.hold(self._loop.__enter__() * self.block)
+        return start, T.hold(T.min(self.block, self.size - start))
+
+    def __exit__(self, *error: Any) -> None:
+        self._loop.__exit__(*error)

@@ -1,0 +1,166 @@
+"""What the inner loop of a product computes with: the type of a packed element, of a sum, and the step between them.
+
+A packed element has one factor's values of ``group`` places of the contraction: one float; a pair of int16, or four bytes, in an
+int32. Zero points are subtracted where values are packed, or, of bytes, when the sum is finished (``Bytes``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tvmdml.kernels import tensorir
+from tvmdml.kernels import tensorir_values as T
+
+
+class Arithmetic:
+    """Base class. Sides are 0 for the factor of the rows, and 1 for that of the columns."""
+
+    packed: str
+    total: str
+    group: ClassVar[int] = 1
+    subtracts: ClassVar[bool] = True
+    """Whether zero points are subtracted while values are packed."""
+
+    def many(self, side: int, raw: Any, zero: Any = None) -> Any:
+        """Neighbouring values of one row or column, a group for each lane, as packed elements."""
+        raise NotImplementedError
+
+    def woven(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        """Values of neighbouring rows or columns, a vector for each place of a group, as packed elements."""
+        raise NotImplementedError
+
+    def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        """The values of one group as a packed element; ``None`` for those behind the last place."""
+        raise NotImplementedError
+
+    def step(self, a: Any, b: Any, total: Any) -> Any:
+        """The sum with the products of two packed elements, in each lane."""
+        raise NotImplementedError
+
+    def key(self) -> str:
+        """Its name in a kernel's parameters."""
+        return f"{type(self).__name__} {self.packed}"
+
+
+class Floats(Arithmetic):
+    """Fused multiply-adds; without such an instruction a product and a sum."""
+
+    def __init__(self, dtype: str, fused: bool) -> None:
+        self.packed = self.total = dtype
+        self.fused = fused
+
+    def _converted(self, raw: Any, zero: Any) -> Any:
+        if not T.is_float(raw):
+            # The difference of two 32-bit integers is exact in 64 bits.
+            wide = raw if zero is None else T.cast(raw, "int64") - T.cast(zero, "int64")
+            return T.cast(wide, self.packed)
+        return T.cast(raw, self.packed)
+
+    def many(self, side: int, raw: Any, zero: Any = None) -> Any:
+        return self._converted(raw, zero)
+
+    def woven(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        return self._converted(raws[0], zero)
+
+    def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        return self._converted(raws[0], zero)
+
+    def step(self, a: Any, b: Any, total: Any) -> Any:
+        if self.fused:
+            return T.call_llvm_pure_intrin(T.type_of(total), "llvm.fma", a, b, total)
+        return T.rounded(a * b) + total
+
+
+class Pairs(Arithmetic):
+    """Pairs of int16, with their zero points subtracted: one instruction multiplies and adds both."""
+
+    packed, total, group = "int32", "int32", 2
+
+    def __init__(self, lanes: int) -> None:
+        self.lanes = lanes
+
+    def _narrow(self, raw: Any, zero: Any) -> Any:
+        value = T.cast(raw, "int16")
+        return value if zero is None else value - T.cast(zero, "int16")
+
+    def many(self, side: int, raw: Any, zero: Any = None) -> Any:
+        value = self._narrow(raw, None)
+        if zero is not None:
+            value = value - T.splat(T.cast(zero, "int16"), T.lanes(raw))
+        return tensorir.reinterpret(f"int32x{T.lanes(raw) // 2}", value)
+
+    def woven(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        lanes = T.lanes(raws[0])
+        pairs = [T.hold(self._narrow(raw, zero)) for raw in raws]
+        if lanes == 1:
+            return self._joined(pairs)
+        order = [row * lanes + lane for lane in range(lanes) for row in range(2)]
+        return tensorir.reinterpret(f"int32x{lanes}", T.Shuffle(pairs, order))
+
+    def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        return self._joined([None if raw is None else self._narrow(raw, zero) for raw in raws])
+
+    @staticmethod
+    def _joined(pair: list[Any]) -> Any:
+        low, high = (T.const(0, "int32") if one is None else T.cast(one, "int32") for one in pair)
+        return (low & T.const(0xFFFF, "int32")) | (high << T.const(16, "int32"))
+
+    def step(self, a: Any, b: Any, total: Any) -> Any:
+        lanes = T.lanes(total)
+        names = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
+        if lanes == self.lanes and lanes in names and T.has_instructions("x86"):
+            shorts = [tensorir.reinterpret(f"int16x{2 * lanes}", one) for one in (a, b)]
+            return total + T.call_llvm_pure_intrin(f"int32x{lanes}", names[lanes], *shorts)
+        low = [(one << T.like(one, 16)) >> T.like(one, 16) for one in (a, b)]
+        high = [one >> T.like(one, 16) for one in (a, b)]
+        return total + low[0] * low[1] + high[0] * high[1]
+
+
+_BYTES = """
+declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)
+define <16 x i32> @tvmdml_byte_products(<16 x i32> %total, <16 x i32> %a, <16 x i32> %b) alwaysinline {
+  %found = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %total, <16 x i32> %a, <16 x i32> %b)
+  ret <16 x i32> %found
+}
+"""
+
+
+class Bytes(Arithmetic):
+    """Four bytes, unsigned ones of rows and signed ones of columns, as the instruction multiplies them.
+
+    Bytes of the other sign are shifted by 128, and their zero points with them. The finished sum is corrected by the sums of rows
+    and columns.
+    """
+
+    packed, total, group, subtracts = "int32", "int32", 4, False
+
+    def __init__(self, signed: tuple[bool, bool]) -> None:
+        self.flips = (signed[0], not signed[1])
+
+    def shift(self, side: int) -> int:
+        """What is added to the values of a side: 128 or -128 in their type, or 0."""
+        return (128 if side == 0 else -128) if self.flips[side] else 0
+
+    def many(self, side: int, raw: Any, zero: Any = None) -> Any:
+        word = tensorir.reinterpret(f"int32x{T.lanes(raw) // 4}", raw)
+        return word ^ T.like(word, -0x7F7F7F80) if self.flips[side] else word
+
+    def woven(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        lanes = T.lanes(raws[0])
+        if lanes == 1:
+            return self.one(side, raws, zero)
+        order = [row * lanes + lane for lane in range(lanes) for row in range(4)]
+        return self.many(side, T.Shuffle(raws, order))
+
+    def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
+        found = None
+        for place, raw in enumerate(raws):
+            if raw is not None:
+                byte = T.cast(T.reinterpret(raw, "uint8"), "int32")
+                byte = (byte ^ T.const(0x80, "int32")) if self.flips[side] else byte
+                byte = byte << T.const(8 * place, "int32") if place else byte
+                found = byte if found is None else found | byte
+        return found
+
+    def step(self, a: Any, b: Any, total: Any) -> Any:
+        return T.call_imported(T.type_of(total), "tvmdml_byte_products", _BYTES, total, a, b)

@@ -1,0 +1,212 @@
+"""Packing: a factor of a product is copied into panels, in the order in which the inner loop reads it.
+
+A panel has some rows of the first factor, or columns of the second one (its lines). For each place of the contraction it has their
+values, one after the other. The last panel of a factor begins earlier instead of being narrower. A factor with fewer lines than a
+panel repeats its last one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+AHEAD = 8
+"""How many rows, or cache lines of a row, are loaded before they are needed."""
+ACROSS, ALONG, SINGLE = "across", "along", "single"
+"""How values of a panel are read: vectors of neighbouring lines, vectors of neighbouring places, or one by one."""
+
+
+class Factor(NamedTuple):
+    """One factor of a product, in a kernel."""
+
+    side: int
+    buffer: Any
+    form: str
+    width: int
+    """Lines of a panel."""
+    line_step: Any
+    place_step: Any
+    zero: Any = None
+    """The zero points: a buffer, or ``None``."""
+    zero_step: Any = 0
+    """From one line's to the next one's; 0 if there is only one."""
+
+
+class Packer:
+    """Writes panels of a factor."""
+
+    def __init__(self, factor: Factor, arithmetic: Arithmetic, leaves: Leaves) -> None:
+        self.factor, self.arithmetic, self.leaves = factor, arithmetic, leaves
+        self.per_line = 64 // np.dtype(str(factor.buffer.dtype)).itemsize
+        self.group, self.width = arithmetic.group, factor.width
+
+    def pack(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, last: Any, place: Any, count: Any) -> None:
+        """Write a panel.
+
+        Args:
+            base: the offset of the factor's first element.
+            zeros: that of its first zero point.
+            to: the buffer of panels.
+            at: where in it the panel begins. There must be room for a vector behind its end.
+            line: the panel's first line.
+            last: the last line that there is.
+            place: the first place of the contraction.
+            count: the number of places.
+        """
+        self.base, self.zeros, self.to, self.at = base, zeros, to, at
+        self.line, self.last, self.place, self.count = line, last, place, count
+        self.groups = T.hold(T.truncdiv(count + (self.group - 1), T.i64(self.group)))
+        {ACROSS: self._across, ALONG: self._along, SINGLE: self._single}[self.factor.form]()
+
+    def sums(self, sums: Any, at: Any, first: Any, lanes: int) -> None:
+        """Add the panel's values of each line to its sum, or write it if these are the first."""
+        one = T.splat(T.const(0x01010101, "int32"), lanes)
+        for start in range(0, self.width, lanes):
+            total = T.Variable(f"int32x{lanes}", T.splat(T.const(0, "int32"), lanes))
+            with T.loop(self.groups) as k:
+                found = self.to[T.run(self.at + k * self.width + start, lanes)]
+                pair = (found, one) if self.factor.side == 0 else (one, found)
+                total.set(self.arithmetic.step(*pair, total.value))
+            for lane in range(min(lanes, self.width - start)):
+                place = at + (start + lane)
+                own = T.Shuffle([total.value], [lane])
+                T.store(sums, place, T.hold(T.if_then_else(first, own, sums[place] + own)))
+
+    def begin(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, place: Any, last: Any = None) -> None:
+        """Begin with a panel whose ``vectors``, or ``lines`` and values, are then asked for."""
+        self.base, self.zeros, self.to, self.at = base, zeros, to, at
+        self.line, self.place, self.last = line, place, last
+
+    def lines(self) -> list[Any]:
+        """Where each line of the panel begins."""
+        return [T.hold(self._offset(self._own(i), self.place)) for i in range(self.width)]
+
+    def value(self, line: Any, k: Any) -> Any:
+        """The value of such a line at a place, of a factor that needs no arranging."""
+        return self.arithmetic.one(self.factor.side, [self.factor.buffer[line + times(k, self.factor.place_step)]])
+
+    def vectors(self, k: Any, lanes: int) -> list[Any]:
+        """The panel's values at a place, of contiguous lines that need no arranging."""
+        for i in range(0, self.width, self.per_line):
+            self.leaves.prefetch(self.factor.buffer, self._offset(self.line + i, self.place + k + AHEAD))
+        offset = T.hold(self._offset(self.line, self.place + k))
+        return [
+            self.arithmetic.woven(self.factor.side, [self.factor.buffer[T.run(offset + i, lanes)]])
+            for i in range(0, self.width, lanes)
+        ]
+
+    # -- The forms
+
+    def _own(self, i: Any) -> Any:
+        """A line's number; those behind the last one repeat it."""
+        return T.min(self.line + i, self.last)
+
+    def _offset(self, line: Any, place: Any) -> Any:
+        own, along = self.factor.line_step, self.factor.place_step
+        return self.base + times(line, own) + times(place, along)
+
+    def _zero(self, line: Any, lanes: int = 1) -> Any:
+        factor = self.factor
+        if factor.zero is None or not self.arithmetic.subtracts:
+            return None
+        if isinstance(factor.zero_step, int) and factor.zero_step == 0:
+            found = factor.zero[self.zeros]
+            return found if lanes == 1 else T.splat(found, lanes)
+        place = self.zeros + times(line, factor.zero_step)
+        return factor.zero[place if lanes == 1 else T.ramp(place, factor.zero_step, lanes)]
+
+    def _put(self, k: Any, i: Any, value: Any) -> None:
+        lanes = T.lanes(value)
+        place = self.at + k * self.width + i
+        T.store(self.to, T.run(place, lanes), value)
+
+    def _across(self) -> None:
+        """The lines are contiguous: there are at least as many as a panel has."""
+        lanes = self.width
+        while lanes > SIDE or self.width % lanes:
+            lanes -= 1
+        starts = range(0, self.width, lanes)
+        zeros = [self._zero(self.line + i, lanes) for i in starts]
+        zeros = [None if one is None else T.hold(one) for one in zeros]
+
+        def group(k: Any, places: int) -> None:
+            for r in range(places):
+                for i in range(0, self.width, self.per_line):
+                    ahead = self._offset(self.line + i, self.place + (k + AHEAD) * self.group + r)
+                    self.leaves.prefetch(self.factor.buffer, ahead)
+            for i, zero in zip(starts, zeros, strict=True):
+                offsets = [self._offset(self.line + i, self.place + k * self.group + r) for r in range(places)]
+                raws = [self.factor.buffer[T.run(one, lanes)] for one in offsets]
+                if places < self.group:  # no product comes of zeros
+                    raws = [T.hold(one) for one in raws]
+                    empty = zero if zero is not None else self._nothing(raws[0])
+                    raws += [empty] * (self.group - places)
+                self._put(k, i, self.arithmetic.woven(self.factor.side, raws, zero))
+
+        whole = T.hold(T.truncdiv(self.count, T.i64(self.group)))
+        with T.loop(whole) as k:
+            group(k, self.group)
+        for places in range(1, self.group):
+            with T.when(self.count - whole * self.group == places):
+                group(whole, places)
+
+    def _nothing(self, like: Any) -> Any:
+        """The value from which a packed zero comes."""
+        zero = T.like(like, 0)
+        if not self.arithmetic.subtracts and self.arithmetic.flips[self.factor.side]:  # type: ignore[attr-defined]
+            zero = T.reinterpret(T.splat(T.const(-128, "int8"), T.lanes(like)), T.scalar_type(like))
+        return zero
+
+    def _along(self) -> None:
+        """The places are contiguous: squares are transposed in registers."""
+        step = SIDE * self.group
+        blocks = T.hold(T.truncdiv(self.count, T.i64(step)))
+        lines = [T.hold(self._offset(self._own(i), self.place)) for i in range(self.width)]
+        zeros = [self._zero(self._own(i)) for i in range(self.width)]
+        zeros = [None if one is None else T.hold(one) for one in zeros]
+        nothing = T.splat(T.const(0, self.arithmetic.packed), SIDE)
+        with T.loop(blocks) as block:
+            for start in range(0, self.width, SIDE):
+                some = range(start, min(start + SIDE, self.width))
+                for i in some:
+                    self.leaves.prefetch(self.factor.buffer, lines[i] + block * step + AHEAD * self.per_line)
+                rows = [self.factor.buffer[T.run(lines[i] + block * step, step)] for i in some]
+                packed = [T.hold(self.arithmetic.many(self.factor.side, row, zeros[i])) for i, row in zip(some, rows, strict=True)]
+                for k, column in enumerate(transposed(packed + [nothing] * (SIDE - len(packed)))):
+                    self._put(block * SIDE + k, start, column)  # it may run over into the next, which comes later
+        self._rest(T.hold(blocks * SIDE))
+
+    def _single(self) -> None:
+        self._rest(T.i64(0))
+
+    def _rest(self, first: Any) -> None:
+        """Groups from one on, value by value."""
+        with T.loop(T.hold(self.groups - first)) as rest:
+            k = T.hold(first + rest)
+            with T.loop(T.i64(self.width)) as i:
+                line = T.hold(self._own(i))
+                zero = self._zero(line)
+                zero = None if zero is None else T.hold(zero)
+                raws = []
+                for r in range(self.group):
+                    place = k * self.group + r
+                    offset = self._offset(line, self.place + place)
+                    if r == 0:
+                        raws.append(T.hold(self.factor.buffer[offset]))
+                        continue
+                    empty = zero if zero is not None else self._nothing(raws[0])
+                    raws.append(T.hold(T.if_then_else(place < self.count, self.factor.buffer[offset], empty)))
+                self._put(k, i, self.arithmetic.one(self.factor.side, raws, zero))
+
+
+def times(number: Any, step: Any) -> Any:
+    """A product with a step, which may be a Python integer."""
+    if isinstance(step, int):
+        return number if step == 1 else number * T.i64(step) if step else T.i64(0)
+    return number * step

@@ -1,0 +1,178 @@
+"""Products of a few rows with a matrix: the matrix is read once, where it is, and nothing is packed.
+
+Sums have the order of ``_gemm.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._gemm import BLOCK, blocks
+from tvmdml.schedules.cpu._gemm_arithmetic import Floats
+from tvmdml.schedules.cpu._gemm_panels import ACROSS, AHEAD, times
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+
+class Rows:
+    """Writes the loops."""
+
+    def __init__(self, rows: int, lanes: int, arithmetic: Floats, leaves: Leaves) -> None:
+        self.rows, self.lanes, self.arithmetic, self.leaves = rows, lanes, arithmetic, leaves
+        self.kind = arithmetic.total
+
+    def write(
+        self,
+        form: str,
+        sizes: Sequence[Any],
+        buffers: Sequence[Any],
+        steps: Sequence[Any],
+        scratch: Any,
+        room: Any,
+        parallel: bool,
+        start: Callable[[Any], tuple[Any, Any]],
+        put: Callable[[Any, Any, Any], None],
+    ) -> None:
+        """Write the kernel's statements.
+
+        Args:
+            form: how the matrix lies.
+            sizes: tasks, batches, parts of the columns, columns, places.
+            buffers: both factors.
+            steps: their steps: of rows, columns, places.
+            scratch: memory for sums.
+            room: elements of it that a task has.
+            parallel: whether there are several tasks.
+            start: for a batch's number, the offsets of both factors.
+            put: what becomes of finished sums of a row, from a column on.
+        """
+        tasks, batch, parts, columns, self.depth = sizes
+        (self.a, self.b), self.steps, self.scratch, self.put = buffers, steps, scratch, put
+        units = T.let(batch * parts)
+
+        def task(number: Any) -> None:
+            self.at = T.let(number * room)
+            begin, end = share(number, tasks, units)
+            with T.loop(T.let(end - begin)) as i:
+                one, part = T.unravel(T.let(begin + i), [None, parts])
+                self.base_a, self.base_b = start(one)
+                low = T.hold(T.truncdiv(T.truncdiv(columns, T.i64(SIDE)) * part, parts) * SIDE)
+                high = T.hold(
+                    T.Select(part + 1 == parts, columns, T.truncdiv(T.truncdiv(columns, T.i64(SIDE)) * (part + 1), parts) * SIDE)
+                )
+                (self._across if form == ACROSS else self._along)(low, high)
+
+        per_task(tasks, parallel, task)
+
+    def _value(self, row: int, place: Any) -> Any:
+        """The first factor's element."""
+        steps = self.steps[0]
+        return T.cast(self.a[self.base_a + times(T.i64(row), steps[0]) + times(place, steps[2])], self.kind)
+
+    def _vector(self, offset: Any, lanes: int) -> Any:
+        return T.cast(self.b[T.run(offset, lanes)], self.kind)
+
+    def _zero(self, lanes: int) -> Any:
+        return T.splat(T.const(0, self.kind), lanes)
+
+    # -- Columns are contiguous: some rows of the matrix at a time, over all columns, whose sums are in a cache
+
+    def _across(self, low: Any, high: Any) -> None:
+        together = 8 if self.rows <= 2 and self.lanes == 16 else 4
+        width = T.let(high - low)
+        with blocks(self.depth, T.i64(BLOCK)) as (first, count):
+            whole = T.let(T.truncdiv(count, T.i64(together)))
+            with T.loop(whole) as k:
+                self._some(low, width, T.let(first + k * together), together, T.expression(k == T.i64(0)))
+            done = T.let(whole * together)
+            with T.loop(T.let(count - done)) as k:
+                self._some(low, width, T.let(first + done + k), 1, T.expression(done + k == T.i64(0)))
+
+            def finished(column: Any, lanes: int) -> None:
+                for row in range(self.rows):
+                    at = [T.let(self.at + (row * 2 + i) * width + column) for i in range(2)]
+                    own, before = (self._cell(one, lanes) for one in at)
+                    total = T.hold(T.Select(T.splat(T.expression(first == T.i64(0)), lanes), own, before + own))
+                    T.either(
+                        first + count >= self.depth,
+                        lambda total=total, row=row: self.put(T.i64(row), T.let(low + column), total),
+                        lambda total=total, at=at, lanes=lanes: T.store(
+                            self.scratch, T.run(at[1], lanes), total
+                        ),
+                    )
+
+            self._each_column(width, finished)
+
+    def _cell(self, at: Any, lanes: int) -> Any:
+        return self.scratch[T.run(at, lanes)]
+
+    def _each_column(self, width: Any, body: Callable[[Any, int], None]) -> None:
+        vectors = T.let(T.truncdiv(width, T.i64(self.lanes)))
+        with T.loop(vectors) as v:
+            body(T.let(v * self.lanes), self.lanes)
+        with T.loop(T.let(width - vectors * self.lanes)) as v:
+            body(T.let(vectors * self.lanes + v), 1)
+
+    def _some(self, low: Any, width: Any, place: Any, count: int, first: Any) -> None:
+        """Some places of the contraction."""
+        row_step = self.steps[1][2]
+        values = [[T.let(self._value(row, place + r)) for r in range(count)] for row in range(self.rows)]
+        wide = [[T.let(T.splat(one, self.lanes)) for one in row] for row in values]
+        lines = [T.let(self.base_b + low + times(T.let(place + r), row_step)) for r in range(count)]
+
+        def step(column: Any, lanes: int) -> None:
+            if lanes > 1:
+                for line in lines:
+                    self.leaves.prefetch(self.b, line + times(T.i64(count), row_step) + column)
+            along = [T.let(self._vector(line + column, lanes)) for line in lines]
+            for row in range(self.rows):
+                at = T.let(self.at + row * 2 * width + column)
+                total = T.let(
+                    T.Select(T.splat(first, lanes), self._zero(lanes), self._cell(at, lanes))
+                )
+                for value, one in zip((wide if lanes > 1 else values)[row], along, strict=True):
+                    total = self.arithmetic.step(value, one, total)
+                T.store(self.scratch, T.run(at, lanes), total)
+
+        self._each_column(width, step)
+
+    # -- Places are contiguous: squares are transposed in registers
+
+    def _along(self, low: Any, high: Any) -> None:
+        vectors = T.let(T.truncdiv(high - low + (SIDE - 1), T.i64(SIDE)))
+        with T.loop(vectors) as v:
+            # The last vector begins earlier, and computes some sums again.
+            column = T.let(T.max(T.min(low + v * SIDE, high - SIDE), T.i64(0)))
+            lines = [T.hold(self.base_b + times(T.let(column + i), self.steps[1][1])) for i in range(SIDE)]
+            totals = [T.Variable(f"{self.kind}x{SIDE}", self._zero(SIDE)) for _ in range(self.rows)]
+            with blocks(self.depth, T.i64(BLOCK)) as (first, count):
+                sums = [T.Variable(f"{self.kind}x{SIDE}", self._zero(SIDE)) for _ in range(self.rows)]
+                whole = T.let(T.truncdiv(count, T.i64(SIDE)))
+                with T.loop(whole) as block:
+                    place = T.let(first + block * SIDE)
+                    for line in lines:
+                        self.leaves.prefetch(self.b, line + place + AHEAD * SIDE)
+                    self._add(sums, place, transposed([T.hold(self._vector(line + place, SIDE)) for line in lines]))
+                with T.loop(T.let(count - whole * SIDE)) as k:
+                    place = T.let(first + whole * SIDE + k)
+                    gathered = self._zero(SIDE)
+                    for i, line in enumerate(lines):
+                        lane = T.splat(self._vector(line + place, 1), SIDE)
+                        gathered = T.hold(T.Shuffle([gathered, lane], [SIDE if j == i else j for j in range(SIDE)]))
+                    self._add(sums, place, [gathered])
+                for total, own in zip(totals, sums, strict=True):
+                    start = T.splat(T.expression(first == T.i64(0)), SIDE)
+                    total.set(T.Select(start, own.value, total.value + own.value))
+            for row, total in enumerate(totals):
+                self.put(T.i64(row), column, total.value)
+
+    def _add(self, sums: list[Any], place: Any, vectors: list[Any]) -> None:
+        for row, own in enumerate(sums):
+            total = own.value
+            for k, one in enumerate(vectors):
+                value = T.splat(T.let(self._value(row, place + k)), SIDE)
+                total = T.let(self.arithmetic.step(value, one, total))
+            own.set(total)

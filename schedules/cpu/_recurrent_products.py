@@ -1,0 +1,173 @@
+"""Products of vectors with the rows of a recurrent network's weights: packed weights, and tiles of sums in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.schedules.cpu import share
+from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+
+class Product(NamedTuple):
+    """How the weights of some gates lie in memory: by blocks of units, then by columns, then by gates, then by units."""
+
+    gates: tuple[int, ...]
+    lanes: int
+    vectors: int
+    """Vectors of each gate in a block."""
+    rows: int
+    """The most vectors that are multiplied together."""
+
+    @property
+    def units(self) -> int:
+        """The units of a block."""
+        return self.lanes * self.vectors
+
+    @property
+    def width(self) -> int:
+        """The weights of a block and a column."""
+        return len(self.gates) * self.units
+
+    def blocks(self, hidden: int) -> int:
+        """The blocks of so many units."""
+        return -(-hidden // self.units)
+
+    def size(self, hidden: int, columns: int) -> int:
+        """The weights of a direction."""
+        return self.blocks(hidden) * columns * self.width
+
+    @classmethod
+    def fitting(cls, gates: tuple[int, ...], lanes: int, registers: int, rows: int, hidden: int) -> Product:
+        """As many rows and vectors as there are registers for."""
+        own, usual = len(gates), registers * 3 // 4
+        vectors = max(1, 4 // own)
+        most = min(rows, max(1, usual // (own * vectors)))
+        while vectors < 4 and own * vectors * 2 * most <= max(usual * 2 // 3, 4) and lanes * vectors < hidden:
+            vectors *= 2
+        while vectors > 1 and lanes * vectors // 2 >= hidden:
+            vectors //= 2
+        return cls(gates, lanes, vectors, most)
+
+
+class Weights(NamedTuple):
+    """A tensor of weights."""
+
+    buffer: Any
+    steps: Sequence[Any]
+    """Its strides; the last is a Python integer, 1, if neighbours in a row are neighbours in memory."""
+
+
+class Panels:
+    """Packed weights of all directions, and how they are filled and used."""
+
+    def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any) -> None:
+        self.product, self.buffer, self.kind = product, buffer, kind
+        self.columns, self.hidden = columns, hidden
+        self.blocks = T.hold(T.truncdiv(hidden + (product.units - 1), T.i64(product.units)))
+        self.padded = T.hold(self.blocks * product.units)
+        self.whole = T.hold(self.blocks * columns * product.width)
+
+    def place(self, direction: Any, block: Any) -> Any:
+        """Where a block begins."""
+        return T.hold(direction * self.whole + block * (self.columns * self.product.width))
+
+    # -- Filling
+
+    def fill(self, part: Any, parts: Any, directions: Any, tensor: Weights) -> None:
+        """A part of the packed weights from a tensor."""
+        begin, end = share(part, parts, T.hold(directions * self._stripes() * len(self.product.gates)))
+        self._fill(begin, T.hold(end - begin), tensor)
+
+    def fill_block(self, direction: Any, block: Any, tensor: Weights) -> None:
+        """A block of a direction; its units are a multiple of ``SIDE``."""
+        count = self.product.units // SIDE * len(self.product.gates)
+        first = T.hold((direction * self._stripes() * len(self.product.gates)) + block * count)
+        self._fill(first, T.i64(count), tensor)
+
+    def _stripes(self) -> Any:
+        return T.truncdiv(self.padded + (SIDE - 1), T.i64(SIDE))
+
+    def _fill(self, begin: Any, count: Any, tensor: Weights) -> None:
+        """Stripes of ``SIDE`` units of a gate: numbers count directions, then stripes, then gates."""
+        stripes, gates, steps = T.hold(self._stripes()), len(self.product.gates), tensor.steps
+        with T.loop(count) as i:
+            direction, stripe, number = map(T.hold, T.unravel(begin + i, [None, stripes, gates]))
+            first = T.hold(stripe * SIDE)
+            base = T.hold(direction * steps[1] + (self.hidden * self._gate(number) + first) * steps[2])
+            done = T.i64(0)
+            if isinstance(steps[3], int):
+                done = self._squares(direction, first, number, tensor.buffer, base, steps)
+            self._singly(direction, first, number, tensor.buffer, base, steps, done)
+
+    def _gate(self, number: Any) -> Any:
+        """The gate by its number among the product's."""
+        found = T.i64(self.product.gates[0])
+        for i, gate in enumerate(self.product.gates[1:], 1):
+            found = T.Select(number >= T.i64(i), T.i64(gate), found)
+        return T.hold(found)
+
+    def _squares(self, direction: Any, first: Any, number: Any, source: Any, base: Any, steps: Sequence[Any]) -> Any:
+        """Whole squares of the weights of ``SIDE`` units; returns the number of columns that are done."""
+        lanes = self.product.lanes
+        whole = T.hold(T.Select(first + SIDE <= self.hidden, T.truncdiv(self.columns, T.i64(SIDE)), T.i64(0)))
+        places = [T.hold(self._piece(direction, first + p * lanes, number)) for p in range(SIDE // lanes)]
+        with T.loop(whole) as tile:
+            column = T.hold(tile * SIDE)
+            from_ = T.hold(base + column)
+            rows = [T.hold(T.wide(source[T.run(from_ + r * steps[2], SIDE)])) for r in range(SIDE)]
+            for c, vector in enumerate(transposed(rows)):
+                for p, place in enumerate(places):
+                    part = [*range(p * lanes, (p + 1) * lanes)]
+                    value = vector if len(places) == 1 else T.Shuffle([vector], part)
+                    T.store(self.buffer, T.run(place + (column + c) * self.product.width, lanes), value)
+        return T.hold(whole * SIDE)
+
+    def _singly(self, direction: Any, first: Any, number: Any, source: Any, base: Any, steps: Sequence[Any], done: Any) -> None:
+        """The rest of the weights of ``SIDE`` units, and zeros for units that only fill up the last block."""
+        with T.loop(T.hold(T.min(self.padded - first, T.i64(SIDE)))) as r:
+            place = T.hold(self._piece(direction, first + r, number) + done * self.product.width)
+            row = T.hold(base + r * steps[2] + done * steps[3])
+            count = T.hold(self.columns - done)
+
+            def copied(place: Any = place, row: Any = row, count: Any = count) -> None:
+                with T.loop(count) as c:
+                    T.store(self.buffer, place + c * self.product.width, T.wide(source[row + c * steps[3]]))
+
+            def cleared(place: Any = place, count: Any = count) -> None:
+                with T.loop(count) as c:
+                    T.store(self.buffer, place + c * self.product.width, T.const(0.0, self.kind))
+
+            T.either(first + r < self.hidden, copied, cleared)
+
+    def _piece(self, direction: Any, unit: Any, number: int) -> Any:
+        """Where the weights of a unit, or of a vector of them, begin."""
+        block = T.hold(T.truncdiv(unit, T.i64(self.product.units)))
+        inside = T.hold(unit - block * self.product.units)
+        return T.hold(self.place(direction, block) + number * self.product.units + inside)
+
+    # -- Use
+
+    def sums(self, place: Any, source: Any, rows: Sequence[Any], start: Callable[[int, int, int], Any]) -> list[list[list[Any]]]:
+        """For each row, gate and vector of a block the sums of products.
+
+        Args:
+            place: where the block begins.
+            source: the buffer of the vectors.
+            rows: where each of them begins.
+            start: what is added to: called with the row, the gate and the vector by their numbers.
+        """
+        product = self.product
+        kind = f"{self.kind}x{product.lanes}"
+        every = [(g, v) for g in range(len(product.gates)) for v in range(product.vectors)]
+        totals = [[T.Variable(kind, start(r, g, v)) for g, v in every] for r in range(len(rows))]
+        with T.loop(self.columns) as column:
+            at = T.hold(place + column * product.width)
+            weights = [T.hold(self.buffer[T.run(at + i * product.lanes, product.lanes)]) for i in range(len(every))]
+            for row, own in zip(rows, totals, strict=True):
+                x = T.hold(T.splat(source[row + column], product.lanes))
+                for total, weight in zip(own, weights, strict=True):
+                    total.set(total.value + x * weight)
+        split = product.vectors
+        return [[[one.value for one in own[g * split : (g + 1) * split]] for g in range(len(product.gates))] for own in totals]

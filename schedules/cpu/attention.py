@@ -1,0 +1,200 @@
+"""Attention on the CPU, without a matrix of all scores.
+
+- ``blocks``: many query rows. A block of them goes over blocks of keys (``_attention_blocks.py``).
+- ``few``: few query rows. Keys and values are read once, in parts (``_attention_rows.py``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.operators._attention import Attention
+from tvmdml.operators._attention_steps import Described, Joined, Steps, numbers, with_numbers
+from tvmdml.operators._contract import Shared
+from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
+from tvmdml.schedules.cpu._attention_blocks import Blocks, Form, scratch_sizes
+from tvmdml.schedules.cpu._attention_rows import Few, Fews, few_scratch, found_size
+from tvmdml.schedules.cpu._attention_tiles import PREFETCH, registers
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+KNOBS = Knobs(
+    "attention",
+    keys=Knob(48, (24, 48, 96, 192, 384), "keys of a block"),
+    vectors=Knob(4, (1, 2, 3, 4), "vectors of query rows of a block, at most"),
+    parts=Knob(8, (1, 2, 4, 8), "parts of a block of query rows, at most, for which keys are read once"),
+    most_rows=Knob(8, (0, 1, 2, 4, 8, 16, 32), "query rows, of all heads that share keys, that are done together, at most"),
+    part_keys=Knob(1024, tuple(64 << n for n in range(12)), "keys of a part, for few query rows; sums depend on it"),
+    task_products=Knob(1 << 16, tuple(1 << n for n in range(10, 24)), "least products for each task"),
+    tasks_per_thread=TASKS_PER_THREAD,
+)
+
+
+def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """Blocks of query rows, or parts of keys for few of them, are divided among tasks."""
+    d = desc.described()
+    s, own = d.sizes, registers(target)
+    group = s.heads // s.joint
+    if s.rows * group <= knobs.most_rows:
+        few = Few(own, s.rows, knobs.part_keys, _units(desc, d))
+        parts = -(-s.total // few.keys)
+        products = s.batch * s.heads * s.rows * s.total * (s.channels + s.value_channels)
+        tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), s.batch * s.joint * parts)
+        writer = _Writer(desc, d, few, tasks > 1, shared)
+        size = sum(few_scratch(few, group, s.channels, s.value_channels))
+        found = found_size(few, group, s.value_channels)
+        temporaries = ("float32", tasks * size), ("float32", s.batch * s.joint * parts * found)
+        module, *_ = desc.modules()
+        return Kernel(module, "few", writer.parameters, writer.function, (tasks, size, parts, *numbers(d)), temporaries)
+    vectors = min(knobs.vectors, -(-s.rows // own.lanes), own.sums // 4)
+    parts = max(1, min(knobs.parts, -(-s.rows // (own.lanes * vectors))))
+    while parts > 1 and s.batch * s.heads * -(-s.rows // (own.lanes * vectors * parts)) < 4 * target.tasks():
+        parts //= 2
+    form = Form(own, vectors, knobs.keys, parts, _units(desc, d))
+    blocks = -(-s.rows // form.block)
+    units = s.batch * s.heads * blocks
+    products = units * form.block * s.total * (s.channels + s.value_channels)
+    tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), units)
+    writer = _Writer(desc, d, form, tasks > 1, shared)
+    size = sum(scratch_sizes(form, s.channels, s.value_channels))
+    module, *_ = desc.modules()
+    scalars = (tasks, size, blocks, *numbers(d))
+    return Kernel(module, "blocks", writer.parameters, writer.function, scalars, (("float32", tasks * size),))
+
+
+def _units(desc: Attention, d: Described) -> tuple[str, ...]:
+    """The tensors whose channels, or keys, are contiguous."""
+    rows = [d.query, d.result, *(one for own in (d.keys, d.values) for one in own[:2] if one is not None)]
+    found = {one.tensor for one in rows if one.steps[3] == 1}
+    found |= {"bias_tensor"} if d.bias == 1 else set()
+    found |= {desc.POSITIONS} if d.added is not None and d.added[3] == 1 else set()
+    found |= {"mask_tensor"} if d.mask is not None and d.mask.steps[-1] == 1 else set()
+    return tuple(sorted(found))
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    def __init__(self, desc: Attention, d: Described, form: Form | Few, parallel: bool, shared: Shared) -> None:
+        self.desc, self.d, self.form, self.parallel, self.shared = desc, d, form, parallel, shared
+        s, mask = d.sizes, desc.mask()
+        self.parameters: tuple[tuple[str, Any], ...] = (
+            ("operator", desc.NAME),
+            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count")),
+            ("type", desc.output_tensor.data_type.tvm),
+            ("present", "".join(str(int(tensor is not None)) for _, tensor in desc.tensors())),
+            ("channels", (s.channels, s.value_channels, s.heads // s.joint)),
+            ("by row", mask is not None and mask.by_row),
+            ("joins", d.keys.new is not None and (desc.lengths is not None or s.past > 0)),
+            ("form", tuple(map(int, (*form.registers, *form[1:-1])))),
+            ("contiguous", " ".join(form.units)),
+            ("numbers", len(list(numbers(d)))),
+            ("parallel", parallel),
+            ("shared", shared),
+        )
+
+    def function(self) -> PrimFunc:
+        with T.function() as f:
+            buffers = f.tensors(self.desc, self.shared)
+            scratch = f.buffer("scratch", "float32")
+            if isinstance(self.form, Few):
+                parts_of = f.buffer("parts", "float32")
+            self.tasks, size, blocks = (f.scalar(name) for name in ("tasks", "size", "blocks"))
+            given = iter(f.scalars("n", len(list(numbers(self.d)))))
+            steps = Steps(self.desc, self._known(with_numbers(self.d, given)), buffers)
+            for own in (steps.d.keys, steps.d.values):
+                self._keep(steps, own)
+
+            if isinstance(self.form, Few):
+                self._few(steps, self.form, scratch, parts_of, size, blocks)
+            else:
+                self._blocks(steps, self.form, scratch, size, blocks)
+        return f.result()
+
+    def _blocks(self, steps: Steps, form: Form, scratch: Any, size: Any, blocks: Any) -> None:
+        s = steps.d.sizes
+
+        def task(number: Any) -> None:
+            work = Blocks(steps, form, scratch, T.let(number * size))
+            begin, end = share(number, self.tasks, T.let(s.batch * s.heads * blocks))
+            with T.loop(T.let(end - begin)) as i:
+                work.unit(*T.unravel(begin + i, (s.batch, s.heads, blocks)))
+
+        per_task(self.tasks, self.parallel, task)
+
+    def _few(self, steps: Steps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
+        s = steps.d.sizes
+        found = found_size(few, steps.group, int(s.value_channels))
+
+        def task(number: Any) -> None:
+            work = Fews(steps, few, scratch, T.let(number * size), kept)
+            begin, end = share(number, self.tasks, T.let(s.batch * s.joint * parts))
+            with T.loop(T.let(end - begin)) as i:
+                unit = T.let(begin + i)
+                work.unit(*T.unravel(unit, (s.batch, s.joint, parts)), T.let(unit * found))
+
+        def join(number: Any) -> None:
+            work = Fews(steps, few, scratch, T.let(number * size), kept)
+            begin, end = share(number, self.tasks, T.let(s.batch * s.joint))
+            with T.loop(T.let(end - begin)) as i:
+                batch, joint = T.unravel(begin + i, (s.batch, s.joint))
+                work.join(batch, joint, T.let((begin + i) * parts * found), parts, T.i64(found))
+
+        with T.attr(0, "pragma_import_llvm", PREFETCH):
+            per_task(self.tasks, self.parallel, task)
+        per_task(self.tasks, self.parallel, join)
+
+    def _known(self, d: Described) -> Described:
+        """The numbers of channels, and steps of 1, are constants."""
+        h, v = self.d.sizes.channels, self.d.sizes.value_channels
+
+        def rows(one: Any) -> Any:
+            return one and (one._replace(steps=(*one.steps[:3], 1)) if one.tensor in self.form.units else one)
+
+        def joined(one: Joined, channels: int) -> Joined:
+            return one._replace(past=rows(one.past), new=rows(one.new), channels=channels)
+
+        return d._replace(
+            sizes=d.sizes._replace(channels=h, value_channels=v),
+            query=rows(d.query), result=rows(d.result), keys=joined(d.keys, h), values=joined(d.values, v),
+            bias=1 if self.d.bias == 1 else d.bias,
+        )  # fmt: skip
+
+    def _keep(self, steps: Steps, own: Joined) -> None:
+        """Rows that are kept for the next step."""
+        s, present, before, after = steps.d.sizes, own.present, own.past, own.new
+        if present is None:
+            return
+        here = before is None or before.tensor == present.tensor or any(one == before.tensor for one, _ in self.shared)
+        earlier: Any = before
+
+        def each(rows: Any, store: Any) -> None:
+            def task(number: Any) -> None:
+                begin, end = share(number, self.tasks, T.let(s.batch * s.joint * rows))
+                with T.loop(T.let(end - begin)) as i:
+                    at = T.unravel(begin + i, (s.batch, s.joint, rows))
+                    past = steps.past(at[0])
+                    store(at, past)
+
+            per_task(self.tasks, self.parallel, task)
+
+        def copied(at: Any, past: Any) -> None:
+            with T.when(at[2] < past), T.loop(T.i64(int(own.channels))) as c:
+                T.store(steps.buffers[present.tensor], present.place(*at, c), steps.buffers[earlier.tensor][earlier.place(*at, c)])
+
+        def new(at: Any, past: Any) -> None:
+            assert after is not None
+            row = T.let(past + at[2])
+            with T.loop(T.i64(int(own.channels))) as c:
+                value = T.to(steps.element(after, own.bias, (*at, c)), steps.stored)
+                T.store(steps.buffers[present.tensor], present.place(*at[:2], row, c), value)
+
+        if (not here and steps.joins) or (not here and after is None):
+            each(steps.d.most_past, copied)
+        if after is not None:
+            each(s.new, new)

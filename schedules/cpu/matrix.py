@@ -1,0 +1,411 @@
+"""Products of matrices on the CPU: a tile of sums in registers over packed panels, or few rows over the second factor as it lies.
+
+- ``tiles``: both factors are packed, block by block (``_gemm.py``).
+- ``rows``: a few rows; the second factor is read once, where it is (``_gemm_rows.py``).
+
+Which of both factors has the rows follows from how the result lies. What these do not serve (sums over windows of an image) has
+the default kernel, unless the operator has a schedule of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC, Contraction, Operand
+from tvmdml.kernels.formula import Source
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._matrix import Matrix
+from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs
+from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
+from tvmdml.schedules.cpu._gemm_rows import Rows
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+KNOBS = Knobs(
+    "matrix",
+    tile=Knob("auto", ("auto", "12x2", "8x3", "6x4", "6x2", "4x3", "4x2", "2x4"), "rows and vectors of columns of a tile"),
+    depth_blocks=Knob(1, (1, 2, 4, 8), f"places of packed panels, in blocks of {KC}"),
+    row_bytes=Knob(1 << 16, tuple(1 << n for n in range(13, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 32),
+    column_bytes=Knob(
+        1 << 19, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 4
+    ),
+    task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
+    few_columns=Knob(1 << 16, (0, 4, 32, 1 << 16), "most tiles beside each other for which rows that lie right are not packed"),
+    few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows that are computed without packing"),
+)  # fmt: skip
+
+_TILES = {16: ((12, 2), (8, 3), (6, 4)), 8: ((6, 2), (4, 3)), 4: ((4, 2),), 0: ((8, 3), (6, 4))}
+"""Rows and vectors by the lanes of float32, the usual ones first; without x86 there are 32 registers, and sums may be in 24."""
+
+
+def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """The factors change places if the result's columns are not contiguous, or are few."""
+    contraction = desc.contraction().simplified()
+    found = plain(contraction)
+    if found is None or desc.of_rows() is not None or contraction.depth == 0 or 0 in contraction.sizes:
+        own: Kernel = _default.kernel(desc, target, shared)
+        return own
+    module, *also = desc.modules()
+    writer: Writer = (_Few if found.few(knobs.few_rows) else _Tiles)(desc, found, target, knobs)
+    return Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
+
+
+class Plain(NamedTuple):
+    """A contraction with one dimension of rows, columns and places."""
+
+    contraction: Contraction
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and places."""
+        (rows,), (columns,), (depth,) = self.contraction.groups[1:]
+        return rows, columns, depth
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return self.contraction.batch
+
+    def steps(self, operand: Operand) -> tuple[tuple[int, ...], int, int, int]:
+        """An operand's steps: of the batch, of rows, of columns, and of places."""
+        count, steps = len(self.batch), operand.place.steps
+        return steps[:count], steps[count], steps[count + 1], steps[count + 2] if len(steps) > count + 2 else 0
+
+    def few(self, most: int) -> bool:
+        """Whether it has few rows of floats, over columns or places that are contiguous."""
+        rows, columns, depth = self.sizes
+        _, _, across, along = self.steps(self.contraction.b)
+        floats = self.contraction.computed != "int32" and self.contraction.b_zero is None and self.contraction.a_zero is None
+        result = self.steps(self.contraction.result)[2]
+        return floats and rows <= most and columns >= 16 and result == 1 and (across == 1 or (along == 1 and depth >= 16))
+
+
+def plain(contraction: Contraction) -> Plain | None:
+    """The contraction as one of matrices, with the better of both factors as rows; ``None`` if it is more than that."""
+    if any(len(group) != 1 for group in contraction.groups[1:]) or any(one.rules for one in contraction.operands()):
+        return None
+    found = Plain(contraction)
+    turned = Plain(contraction.exchanged())
+    return max((found, turned), key=_preference)
+
+
+def _preference(one: Plain) -> tuple[bool, bool, int]:
+    """Enough columns for a vector, contiguous columns of the result, and many columns."""
+    _, columns, _ = one.sizes
+    return columns >= 16, one.steps(one.contraction.result)[2] == 1, columns
+
+
+def _known(step: int) -> int:
+    """A stride that the code depends on; -1 for any other."""
+    return step if step in (0, 1) else -1
+
+
+class Writer:
+    """What both ways share: a kernel's parameters, where elements are, and what becomes of a sum."""
+
+    WAY: str
+    temporaries: tuple[tuple[str, int], ...]
+    scalars: tuple[int, ...]
+
+    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+        self.desc, self.plain, self.target, self.leaves = desc, plain, target, Leaves(target)
+        self.contraction = plain.contraction
+        processor = getattr(target, "processor", None)
+        self.x86 = processor is not None and processor.has("x86")
+        self.fma = processor is not None and (processor.has("fma") or not self.x86)
+        registers = 64 if self.x86 and processor.has("avx512f") else 32 if self.x86 and processor.has("avx2") else 16
+        self.bytes_of_vector = registers
+        self.vnni = self.x86 and processor.has("avx512vnni")
+        self.operands = self.contraction.operands()
+        self.known = tuple(tuple(map(_known, self.plain.steps(one)[1:])) for one in self.operands)
+
+    def key(self) -> tuple[tuple[str, Any], ...]:
+        """What all kernels depend on."""
+        turned = self.contraction.a.name != self.desc.contraction().a.name
+        steps = " ".join(",".join(map(str, one)) for one in self.known)
+        return (*self.desc.formula_key(), ("ranks", len(self.plain.batch)), ("steps", steps), ("turned", turned))
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        raise NotImplementedError
+
+    def function(self) -> PrimFunc:
+        raise NotImplementedError
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The launch's integers that say where elements are."""
+        batch = (n for one in self.operands for n in (one.place.base, *self.plain.steps(one)[0]))
+        return (*self.plain.batch, *batch, *(n for one in self.operands for n in self.plain.steps(one)[1:]))
+
+    def declare(self, f: Any, tensors: dict[str, Any]) -> None:
+        """Parameters for these integers."""
+        rank, count = len(self.plain.batch), len(self.operands)
+        self.tensors = tensors
+        self.batch_sizes = f.scalars("batch", rank)
+        places = [f.scalars(f"place{i}_", rank + 1) for i in range(count)]
+        steps = [f.scalars(f"step{i}_", 3) for i in range(count)]
+        self.places = places
+        self.steps = [
+            tuple(given if known < 0 else known for given, known in zip(one, own, strict=True))
+            for one, own in zip(steps, self.known, strict=True)
+        ]
+
+    def begin(self, number: Any) -> None:
+        """The offsets of all operands in a batch."""
+        at = T.unravel(number, self.batch_sizes)
+        self.bases = [T.hold(base + T.dot(at, steps)) for base, *steps in self.places]
+        zeros = sum(one is not None for one in (self.contraction.a_zero, self.contraction.b_zero))
+        self.sources = [
+            Source(self.tensors[one.name], (steps[0], steps[1]), base)
+            for one, steps, base in list(zip(self.operands, self.steps, self.bases, strict=True))[2 + zeros :]
+        ]
+
+    def put(self, row: Any, column: Any, total: Any) -> None:
+        """Finish sums, and store them: those of a row, from a column on."""
+        result, *addends = self.sources
+        lanes = T.lanes(total)
+        values = [T.hold(one.get([row, column], lanes)) for one in addends]
+        found = T.hold(self.desc.element(total, values))
+        if lanes == 1 or (isinstance(result.steps[1], int) and result.steps[1] == 1):
+            T.store(result.buffer, result.place([row, column], lanes), found)
+            return
+        for lane in range(lanes):  # TVM may lose vectors that are stored with a stride
+            T.store(result.buffer, result.place([row, column + lane]), T.Shuffle([found], [lane]))
+
+    def zeros(self) -> tuple[int | None, int | None]:
+        """Which operands the zero points are."""
+        first = 2 if self.contraction.a_zero is not None else None
+        second = (2 if first is None else 3) if self.contraction.b_zero is not None else None
+        return first, second
+
+
+class _Tiles(Writer):
+    """Both factors packed."""
+
+    WAY = "tiles"
+
+    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+        super().__init__(desc, plain, target, knobs)
+        rows, columns, depth = plain.sizes
+        total = self.contraction.computed
+        self.shape = _shape(rows, columns, self.bytes_of_vector // (8 if total == "float64" else 4), knobs.tile, self.x86)
+        self.arithmetic = self._arithmetic(total)
+        mr, nr = self.shape.rows, self.shape.columns
+        self.forms = tuple(self._form(side) for side in (0, 1))
+        # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
+        zero = self.contraction.b_zero is not None
+        # Rows are not packed for a few tiles beside each other.
+        plain_rows = self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
+        self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
+        self.late = self.forms[1] == ACROSS and self.arithmetic.group == 1 and not zero and rows < 16 * mr
+        element = 8 if total == "float64" else 4
+        group = self.arithmetic.group
+        places = min(depth, knobs.depth_blocks * KC * group)
+        packed = -(-places // group) * element
+        batch = math.prod(plain.batch)
+        wanted = split(batch * rows * columns * depth, target, knobs.task_products)
+        row_parts, column_parts = _parts(batch, rows, columns, self.shape, wanted)
+        tasks = min(wanted, batch * row_parts * column_parts)
+        self.parallel = tasks > 1
+        row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
+        column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
+        blocks = (row_block, column_block, knobs.depth_blocks * KC * group)
+        of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
+        room = Product.scratch(self.shape, group, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth)
+        kinds = (self.arithmetic.packed, self.arithmetic.packed, self.arithmetic.total, "int32")
+        self.temporaries = tuple((kind, tasks * one) for kind, one in zip(kinds, room, strict=True))
+        self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, *room, *self.numbers)
+
+    def _arithmetic(self, total: str) -> Arithmetic:
+        if total != "int32":
+            return Floats(total, self.fma)
+        types = [self._type(one) for one in (self.contraction.a, self.contraction.b)]
+        signed = tuple(one.startswith("int") for one in types)
+        return Bytes((signed[0], signed[1])) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
+
+    def _type(self, operand: Operand) -> str:
+        found: str = getattr(self.desc, operand.name).data_type.tvm
+        return found
+
+    def _form(self, side: int) -> str:
+        _, row, column, place = self.plain.steps(self.operands[side])
+        lines, line = self.plain.sizes[side], (row, column)[side]
+        width = (self.shape.rows, self.shape.columns)[side]
+        if line == 1 and lines >= width:
+            return ACROSS
+        vectors = 16 % width == 0 or width % 16 == 0 or width < 16
+        return ALONG if place == 1 and vectors else SINGLE
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        choices = (
+            ("tile", f"{self.shape.rows} {self.shape.vectors} {self.shape.lanes}"),
+            ("arithmetic", self.arithmetic.key()),
+            ("forms", " ".join(self.forms)),
+            ("parallel", self.parallel),
+            ("late", self.late),
+            ("as_it_lies", self.as_it_lies),
+        )
+        return (*self.key(), *choices)
+
+    def function(self) -> PrimFunc:
+        with T.function() as f:
+            tensors = f.tensors(self.desc)
+            scratch = [f.buffer(f"scratch{i}", kind) for i, (kind, _) in enumerate(self.temporaries)]
+            plan = Plan(*(f.scalar(name) for name in Plan._fields))
+            room = [f.scalar(f"room{i}") for i in range(4)]
+            self.declare(f, tensors)
+            zeros = self.zeros()
+            factors = []
+            for side, width in enumerate((self.shape.rows, self.shape.columns)):
+                steps, zero = self.steps[side], zeros[side]
+                buffer = tensors[self.operands[side].name]
+                zero_buffer = None if zero is None else tensors[self.operands[zero].name]
+                zero_step = 0 if zero is None else self.steps[zero][side]
+                factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
+            self.factors = factors
+            product = Product(self.shape, self.arithmetic, (factors[0], factors[1]), self.leaves, self.parallel, self._corrects(),
+                self.desc.activation is None, self.late, self.as_it_lies)
+            self.lines, self.depth = scratch[3], plan.depth
+
+            def start(number: Any) -> tuple[Any, Any, Any, Any]:
+                self.begin(number)
+                own = [None if zero is None else self.bases[zero] for zero in zeros]
+                return self.bases[0], self.bases[1], own[0], own[1]
+
+            with self.leaves.available():
+                product.write(plan, room, scratch, start, self._finish)
+        return f.result()
+
+    def _corrects(self) -> tuple[bool, bool]:
+        """Whether sums of rows and of columns are needed: where the other side has zero points, or is shifted."""
+        if not isinstance(self.arithmetic, Bytes):
+            return False, False
+        some = [zero is not None or flip for zero, flip in zip(self.zeros(), self.arithmetic.flips, strict=True)]
+        return some[1], some[0]
+
+    def _finish(self, row: Any, column: Any, total: Any, sums: tuple[Any, Any]) -> None:
+        of_rows, of_columns = self._corrects()
+        lanes = T.lanes(total)
+        if of_rows or of_columns:
+            zeros = [self._zero(side, (row, column)[side], lanes) for side in (0, 1)]
+            if of_columns:
+                total = total - zeros[0] * self.lines[T.run(sums[1], lanes)]
+            if of_rows:
+                total = total - zeros[1] * T.splat(self.lines[sums[0]], lanes)
+            if of_rows and of_columns:
+                total = total + zeros[0] * zeros[1] * T.splat(T.cast(self.depth, "int32"), lanes)
+            total = T.hold(total)
+        self.put(row, column, total)
+
+    def _zero(self, side: int, line: Any, lanes: int) -> Any:
+        """The zero points of a row or of columns as they are packed, in every lane."""
+        assert isinstance(self.arithmetic, Bytes)
+        shift, zero = self.arithmetic.shift(side), self.zeros()[side]
+        found = T.splat(T.const(shift, "int32"), lanes)
+        if zero is None:
+            return found
+        step = self.steps[zero][side]
+        source = Source(self.tensors[self.operands[zero].name], (step,), self.bases[zero])
+        if side == 1:
+            return T.cast(source.get([line], lanes), "int32") + found
+        return T.splat(T.cast(source.get([line]), "int32"), lanes) + found
+
+
+class _Few(Writer):
+    """A few rows, over the second factor as it lies."""
+
+    WAY = "rows"
+
+    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+        super().__init__(desc, plain, target, knobs)
+        rows, columns, depth = plain.sizes
+        _, _, across, _ = plain.steps(self.contraction.b)
+        self.form = ACROSS if across == 1 else ALONG
+        self.lanes = self.bytes_of_vector // (8 if self.contraction.computed == "float64" else 4)
+        batch = math.prod(plain.batch)
+        wanted = split(batch * rows * columns * depth, target, knobs.task_products)
+        parts = 1 if batch >= wanted else min(wanted, max(1, columns // 64))
+        tasks = min(wanted, batch * parts)
+        self.parallel = tasks > 1
+        room = 2 * rows * (-(-columns // parts) + 128) if self.form == ACROSS else 1
+        self.temporaries = ((self.contraction.computed, tasks * room),)
+        self.scalars = (tasks, batch, parts, columns, depth, room, *self.numbers)
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("lanes", self.lanes), ("parallel", self.parallel))
+        return (*self.key(), *choices, ("fma", self.fma))
+
+    def function(self) -> PrimFunc:
+        with T.function() as f:
+            tensors = f.tensors(self.desc)
+            scratch = f.buffer("scratch", self.contraction.computed)
+            tasks, batch, parts, columns, depth, room = (f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room"))
+            self.declare(f, tensors)
+            rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed, self.fma), self.leaves)
+            buffers = [tensors[one.name] for one in self.operands[:2]]
+
+            def start(number: Any) -> tuple[Any, Any]:
+                self.begin(number)
+                return self.bases[0], self.bases[1]
+
+            with self.leaves.available():
+                rows.write(
+                    self.form, (tasks, batch, parts, columns, depth), buffers, self.steps[:2], scratch, room, self.parallel, start, self.put
+                )  # fmt: skip
+        return f.result()
+
+
+def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool) -> Shape:
+    """The tile that leaves the fewest rows and columns for nothing; the usual one if that is about as good."""
+    while lanes > max(1, columns):
+        lanes //= 2
+    known = _TILES.get(lanes if x86 else 0, _TILES[4] if x86 else _TILES[0])
+    if lanes < 16 and lanes * 2 > columns:
+        known = ((12, 1), (6, 1), (4, 1), (2, 1)) if x86 else known
+    if wanted != "auto":
+        mr, vectors = map(int, wanted.split("x"))
+        known = ((mr, vectors),)
+    fitting = [(mr, min(vectors, max(1, columns // lanes))) for mr, vectors in known]
+    smaller = [(size, vectors) for mr, vectors in fitting for size in (1, 2, 4, 6, 8) if size < mr and size >= rows]
+
+    def cost(one: tuple[int, int]) -> float:
+        mr, vectors = one
+        nr = vectors * lanes
+        done = -(-rows // mr) * mr * -(-columns // nr) * nr
+        return done * (1 + 1.0 / (mr * vectors) + 0.5 * (1 / mr + 1 / vectors) / 4)
+
+    mr, vectors = min((*fitting, *smaller), key=cost)
+    return Shape(mr, vectors, lanes)
+
+
+def _even(size: int, most: int, width: int) -> int:
+    """The lines of a block: about ``most``, a multiple of the tile's, and so that no block is much smaller than others."""
+    count = max(1, round(size / max(most, width)))
+    return max(1, -(-size // (count * width))) * width
+
+
+def _parts(batch: int, rows: int, columns: int, shape: Shape, tasks: int) -> tuple[int, int]:
+    """Into how many parts rows and columns are divided, so that all tasks are busy and little is packed twice."""
+    if tasks <= 1 or batch >= 4 * tasks or batch % tasks == 0:
+        return 1, 1
+    most = (max(1, rows // shape.rows), max(1, columns // shape.columns))
+
+    def cost(parts: tuple[int, int]) -> float:
+        units = batch * parts[0] * parts[1]
+        rounds = -(-units // tasks)
+        own = (-(-rows // parts[0]), -(-columns // parts[1]))
+        return rounds * (own[0] * own[1] + 24 * (own[0] + own[1]))
+
+    some = [(r, c) for r in range(1, min(most[0], 2 * tasks) + 1) for c in range(1, min(most[1], 2 * tasks) + 1) if r * c <= 4 * tasks]
+    return min(some, key=cost)
+
+

@@ -1,0 +1,271 @@
+"""Recurrent networks on the CPU: products of blocks of sequences with packed weights, then the steps one by one.
+
+Weights are packed once for each call. A task has some of the sequences in one direction. It computes what the input contributes for
+as many steps as fit in the cache, then makes these steps: sums of all gates of a block of units are in registers, begin with the
+input's contribution, and become the units' next state while they are at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.operators._contract import Shared
+from tvmdml.operators._recurrent import Recurrent, Stage, Unit
+from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
+from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Weights
+from tvmdml.schedules.cpu._tiles import SIDE
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+_POWERS = tuple(1 << n for n in range(24))
+KNOBS = Knobs(
+    "recurrent",
+    chunk_rows=Knob(
+        192, (*_POWERS[:14], 96, 192, 384), "elements of sequences whose products with the input's weights are made together"
+    ),
+    task_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each task"),
+)
+
+
+def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    """Sequences and directions are divided among tasks."""
+    processor: Any = getattr(target, "processor", None)
+    wide = processor is not None and processor.has("avx512f")
+    register = 64 if wide else 32 if processor is None or processor.has("avx") else 16
+    lanes, registers = register // (8 if desc.computed == "float64" else 4), 32 if wide else 16
+    work = desc.GATES * desc.hidden * (desc.hidden + desc.inputs) * desc.steps * desc.batch * desc.directions
+    threads = max(1, min(target.tasks(), work // (int(knobs.task_products) * 16)))
+    parts = max(1, min(desc.batch, threads // desc.directions))
+    tasks = parts * desc.directions
+    most = -(-desc.batch // parts)
+    chunk = max(1, min(desc.steps, int(knobs.chunk_rows) // most))
+    stages = [Product.fitting(one.gates, lanes, registers, most, desc.hidden) for one in desc.stages()]
+    gates = tuple(sorted({gate for one in desc.stages() for gate in one.gates}))
+    of_input = Product.fitting(gates, lanes, registers, most * chunk, desc.hidden)
+    tiles = [-(-most // one.rows) for one in stages]
+    least = desc.batch // parts
+    writer = _Writer(
+        desc,
+        of_input,
+        stages,
+        tile_rows=tuple(least // count for count in tiles),
+        even=all(desc.batch == parts * count * (least // count) for count in tiles),
+        fused=parts == 1 and all(one.units % SIDE == 0 for one in (of_input, *stages)),
+        parallel=min(tasks, threads) > 1,
+        steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
+    )
+    sizes = Sizes.of(desc, of_input, stages, tasks, most, chunk)
+    layouts = [step for _, tensor in desc.tensors() if tensor is not None for step in tensor.layout]
+    scalars = (
+        tasks, parts, min(threads, max(desc.directions, 4 * threads)), chunk, *tiles,
+        desc.steps, desc.batch, desc.inputs, desc.hidden, *sizes, *layouts,
+    )  # fmt: skip
+    columns = [(of_input, desc.inputs), *((one, desc.hidden) for one in stages)]
+    scratch = [(desc.computed, desc.directions * one.size(desc.hidden, count)) for one, count in columns]
+    scratch += [(desc.computed, sizes.fixed * desc.directions), (desc.computed, sizes.task * tasks), ("int64", most * tasks)]
+    module, *also = desc.modules()
+    return Kernel(
+        module,
+        "steps",
+        writer.parameters,
+        writer.function,
+        scalars=scalars,
+        temporaries=tuple(scratch),
+        also=tuple(also),
+    )
+
+
+class _Writer:
+    """Writes the kernel."""
+
+    tile_rows: tuple[int, ...]
+    even: bool
+    fused: bool
+    parallel: bool
+    steps_known: tuple[tuple[str, bool], ...]
+
+    def __init__(self, desc: Recurrent, of_input: Product, of_stages: list[Product], **choices: Any) -> None:
+        self.desc, self.of_input, self.of_stages = desc, of_input, of_stages
+        self.__dict__.update(choices)
+        self.parameters = (*desc.formula_key(), ("products", repr((of_input, *of_stages))), *choices.items())
+        self.stages = desc.stages()
+
+    def function(self) -> PrimFunc:
+        desc = self.desc
+        with T.function() as f:
+            buffers = f.tensors(desc)
+            packed = [f.buffer(f"packed{i}", desc.computed) for i in range(1 + len(self.stages))]
+            fixed, work, lengths = f.buffer("fixed", desc.computed), f.buffer("work", desc.computed), f.buffer("lengths", "int64")
+            self.tasks, self.parts, self.packers, self.chunk = (f.scalar(n) for n in ("tasks", "parts", "packers", "chunk"))
+            self.tiles = f.scalars("tiles", len(self.stages))
+            self.steps, self.batch, self.inputs, self.hidden = (f.scalar(n) for n in ("steps", "batch", "inputs", "hidden"))
+            sizes = Sizes(*(f.scalar(f"size_{name}") for name in Sizes._fields))
+            names = [name for name, tensor in desc.tensors() if tensor is not None]
+            layouts = {name: f.scalars(f"{name}_step", 4) for name in names}
+            known = dict(self.steps_known)
+            steps = {name: [*own[:3], 1 if known[name] else own[3]] for name, own in layouts.items()}
+            memory = self.memory = Memory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
+            self.input_panels = Panels(self.of_input, packed[0], desc.computed, self.inputs, self.hidden)
+            self.panels = [
+                Panels(one, buffer, desc.computed, self.hidden, self.hidden)
+                for one, buffer in zip(self.of_stages, packed[1:], strict=True)
+            ]
+            self.weights, self.recurrence = (Weights(buffers[name], steps[name]) for name in ("weight_tensor", "recurrence_tensor"))
+            memory.fill_fixed()
+            if not self.fused:
+                per_task(self.packers, self.parallel, self._pack)
+            if self.parallel:
+                per_task(self.tasks, True, self._task)
+            else:
+                with T.loop(self.tasks) as task:
+                    self._task(T.hold(task))
+        return f.result()
+
+    def _pack(self, part: Any) -> None:
+        """A part of the weights, packed."""
+        parts = self.packers if self.parallel else T.i64(1)
+        directions = T.i64(self.desc.directions)
+        self.input_panels.fill(part, parts, directions, self.weights)
+        for panels in self.panels:
+            panels.fill(part, parts, directions, self.recurrence)
+
+    # -- A task
+
+    def _task(self, task: Any) -> None:
+        """Some sequences in one direction, from the first to the last step."""
+        direction = T.hold(T.truncdiv(task, self.parts))
+        begin, end = share(T.hold(task - direction * self.parts), self.parts, self.batch)
+        for group in self.desc.alike():
+            if len(group) == self.desc.directions:
+                self._sequences(task, direction, begin, T.hold(end - begin), group)
+            else:
+                with T.when(direction == T.i64(group[0])):
+                    self._sequences(task, direction, begin, T.hold(end - begin), group)
+
+    def _sequences(self, task: Any, direction: Any, first: Any, count: Any, group: tuple[int, ...]) -> None:
+        memory = self.memory
+        memory.begin(task, direction, first, count, group, self.steps)
+        self.functions = self.desc.functions(group[0])
+        self.direction, self.count = direction, count
+        last = memory.start()
+        with T.loop(T.hold(T.truncdiv(last + (self.chunk - 1), self.chunk))) as number:
+            done = T.hold(number * self.chunk)
+            some = T.hold(T.min(self.chunk, last - done))
+            memory.gather(done, some, self.inputs)
+            self._of_input(number, T.hold(some * count))
+            if self.fused:
+                with T.when(number == T.i64(0)):
+                    for panels in self.panels:
+                        with T.loop(panels.blocks) as block:
+                            panels.fill_block(direction, block, self.recurrence)
+            with T.loop(some) as i:
+                self._step(T.hold(done + i), T.hold(i * count))
+        memory.finish()
+
+    def _of_input(self, number: Any, rows: Any) -> None:
+        """What the input contributes to all gates, for so many elements of sequences; a last tile computes rows that nobody reads.
+
+        If no other task needs the weights of this direction, each block is packed just before it is first used.
+        """
+        product, memory = self.of_input, self.memory
+        tiles = T.hold(T.truncdiv(rows + (product.rows - 1), T.i64(product.rows)))
+        with T.loop(self.input_panels.blocks) as block:
+            if self.fused:
+                with T.when(number == T.i64(0)):
+                    self.input_panels.fill_block(self.direction, block, self.weights)
+            place = self.input_panels.place(self.direction, block)
+            unit = T.hold(block * product.units)
+
+            def bias(row: int, number: int, vector: int, unit: Any = unit) -> Any:
+                return memory.bias(product.gates[number], unit + vector * product.lanes, product.lanes)
+
+            with T.loop(tiles) as tile:
+                first = T.hold(tile * product.rows)
+                starts = [memory.element(T.hold(first + r)) for r in range(product.rows)]
+                sums = self.input_panels.sums(place, memory.work, starts, bias)
+                for r, own in enumerate(sums):
+                    for gate, vectors in zip(product.gates, own, strict=True):
+                        for v, value in enumerate(vectors):
+                            at = memory.contribution(T.hold(first + r), gate, unit + v * product.lanes)
+                            T.store(memory.work, T.run(at, product.lanes), value)
+
+    def _step(self, step: Any, element: Any) -> None:
+        """A step of all sequences; ``element`` is where its first contribution is."""
+        memory = self.memory
+        memory.turn(step)
+        for number, stage in enumerate(self.stages):
+            panels, tiles = self.panels[number], self.tiles[number]
+            with T.loop(panels.blocks) as block:
+                place = panels.place(self.direction, block)
+                unit = T.hold(block * panels.product.units)
+                with T.loop(tiles) as tile:
+                    begin, end = share(tile, tiles, self.count)
+                    self._tile(number, stage, place, unit, begin, T.hold(end - begin), element)
+        memory.write(step)
+
+    def _tile(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, rows: Any, element: Any) -> None:
+        """Some sequences, and a block of units: sums, then what the units make of them."""
+        least = self.tile_rows[number]
+
+        def tile(count: int) -> Callable[[], None]:
+            return lambda: self._sums(number, stage, place, unit, first, count, element)
+
+        if self.even:
+            tile(least)()
+        else:
+            T.either(rows == T.i64(least), tile(least), tile(least + 1))
+        self._values(number, stage, unit, first, rows, element)
+
+    def _sums(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, count: int, element: Any) -> None:
+        memory, panels = self.memory, self.panels[number]
+        product, apart = panels.product, self.desc.apart()
+
+        def start(row: int, at: int, vector: int) -> Any:
+            gate = product.gates[at]
+            place = T.hold(unit + vector * product.lanes)
+            if gate in apart:
+                return memory.own_bias(gate, place, product.lanes)
+            return memory.work[T.run(memory.contribution(T.hold(element + first + row), gate, place), product.lanes)]
+
+        starts = [memory.vector(number, T.hold(first + r)) for r in range(count)]
+        for r, own in enumerate(panels.sums(place, memory.work, starts, start)):
+            for at, vectors in enumerate(own):
+                for v, value in enumerate(vectors):
+                    T.store(memory.work, T.run(memory.sum(r, product, at, v), product.lanes), value)
+
+    def _values(self, number: int, stage: Stage, unit: Any, first: Any, rows: Any, element: Any) -> None:
+        """What the units make of their sums."""
+        memory, product, desc = self.memory, self.panels[number].product, self.desc
+        lanes = product.lanes
+        with T.loop(rows) as r, T.loop(T.i64(product.vectors)) as v:
+            row, place = T.hold(first + r), T.hold(unit + v * lanes)
+
+            def read(at: Any) -> Any:
+                return T.hold(memory.work[T.run(T.hold(at), lanes)])
+
+            sums = {gate: read(memory.sum(r, product, at, v)) for at, gate in enumerate(product.gates)}
+            apart = {
+                gate: read(memory.contribution(T.hold(element + row), gate, place))
+                for gate in desc.apart()
+                if gate in product.gates
+            }
+            kept = tuple(read(memory.kept(number - 1, i, row, place)) for i in range(self.stages[number - 1].kept if number else 0))
+            cell = read(memory.cell(row, place)) if desc.has_cell else None
+            peepholes = tuple(memory.peephole(i, place, lanes) for i in range(3)) if desc.has("peephole_tensor") else ()
+            own = Unit(self.functions, sums, apart, read(memory.state(row, place)), cell, peepholes, kept)
+            values = [T.hold(one) for one in stage.value(own)]
+            if number + 1 < len(self.stages):
+                for i, value in enumerate(values):
+                    to = memory.handed(number, row, place) if i == 0 else memory.kept(number, i - 1, row, place)
+                    T.store(memory.work, T.run(T.hold(to), lanes), value)
+                return
+            T.store(memory.work, T.run(T.hold(memory.next_state(row, place)), lanes), desc.rounded_state(values[0]))
+            if desc.has_cell:
+                T.store(memory.work, T.run(T.hold(memory.cell(row, place)), lanes), values[1])

@@ -1,0 +1,73 @@
+"""Products of matrices on the CPU: the same bits whatever the tile, the blocks, the number of tasks and the processor's level are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import seeded
+
+import tvmdml
+from tvmdml import knobs, targets
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets.cpu import host
+
+FMA = host.host().has("fma") or not host.host().has("x86")
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "small blocks": ("cpu", {"row_bytes": 1 << 13, "column_bytes": 1 << 14}),
+    "deep blocks": ("cpu", {"depth_blocks": 4}),
+    "twelve rows": ("cpu", {"tile": "12x2"}),
+    "six rows": ("cpu", {"tile": "6x4"}),
+    "two rows": ("cpu", {"tile": "2x4", "task_products": 1 << 10}),
+    "level 3": ("cpu:x86-64-v3", {}),
+    "level 3, other tile": ("cpu:x86-64-v3", {"tile": "4x3", "task_products": 1 << 10}),
+}
+
+
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("sizes", [(3, 700, 40), (61, 300, 100), (70, 1100, 49)], ids=str)
+@pytest.mark.skipif(not FMA, reason="without fused multiply-adds sums have other bits")
+def test_bits_of_sums_do_not_depend_on_the_way(sizes: tuple[int, int, int]) -> None:
+    rows, depth, columns = sizes
+    random = seeded(str(sizes))
+    a = random.standard_normal((rows, depth)).astype(np.float32)
+    b = random.standard_normal((depth, columns)).astype(np.float32)
+    whole = tvmdml.gemm(a, b)
+    assert np.allclose(whole, a.astype(np.float64) @ b, rtol=0, atol=1e-4)
+    for where, given in WAYS.values():
+        if where != "cpu" and not host.host().has("avx2"):
+            continue
+        with knobs.using(matrix=given):
+            assert np.array_equal(tvmdml.gemm(a, b, device=where), whole), given
+    turned = tvmdml.gemm(np.asfortranarray(a), np.ascontiguousarray(b.T), trans_b="transpose")
+    assert np.array_equal(turned, whole)
+    assert np.array_equal(np.concatenate([tvmdml.gemm(one[None], b) for one in a]), whole), "row by row"
+
+
+@pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8")])
+def test_products_of_bytes_are_exact_at_every_level(a_type: str, b_type: str) -> None:
+    random = seeded(a_type + b_type)
+    for rows, depth, columns in ((9, 71, 35), (20, 1030, 16), (2, 6, 5)):
+        a, b = (
+            random.integers(np.iinfo(kind).min, np.iinfo(kind).max, sizes, kind, endpoint=True)
+            for kind, sizes in ((a_type, (rows, depth)), (b_type, (depth, columns)))
+        )
+        zeros = a[:, :1].copy(), b[:1].copy()
+        right = (a.astype(np.int64) - zeros[0]) @ (b.astype(np.int64) - zeros[1])
+        for where in ("cpu", "cpu:x86-64-v4", "cpu:x86-64-v3", "cpu:x86-64-v2"):
+            if where != "cpu" and not host.host().runs(host.parse(where.removeprefix("cpu:"), here=False)):
+                continue
+            found = tvmdml.matrix_multiply_integer(a, b, *zeros, device=where)
+            assert np.array_equal(found, right.astype(np.int32)), (where, rows)
+
+
+def test_which_kernels_serve_which_products() -> None:
+    def name(*sizes: int, **more: Any) -> str:
+        a, b = (tvmdml.TensorDesc("float32", one) for one in (sizes[:2], (sizes[3:1:-1] if more else sizes[2:])))
+        return kernel_for(tvmdml.Gemm.of(a, b, **more), targets.resolve("cpu")).name
+
+    assert name(64, 32, 32, 48) == "tiles"
+    assert name(4, 300, 300, 48) == "rows"
+    assert name(48, 300, 300, 1) == "rows", "one column is one row of the other factor"
+    assert name(1, 300, 300, 4096, trans_b="transpose") == "rows"
