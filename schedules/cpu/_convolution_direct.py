@@ -16,15 +16,11 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
-from tvmdml.schedules.cpu._part import read_ahead, store_part
+from tvmdml.schedules.cpu._part import store_part
 from tvmdml.schedules.cpu._tiles import SIDE
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
-
-
-_LINE = 16
-"""Elements of a cache line."""
 
 
 class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by another name
@@ -33,8 +29,6 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
     def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, ways: Ways) -> None:
         self.given, self.plan, self.tile, self.tasks = desc, plan, tile, tasks
         self.by_rows, self.packed, self.panelled, self.masked = ways
-        # Elements of neighbouring channels are too far apart for the processor to see what comes next.
-        self.ahead = plan.taps == 1 and not self.panelled and not self.by_rows
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
         step = plan.output_step2 * plan.backward2
@@ -60,7 +54,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
-            "step": self.step, "panelled": self.panelled, "masked": self.masked, "ahead": self.ahead, "flat": self.flat,
+            "step": self.step, "panelled": self.panelled, "masked": self.masked, "flat": self.flat,
             "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
             "parallel": self.tasks > 1,
         }  # fmt: skip
@@ -148,16 +142,10 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         kind = f"{self.factors}x{tile.lanes}"
         sums = [[T.Variable(kind, zero) for _ in range(tile.vectors)] for _ in range(tile.rows)]
 
-        # The first filters of a tile ask for the next one's elements.
-        next_tile = T.let(T.Select(row == T.i64(0), T.i64(self.tile.columns), T.i64(0)))
-
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
                 k = T.let(begin + i)
                 at = T.let(origin + (k * self.tile.columns if self.panelled else self.table[table + k]))
-                if self.ahead:
-                    for j in range(0, tile.vectors * tile.lanes, _LINE):
-                        read_ahead(source, at + next_tile + j)
                 vectors = [T.let(source[T.run(at + j * tile.lanes, tile.lanes)]) for j in range(tile.vectors)]
                 for r in range(tile.rows):
                     value = filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k]
