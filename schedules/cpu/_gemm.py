@@ -56,6 +56,7 @@ class Plan(NamedTuple):
 BLOCK = 256
 """How many terms are added before their sum is added to those before: a part of the contract of the family."""
 
+
 class Product:
     """Writes the loops of a product into a kernel."""
 

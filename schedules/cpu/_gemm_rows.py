@@ -99,9 +99,7 @@ class Rows:
                     T.either(
                         first + count >= self.depth,
                         lambda total=total, row=row: self.put(T.i64(row), T.let(low + column), total),
-                        lambda total=total, at=at, lanes=lanes: T.store(
-                            self.scratch, T.run(at[1], lanes), total
-                        ),
+                        lambda total=total, at=at, lanes=lanes: T.store(self.scratch, T.run(at[1], lanes), total),
                     )
 
             self._each_column(width, finished)
@@ -130,9 +128,7 @@ class Rows:
             along = [T.let(self._vector(line + column, lanes)) for line in lines]
             for row in range(self.rows):
                 at = T.let(self.at + row * 2 * width + column)
-                total = T.let(
-                    T.Select(T.splat(first, lanes), self._zero(lanes), self._cell(at, lanes))
-                )
+                total = T.let(T.Select(T.splat(first, lanes), self._zero(lanes), self._cell(at, lanes)))
                 for value, one in zip((wide if lanes > 1 else values)[row], along, strict=True):
                     total = self.arithmetic.step(value, one, total)
                 T.store(self.scratch, T.run(at, lanes), total)

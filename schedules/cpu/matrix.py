@@ -10,7 +10,6 @@ the default kernel, unless the operator has a schedule of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
@@ -120,11 +119,11 @@ class Writer:
         self.desc, self.plain, self.target, self.leaves = desc, plain, target, Leaves(target)
         self.contraction = plain.contraction
         processor = getattr(target, "processor", None)
-        self.x86 = processor is not None and processor.has("x86")
-        self.fma = processor is not None and (processor.has("fma") or not self.x86)
-        registers = 64 if self.x86 and processor.has("avx512f") else 32 if self.x86 and processor.has("avx2") else 16
-        self.bytes_of_vector = registers
-        self.vnni = self.x86 and processor.has("avx512vnni")
+        has = processor.has if processor is not None else lambda feature: False
+        self.x86 = has("x86")
+        self.fma = has("fma") or (processor is not None and not self.x86)
+        self.bytes_of_vector = 64 if has("avx512f") else 32 if has("avx2") else 16
+        self.vnni = has("avx512vnni")
         self.operands = self.contraction.operands()
         self.known = tuple(tuple(map(_known, self.plain.steps(one)[1:])) for one in self.operands)
 
@@ -233,17 +232,15 @@ class _Tiles(Writer):
         return Bytes((signed[0], signed[1])) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
 
     def _type(self, operand: Operand) -> str:
-        found: str = getattr(self.desc, operand.name).data_type.tvm
-        return found
+        return str(getattr(self.desc, operand.name).data_type.tvm)
 
     def _form(self, side: int) -> str:
         _, row, column, place = self.plain.steps(self.operands[side])
         lines, line = self.plain.sizes[side], (row, column)[side]
         width = (self.shape.rows, self.shape.columns)[side]
-        if line == 1 and lines >= width:
-            return ACROSS
-        vectors = 16 % width == 0 or width % 16 == 0 or width < 16
-        return ALONG if place == 1 and vectors else SINGLE
+        vectors = width < 16 or width % 16 == 0
+        form: str = ACROSS if line == 1 and lines >= width else ALONG if place == 1 and vectors else SINGLE
+        return form
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         choices = (
@@ -272,8 +269,17 @@ class _Tiles(Writer):
                 zero_step = 0 if zero is None else self.steps[zero][side]
                 factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
             self.factors = factors
-            product = Product(self.shape, self.arithmetic, (factors[0], factors[1]), self.leaves, self.parallel, self._corrects(),
-                self.desc.activation is None, self.late, self.as_it_lies)
+            product = Product(
+                self.shape,
+                self.arithmetic,
+                (factors[0], factors[1]),
+                self.leaves,
+                self.parallel,
+                self._corrects(),
+                self.desc.activation is None,
+                self.late,
+                self.as_it_lies,
+            )
             self.lines, self.depth = scratch[3], plan.depth
 
             def start(number: Any) -> tuple[Any, Any, Any, Any]:
@@ -348,7 +354,9 @@ class _Few(Writer):
         with T.function() as f:
             tensors = f.tensors(self.desc)
             scratch = f.buffer("scratch", self.contraction.computed)
-            tasks, batch, parts, columns, depth, room = (f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room"))
+            tasks, batch, parts, columns, depth, room = (
+                f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room")
+            )
             self.declare(f, tensors)
             rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed, self.fma), self.leaves)
             buffers = [tensors[one.name] for one in self.operands[:2]]
@@ -358,9 +366,8 @@ class _Few(Writer):
                 return self.bases[0], self.bases[1]
 
             with self.leaves.available():
-                rows.write(
-                    self.form, (tasks, batch, parts, columns, depth), buffers, self.steps[:2], scratch, room, self.parallel, start, self.put
-                )  # fmt: skip
+                sizes = (tasks, batch, parts, columns, depth)
+                rows.write(self.form, sizes, buffers, self.steps[:2], scratch, room, self.parallel, start, self.put)
         return f.result()
 
 
@@ -405,7 +412,7 @@ def _parts(batch: int, rows: int, columns: int, shape: Shape, tasks: int) -> tup
         own = (-(-rows // parts[0]), -(-columns // parts[1]))
         return rounds * (own[0] * own[1] + 24 * (own[0] + own[1]))
 
-    some = [(r, c) for r in range(1, min(most[0], 2 * tasks) + 1) for c in range(1, min(most[1], 2 * tasks) + 1) if r * c <= 4 * tasks]
+    some = [
+        (r, c) for r in range(1, min(most[0], 2 * tasks) + 1) for c in range(1, min(most[1], 2 * tasks) + 1) if r * c <= 4 * tasks
+    ]
     return min(some, key=cost)
-
-

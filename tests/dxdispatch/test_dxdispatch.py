@@ -20,7 +20,7 @@ from tvmdml import CompiledOperator, dxdispatch, operators
 from tvmdml.dxdispatch import Timing, descriptors, resources
 from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import DmlEnum
-from tvmdml.errors import ModelError, TvmdmlError, Unsupported
+from tvmdml.errors import ModelError, TvmdmlError
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import (
     Input,
@@ -472,25 +472,13 @@ def test_a_wrong_scalar_is_named(given: Any, message: str) -> None:
 
 
 def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
-    missing = {"CONVOLUTION", "GRU", "GEMM", "MULTIHEAD_ATTENTION"}
+    missing = {"CONVOLUTION", "GRU", "RNN", "GEMM", "MULTIHEAD_ATTENTION"}
     known = operators.by_name
 
     def by_name(name: str) -> Any:
         return known(f"NO_{name}" if name.upper().removeprefix("DML_OPERATOR_") in missing else name)
 
     monkeypatch.setattr(operators, "by_name", by_name)
-=======
-    missing = {"CONVOLUTION", "GRU", "RNN", "GEMM", "MULTIHEAD_ATTENTION"}
-    there = operators.by_name
-
-    def found(name: str) -> type[Operator]:
-        if name.upper().removeprefix("DML_OPERATOR_") in missing:
-            raise Unsupported(f"there is no {name}")
-        return there(name)
-
-    monkeypatch.setattr(operators, "by_name", found)
->>>>>>> att
     model = rounding()
     model["dispatchables"] |= {
         "conv": {"type": "DML_OPERATOR_CONVOLUTION", "desc": {"FusedActivation": {"Type": "GRU"}}},

@@ -1,4 +1,4 @@
-"""Products of matrices on the CPU: the same bits whatever the tile, the blocks, the number of tasks and the processor's level are."""
+"""Products of matrices on the CPU: the same bits whatever the tile, the blocks, the number of tasks and the level are."""
 
 from __future__ import annotations
 

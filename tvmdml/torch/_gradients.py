@@ -152,7 +152,5 @@ _WORDS: Mapping[str, Callable[..., Any]] = {
     "factor": _factor,
     "second_factor": _second_factor,
     **_convolutions.WORDS,
-    "factor": _factor,
-    "second_factor": _second_factor,
 }
 """The words of formulas that are not functions of tvmdml."""
