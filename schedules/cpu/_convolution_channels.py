@@ -161,9 +161,7 @@ class Channels:
                 at = T.let(line + column * n["column_step"] + c)
                 return T.let(self._factor(T.hold(x[T.run(at, lanes)]), "input"))
 
-            def add(
-                line: Any, number: Any, taps: Any, sums: list[T.Variable] = sums, read: Callable[..., Any] = read, c: Any = c
-            ) -> None:
+            def add(line: Any, number: Any, taps: Any, sums: Any = sums, read: Callable[..., Any] = read, c: Any = c) -> None:
                 def factor(b: Any) -> Any:
                     return T.let(self.filters[T.run(T.let((number * across.kernel + b) * n["groups"] + c), lanes)])
 

@@ -16,15 +16,11 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
-from tvmdml.schedules.cpu._part import read_ahead, store_part
+from tvmdml.schedules.cpu._part import store_part
 from tvmdml.schedules.cpu._tiles import SIDE
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
-
-
-_LINE = 16
-"""Elements of a cache line."""
 
 
 class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by another name
@@ -33,12 +29,11 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
     def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, ways: Ways) -> None:
         self.given, self.plan, self.tile, self.tasks = desc, plan, tile, tasks
         self.by_rows, self.packed, self.panelled, self.masked = ways
-        # Elements of neighbouring channels are too far apart for the processor to see what comes next.
-        self.ahead = plan.taps == 1 and not self.panelled and not self.by_rows
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
         step = plan.output_step2 * plan.backward2
         self.step = step if step <= 2 else 0
+        self.flat = plan.output0 == plan.output1 == 1
         self.copy_step = plan.image_step2 * plan.forward2 if plan.image_step2 * plan.forward2 <= 2 else 0
 
     def kernel(self) -> Kernel:
@@ -59,7 +54,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
-            "step": self.step, "panelled": self.panelled, "masked": self.masked, "ahead": self.ahead,
+            "step": self.step, "panelled": self.panelled, "masked": self.masked, "flat": self.flat,
             "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
             "parallel": self.tasks > 1,
         }  # fmt: skip
@@ -116,16 +111,12 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         columns = T.hold(T.Select(some, up(places, tile.columns), T.i64(0)))
         each = T.let(self.panels * columns)
         begin, end = share(task, self.count, n.groups * each)
-        with T.loop(T.let(end - begin)) as i:
-            unit = T.let(begin + i)
-            group = T.hold(T.truncdiv(unit, each))
-            left = T.let(unit - group * each)
-            if self.by_rows:
-                panel = T.hold(T.truncdiv(left, columns))
-                column = T.let(left - panel * columns)
-            else:
-                column = T.hold(T.truncdiv(left, self.panels))
-                panel = T.let(left - column * self.panels)
+        sizes = [n.groups, self.panels, columns] if self.by_rows else [n.groups, columns, self.panels]
+        where = [T.Variable("int64", one) for one in T.unravel(begin, sizes)]
+        with T.loop(T.let(end - begin)):
+            group, *inner = [T.let(one.value) for one in where]
+            panel, column = inner if self.by_rows else inner[::-1]
+            T.count_up(where, sizes)
             first, narrow = self.first_place(column, places)
             number = T.let(group * columns + column)
             T.either(
@@ -151,16 +142,10 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         kind = f"{self.factors}x{tile.lanes}"
         sums = [[T.Variable(kind, zero) for _ in range(tile.vectors)] for _ in range(tile.rows)]
 
-        # The first filters of a tile ask for the next one's elements.
-        next_tile = T.let(T.Select(row == T.i64(0), T.i64(self.tile.columns), T.i64(0)))
-
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
                 k = T.let(begin + i)
                 at = T.let(origin + (k * self.tile.columns if self.panelled else self.table[table + k]))
-                if self.ahead:
-                    for j in range(0, tile.vectors * tile.lanes, _LINE):
-                        read_ahead(source, at + next_tile + j)
                 vectors = [T.let(source[T.run(at + j * tile.lanes, tile.lanes)]) for j in range(tile.vectors)]
                 for r in range(tile.rows):
                     value = filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k]
@@ -221,10 +206,14 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
 
         for j in range(tile.vectors):
             at = T.let(first + j * lanes)
-            a = T.hold(T.truncdiv(at, n.plane_step))
-            rest = T.let(at - a * n.plane_step)
-            b = T.hold(T.truncdiv(rest, n.row_step))
-            c = T.let(rest - b * n.row_step)
+            if self.flat:
+                a = b = T.i64(0)
+                c = at
+            else:
+                a = T.hold(T.truncdiv(at, n.plane_step))
+                rest = T.let(at - a * n.plane_step)
+                b = T.hold(T.truncdiv(rest, n.row_step))
+                c = T.let(rest - b * n.row_step)
             inside = T.And(T.And(a < phase.counts[0], b < phase.counts[1]), c + lanes <= phase.counts[2])
 
             def finished(r: int, j: int = j) -> Any:

@@ -1,5 +1,6 @@
 """Convolutions on the CPU.
 
+- Filters with one tap, of stride 1 and without padding, are factors of a product of matrices (``matrix.py``).
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
 - ``channels``: the same of images whose channels are last (``_convolution_channels.py``).
@@ -12,13 +13,14 @@ from typing import Any
 
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import _convolution_channels, _default, split
+from tvmdml.schedules.cpu import _convolution_channels, _default, matrix, split
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
 from tvmdml.targets import Target
 
+KNOBS = matrix.KNOBS
 TASK_PRODUCTS = 1 << 18
 """The least products of a task."""
 ORDER: bool | None = None
@@ -30,8 +32,11 @@ _MOST_FRAME = 1 << 28
 _MOST_PHASES = 64
 
 
-def kernel(desc: Any, target: Target, shared: Shared) -> Kernel:
+def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the convolution."""
+    if matrix.plain(desc.contraction().simplified()) is not None:
+        product: Kernel = matrix.kernel(desc, target, shared, knobs)
+        return product
     processor = getattr(target, "processor", None)
     width = (
         64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
