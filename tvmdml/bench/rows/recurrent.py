@@ -8,8 +8,8 @@ from typing import Any
 
 import tvmdml
 from tvmdml.bench.cases import Case, Group
-from tvmdml.bench.task import Kind, Task, Traffic
-from tvmdml.bench.work import Operand, Work
+from tvmdml.bench.task import Kind, Task
+from tvmdml.bench.work import Operand, Traffic, Work
 
 GROUP = Group("recurrent networks")
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
@@ -18,8 +18,10 @@ GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 def network(operator: str, steps: int, batch: int, inputs: int, hidden: int, dtype: str = "float32") -> Work:
     """A network in one direction with biases, and all its results."""
     gates = GATES[operator]
-    more: dict[str, Any] = {"linear_before_reset": True} if operator == "GRU" else {}
     outputs = ["output_sequence_tensor", "output_single_tensor", *["output_cell_single_tensor"] * (operator == "LSTM")]
+    more: dict[str, Any] = dict.fromkeys(outputs, dtype)
+    if operator == "GRU":
+        more["linear_before_reset"] = True
     return Work.on(
         operator,
         Operand((1, steps, batch, inputs), dtype, "unit"),
@@ -27,7 +29,6 @@ def network(operator: str, steps: int, batch: int, inputs: int, hidden: int, dty
         Operand((1, 1, gates * hidden, hidden), dtype, "weights"),
         Operand((1, 1, 1, 2 * gates * hidden), dtype, "weights"),
         direction="forward",
-        **dict.fromkeys(outputs, dtype),
         **more,
     )
 
