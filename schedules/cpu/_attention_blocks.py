@@ -328,14 +328,14 @@ class Blocks:
             before = T.hold(self._load(self.most + v * lanes))
             most = T.hold(_larger(T.hold(_larger(own[0].value, own[1].value)), T.hold(_larger(own[2].value, own[3].value))))
             base = safe_base(most)
-            old = T.hold(power(T.hold(before - base)))
+            old = T.hold(power(T.hold(before - base), form.registers.fma))
             self._store(self.most + v * lanes, most)
             self._store(self.old + v * lanes, old)
             sums = [T.Variable(f"float32x{lanes}", zeros(lanes)) for _ in range(UNROLLED)]
             with T.loop(rounds) as k:
                 for i, one in enumerate(sums):
                     at = T.let(column + (k * UNROLLED + i) * form.rows)
-                    weight = power(T.hold(self._load(at) - base))
+                    weight = power(T.hold(self._load(at) - base), form.registers.fma)
                     self._store(at, weight)
                     one.set(one.value + weight)
             more = T.hold((sums[0].value + sums[1].value) + (sums[2].value + sums[3].value))

@@ -205,10 +205,10 @@ class Fews:
             largest = T.hold(T.Select(other > largest, other, largest))
             half //= 2
         base = safe_base(largest)
-        old = T.hold(power(T.hold(before - base)))
+        old = T.hold(power(T.hold(before - base), self.few.registers.fma))
         total = T.hold(self.parts[T.run(kept, lanes)] * old)
         for v in range(vectors):
-            weight = power(T.hold(self._load(self.scratch, weights + v * lanes) - base))
+            weight = power(T.hold(self._load(self.scratch, weights + v * lanes) - base), self.few.registers.fma)
             self._store(weights + v * lanes, weight)
             total = T.hold(total + weight)
         T.store(self.parts, T.run(kept, lanes), total)
@@ -252,7 +252,7 @@ class Fews:
             total = T.Variable(vector, zeros(lanes))
             with T.loop(parts) as part:
                 at = T.let(own + part * size + self.wide)
-                factor = power(T.hold(self.parts[T.run(at + lanes, lanes)] - base))
+                factor = power(T.hold(self.parts[T.run(at + lanes, lanes)] - base), self.few.registers.fma)
                 T.store(self.parts, T.run(at + lanes, lanes), factor)
                 total.set(total.value + self.parts[T.run(at, lanes)] * factor)
             half = lanes // 2

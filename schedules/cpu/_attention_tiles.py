@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._steps import fixed, fused, not_below, polynomial, rounded_product, scaled
+from tvmdml.mathematics._steps import Form, fixed, fused, not_below, scaled
 from tvmdml.mathematics.coefficients import EXP, LN2
 from tvmdml.targets import Target
 
@@ -92,14 +92,26 @@ def zeros(lanes: int) -> Any:
     return T.splat(T.const(0.0, "float32"), lanes)
 
 
-def power(x: Any) -> Any:
-    """The power of e to numbers that are not positive; NaN stays NaN."""
+def power(x: Any, fma: bool) -> Any:
+    """The power of e to numbers that are not positive; NaN stays NaN.
+
+    Without an instruction for fused sums, products are rounded: by as much as that, the numbers have been rounded already.
+    """
+    own = fused if fma else _apart
     some = not_below(x, _LEAST)
-    number, raised = rounded_product(some, 1.4426950408889634)
+    magic = T.like(x, Form(x).magic)
+    raised = own(some, T.like(x, 1.4426950408889634), magic)
+    number = fixed(raised - magic)
     high, low = LN2["float32"]
-    r = fused(number, T.like(x, -low), fused(number, T.like(x, -high), some))
-    one = T.like(x, 1)
-    return fixed(scaled(fused(fused(polynomial(r, EXP["float32"]), r, one), r, one), raised))
+    r = own(number, T.like(x, -low), own(number, T.like(x, -high), some))
+    total, one = T.like(x, EXP["float32"][-1]), T.like(x, 1)
+    for c in reversed(EXP["float32"][:-1]):
+        total = own(total, r, T.like(x, c))
+    return fixed(scaled(own(own(total, r, one), r, one), raised))
+
+
+def _apart(a: Any, b: Any, c: Any) -> Any:
+    return fixed(T.rounded(a * b) + c)
 
 
 def safe_base(most: Any) -> Any:
