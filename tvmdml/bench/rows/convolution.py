@@ -13,7 +13,7 @@ LAYERS = Group("convolutions of ResNet-50", 1.0)
 DEPTHWISE = Group("depthwise convolutions", 2.0)
 TRANSPOSED = Group("transposed convolutions", 1.2)
 INTEGERS = Group("convolutions of integers", 1.0)
-KIND = Kind(close=True)
+KIND = Kind(close=True, steps=64)
 """Sums of floats."""
 
 
@@ -86,7 +86,7 @@ OF_INTEGERS = (RESNET[2], RESNET[3], RESNET[10], RESNET[16])
 
 def convolution(layer: Layer, dtype: str = "float32", batch: int = 1) -> Work:
     """CONVOLUTION of a layer."""
-    x, w = Operand((batch, layer.channels, layer.size, layer.size), dtype), Operand(layer.filter_sizes, dtype)
+    x, w = Operand((batch, layer.channels, layer.size, layer.size), dtype, "unit"), Operand(layer.filter_sizes, dtype, "unit")
     direction = "BACKWARD" if layer.backward else "FORWARD"
     own: dict[str, Any] = {"mode": "CROSS_CORRELATION", "direction": direction, "output_padding": (0, 0)}
     return Work.on("CONVOLUTION", x, w, **layer.numbers(), **own)

@@ -9,7 +9,7 @@ from tvmdml.bench.task import Kind
 from tvmdml.bench.work import Operand, Work
 
 GROUP = Group("matrix products")
-KIND = Kind(close=True)
+KIND = Kind(close=True, steps=64)
 """Sums of floats."""
 
 
@@ -17,9 +17,9 @@ def product(
     m: int, k: int, n: int, dtype: str = "float32", batch: tuple[int, ...] = (), trans_b: str = "none", bias: bool = False
 ) -> Work:
     """GEMM, perhaps with a bias for each column."""
-    a = Operand((*batch, m, k), dtype)
-    b = Operand((*batch, *((n, k) if trans_b == "transpose" else (k, n))), dtype)
-    more = (Operand((1, n), dtype),) if bias else ()
+    a = Operand((*batch, m, k), dtype, "unit")
+    b = Operand((*batch, *((n, k) if trans_b == "transpose" else (k, n))), dtype, "unit")
+    more = (Operand((1, n), dtype, "unit"),) if bias else ()
     return Work.on("GEMM", a, b, *more, trans_b=trans_b)
 
 
