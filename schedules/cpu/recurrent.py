@@ -1,6 +1,6 @@
 """Recurrent networks on the CPU: products of blocks of sequences with packed weights, then the steps one by one.
 
-Weights are packed once for each call. A task has some of the sequences in one direction. It computes what the input contributes for
+Weights are packed once for each call, unless sequences have very few elements. A task has some of the sequences in one direction. It computes what the input contributes for
 as many steps as fit in the cache, then makes these steps: sums of all gates of a block of units are in registers, begin with the
 input's contribution, and become the units' next state while they are at hand.
 """
@@ -18,7 +18,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._recurrent import Recurrent, Stage, Unit
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
-from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Weights
+from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Unpacked, Weights
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -31,6 +31,7 @@ KNOBS = Knobs(
     chunk_rows=Knob(
         192, (*_POWERS[:14], 96, 192, 384), "elements of sequences whose products with the input's weights are made together"
     ),
+    unpacked_rows=Knob(4, (0, 1, 2, 4, 8, 16), "most elements of all sequences for which weights are not packed"),
     task_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each task"),
     share_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each of the threads that share a sequence's units"),
 )
@@ -54,6 +55,9 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     stages = [Product.fitting(one.gates, lanes, registers, most, units) for one in desc.stages()]
     gates = tuple(sorted({gate for one in desc.stages() for gate in one.gates}))
     of_input = Product.fitting(gates, lanes, registers, most * chunk, units)
+    if desc.batch * desc.steps <= knobs.unpacked_rows:
+        stages = [_unpacked(desc, "recurrence_tensor", one) for one in stages]
+        of_input = _unpacked(desc, "weight_tensor", of_input)
     tiles = [-(-most // one.rows) for one in stages]
     least = desc.batch // parts
     writer = _Writer(
@@ -62,7 +66,7 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         stages,
         tile_rows=tuple(least // count for count in tiles),
         even=all(desc.batch == parts * count * (least // count) for count in tiles),
-        fused=parts == 1 and all(one.units % SIDE == 0 for one in (of_input, *stages)),
+        fused=parts == 1 and all(one.units % SIDE == 0 or not one.packed for one in (of_input, *stages)),
         divided=shares > 1,
         parallel=min(tasks, threads) > 1,
         steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
@@ -74,7 +78,7 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         desc.steps, desc.batch, desc.inputs, desc.hidden, *sizes, *layouts,
     )  # fmt: skip
     columns = [(of_input, desc.inputs), *((one, desc.hidden) for one in stages)]
-    scratch = [(desc.computed, desc.directions * one.size(desc.hidden, count)) for one, count in columns]
+    scratch = [(desc.computed, max(1, desc.directions * one.size(desc.hidden, count))) for one, count in columns]
     scratch += [(desc.computed, sizes.fixed * desc.directions), (desc.computed, sizes.task * tasks), ("int64", most * tasks)]
     module, *also = desc.modules()
     return Kernel(
@@ -86,6 +90,13 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         temporaries=tuple(scratch),
         also=tuple(also),
     )
+
+
+def _unpacked(desc: Recurrent, name: str, product: Product) -> Product:
+    """The product with weights where they are, if they lie well; otherwise the one that is given."""
+    tensor = getattr(desc, name)
+    fits = tensor.layout[3] == 1 and desc.hidden % product.lanes == 0 and tensor.sizes[3] % product.lanes == 0
+    return product._replace(vectors=1, rows=1, packed=False) if fits else product
 
 
 class _Writer:
@@ -119,12 +130,16 @@ class _Writer:
             known = dict(self.steps_known)
             steps = {name: [*own[:3], 1 if known[name] else own[3]] for name, own in layouts.items()}
             memory = self.memory = Memory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
-            self.input_panels = Panels(self.of_input, packed[0], desc.computed, self.inputs, self.hidden)
-            self.panels = [
-                Panels(one, buffer, desc.computed, self.hidden, self.hidden)
-                for one, buffer in zip(self.of_stages, packed[1:], strict=True)
-            ]
-            self.weights, self.recurrence = (Weights(buffers[name], steps[name]) for name in ("weight_tensor", "recurrence_tensor"))
+            self.weights, self.recurrence = (Weights(buffers[one], steps[one]) for one in ("weight_tensor", "recurrence_tensor"))
+
+            def panels(product: Product, packed: Any, weights: Weights, columns: Any) -> Panels | Unpacked:
+                if not product.packed:
+                    return Unpacked(product, weights, desc.computed, columns, self.hidden)
+                return Panels(product, packed, desc.computed, columns, self.hidden)
+
+            self.input_panels = panels(self.of_input, packed[0], self.weights, self.inputs)
+            pairs = zip(self.of_stages, packed[1:], strict=True)
+            self.panels = [panels(one, buffer, self.recurrence, self.hidden) for one, buffer in pairs]
             memory.fill_fixed()
             if not self.fused:
                 per_task(self.packers, self.parallel, self._pack)
@@ -175,7 +190,7 @@ class _Writer:
                 self._step(T.hold(done + i), T.hold(i * count))
         memory.finish()
 
-    def _fill_block(self, panels: Panels, block: Any) -> None:
+    def _fill_block(self, panels: Panels | Unpacked, block: Any) -> None:
         panels.fill_block(self.direction, block, self.recurrence)
 
     def _of_input(self, number: Any, rows: Any) -> None:
@@ -208,7 +223,7 @@ class _Writer:
 
         self._blocks(self.input_panels, block_of)
 
-    def _blocks(self, panels: Panels, body: Callable[[Any], None]) -> None:
+    def _blocks(self, panels: Panels | Unpacked, body: Callable[[Any], None]) -> None:
         """Do something for each block of units, which threads may share."""
         if not self.divided:
             with T.loop(panels.blocks) as block:
@@ -232,7 +247,7 @@ class _Writer:
             panels, tiles = self.panels[number], self.tiles[number]
 
             def block_of(
-                block: Any, number: int = number, stage: Stage = stage, panels: Panels = panels, tiles: Any = tiles
+                block: Any, number: int = number, stage: Stage = stage, panels: Panels | Unpacked = panels, tiles: Any = tiles
             ) -> None:
                 place = panels.place(self.direction, block)
                 unit = T.hold(block * panels.product.units)
