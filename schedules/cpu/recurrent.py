@@ -1,8 +1,8 @@
 """Recurrent networks on the CPU: products of blocks of sequences with packed weights, then the steps one by one.
 
-Weights are packed once for each call, unless sequences have very few elements. A task has some of the sequences in one direction. It computes what the input contributes for
-as many steps as fit in the cache, then makes these steps: sums of all gates of a block of units are in registers, begin with the
-input's contribution, and become the units' next state while they are at hand.
+Weights are packed once for each call, unless sequences have very few elements. A task has some of the sequences in one direction. It
+computes what the input contributes for as many steps as fit in the cache, then makes these steps: sums of all gates of a block of
+units are in registers, begin with the input's contribution, and become the units' next state while they are at hand.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _POWERS = tuple(1 << n for n in range(24))
 KNOBS = Knobs(
     "recurrent",
     chunk_rows=Knob(
-        192, (*_POWERS[:14], 96, 192, 384), "elements of sequences whose products with the input's weights are made together"
+        192,
+        (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192),
+        "elements of sequences whose products with the input's weights are made together",
     ),
     unpacked_rows=Knob(4, (0, 1, 2, 4, 8, 16), "most elements of all sequences for which weights are not packed"),
     task_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each task"),
