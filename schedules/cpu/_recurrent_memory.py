@@ -26,12 +26,14 @@ class Sizes(NamedTuple):
     cells: Any
     handed: Any
     sums: Any
+    sum_room: Any
+    """The sums of a tile."""
     most: Any
     """The most sequences of a task."""
 
     @classmethod
-    def of(cls, desc: Recurrent, of_input: Product, stages: Sequence[Product], tasks: int, most: int, chunk: int) -> Sizes:
-        """Those of an operator."""
+    def of(cls, desc: Recurrent, of_input: Product, stages: Sequence[Product], shares: int, most: int, chunk: int) -> Sizes:
+        """Those of an operator; ``shares`` is how many threads a task's units are divided among."""
         widest = max(one.units for one in (of_input, *stages))
         pitch = -(-desc.hidden // widest) * widest + 16
         rows = -(-most * chunk // of_input.rows) * of_input.rows
@@ -41,9 +43,10 @@ class Sizes(NamedTuple):
         cells = states + 2 * plane
         handed = cells + plane * desc.has_cell
         sums = handed + plane * sum(1 + one.kept for one in desc.stages()[:-1])
-        task = sums + max((one.rows + 1) * one.width for one in stages)
+        sum_room = max((one.rows + 1) * one.width for one in stages)
+        task = sums + shares * sum_room
         fixed = (desc.GATES + len(desc.apart()) + 3) * pitch
-        return cls(pitch, fixed, _whole(task) + 16, contributions, states, plane, cells, handed, sums, most)
+        return cls(pitch, fixed, _whole(task) + 16, contributions, states, plane, cells, handed, sums, sum_room, most)
 
 
 def _whole(count: int) -> int:
@@ -130,6 +133,8 @@ class Memory:
         self.length_base = T.hold(task * self.sizes.most)
         self.direction, self.first, self.count, self.group, self.total = direction, first, count, group, steps
         self.inputs: Any = None
+        self.share: Any = T.i64(0)
+        """Which of the threads that a task's units are divided among it is."""
 
     def element(self, row: Any) -> Any:
         """An element of a sequence."""
@@ -177,7 +182,8 @@ class Memory:
 
     def sum(self, row: Any, product: Product, gate: int, vector: Any) -> Any:
         """A tile's sums."""
-        return T.hold(self.base + self.sizes.sums + row * product.width + gate * product.units + vector * product.lanes)
+        first = self.base + self.sizes.sums + self.share * self.sizes.sum_room
+        return T.hold(first + row * product.width + gate * product.units + vector * product.lanes)
 
     # -- Tensors
 

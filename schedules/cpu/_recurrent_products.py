@@ -19,6 +19,8 @@ class Product(NamedTuple):
     """Vectors of each gate in a block."""
     rows: int
     """The most vectors that are multiplied together."""
+    packed: bool = True
+    """Whether weights are packed; otherwise they are read where they are, which is better for a few vectors."""
 
     @property
     def units(self) -> int:
@@ -35,8 +37,8 @@ class Product(NamedTuple):
         return -(-hidden // self.units)
 
     def size(self, hidden: int, columns: int) -> int:
-        """The weights of a direction."""
-        return self.blocks(hidden) * columns * self.width
+        """The packed weights of a direction."""
+        return self.blocks(hidden) * columns * self.width if self.packed else 0
 
     @classmethod
     def fitting(cls, gates: tuple[int, ...], lanes: int, registers: int, rows: int, hidden: int) -> Product:
@@ -171,3 +173,63 @@ class Panels:
                     total.set(total.value + x * weight)
         split = product.vectors
         return [[[one.value for one in own[g * split : (g + 1) * split]] for g in range(len(product.gates))] for own in totals]
+
+
+class Unpacked:
+    """Weights that are read where they are: rows of them with the columns of a vector, whose lanes are added at the end.
+
+    Units and columns are multiples of the lanes.
+    """
+
+    def __init__(self, product: Product, weights: Weights, kind: str, columns: Any, hidden: Any) -> None:
+        self.product, self.weights, self.kind, self.columns, self.hidden = product, weights, kind, columns, hidden
+        self.blocks = T.hold(T.truncdiv(hidden, T.i64(product.units)))
+
+    def fill(self, part: Any, parts: Any, directions: Any, tensor: Weights) -> None:
+        """Nothing is packed."""
+
+    def fill_block(self, direction: Any, block: Any, tensor: Weights) -> None:
+        """Nothing is packed."""
+
+    def place(self, direction: Any, block: Any) -> Any:
+        """Where the first unit's weights of the first gate begin."""
+        steps = self.weights.steps
+        return T.hold(direction * steps[1] + block * self.product.units * steps[2])
+
+    def sums(self, place: Any, source: Any, rows: Sequence[Any], start: Callable[[int, int, int], Any]) -> list[list[list[Any]]]:
+        """As those of ``Panels``."""
+        lanes, step = self.product.lanes, self.weights.steps[2]
+        found: list[list[list[Any]]] = []
+        for r, row in enumerate(rows):
+            found.append([])
+            for g, gate in enumerate(self.product.gates):
+                places = [T.hold(place + (self.hidden * gate + v * lanes) * step) for v in range(self.product.vectors)]
+                found[r].append([self._sum(at, source, row, start(r, g, v)) for v, at in enumerate(places)])
+        return found
+
+    def _sum(self, first: Any, source: Any, row: Any, start: Any) -> Any:
+        """The products of a vector with the weights of some units, from the offset ``first`` on."""
+        lanes, step = self.product.lanes, self.weights.steps[2]
+        kind = f"{self.kind}x{lanes}"
+        totals = [T.Variable(kind, T.splat(T.const(0.0, self.kind), lanes)) for _ in range(lanes)]
+        with T.loop(T.hold(T.truncdiv(self.columns, T.i64(lanes)))) as part:
+            column = T.hold(part * lanes)
+            x = T.hold(source[T.run(T.hold(row + column), lanes)])
+            at = T.hold(first + column)
+            for unit, total in enumerate(totals):
+                total.set(total.value + x * T.wide(self.weights.buffer[T.run(at + step * unit, lanes)]))
+        return T.hold(start + _across([one.value for one in totals]))
+
+
+def _across(vectors: list[Any]) -> Any:
+    """A vector of the sums of vectors' lanes; there are as many vectors as lanes."""
+    lanes = len(vectors)
+    size = lanes
+    while size > 1:
+        half = size // 2
+        begins = range(0, 2 * lanes, size)
+        low, high = ([begin + shift + i for begin in begins for i in range(half)] for shift in (0, half))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        vectors = [T.hold(T.Shuffle([a, b], low) + T.Shuffle([a, b], high)) for a, b in pairs]
+        size = half
+    return vectors[0]

@@ -1,13 +1,14 @@
 """Recurrent networks on the CPU: products of blocks of sequences with packed weights, then the steps one by one.
 
-Weights are packed once for each call. A task has some of the sequences in one direction. It computes what the input contributes for
-as many steps as fit in the cache, then makes these steps: sums of all gates of a block of units are in registers, begin with the
-input's contribution, and become the units' next state while they are at hand.
+Weights are packed once for each call, unless sequences have very few elements. A task has some of the sequences in one direction. It
+computes what the input contributes for as many steps as fit in the cache, then makes these steps: sums of all gates of a block of
+units are in registers, begin with the input's contribution, and become the units' next state while they are at hand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -15,9 +16,9 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._recurrent import Recurrent, Stage, Unit
-from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
-from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Weights
+from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Unpacked, Weights
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -28,14 +29,18 @@ _POWERS = tuple(1 << n for n in range(24))
 KNOBS = Knobs(
     "recurrent",
     chunk_rows=Knob(
-        192, (*_POWERS[:14], 96, 192, 384), "elements of sequences whose products with the input's weights are made together"
+        192,
+        (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192),
+        "elements of sequences whose products with the input's weights are made together",
     ),
+    unpacked_rows=Knob(4, (0, 1, 2, 4, 8, 16), "most elements of all sequences for which weights are not packed"),
     task_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each task"),
+    share_products=Knob(1 << 16, _POWERS[8:], "least products of a step for each of the threads that share a sequence's units"),
 )
 
 
 def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kernel:
-    """Sequences and directions are divided among tasks."""
+    """Sequences and directions are divided among tasks; if there are too few, the units of each among threads, in every step."""
     processor: Any = getattr(target, "processor", None)
     wide = processor is not None and processor.has("avx512f")
     register = 64 if wide else 32 if processor is None or processor.has("avx") else 16
@@ -44,11 +49,17 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     threads = max(1, min(target.tasks(), work // (int(knobs.task_products) * 16)))
     parts = max(1, min(desc.batch, threads // desc.directions))
     tasks = parts * desc.directions
+    shares = split(desc.GATES * desc.hidden * desc.hidden * desc.batch, target, int(knobs.share_products)) if tasks == 1 else 1
+    shares = min(shares, -(-desc.hidden // (2 * lanes)))
     most = -(-desc.batch // parts)
     chunk = max(1, min(desc.steps, int(knobs.chunk_rows) // most))
-    stages = [Product.fitting(one.gates, lanes, registers, most, desc.hidden) for one in desc.stages()]
+    units = -(-desc.hidden // shares)
+    stages = [Product.fitting(one.gates, lanes, registers, most, units) for one in desc.stages()]
     gates = tuple(sorted({gate for one in desc.stages() for gate in one.gates}))
-    of_input = Product.fitting(gates, lanes, registers, most * chunk, desc.hidden)
+    of_input = Product.fitting(gates, lanes, registers, most * chunk, units)
+    if desc.batch * desc.steps <= knobs.unpacked_rows:
+        stages = [_unpacked(desc, "recurrence_tensor", one) for one in stages]
+        of_input = _unpacked(desc, "weight_tensor", of_input)
     tiles = [-(-most // one.rows) for one in stages]
     least = desc.batch // parts
     writer = _Writer(
@@ -57,18 +68,19 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         stages,
         tile_rows=tuple(least // count for count in tiles),
         even=all(desc.batch == parts * count * (least // count) for count in tiles),
-        fused=parts == 1 and all(one.units % SIDE == 0 for one in (of_input, *stages)),
+        fused=parts == 1 and all(one.units % SIDE == 0 or not one.packed for one in (of_input, *stages)),
+        divided=shares > 1,
         parallel=min(tasks, threads) > 1,
         steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
     )
-    sizes = Sizes.of(desc, of_input, stages, tasks, most, chunk)
+    sizes = Sizes.of(desc, of_input, stages, shares, most, chunk)
     layouts = [step for _, tensor in desc.tensors() if tensor is not None for step in tensor.layout]
     scalars = (
-        tasks, parts, min(threads, max(desc.directions, 4 * threads)), chunk, *tiles,
+        tasks, parts, shares, min(threads, max(desc.directions, 4 * threads)), chunk, *tiles,
         desc.steps, desc.batch, desc.inputs, desc.hidden, *sizes, *layouts,
     )  # fmt: skip
     columns = [(of_input, desc.inputs), *((one, desc.hidden) for one in stages)]
-    scratch = [(desc.computed, desc.directions * one.size(desc.hidden, count)) for one, count in columns]
+    scratch = [(desc.computed, max(1, desc.directions * one.size(desc.hidden, count))) for one, count in columns]
     scratch += [(desc.computed, sizes.fixed * desc.directions), (desc.computed, sizes.task * tasks), ("int64", most * tasks)]
     module, *also = desc.modules()
     return Kernel(
@@ -82,12 +94,20 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     )
 
 
+def _unpacked(desc: Recurrent, name: str, product: Product) -> Product:
+    """The product with weights where they are, if they lie well; otherwise the one that is given."""
+    tensor = getattr(desc, name)
+    fits = tensor.layout[3] == 1 and desc.hidden % product.lanes == 0 and tensor.sizes[3] % product.lanes == 0
+    return product._replace(vectors=1, rows=1, packed=False) if fits else product
+
+
 class _Writer:
     """Writes the kernel."""
 
     tile_rows: tuple[int, ...]
     even: bool
     fused: bool
+    divided: bool
     parallel: bool
     steps_known: tuple[tuple[str, bool], ...]
 
@@ -103,21 +123,25 @@ class _Writer:
             buffers = f.tensors(desc)
             packed = [f.buffer(f"packed{i}", desc.computed) for i in range(1 + len(self.stages))]
             fixed, work, lengths = f.buffer("fixed", desc.computed), f.buffer("work", desc.computed), f.buffer("lengths", "int64")
-            self.tasks, self.parts, self.packers, self.chunk = (f.scalar(n) for n in ("tasks", "parts", "packers", "chunk"))
+            names = ("tasks", "parts", "shares", "packers", "chunk")
+            self.tasks, self.parts, self.shares, self.packers, self.chunk = map(f.scalar, names)
             self.tiles = f.scalars("tiles", len(self.stages))
             self.steps, self.batch, self.inputs, self.hidden = (f.scalar(n) for n in ("steps", "batch", "inputs", "hidden"))
             sizes = Sizes(*(f.scalar(f"size_{name}") for name in Sizes._fields))
-            names = [name for name, tensor in desc.tensors() if tensor is not None]
-            layouts = {name: f.scalars(f"{name}_step", 4) for name in names}
+            layouts = {name: f.scalars(f"{name}_step", 4) for name, tensor in desc.tensors() if tensor is not None}
             known = dict(self.steps_known)
             steps = {name: [*own[:3], 1 if known[name] else own[3]] for name, own in layouts.items()}
             memory = self.memory = Memory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
-            self.input_panels = Panels(self.of_input, packed[0], desc.computed, self.inputs, self.hidden)
-            self.panels = [
-                Panels(one, buffer, desc.computed, self.hidden, self.hidden)
-                for one, buffer in zip(self.of_stages, packed[1:], strict=True)
-            ]
-            self.weights, self.recurrence = (Weights(buffers[name], steps[name]) for name in ("weight_tensor", "recurrence_tensor"))
+            self.weights, self.recurrence = (Weights(buffers[one], steps[one]) for one in ("weight_tensor", "recurrence_tensor"))
+
+            def panels(product: Product, packed: Any, weights: Weights, columns: Any) -> Panels | Unpacked:
+                if not product.packed:
+                    return Unpacked(product, weights, desc.computed, columns, self.hidden)
+                return Panels(product, packed, desc.computed, columns, self.hidden)
+
+            self.input_panels = panels(self.of_input, packed[0], self.weights, self.inputs)
+            pairs = zip(self.of_stages, packed[1:], strict=True)
+            self.panels = [panels(one, buffer, self.recurrence, self.hidden) for one, buffer in pairs]
             memory.fill_fixed()
             if not self.fused:
                 per_task(self.packers, self.parallel, self._pack)
@@ -163,11 +187,13 @@ class _Writer:
             if self.fused:
                 with T.when(number == T.i64(0)):
                     for panels in self.panels:
-                        with T.loop(panels.blocks) as block:
-                            panels.fill_block(direction, block, self.recurrence)
+                        self._blocks(panels, partial(self._fill_block, panels))
             with T.loop(some) as i:
                 self._step(T.hold(done + i), T.hold(i * count))
         memory.finish()
+
+    def _fill_block(self, panels: Panels | Unpacked, block: Any) -> None:
+        panels.fill_block(self.direction, block, self.recurrence)
 
     def _of_input(self, number: Any, rows: Any) -> None:
         """What the input contributes to all gates, for so many elements of sequences; a last tile computes rows that nobody reads.
@@ -176,7 +202,8 @@ class _Writer:
         """
         product, memory = self.of_input, self.memory
         tiles = T.hold(T.truncdiv(rows + (product.rows - 1), T.i64(product.rows)))
-        with T.loop(self.input_panels.blocks) as block:
+
+        def block_of(block: Any) -> None:
             if self.fused:
                 with T.when(number == T.i64(0)):
                     self.input_panels.fill_block(self.direction, block, self.weights)
@@ -196,18 +223,41 @@ class _Writer:
                             at = memory.contribution(T.hold(first + r), gate, unit + v * product.lanes)
                             T.store(memory.work, T.run(at, product.lanes), value)
 
+        self._blocks(self.input_panels, block_of)
+
+    def _blocks(self, panels: Panels | Unpacked, body: Callable[[Any], None]) -> None:
+        """Do something for each block of units, which threads may share."""
+        if not self.divided:
+            with T.loop(panels.blocks) as block:
+                body(block)
+            return
+
+        def some(number: Any) -> None:
+            begin, end = share(number, self.shares, panels.blocks)
+            self.memory.share = number
+            with T.loop(T.hold(end - begin)) as i:
+                body(T.hold(begin + i))
+
+        per_task(self.shares, True, some)
+        self.memory.share = T.i64(0)
+
     def _step(self, step: Any, element: Any) -> None:
         """A step of all sequences; ``element`` is where its first contribution is."""
         memory = self.memory
         memory.turn(step)
         for number, stage in enumerate(self.stages):
             panels, tiles = self.panels[number], self.tiles[number]
-            with T.loop(panels.blocks) as block:
+
+            def block_of(
+                block: Any, number: int = number, stage: Stage = stage, panels: Panels | Unpacked = panels, tiles: Any = tiles
+            ) -> None:
                 place = panels.place(self.direction, block)
                 unit = T.hold(block * panels.product.units)
                 with T.loop(tiles) as tile:
                     begin, end = share(tile, tiles, self.count)
                     self._tile(number, stage, place, unit, begin, T.hold(end - begin), element)
+
+            self._blocks(panels, block_of)
         memory.write(step)
 
     def _tile(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, rows: Any, element: Any) -> None:

@@ -356,11 +356,12 @@ def test_any_network_agrees_with_the_reference(
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sequences are divided among threads, and each has the same sums."""
+@pytest.mark.parametrize("batch", [33, 2, 1])
+def test_threads_change_nothing(name: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sequences are divided among threads, or the units of a single one; each has the same sums."""
     gates = CLASSES[name].GATES
     rng = seeded(name)
-    x, w, r = (rng.uniform(-0.2, 0.2, s).astype(f32) for s in ((1, 8, 33, 40), (1, 1, gates * 48, 40), (1, 1, gates * 48, 48)))
+    x, w, r = (rng.uniform(-0.2, 0.2, s).astype(f32) for s in ((1, 8, batch, 40), (1, 1, gates * 83, 40), (1, 1, gates * 83, 83)))
     one = getattr(tvmdml, name)(x, w, r).sequence
     for tasks in (2, 3, 7):
         target = resolve("cpu")
@@ -371,6 +372,6 @@ def test_threads_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         )  # fmt: skip
         out = np.empty_like(one)
         tensors = {"input_tensor": x, "weight_tensor": w, "recurrence_tensor": r, "output_sequence_tensor": out}
-        with knobs.using(recurrent={"task_products": 256}):
+        with knobs.using(recurrent={"task_products": 256, "share_products": 256}):
             tvmdml.compile(desc)(*(tensors.get(field) for field, _ in desc.tensors()))
         assert np.array_equal(out, one)
