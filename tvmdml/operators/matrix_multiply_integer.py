@@ -181,7 +181,7 @@ class MatrixMultiplyIntegerToFloat(_Integers):
         exact = self.summed_in() == "int32"
         if exact:
             total = exact_product(x, y).astype(np.int32).astype(np.float64)
-            sums = Sums(total, np.abs(total), 0)
+            sums = Sums(total, np.abs(total), 0)  # nothing is rounded
         else:
             first, second = x.astype(np.float64), y.astype(np.float64)
             sums = Sums(np.matmul(first, second), np.matmul(np.abs(first), np.abs(second)), x.shape[-1])
@@ -199,7 +199,7 @@ def _scaled(sums: Sums, a_scale: Array, b_scale: Array, bias: Array | None, dtyp
         values = sums.values * scale + addend
         size, own = (np.where(np.isfinite(one), np.abs(one), 0) for one in (scale, addend))
         whole = sums.magnitudes * size + own
-        error = (1.01 * sums.depth + 8) * unit * whole + tiny * (1 + sums.magnitudes + size)
+        error = (1.01 * sums.depth + (8 if sums.depth else 6)) * unit * whole + tiny * (1 + sums.magnitudes + size)
         far = np.maximum(np.maximum(whole, sums.magnitudes), np.broadcast_to(size, whole.shape)) * (1 + 2.0**-10) >= most
     values = np.broadcast_to(values, whole.shape)
     return Near(np.array(values), np.dtype(dtype), 0, np.where(far, np.nan, error))
