@@ -16,11 +16,17 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
-from tvmdml.schedules.cpu._part import store_part
+from tvmdml.schedules.cpu._part import read_ahead, store_part
 from tvmdml.schedules.cpu._tiles import SIDE
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
+
+
+AHEAD = 8
+"""How many steps before it is read an element is asked for."""
+_LINE = 16
+"""Elements of a cache line."""
 
 
 class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by another name
@@ -33,6 +39,8 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         self.factors = "float32" if self.sums == "int32" else self.sums
         step = plan.output_step2 * plan.backward2
         self.step = step if step <= 2 else 0
+        # With a stride, the elements of neighbouring taps are in different phases: too many places for the processor to follow.
+        self.ahead = plan.forward2 > 1 and not self.panelled
         self.flat = plan.output0 == plan.output1 == 1
         self.copy_step = plan.image_step2 * plan.forward2 if plan.image_step2 * plan.forward2 <= 2 else 0
 
@@ -46,7 +54,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         temporaries = (
             (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + tile.columns),
             (self.factors, packed + SIDE if self.packed else 1),
-            ("int64", own.products + 2 * own.taps),
+            ("int64", own.products + 2 * own.taps + AHEAD),
             (self.sums, self.tasks * tile.rows * tile.columns if blocked else 1),
             (result, 1 if self._by_mask else self.tasks * tile.rows * tile.lanes),
             (self.factors, own.groups * -(-own.places // tile.columns) * tile.columns * own.channels if self.panelled else 1),
@@ -54,7 +62,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
-            "step": self.step, "panelled": self.panelled, "masked": self.masked, "flat": self.flat,
+            "step": self.step, "panelled": self.panelled, "masked": self.masked, "flat": self.flat, "ahead": self.ahead,
             "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
             "parallel": self.tasks > 1,
         }  # fmt: skip
@@ -146,6 +154,10 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
             with T.loop(count) as i:
                 k = T.let(begin + i)
                 at = T.let(origin + (k * self.tile.columns if self.panelled else self.table[table + k]))
+                if self.ahead:
+                    later = T.let(origin + self.table[table + k + AHEAD])
+                    for j in range(0, tile.columns + _LINE, _LINE):
+                        read_ahead(source, later + j)
                 vectors = [T.let(source[T.run(at + j * tile.lanes, tile.lanes)]) for j in range(tile.vectors)]
                 for r in range(tile.rows):
                     value = filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k]
