@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from support import Array, assert_same_bits, seeded
 
 import tvmdml
-from tvmdml import MultiheadAttention, MultiheadAttention1, knobs, onnx_nodes
+from tvmdml import MultiheadAttention, MultiheadAttention1, dxdispatch, knobs, onnx_nodes
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
@@ -411,3 +413,40 @@ def test_no_keys_at_all_give_zeros() -> None:
     none = np.zeros((2, 0, 8), f32)
     assert_same_bits(tvmdml.multihead_attention(normal(1, 2, 3, 8), none, none, head_count=2), np.zeros((2, 3, 8), f32))
     assert tvmdml.multihead_attention(none, normal(1, 2, 3, 8), normal(2, 2, 3, 8), head_count=2).shape == (2, 0, 8)
+
+
+@pytest.mark.parametrize("name", ["RelativePositionBiasTensor", "AttentionBiasTensor"])
+def test_a_model_may_name_what_is_added_to_scores_in_both_ways(name: str, tmp_path: Path) -> None:
+    def tensor(*sizes: int) -> dict[str, Any]:
+        return {"DataType": "FLOAT32", "Sizes": list(sizes)}
+
+    def resource(values: list[float]) -> dict[str, Any]:
+        return {"initialValuesDataType": "FLOAT32", "initialValues": values}
+
+    three = {"QueryTensor": 1, "KeyTensor": 2, "ValueTensor": 2}
+    desc = {field: tensor(1, count, 1) for field, count in three.items()}
+    more = {"Scale": 1.0, "MaskFilterValue": 0.0, "HeadCount": 1, "MaskType": "NONE"}
+    model = {
+        "resources": {
+            "q": resource([1]), "k": resource([0, 0]), "v": resource([10, 20]), "y": resource([0]),
+            "b": resource([0, -math.log(3)]),
+        },
+        "dispatchables": {
+            "a": {
+                "type": "DML_OPERATOR_MULTIHEAD_ATTENTION",
+                "desc": {**desc, name: tensor(1, 1, 1, 2), "OutputTensor": tensor(1, 1, 1), **more},
+            }
+        },
+        "commands": [
+            {
+                "type": "dispatch", "dispatchable": "a",
+                "bindings": {"QueryTensor": "q", "KeyTensor": "k", "ValueTensor": "v", name: "b", "OutputTensor": "y"},
+            },
+            {"type": "print", "resource": "y"},
+        ],
+    }  # fmt: skip
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model))
+    said: list[str] = []
+    dxdispatch.read(path).run(output_path=tmp_path, overwrite=True, write=said.append)
+    assert "12.5" in "".join(said)

@@ -80,6 +80,7 @@ def read(node: Node, desc: Operator, resources: Mapping[str, Any], owned: bool) 
         ModelError: a binding is missing, or is not allowed here.
     """
     points = {field.dml_name: tensors for field, tensors in _points(desc) if _is_owned(tensors) == owned}
+    node = node.renamed(desc.SYNONYMS)
     bound = node.members()
     for name, binding in bound.items():
         if name not in points:

@@ -31,6 +31,7 @@ def read(cls: type[Operator], node: Node, fused: bool = False) -> Operator:
         ModelError: a field is unknown, missing or invalid; the message says where.
     """
     fields = {field.dml_name: field for field in cls.fields()}
+    node = node.renamed(cls.SYNONYMS)
     members = node.members()
     counts = [name for name in members if name.endswith("Count") and name not in fields][:1]
     node.only([*fields, *counts])

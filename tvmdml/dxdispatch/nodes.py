@@ -94,6 +94,13 @@ class Node:
                 advice = f"Did you mean {close[likely[0]]}?" if likely else "Remove it."
                 raise node.error("an unknown field", ", ".join(known) or "no fields", advice)
 
+    def renamed(self, names: Mapping[str, str]) -> Node:
+        """An object with other names for some of its fields, where it has none with the new name."""
+        if not isinstance(self.value, dict) or not names.keys() & self.value.keys():
+            return self
+        taken = {name: new for name, new in names.items() if new not in self.value}
+        return Node({taken.get(name, name): value for name, value in self.value.items()}, self.file, self.path)
+
     # -- Values ---------------------------------------------------------------------------------------------------
 
     def text(self) -> str:

@@ -120,6 +120,8 @@ class Operator:
     """Arguments of the function that are no fields, such as sizes of outputs: their annotations by name. ``of_call`` gets them."""
     KEYWORDS: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """The function's names of attributes that it calls otherwise than DirectML's structure, by the fields' names."""
+    SYNONYMS: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Other names that programs have for fields of DirectML's structure: DirectML's, by these."""
     RESULTS: ClassVar[tuple[str, ...]] = ()
     """The names of the function's results, if there are several."""
     DTYPES: ClassVar[Mapping[str, str]] = MappingProxyType({})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from tvmdml.enums import MultiheadAttentionMaskType
 from tvmdml.operators._attention import Attention
 from tvmdml.operators._attention_onnx import attention, group_query_attention, multi_head_attention
@@ -40,6 +42,7 @@ class MultiheadAttention(Attention):
     SUPPORT = _support("6.1", "relative_position_bias_tensor")
     ONNX = ("com.microsoft.MultiHeadAttention",)
     POSITIONS = "relative_position_bias_tensor"
+    SYNONYMS = MappingProxyType({"AttentionBiasTensor": "RelativePositionBiasTensor"})
 
     query_tensor: OptionalInput = None
     key_tensor: OptionalInput = None
@@ -84,6 +87,7 @@ class MultiheadAttention1(Attention):
     SUPPORT = _support("6.3", "attention_bias_tensor", past_sequence_lengths_tensor="6.3 i r1-5")
     ONNX = ("Attention", "com.microsoft.GroupQueryAttention")
     POSITIONS = "attention_bias_tensor"
+    SYNONYMS = MappingProxyType({"RelativePositionBiasTensor": "AttentionBiasTensor"})
     SHARES = (
         ("past_key_tensor", "output_present_key_tensor"),
         ("past_value_tensor", "output_present_value_tensor"),
