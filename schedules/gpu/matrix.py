@@ -27,7 +27,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear, both, coordinate
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, refuse, require, strided
+from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, reduction, refuse, require, strided
 from tvmdml.schedules.gpu._matrix_tiles import BUSY, PAD, TILES, Tile, chosen
 from tvmdml.schedules.gpu._words import load
 from tvmdml.targets._device import DeviceTarget
@@ -54,16 +54,19 @@ _SCRATCH = 1 << 24
 
 
 def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
-    """One launch; operators that need whole rows run their computation."""
-    if desc.of_rows() is not None or 0 in (contraction := desc.contraction().simplified()).sizes:
+    """One launch, or two; then those of a fused operator that needs whole rows."""
+    contraction, after = desc.contraction().simplified(), None
+    if 0 in contraction.sizes:
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
+    if (rowwise := desc.of_rows()) is not None:
+        after = reduction.writer_of(rowwise, target, reduction.KNOBS.now(target))
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
     width = 8 if contraction.computed == "float64" else 4
     tile, step = chosen(knobs, target, batch, rows, columns, depth, width)
     blocks, count = -(-depth // KC), batch * rows * columns
     few = batch * tile.groups(rows, columns) < BUSY if knobs.algorithm == "auto" else knobs.algorithm == "blocks"
-    split = few and 1 < blocks <= _SCRATCH // count
+    split = few and after is None and 1 < blocks <= _SCRATCH // count
     if split:
         tile, step = chosen(knobs, target, batch * blocks, rows, columns, KC, width)
     total = batch * tile.groups(rows, columns) * (blocks if split else 1)
@@ -80,7 +83,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     numbers = Numbers(
         max(
             *(contraction.span, total + groups, (rows + tile.rows) * 2, (columns + tile.columns) * 2, depth + KC),
-            *((count * blocks, count + adding * threads) if split else ()),
+            *((count * blocks, count + adding * threads) if split else (count,)),
         ),
         # A separate number for each launch, as TVM would name one that two launches share.
         groups=(groups, adding) if split else (groups,),
@@ -95,11 +98,14 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     )
     deep = contraction.computed != "int32" and depth > KC and not split
     choices = {"tile": tile, "step": step, "deep": deep, "single": groups == total, "known": known, "adds": threads if split else 0}
-    writer = _Writer(desc, contraction, numbers, **choices)
+    writer = _Writer(desc, contraction, numbers, after, **choices)
     module, *also = desc.modules()
-    scratch = ((contraction.computed, count * blocks),) if split else ()
+    scratch = ((contraction.computed, count * blocks if split else count),) if split or after else ()
+    scalars = numbers.scalars
+    if after is not None:
+        scratch, scalars = (*scratch, *after.scratch), (*scalars, *after.numbers.scalars)
     way = "blocks" if split else "tiles"
-    built = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch, also=tuple(also))
+    built = Kernel(module, way, writer.parameters, writer.function, scalars, scratch, also=tuple(also))
     found: Kernel = checked(desc, target, built)
     return found
 
@@ -122,8 +128,10 @@ class _Writer:
     adds: int
     """The threads of a group that adds blocks' sums; 0 if sums have no such blocks."""
 
-    def __init__(self, desc: Matrix, contraction: Contraction, numbers: Numbers, **choices: Any) -> None:
-        self.desc, self.form, self.numbers, self.dtype = desc, contraction, numbers, numbers.dtype
+    def __init__(
+        self, desc: Matrix, contraction: Contraction, numbers: Numbers, after: reduction.Writer | None, **choices: Any
+    ) -> None:
+        self.desc, self.form, self.numbers, self.after, self.dtype = desc, contraction, numbers, after, numbers.dtype
         self.__dict__.update(choices)
         self.computed = contraction.computed
         named = {name: str(value) if isinstance(value, Tile) else value for name, value in choices.items()}
@@ -135,6 +143,8 @@ class _Writer:
             self._closest(operand, ends[3], ends[own]) for operand, own in ((contraction.a, 1), (contraction.b, 2))
         )
         self.parameters += (("inner first", self.inner_first),)
+        if after is not None:
+            self.parameters += tuple((f"after {name}", value) for name, value in after.parameters)
 
     @staticmethod
     def _closest(operand: Operand, inner: int, own: int) -> int:
@@ -181,8 +191,10 @@ class _Writer:
     def function(self) -> PrimFunc:
         with T.on_device(), T.counting(self.dtype), T.function() as f:
             self.buffers = f.tensors(self.desc)
-            if self.adds:
+            if self.adds or self.after is not None:
                 self.scratch = f.buffer("scratch", self.computed)
+            if self.after is not None:
+                self.after.keep(f)
             n = self.numbers.declare(f)
             waiting = iter(n.each)
             self.c = self.form.expressions([next(waiting) if one < 0 else one for one in self.known])
@@ -209,6 +221,8 @@ class _Writer:
                     self._tile(n, block, batch, above, left)
             if self.adds:
                 self._add(n)
+            if self.after is not None:
+                self.after.launches(f, {"input_tensor": self.scratch, "output_tensor": self.buffers["output_tensor"]})
         return f.result()
 
     def _product(self, sizes: Sequence[Any]) -> Any:
@@ -410,12 +424,12 @@ class _Writer:
                     self._put(at, column, T.let(slab[number]))
 
     def _put(self, row: Any, column: Any, total: Any) -> None:
-        """A sum, finished and stored; that of a block as it is."""
-        if not self.adds:
+        """A sum, finished and stored; that of a block as it is, and one that is a part of a row before it is rounded."""
+        if not self.adds and self.after is None:
             self._store(row, column, total)
             return
         place = T.let((self.slice * self.sizes[1] + row) * self.sizes[2] + column)
-        T.store(self.scratch, place, total)
+        T.store(self.scratch, place, total if self.adds else self._finished(row, column, total)[0])
 
     def _add(self, n: SimpleNamespace) -> None:
         """The launch that adds the blocks' sums."""
@@ -430,8 +444,8 @@ class _Writer:
                 self.batch = self._unraveled(batch, self.c.batch)
                 self._store(row, column, T.let(total.value))
 
-    def _store(self, row: Any, column: Any, total: Any) -> None:
-        """A sum, finished and stored."""
+    def _finished(self, row: Any, column: Any, total: Any) -> tuple[Any, Any]:
+        """A sum finished but not rounded, and where it goes."""
         rows, columns = self._unraveled(row, self.c.rows), self._unraveled(column, self.c.columns)
 
         def offset(one: Operand) -> Any:
@@ -439,5 +453,10 @@ class _Writer:
             parts = (self._part(place, group, at) for group, at in enumerate((self.batch, rows, columns)))
             return T.let(self._sum(place.base, *parts))
 
-        values = [T.let(self.buffers[one.name][offset(one)]) for one in self.c.addends]
-        T.store(self.buffers[self.c.result.name], offset(self.c.result), self.desc.element(total, values))
+        values = (T.wide(T.let(self.buffers[one.name][offset(one)])) for one in self.c.addends)
+        return self.desc.finish(total, *values), offset(self.c.result)
+
+    def _store(self, row: Any, column: Any, total: Any) -> None:
+        """A sum, finished and stored."""
+        found, place = self._finished(row, column, total)
+        T.store(self.buffers[self.c.result.name], place, T.to(found, self.desc.output_tensor.data_type.tvm))

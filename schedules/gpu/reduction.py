@@ -50,6 +50,16 @@ _MOST_ROUNDS = 1 << 15
 
 def kernel(desc: Reduction, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """A group of threads or a thread for each slice, or groups for its parts."""
+    writer = writer_of(desc, target, knobs)
+    module, *also = desc.modules()
+    scalars = writer.numbers.scalars
+    plain = Kernel(module, writer.way, writer.parameters, writer.function, scalars, writer.scratch, also=tuple(also))
+    found: Kernel = checked(desc, target, plain)
+    return found
+
+
+def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> Writer:
+    """What writes the launches."""
     spaces = desc.spaces()
     operands, slices = desc.operands(), desc.slice_outputs()
     length, count = math.prod(spaces.inner), math.prod(spaces.outer)
@@ -76,41 +86,46 @@ def kernel(desc: Reduction, target: DeviceTarget, shared: Shared, knobs: Any) ->
         inner_steps=sum(spaces.inner_steps, ()),
     )
     require(desc, target, numbers, *(tensor.data_type.tvm for _, tensor in (*operands, *slices)))
-    writer = _Writer(desc, numbers, way=way, threads=threads, ranks=(len(spaces.outer), len(spaces.inner)), parts=parts > 1)
-    module, *also = desc.modules()
+    ranks = len(spaces.outer), len(spaces.inner)
     scratch = tuple((kind, units) for walk in desc.walks() for kind in desc.state_types(walk)) if parts > 1 else ()
-    plain = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch, also=tuple(also))
-    found: Kernel = checked(desc, target, plain)
-    return found
+    return Writer(desc, numbers, scratch, way=way, threads=threads, ranks=ranks, parts=parts > 1)
 
 
-class _Writer:
-    """Writes the kernel."""
+class Writer:
+    """Writes the kernel, or its launches after those of another one, whose results are reduced."""
 
     way: str
     threads: int
     ranks: tuple[int, int]
     parts: bool
 
-    def __init__(self, desc: Reduction, numbers: Numbers, **choices: Any) -> None:
-        self.desc, self.numbers, self.dtype = desc, numbers, numbers.dtype
+    def __init__(self, desc: Reduction, numbers: Numbers, scratch: tuple[tuple[str, int], ...], **choices: Any) -> None:
+        self.desc, self.numbers, self.scratch, self.dtype = desc, numbers, scratch, numbers.dtype
         self.__dict__.update(choices)
         self.parameters = (*desc.formula_key(), *choices.items(), ("position", desc.position_type), *numbers.parameters)
         self.walks = desc.walks()
 
     def function(self) -> PrimFunc:
-        desc = self.desc
         with T.on_device(), T.function() as f:
-            self.buffers = f.tensors(desc)
-            kinds = [desc.state_types(walk) for walk in self.walks] if self.parts else []
-            self.kept = [[f.buffer(f"kept{i}_{j}", kind) for j, kind in enumerate(own)] for i, own in enumerate(kinds)]
-            self.operands, self.slices = desc.operands(), desc.slice_outputs()
-            self.outputs = [(name, tensor) for name, tensor in self.operands if name in desc.EACH]
-            self.n = self.numbers.declare(f)
-            turns = len(self.walks) + 1 if self.parts else 1
-            for turn in range(turns):
-                self._launch(turn)
+            buffers = f.tensors(self.desc)
+            self.keep(f)
+            self.launches(f, buffers)
         return f.result()
+
+    def keep(self, f: T.Function) -> None:
+        """Add the parameters for what is kept between launches."""
+        kinds = [self.desc.state_types(walk) for walk in self.walks] if self.parts else []
+        self.kept = [[f.buffer(f"kept{i}_{j}", kind) for j, kind in enumerate(own)] for i, own in enumerate(kinds)]
+
+    def launches(self, f: T.Function, buffers: dict[str, Any]) -> None:
+        """Add the integers, and all launches."""
+        desc, self.buffers = self.desc, buffers
+        self.operands, self.slices = desc.operands(), desc.slice_outputs()
+        self.outputs = [(name, tensor) for name, tensor in self.operands if name in desc.EACH]
+        self.n = self.numbers.declare(f)
+        turns = len(self.walks) + 1 if self.parts else 1
+        for turn in range(turns):
+            self._launch(turn)
 
     def _launch(self, turn: int) -> None:
         """One launch, with its own variables for the integers: TVM would pass what launches have in common as parameters."""

@@ -62,7 +62,10 @@ class Matrix(Operator):
         return getattr(self, "fused_activation", None)
 
     def of_rows(self) -> Any:
-        """The operator that is fused and needs whole rows of results, such as softmax; ``None`` if there is none."""
+        """The operator that is fused and needs whole rows of results, such as softmax; ``None`` if there is none.
+
+        Its input is what ``finish`` gives, not rounded, in row-major order; its output is this operator's.
+        """
         return None
 
     def repeated(self, *names: str) -> tuple[tuple[str, TensorDesc], ...]:

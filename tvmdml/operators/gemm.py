@@ -143,11 +143,11 @@ class Gemm(Product):
         return (*self.attributes_exactly(("trans_a", "trans_b")), ("adds", str(self.reads())))
 
     def of_rows(self) -> Any:
-        """A fused softmax, as an operator on the output's sizes."""
+        """A fused softmax, as an operator on wide elements."""
         if not isinstance(self.fused_activation, Reduction):
             return None
         tensor = TensorDesc(TensorDataType.of(self.computed, "computed"), self.output_tensor.sizes)
-        return with_fields(self.fused_activation, input_tensor=tensor, output_tensor=tensor)
+        return with_fields(self.fused_activation, input_tensor=tensor, output_tensor=self.output_tensor)
 
     def _write_rows(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """One item for each slice of softmax. Each walk computes the sums again."""
