@@ -19,15 +19,9 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._accuracy import Expected, within_steps
-from tvmdml.operators._attention import Attention
 from tvmdml.operators._contract import Array, Role
-from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._pointwise import Pointwise
-from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._reduction import Reduction
-from tvmdml.operators._resampling import Resampling
-from tvmdml.operators._roi_align import RoiOperator
-from tvmdml.operators._window_sums import Summed
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
 from tvmdml.trial import Trial
@@ -198,9 +192,7 @@ def _is_sum(desc: Operator) -> bool:
     """Whether a result depends on the order of steps."""
     if isinstance(desc, Reduction):
         return not all(walk.exact for walk in desc.walks())
-    return isinstance(desc, (Summed, Resampling, RoiOperator, Recurrent, Attention, Matrix)) or (
-        isinstance(desc, Pointwise) and type(desc).reference is not Pointwise.reference
-    )
+    return desc.SUMS or (isinstance(desc, Pointwise) and type(desc).reference is not Pointwise.reference)
 
 
 def _near(output: Array, steps: int) -> Expected:

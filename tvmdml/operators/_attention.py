@@ -42,6 +42,7 @@ _LAYOUTS = {
 class Attention(Operator):
     """Base class of the family."""
 
+    SUMS = True
     FAMILY: ClassVar[str] = "attention"
     CONSTANT_SHAPES = "where heads are follows from the sizes"
     POSITIONS: ClassVar[str] = ""

@@ -110,6 +110,8 @@ class Operator:
     """The operators that may be fused into this one (``FusedActivation``), and the feature level from which each may be."""
     ANY_NAN: ClassVar[bool] = False
     """Whether any NaN is accepted where the reference has a NaN."""
+    SUMS: ClassVar[bool] = False
+    """Whether elements are sums of many floats, which other libraries round in other ways."""
     FUNCTION: ClassVar[str] = ""
     """The name of the function ``tvmdml.<name>`` that is made from the class; empty for none, or for one in ``tvmdml.doors``."""
     ALIASES: ClassVar[tuple[str, ...]] = ()

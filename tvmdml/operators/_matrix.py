@@ -33,6 +33,7 @@ _FAR = 1 << 30
 class Matrix(Operator):
     """Base class of operators that sum products."""
 
+    SUMS = True
     FAMILY: ClassVar[str] = "matrix"
     ANY_NAN = True
     CONSTANT_SHAPES = "a size of 1 says that an element is repeated"

@@ -62,6 +62,7 @@ class Stage(NamedTuple):
 class Recurrent(Operator):
     """Base class of recurrent networks."""
 
+    SUMS = True
     FAMILY: ClassVar[str] = "recurrent"
     ANY_NAN = True
     FUSES = MappingProxyType(ACTIVATIONS)

@@ -142,6 +142,7 @@ def grid_of(rule: Rule, inputs: int, outputs: int) -> Grid:
 class Resampling(Operator):
     """Base class of the family."""
 
+    SUMS = True
     FAMILY: ClassVar[str] = "resampling"
     CONSTANT_SHAPES = "the places are fractions of the sizes"
 

@@ -29,6 +29,7 @@ MOST_SAMPLES = 2147483520
 class RoiOperator(Operator):
     """Base class of the family."""
 
+    SUMS = True
     FAMILY: ClassVar[str] = "roi_align"
     CONSTANT_SHAPES = "the number of samples follows from the sizes"
 

@@ -56,6 +56,8 @@ class Seen(NamedTuple):
 class Summed(Window):
     """Base class of such operators."""
 
+    SUMS = True
+
     def term(self, x: Any) -> Any:
         """What is summed of an element, in the type in which floats are combined."""
         return x
