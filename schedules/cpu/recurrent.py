@@ -1,8 +1,8 @@
 """Recurrent networks on the CPU: products of blocks of sequences with packed weights, then the steps one by one.
 
-Weights are packed once for each call, unless sequences have very few elements. A task has some of the sequences in one direction. It
-computes what the input contributes for as many steps as fit in the cache, then makes these steps: sums of all gates of a block of
-units are in registers, begin with the input's contribution, and become the units' next state while they are at hand.
+Weights are packed once for each call, unless sequences have very few elements. A task has some of the sequences in one direction.
+It computes what the input contributes for as many steps as fit in the cache, then makes these steps: sums of all gates of a block
+of units are in registers, begin with the input's contribution, and become the units' next state while they are at hand.
 """
 
 from __future__ import annotations
