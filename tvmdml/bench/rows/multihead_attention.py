@@ -20,7 +20,7 @@ STEP = (1, 32, 4096, 128)
 def prompt(sizes: tuple[int, int, int, int], masked: bool, dtype: str = "float32") -> Work:
     """Queries, keys and values in one tensor; lengths of keys as a mask."""
     batch, heads, rows, channels = sizes
-    stacked = Operand((batch, rows, heads, 3, channels), dtype)
+    stacked = Operand((batch, rows, heads, 3, channels), dtype, "unit")
     mask = Operand((1, batch), "int32") if masked else None
     return Work.on(
         "MULTIHEAD_ATTENTION", *(None,) * 5, stacked, None, mask,
@@ -32,7 +32,8 @@ def prompt(sizes: tuple[int, int, int, int], masked: bool, dtype: str = "float32
 def step(sizes: tuple[int, int, int, int], operator: str = "MULTIHEAD_ATTENTION", dtype: str = "float32") -> Work:
     """One query row, after keys of earlier steps."""
     batch, heads, rows, channels = sizes
-    stacked, past = Operand((batch, 1, heads, 3, channels), dtype), Operand((batch, heads, rows, channels), dtype)
+    stacked = Operand((batch, 1, heads, 3, channels), dtype, "unit")
+    past = Operand((batch, heads, rows, channels), dtype, "unit")
     counts = ("head_count",) if operator == "MULTIHEAD_ATTENTION" else ("query_head_count", "key_value_head_count")
     more: dict[str, Any] = dict.fromkeys(counts, heads)
     return Work.on(

@@ -237,33 +237,33 @@ def reference(cls: type[Operator]) -> Iterator[Case]:
         own = (2, 5, 0, 9) if way == "past" else square
         for dtype in ("float32", "float16"):
             past = "past present" if way != "past" else "past"
-            yield Case(make(dtype, own, way=way, rank=3 + i % 3, optional=past), "normal")
-            yield Case(make(dtype, own, way=way, rank=5 - i % 3, optional=f"bias positions {past}"), "normal")
+            yield Case(make(dtype, own, way=way, rank=3 + i % 3, optional=past), "factors")
+            yield Case(make(dtype, own, way=way, rank=5 - i % 3, optional=f"bias positions {past}"), "factors")
     for mask in _TYPES:
         for rank, dtype in ((5, "float32"), (4, "float16")):
-            yield Case(make(dtype, (3, 5, 6, 0), mask=mask, rank=rank), "normal")
-        yield Case(make(s=(2, 17, 40, 3), mask=mask, optional=everything, filtered=float("-inf")), "normal")
+            yield Case(make(dtype, (3, 5, 6, 0), mask=mask, rank=rank), "factors")
+        yield Case(make(s=(2, 17, 40, 3), mask=mask, optional=everything, filtered=float("-inf")), "factors")
     for repeated in ((0, 1), (1, 2), (1,), (0, 1, 2, 3)):
-        yield Case(make(s=(2, 9, 20, 0), mask=MaskType.BOOLEAN, repeated=repeated), "normal")
+        yield Case(make(s=(2, 9, 20, 0), mask=MaskType.BOOLEAN, repeated=repeated), "factors")
     for low in (1, 2):
-        yield Case(make(s=(2, 5, 7, 0), low=low, mask=MaskType.KEY_QUERY_SEQUENCE_LENGTH_START_END, optional="bias"), "normal")
-        yield Case(make("float16", (2, 5, 7, 0), low=low, mask=MaskType.KEY_SEQUENCE_LENGTH, optional="bias"), "normal")
+        yield Case(make(s=(2, 5, 7, 0), low=low, mask=MaskType.KEY_QUERY_SEQUENCE_LENGTH_START_END, optional="bias"), "factors")
+        yield Case(make("float16", (2, 5, 7, 0), low=low, mask=MaskType.KEY_SEQUENCE_LENGTH, optional="bias"), "factors")
     for s in _LONG:
         for j, channels in enumerate(((64, 64), (20, 36), (128, 128))):
             optional = "past present" * bool(s[3])
             heads = (4, 2) if grouped and j else (2, 2)
-            yield Case(make("float16" if j == 1 else "float32", s, heads, channels, optional=optional, scale=0.125), "normal")
-    yield Case(make(s=(1, 96, 257, 0), heads=(4, 1 if grouped else 4), channels=(64, 64), scale=0.125), "normal")
-    yield Case(make(s=(1, 70, 70, 0), channels=(8, 8), optional="positions"), "normal")
-    for fill in ("constant", "zeros", "mixed", "special"):
+            yield Case(make("float16" if j == 1 else "float32", s, heads, channels, optional=optional, scale=0.125), "factors")
+    yield Case(make(s=(1, 96, 257, 0), heads=(4, 1 if grouped else 4), channels=(64, 64), scale=0.125), "factors")
+    yield Case(make(s=(1, 70, 70, 0), channels=(8, 8), optional="positions"), "factors")
+    for fill in ("normal", "constant", "zeros", "mixed", "special"):
         yield Case(make(s=(2, 5, 20, 0)), fill)
         yield Case(make("float16", (2, 3, 4, 2), optional=everything), fill)
     layouts = {"query_tensor": "padded", "key_tensor": "transposed", "value_tensor": "spread", "output_tensor": "transposed"}
     more = {"past_key_tensor": "outer repeated", "past_value_tensor": "inner repeated", "output_present_key_tensor": "padded"}
-    yield Case(make(layouts=layouts, rank=4), "normal")
-    yield Case(make("float16", (2, 20, 33, 5), optional=everything, layouts={**layouts, **more}), "normal")
-    yield Case(make(layouts={"query_tensor": "outer repeated", "key_tensor": "inner repeated", "bias_tensor": "spread"}), "normal")
-    yield Case(make(s=(1, 1, 1, 0), heads=(1, 1), channels=(1, 1)), "normal")
+    yield Case(make(layouts=layouts, rank=4), "factors")
+    yield Case(make("float16", (2, 20, 33, 5), optional=everything, layouts={**layouts, **more}), "factors")
+    yield Case(make(layouts={"query_tensor": "outer repeated", "key_tensor": "inner repeated", "bias_tensor": "spread"}), "factors")
+    yield Case(make(s=(1, 1, 1, 0), heads=(1, 1), channels=(1, 1)), "factors")
     if grouped:
         yield from _lengths()
 
@@ -276,12 +276,12 @@ def _lengths() -> Iterator[Case]:
         past = "past " * bool(s[3])
         for dtype in ("float32", "float16"):
             desc = make(dtype, s, heads, (8, 12), rank=3 + i % 3, optional=f"{past}present lengths", room=room)
-            yield Case(desc, "normal")
-            yield from in_place(desc, "normal")
+            yield Case(desc, "factors")
+            yield from in_place(desc, "factors")
     wide = make(s=(2, 40, 40, 100), heads=(4, 2), channels=(64, 64), optional="bias positions past present lengths", room=120)
-    yield Case(wide, "normal")
+    yield Case(wide, "factors")
     for low in (1, 2):
-        yield Case(make(s=(3, 2, 2, 0), low=low, optional="present lengths", room=2 + low), "normal")
-    yield Case(make(s=(2, 3, 3, 4), way="all", optional="past present lengths", room=9), "normal")
+        yield Case(make(s=(3, 2, 2, 0), low=low, optional="present lengths", room=2 + low), "factors")
+    yield Case(make(s=(2, 3, 3, 4), way="all", optional="past present lengths", room=9), "factors")
     for mask in _TYPES:
-        yield Case(make(s=(2, 6, 6, 20), mask=mask, optional="past present lengths", room=20), "normal")
+        yield Case(make(s=(2, 6, 6, 20), mask=mask, optional="past present lengths", room=20), "factors")
