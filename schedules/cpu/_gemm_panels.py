@@ -159,7 +159,7 @@ class Packer:
     def _nothing(self, like: Any) -> Any:
         """The value from which a packed zero comes."""
         zero = T.like(like, 0)
-        if not self.arithmetic.subtracts and self.arithmetic.flips[self.factor.side]:  # type: ignore[attr-defined]
+        if not self.arithmetic.subtracts and self.arithmetic.flips[self.factor.side]:
             zero = T.reinterpret(T.splat(T.const(-128, "int8"), T.lanes(like)), T.scalar_type(like))
         return zero
 
