@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._attention_steps import Joined, Rows, Steps
-from tvmdml.schedules.cpu._attention_tiles import Registers, Tile, power, safe_base, zeros
+from tvmdml.schedules.cpu._attention_tiles import Registers, Tile, power, prefetch, safe_base, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
+AHEAD = 12
+"""How many rows before it is copied a row is asked for: rows of one head may be far from each other."""
 UNROLLED = 4
 """Keys whose weights are found together."""
 
@@ -209,6 +211,11 @@ class Blocks:
         whole = channels // lanes if self._is_contiguous(rows, bias is not None) else 0
         with T.loop(count) as i:
             row, place = T.let(first + i), T.let(to + i * width)
+            if whole:
+                line = 64 // self.steps.desc.output_tensor.data_type.itemsize
+                ahead = T.let(rows.place(*of, row + AHEAD, T.i64(0)))
+                for c in range(0, channels, line):
+                    prefetch(self.steps.buffers[rows.tensor], ahead + c)
             for c in range(whole):
                 self._store(place + c * lanes, self._vector(rows, bias, (*of, row, T.i64(c * lanes)), lanes))
             if whole * lanes < channels:

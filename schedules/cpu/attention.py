@@ -125,7 +125,8 @@ class _Writer:
             with T.loop(T.let(end - begin)) as i:
                 work.unit(*T.unravel(begin + i, (s.batch, s.heads, blocks)))
 
-        per_task(self.tasks, self.parallel, task)
+        with T.attr(0, "pragma_import_llvm", PREFETCH):
+            per_task(self.tasks, self.parallel, task)
 
     def _few(self, steps: Steps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
         s = steps.d.sizes

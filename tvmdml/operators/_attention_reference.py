@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,13 +82,30 @@ def past_lengths(desc: Any, given: Mapping[str, Array | None]) -> Array | None:
 
 def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, ...]:
     """The outputs of the operator."""
+    s = desc.sizes()
     dtype = desc.output_tensor.data_type.numpy
     query, key, value = _sources(desc, given)
     keys, defined = _joined(desc, given, 1, key)
     values, _ = _joined(desc, given, 2, value)
     assert query is not None
-    with np.errstate(all="ignore"):
-        found, error = _weighed(desc, given, query, keys, values, defined)
+    group = s.heads // s.joint
+    every = (s.batch, s.heads, s.rows, s.total)
+    positions, mask = given[desc.POSITIONS], given["mask_tensor"]
+    added = None if positions is None else positions.reshape(positions.shape[-4:])
+    kept = None if mask is None else np.broadcast_to(kept_keys(desc.mask_type, mask, s), every)
+    lengths = past_lengths(desc, given)
+    found, error = (np.zeros((s.batch, s.heads, s.rows, values.shape[3])) for _ in range(2))
+    for b, n in np.ndindex(s.batch, s.heads):  # one by one: a matrix of all scores may be large
+        one = slice(b, b + 1), slice(n, n + 1)
+        shared = slice(b, b + 1), slice(n // group, n // group + 1)
+        more = _More(
+            None if added is None else added[one],
+            None if kept is None else kept[one],
+            None if lengths is None else lengths[b : b + 1],
+            defined[b : b + 1],
+        )
+        with np.errstate(all="ignore"):
+            found[one], error[one] = _weighed(desc, query[one], keys[shared], values[shared], more)
     outputs: list[Expected] = [_result(desc, found, error, dtype)]
     for name, rows in (("output_present_key_tensor", keys), ("output_present_value_tensor", values)):
         tensor = getattr(desc, name)
@@ -105,31 +122,32 @@ def _result(desc: Any, found: Array, error: Array, dtype: Any) -> Near:
     return Near(found.swapaxes(1, 2).reshape(sizes), np.dtype(dtype), 0, error.swapaxes(1, 2).reshape(sizes))
 
 
-def _weighed(
-    desc: Any, given: Mapping[str, Array | None], query: Array, keys: Array, values: Array, defined: Array
-) -> tuple[Array, Array]:
-    """The results of all rows, and the errors that they may have; NaN is any."""
+class _More(NamedTuple):
+    """What scores of a head depend on, beside queries and keys."""
+
+    added: Array | None
+    kept: Array | None
+    lengths: Array | None
+    defined: Array
+
+
+def _weighed(desc: Any, query: Array, keys: Array, values: Array, more: _More) -> tuple[Array, Array]:
+    """The results of a head's rows, and the errors that they may have; NaN is any."""
     s = desc.sizes()
-    group = s.heads // s.joint
-    q = query.astype(np.float64)
-    k, v = (np.repeat(one.astype(np.float64), group, axis=1) for one in (keys, values))
+    added, kept, lengths, defined = more
+    q, k, v = (one.astype(np.float64) for one in (query, keys, values))
     scale, limit = float(desc.scale), float(desc.mask_filter_value)
-    scores: Any = np.einsum("bnik,bnjk->bnij", q, k) * scale
+    scores: Any = q @ k.swapaxes(2, 3) * scale
     finite_q, finite_k = (np.nan_to_num(np.abs(one), nan=0.0, posinf=0.0) for one in (q, k))
-    sizes = np.einsum("bnik,bnjk->bnij", finite_q, finite_k)
+    sizes = finite_q @ finite_k.swapaxes(2, 3)
     large = sizes * max(1.0, abs(scale)) > _LARGE
     sizes = sizes * abs(scale)
-    positions = given[desc.POSITIONS]
-    if positions is not None:
-        added = positions.reshape(positions.shape[-4:]).astype(np.float64)
-        scores, sizes = scores + added, sizes + np.abs(added)
-    mask = given["mask_tensor"]
-    if mask is not None:
-        kept = np.broadcast_to(kept_keys(desc.mask_type, mask, s), scores.shape)
+    if added is not None:
+        scores, sizes = scores + added.astype(np.float64), sizes + np.abs(added.astype(np.float64))
+    if kept is not None:
         scores, sizes = np.where(kept, scores, scores + limit), np.where(kept, sizes, sizes + abs(limit))
     seen = np.ones(scores.shape, bool)
     unknown = np.zeros((*scores.shape[:3], 1), bool)
-    lengths = past_lengths(desc, given)
     if lengths is not None:
         own = lengths[:, None, None, None] + np.arange(s.rows)[:, None]
         seen &= np.arange(s.total) <= own
