@@ -56,7 +56,9 @@ def chosen(knobs: Any, target: DeviceTarget, batch: int, rows: int, columns: int
     """A tile, and how many products of each sum are in shared memory at once."""
 
     def step_of(tile: Tile) -> int:
-        step = min(knobs.depth if width == 4 else 8, max(8, 1 << (depth - 1).bit_length()))
+        # With fewer products the compiler is told of fewer registers than a large tile needs.
+        least = 16 if tile.own_rows * tile.own_columns > 32 else 8
+        step = max(least, min(knobs.depth if width == 4 else 8, 1 << (depth - 1).bit_length()))
         while step > 8 and step * (tile.rows + tile.columns + 2 * PAD) * width > min(target.max_shared_bytes, 32 << 10):
             step //= 2
         return int(step)

@@ -178,6 +178,8 @@ class Writer:
         beside += _OWN_REGISTERS // 2 * self._is_wide  # an element of 64 bits is in two registers
         # Arrays of nearly all registers, such as sums of a tile, are computed with many other values.
         with_arrays = _OWN_REGISTERS // 2 + for_arrays + max(0, for_arrays - _MANY_REGISTERS)
+        if self.buffers.shared_bytes and for_arrays >= _OWN_REGISTERS // 4:  # parts of tiles, and where they are
+            beside += _OWN_REGISTERS // 4
         registers = min(max(beside, with_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
 
