@@ -15,7 +15,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._recurrent import Recurrent, Stage, Unit
+from tvmdml.operators._recurrent import Recurrent
+from tvmdml.operators._recurrent_step import Stage, Unit
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
 from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Unpacked, Weights

@@ -7,10 +7,10 @@ The family adds the rules, the order of steps, the lengths of sequences, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection, TensorFlags
 from tvmdml.kernels import tensorir_values as T
@@ -20,43 +20,12 @@ from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._recurrent_default import Item
 from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators._recurrent_reference import run
+from tvmdml.operators._recurrent_step import Function, Stage
 from tvmdml.operators._reduction_activated import activated
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
-
-Function = Callable[[Any], Any]
-
-
-class Unit(NamedTuple):
-    """What a stage of a step knows of a unit, or of a vector of units."""
-
-    functions: tuple[Function, ...]
-    """The activations, in the operator's order."""
-    sums: Mapping[int, Any]
-    """The sum of each of the stage's gates, biases included; of a gate that is apart only what the hidden state contributes."""
-    apart: Mapping[int, Any]
-    """What the input contributes to the gates that are apart."""
-    state: Any
-    """The hidden state before the step."""
-    cell: Any
-    """The cell's; ``None`` of an operator without cells."""
-    peepholes: tuple[Any, ...]
-    """The weights of the cell in the gates; none if there is no such tensor."""
-    kept: tuple[Any, ...]
-    """What the stage before has kept."""
-
-
-class Stage(NamedTuple):
-    """A part of a step: products with one vector, and what units make of the sums."""
-
-    gates: tuple[int, ...]
-    value: Callable[[Unit], tuple[Any, ...]]
-    """Of the last stage the hidden state and the cell after the step; of another one an element of the next stage's vector, and
-    what is kept for it."""
-    kept: int = 0
-    """The number of values that are kept."""
 
 
 class Recurrent(Operator):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-
-if TYPE_CHECKING:
-    from tvmdml.operators._recurrent import Recurrent
+from tvmdml.operators._recurrent_step import Unit
 
 
 class Item:
@@ -20,7 +18,7 @@ class Item:
 
     def __init__(
         self,
-        desc: Recurrent,
+        desc: Any,
         tensors: Mapping[str, Any],
         layouts: Mapping[str, Sequence[Any]],
         sizes: Mapping[str, Any],
@@ -37,7 +35,7 @@ class Item:
         self.handed = 2 + desc.has_cell
 
     @staticmethod
-    def rows(desc: Recurrent) -> int:
+    def rows(desc: Any) -> int:
         """How many values each unit has in scratch memory."""
         return 2 + desc.has_cell + sum(1 + stage.kept for stage in desc.stages()[:-1])
 
@@ -126,8 +124,6 @@ class Item:
 
     def _unit(self, stage: Any, time: Any, unit: Any, vector: int, kept: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a stage makes of a unit."""
-        from tvmdml.operators._recurrent import Unit
-
         desc = self.desc
         rows = {gate: T.hold(unit + self.hidden * gate) for gate in stage.gates}
         totals = {gate: T.Variable(desc.computed, self._bias(0, row)) for gate, row in rows.items()}

@@ -11,7 +11,6 @@ from tvmdml.operators._reduction_activated import activated_near
 
 if TYPE_CHECKING:
     from tvmdml.operators._contract import Operator
-    from tvmdml.operators._recurrent import Recurrent
 
 
 class Number:
@@ -91,7 +90,7 @@ def products(x: Number, weights: Array) -> Number:
     return Number(x.values @ weights.T, np.where(unsure, np.nan, error), x.dtype)
 
 
-def run(desc: Recurrent, *inputs: Array | None) -> tuple[Expected, ...]:
+def run(desc: Any, *inputs: Array | None) -> tuple[Expected, ...]:
     """All directions; the outputs that are present."""
     from tvmdml.operators._contract import Role
 
@@ -109,7 +108,7 @@ def run(desc: Recurrent, *inputs: Array | None) -> tuple[Expected, ...]:
     return tuple(results)
 
 
-def _direction(desc: Recurrent, given: dict[str, Array], d: int) -> dict[str, Any]:
+def _direction(desc: Any, given: dict[str, Array], d: int) -> dict[str, Any]:
     x = given["input_tensor"]
     dtype = x.dtype
     wide = np.longdouble if dtype == np.float64 else np.float64

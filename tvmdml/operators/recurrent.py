@@ -8,8 +8,9 @@ from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._contract import Bool, Float, Input, Operator, Operators, OptionalInput, OptionalOutput, defaults
 from tvmdml.operators._onnx import OnnxNode
-from tvmdml.operators._recurrent import Recurrent, Stage, Unit
+from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_onnx import from_node
+from tvmdml.operators._recurrent_step import Stage, Unit
 from tvmdml.operators._support import support
 
 __all__ = ["Gru", "Lstm", "Rnn"]

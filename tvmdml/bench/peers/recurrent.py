@@ -70,7 +70,7 @@ def _onnx(task: Task, threads: int) -> Attempt:
     x, weight, recurrence, bias = _given(task)
     kind = task.work.operator
     outs = [inputs.empty(one.sizes if i == 0 else one.sizes[1:], x.dtype) for i, one in enumerate(task.desc.outputs())]
-    more = {"linear_before_reset": int(task.work["linear_before_reset"])} if kind == "GRU" else {}
+    more: dict[str, Any] = {"linear_before_reset": int(task.work["linear_before_reset"])} if kind == "GRU" else {}
     call = onnx_session(
         kind,
         {"x": x[0]},
