@@ -149,11 +149,17 @@ def _kernel(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]
 
 
 def _compiled(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-    ready(work.desc, work.target)(*inputs, *outputs)
+    ready(work.desc, work.target)(*inputs, *_with_absent(work, outputs))
 
 
 def _bound(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-    ready(work.desc, work.target).bind(*inputs, *outputs)()
+    ready(work.desc, work.target).bind(*inputs, *_with_absent(work, outputs))()
+
+
+def _with_absent(work: Work, outputs: Sequence[Array]) -> list[Array | None]:
+    """The outputs, and ``None`` in the place of those that are absent."""
+    waiting = iter(outputs)
+    return [None if desc is None else next(waiting) for _, desc in work.desc.tensors(Role.OUTPUT)]
 
 
 def _function(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:

@@ -233,7 +233,7 @@ def _make_plan(
     descs = [None if view is None else describe_array(view, input_name(describe, i)) for i, view in enumerate(ready)]
     bools = [i for i, view in enumerate(views) if view is not None and view.dtype == np.bool_]
     if bools and not boolean:
-        raise _no_bool(describe(*descs, *attributes), input_name(describe, bools[0]))
+        raise _no_bool(describe(*descs, *attributes), input_name(describe, bools[0]), bools[0])
     found = described(describe, descs, attributes)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
     plan = _Plan(name_of(describe), found, target, copies, absent=any(view is None for view in views), home=home)
@@ -477,10 +477,11 @@ def _is_sparse(array: NumpyArray) -> bool:
     return span > 2 * int(array.nbytes)
 
 
-def _no_bool(found: Operator | Described, where: str) -> InvalidArgument:
+def _no_bool(found: Operator | Described, where: str, number: int) -> InvalidArgument:
     """The error for a bool array, with advice: the operator may accept its bytes as UINT8, or may not accept integers at all."""
     desc = found if isinstance(found, Operator) else found.desc
-    name = next(name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None)
+    names = [name for name, _ in desc.tensors(Role.INPUT)]
+    name = names[number] if number < len(names) else names[0]
     types = [data_type for data_type in TensorDataType if any(data_type in row.tensors[name].types for row in desc.SUPPORT)]
     advice = "Pass x.view(numpy.uint8), which has the same bytes; for a PyTorch tensor, x.view(torch.uint8)."
     if TensorDataType.UINT8 not in types:

@@ -34,9 +34,9 @@ KNOBS = Knobs(
     "matrix",
     tile=Knob("auto", ("auto", "12x2", "8x3", "6x4", "6x2", "4x3", "4x2", "2x4"), "rows and vectors of columns of a tile"),
     depth_blocks=Knob(1, (1, 2, 4, 8), f"places of packed panels, in blocks of {KC}"),
-    row_bytes=Knob(1 << 16, tuple(1 << n for n in range(13, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 32),
+    row_bytes=Knob(1 << 15, tuple(1 << n for n in range(13, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 32),
     column_bytes=Knob(
-        1 << 19, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 4
+        1 << 18, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 4
     ),
     task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
     few_columns=Knob(1 << 16, (0, 4, 32, 1 << 16), "most tiles beside each other for which rows that lie right are not packed"),

@@ -205,6 +205,10 @@ class Traffic(NamedTuple):
 # -- From a descriptor --------------------------------------------------------------------------------------------
 
 
+_NOT_WRITTEN = (Role.INPUT, Role.OUTPUT, Role.OPERATOR)
+"""The roles of fields that are not attributes of a ``Work``: it can only express the usual fused operators."""
+
+
 def of(desc: Operator, shared: Shared = (), data: str = "") -> Work | None:
     """The work that a descriptor describes, with inputs of this fill (by default the operator's usual one).
 
@@ -212,12 +216,12 @@ def of(desc: Operator, shared: Shared = (), data: str = "") -> Work | None:
         The work; ``None`` if ``Work`` cannot express it.
     """
     desc = desc.canonical()
-    if shared not in ((), desc.shareable()[:1]) or any(True for _ in desc.parts()):
+    if shared not in ((), desc.shareable()[:1]):
         return None
     fill = data or next(iter(desc.samples()), "")
     fields = [field for field in desc.fields() if getattr(desc, field.name) is not None]
     first = next(tensor for _, tensor in desc.tensors() if tensor is not None)
-    own = {field.name: _plain(getattr(desc, field.name)) for field in fields if field.role not in (Role.INPUT, Role.OUTPUT)}
+    own = {field.name: _plain(getattr(desc, field.name)) for field in fields if field.role not in _NOT_WRITTEN}
     attributes: dict[str, Any] = {name: value for name, value in own.items() if getattr(desc, name) is not first.data_type}
     given: list[Given] = []
     for field in (field for field in desc.fields() if field.role is Role.INPUT):

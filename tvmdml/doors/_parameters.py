@@ -42,10 +42,18 @@ def parameters(cls: type[Operator]) -> Parameters:
     )
 
 
+_ZERO_POINT = "_zero_point_tensor"
+
+
 def alike(cls: type[Operator], own: Parameters) -> tuple[tuple[int, ...], ...]:
     """For each input, the positions of those that support the same types: a number takes the type of the first array among them."""
     types = [[row.tensors[field.name].types for row in cls.SUPPORT] for field in own.ordered.values()]
-    return tuple(tuple(i for i, other in enumerate(types) if other == mine) for mine in types)
+    found = [tuple(i for i, other in enumerate(types) if other == mine) for mine in types]
+    names = [field.name for field in own.ordered.values()]
+    for i, name in enumerate(names):  # a zero point has the type of its tensor
+        if name.endswith(_ZERO_POINT) and (tensor := name.replace(_ZERO_POINT, "_tensor")) in names:
+            found[i] = (names.index(tensor),)
+    return tuple(found)
 
 
 def numbers(cls: type[Operator], own: Parameters) -> tuple[Takes, ...]:

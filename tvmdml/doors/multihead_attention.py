@@ -34,7 +34,7 @@ class MultiheadAttentionResult(NamedTuple):
 
 @overload
 def multihead_attention(
-    query: AnyArray | None,
+    query: AnyArray | None = None,
     key: AnyArray | None = None,
     value: AnyArray | None = None,
     stacked_query_key: AnyArray | None = None,
@@ -60,7 +60,7 @@ def multihead_attention(
 
 @overload
 def multihead_attention(
-    query: AnyArray | None,
+    query: AnyArray | None = None,
     key: AnyArray | None = None,
     value: AnyArray | None = None,
     stacked_query_key: AnyArray | None = None,
@@ -86,7 +86,7 @@ def multihead_attention(
 
 @door(MultiheadAttention)
 def multihead_attention(
-    query: AnyArray | None,
+    query: AnyArray | None = None,
     key: AnyArray | None = None,
     value: AnyArray | None = None,
     stacked_query_key: AnyArray | None = None,
@@ -122,7 +122,8 @@ def multihead_attention(
         stacked_key_value: {batch, new rows, heads of keys, 2, channels}, in place of ``key`` and ``value``.
         stacked_query_key_value: {batch, rows, heads, 3, channels}, in place of all three.
         bias: what is added to queries, keys and values: for each channel of all heads, one after the other.
-        mask: int32: what ``mask_type`` says. Truth values are broadcast to {batch, heads, rows, keys}.
+        mask: int32: what ``mask_type`` says. Lengths of keys are {batch}; ends and then starts are {2, batch}; lengths with starts
+            and ends are {3 * batch + 2}. Truth values (0 or not) are broadcast to {batch, heads, rows, keys}.
         attention_bias: is added to the scores: {batch, heads, rows, keys}; broadcast.
         past_key: {batch, heads of keys, rows, channels}: keys of earlier steps, which come before the new ones.
         past_value: the same of values.

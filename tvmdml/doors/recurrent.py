@@ -133,7 +133,7 @@ def rnn(
         bias: the input's biases, then the recurrence's: 1, 1, directions, 2 x hidden.
         hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
         sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps. What is behind a sequence's end is 0 in the results.
+            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in the results.
         activation_descs: the functions of each direction, 1 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default the hyperbolic tangent.
         direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with
@@ -239,7 +239,8 @@ def lstm(
 ) -> Any:
     """Run a network of long short-term memory over sequences (DML_OPERATOR_LSTM).
 
-    The gates are in the order i, o, f, c, as in ONNX. Each is ``f(x @ W.T + y @ R.T + bias)``, with the cell times a peephole
+    The gates are in the order i, o, f, c, as in ONNX; PyTorch's is i, f, g, o: ``torch.cat([w.chunk(4)[k] for k in (0, 3, 1, 2)])``
+    is a weight of PyTorch's in this order. Each is ``f(x @ W.T + y @ R.T + bias)``, with the cell times a peephole
     weight in the sums of i, o and f; the cell becomes ``f * cell + i * g(sum of c)``, and the hidden state ``o * h(cell)``.
 
     Args:
@@ -250,7 +251,7 @@ def lstm(
         hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
         cell_mem_init: the cells before the first step, likewise.
         sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps. What is behind a sequence's end is 0 in the results.
+            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in the results.
         peephole: weights of the cell in the gates i, o and f: 1, 1, directions, 3 x hidden.
         activation_descs: the functions of each direction, 3 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default sigmoid and twice the hyperbolic tangent.
@@ -361,7 +362,8 @@ def gru(
 ) -> Any:
     """Run a network of gated recurrent units over sequences (DML_OPERATOR_GRU).
 
-    The gates are in the order z, r, h, as in ONNX. The hidden state ``y`` becomes ``(1 - z) * n + z * y``, where ``n`` is
+    The gates are in the order z, r, h, as in ONNX; PyTorch's is r, z, n: ``torch.cat([w.chunk(3)[k] for k in (1, 0, 2)])`` is a
+    weight of PyTorch's in this order, and its networks are those with ``linear_before_reset``. The hidden state ``y`` becomes ``(1 - z) * n + z * y``, where ``n`` is
     ``g(x @ W.T + Wb + r * (y @ R.T + Rb))``, or without ``linear_before_reset`` ``g(x @ W.T + Wb + (r * y) @ R.T + Rb)``.
 
     Args:
@@ -371,7 +373,7 @@ def gru(
         bias: the input's biases, then the recurrence's: 1, 1, directions, 2 x 3 x hidden.
         hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
         sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps. What is behind a sequence's end is 0 in the results.
+            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in the results.
         activation_descs: the functions of each direction, 2 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default sigmoid and the hyperbolic tangent.
         direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with

@@ -62,13 +62,7 @@ class Product(Matrix):
             if getattr(self, name, None) is not None:
                 self.require_same("rank", name, "a_tensor")
         left, right = self.turned("a_tensor"), self.turned("b_tensor")
-        a, b = self.transposed()
-        self.require(
-            right[-2] == left[-1],
-            f"b_tensor.sizes[{-1 if b else -2}]",
-            right[-2],
-            f"{left[-1]}, as {self.named('a_tensor')}.sizes[{-2 if a else -1}]: products are summed over both",
-        )
+        self._check_depth(left[-1], right[-2])
         self.require(right[:-2] == left[:-2], "b_tensor.sizes", self.b_tensor.sizes, f"{left[:-2]} before the last two")
         given, wanted = self.output_tensor.sizes, (*left[:-1], right[-1])
         self.require(given == wanted, "output_tensor.sizes", given, f"{wanted}: rows of the first factor, columns of the second")
@@ -97,6 +91,11 @@ class Product(Matrix):
             if getattr(self, name) is not None:
                 self.require_same("data_type", name, other)
 
+    def _check_depth(self, of_a: Any, of_b: Any) -> None:
+        a, b = self.transposed()
+        allowed = f"{of_a}, as {self.named('a_tensor')}.sizes[{-2 if a else -1}]: products are summed over both"
+        self.require(of_b == of_a, f"b_tensor.sizes[{-1 if b else -2}]", of_b, allowed)
+
     # -- Functions
 
     @classmethod
@@ -121,6 +120,9 @@ class Product(Matrix):
         added = {name: getattr(self, name, None) for name in ("c_tensor", "bias_tensor")}
         found = {name: self._row_or_column(one, *vectors) for name, one in added.items() if one is not None}
         factors = {"a_tensor": a, "b_tensor": b}
+        if found:  # what is wrong with the factors is said of them, and not of what is added
+            self._check_depth(a.sizes[-2 if turned[0] else -1], b.sizes[-1 if turned[1] else -2])
+            common_sizes({self.where(name): outside(one) for name, one in factors.items()})
         outer = {self.where(name): outside(one) for name, one in (*factors.items(), *found.items())}
         batch = common_sizes(outer)[:-1]
         sizes = (*batch, a.sizes[-1 if turned[0] else -2], b.sizes[-2 if turned[1] else -1])

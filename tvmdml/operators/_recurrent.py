@@ -149,10 +149,10 @@ class Recurrent(Operator):
 
     def infer(self) -> Mapping[str, TensorDesc]:
         """The outputs' sizes follow from those of the inputs."""
-        for name in ("input_tensor", "recurrence_tensor"):
-            self.require(getattr(self, name).rank == 4, f"{name}.rank", getattr(self, name).rank, "4")
+        names = [field.name for field in self.fields() if field.role is Role.OUTPUT]
+        if any(tensor.rank != 4 for tensor in (self.input_tensor, self.recurrence_tensor)):  # the support table refuses it
+            return dict.fromkeys(names, self.input_tensor)
         sizes = self.sizes()
-        names = (field.name for field in self.fields() if field.role is Role.OUTPUT)
         return {name: self.input_tensor.with_sizes(sizes[name]) for name in names}
 
     def check_attributes(self, level: FeatureLevel) -> None:

@@ -57,7 +57,8 @@ class Convolution(Convolving):
         dilations: the steps between the elements of a filter; 1 by default.
         start_padding: how many zeros are before each spatial dimension; 0 by default. Backward, they are left out of the output.
         end_padding: that behind each.
-        output_padding: how many zeros are put behind the result, before the bias and the activation; 0 by default.
+        output_padding: how many zeros are put behind the result, before the bias and the activation; 0 by default. PyTorch's and
+            ONNX's is something else: they compute the elements there. For that give ``output_sizes``.
         group_count: the number of groups; 1 by default.
         fused_activation: such as ``tvmdml.ActivationRelu.fused()``; none by default.
         output_sizes: the sizes of the result. Backward, up to the larger one of a stride and a dilation, less one, may be added to
