@@ -160,6 +160,11 @@ def multihead_attention(
 
 
 _INPUTS = tuple(field.name.removesuffix("_tensor") for field in MultiheadAttention1.fields() if field.role.value == "input tensor")
+_LEAST_RANKS = {
+    **dict.fromkeys(("query", "key", "value"), 3),
+    **dict.fromkeys(("stacked_query_key", "stacked_key_value", "stacked_query_key_value"), 5),
+    **dict.fromkeys(("past_key", "past_value"), 4),
+}
 _PAST, _LENGTHS, _MASK, _BIAS = (_INPUTS.index(name) for name in ("past_key", "past_sequence_lengths", "mask", "attention_bias"))
 
 
@@ -184,6 +189,11 @@ def _describe(*given: Any) -> Described:
         kept = {name: one.with_sizes(one.sizes) for name, one in zip(kept, past, strict=True) if one is not None}
     plain = lengths is None and joint in (None, heads)
     usual = {"scale": 1.0 if scale is None else scale, "mask_filter_value": limit, "mask_type": kind, **kept}
+
+    for name, tensor in zip(_INPUTS, tensors, strict=True):
+        least = _LEAST_RANKS.get(name, 1)
+        if tensor is not None and tensor.rank < least:
+            raise InvalidArgument(message(where(f"{name}_tensor"), f"rank {tensor.rank}", "rank 5" if least == 5 else f"rank {least} to 5"))
 
     def described() -> Attention:
         if plain:

@@ -133,7 +133,8 @@ def rnn(
         bias: the input's biases, then the recurrence's: 1, 1, directions, 2 x hidden.
         hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
         sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in the results.
+            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in
+            the results, and all results of a sequence without elements are.
         activation_descs: the functions of each direction, 1 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default the hyperbolic tangent.
         direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with
@@ -251,7 +252,8 @@ def lstm(
         hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
         cell_mem_init: the cells before the first step, likewise.
         sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in the results.
+            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in
+            the results, and all results of a sequence without elements are.
         peephole: weights of the cell in the gates i, o and f: 1, 1, directions, 3 x hidden.
         activation_descs: the functions of each direction, 3 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default sigmoid and twice the hyperbolic tangent.
@@ -363,8 +365,9 @@ def gru(
     """Run a network of gated recurrent units over sequences (DML_OPERATOR_GRU).
 
     The gates are in the order z, r, h, as in ONNX; PyTorch's is r, z, n: ``torch.cat([w.chunk(3)[k] for k in (1, 0, 2)])`` is a
-    weight of PyTorch's in this order, and its networks are those with ``linear_before_reset``. The hidden state ``y`` becomes ``(1 - z) * n + z * y``, where ``n`` is
-    ``g(x @ W.T + Wb + r * (y @ R.T + Rb))``, or without ``linear_before_reset`` ``g(x @ W.T + Wb + (r * y) @ R.T + Rb)``.
+    weight of PyTorch's in this order, and its networks are those with ``linear_before_reset``. The hidden state ``y`` becomes
+    ``(1 - z) * n + z * y``, where ``n`` is ``g(x @ W.T + Wb + r * (y @ R.T + Rb))``, or without
+    ``linear_before_reset`` ``g(x @ W.T + Wb + (r * y) @ R.T + Rb)``.
 
     Args:
         input: the sequences: float16, float32 or float64; sizes 1, steps, batch, inputs.
@@ -373,7 +376,8 @@ def gru(
         bias: the input's biases, then the recurrence's: 1, 1, directions, 2 x 3 x hidden.
         hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
         sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in the results.
+            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in
+            the results, and all results of a sequence without elements are.
         activation_descs: the functions of each direction, 2 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default sigmoid and the hyperbolic tangent.
         direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with
@@ -426,6 +430,8 @@ def _run(
 
 
 def _described(cls: type[Recurrent], inputs: Any, activations: Any, options: str, direction: Any, **attributes: Any) -> Described:
+    if inputs[0] is None:
+        raise InvalidArgument(message(cls.where("input_tensor"), "None", "an array"))
     direction = RecurrentNetworkDirection.parse(direction, cls.where("direction"))
     both = direction is RecurrentNetworkDirection.BIDIRECTIONAL
     own = activations

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from tvmdml.enums import ConvolutionDirection, ConvolutionMode
-from tvmdml.errors import counted
+from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.movement import INSIDE, WHOLE, Linear, Rule
@@ -278,6 +278,11 @@ class Convolving(Matrix):
         """Numbers that are left out are the usual ones."""
         sizes = given.pop("output_sizes", None)
         x = inputs[0]
+        if x is None:
+            raise InvalidArgument(message(cls.where("input_tensor"), "None", "an array"))
+        if sizes is not None and (not is_description(sizes) or (not isinstance(sizes, TensorDesc) and len(sizes) != x.rank)):
+            allowed = f"{x.rank} numbers: batch, channels, and each spatial size"
+            raise InvalidArgument(message(cls.where("output_sizes"), safe_repr(sizes), allowed))
         for name in cls.NUMBERED:
             if given.get(name) is None:
                 given[name] = (ABSENT[name],) * max(x.rank - 2, 0)
