@@ -38,7 +38,7 @@ def _tensor(data_type: TensorDataType, field: str, axis: int) -> Any:
 
 
 def _value(kind: str) -> Any:
-    return {"ScalarType?": torch.float32, "SymInt": 2, "SymInt[]": (2, 5)}.get(kind, 0.5)
+    return {"ScalarType?": torch.float32, "SymInt": 2, "SymInt[]": (2, 5), "float[]": (0.5,)}.get(kind, 0.5)
 
 
 @pytest.mark.drawn("name", FUNCTIONS, 10)
@@ -62,6 +62,8 @@ def test_an_operator_keeps_pytorchs_rules(name: str, pytestconfig: pytest.Config
         ]
         single = getattr(function.operator, "SINGLE", ())
         tensors = [one[:1, :1] if field in single else one for field, one in zip(fields, tensors, strict=True)]
+        least = [row.tensors[field].min_rank for field in fields]
+        tensors = [one[(None,) * (rank - one.dim())] if rank > one.dim() else one for one, rank in zip(tensors, least, strict=True)]
         if name in WITHIN_1:
             tensors = [one / 8 for one in tensors]
         found = torch.library.opcheck(getattr(torch.ops.tvmdml, name).default, tensors, attributes)
