@@ -193,7 +193,8 @@ def _describe(*given: Any) -> Described:
     for name, tensor in zip(_INPUTS, tensors, strict=True):
         least = _LEAST_RANKS.get(name, 1)
         if tensor is not None and tensor.rank < least:
-            raise InvalidArgument(message(where(f"{name}_tensor"), f"rank {tensor.rank}", "rank 5" if least == 5 else f"rank {least} to 5"))
+            allowed = "rank 5" if least == 5 else f"rank {least} to 5"
+            raise InvalidArgument(message(where(f"{name}_tensor"), f"rank {tensor.rank}", allowed))
 
     def described() -> Attention:
         if plain:
