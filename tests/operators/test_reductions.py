@@ -235,3 +235,14 @@ def test_gradients_in_pytorch(name: str) -> None:
         usual = getattr(torch, name.removeprefix("activation_"))(x, axis)
         (wanted,) = torch.autograd.grad((usual * weights).sum(), x)
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("length", [1, 7, 45, 1000])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint32", "uint64"])
+def test_the_first_of_elements_that_are_all_the_least_is_found(dtype: str, length: int) -> None:
+    limits = np.iinfo(dtype)
+    for value, function in ((limits.min, tvmdml.argmax), (limits.max, tvmdml.argmin)):
+        x = np.full((3, length), value, dtype)
+        for axis, one in ((1, x), (0, np.ascontiguousarray(x.T))):
+            assert not function(one, axes=[axis]).any()
+            assert (function(one, axes=[axis], axis_direction="decreasing") == length - 1).all()

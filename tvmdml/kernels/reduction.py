@@ -78,10 +78,6 @@ class _Extreme(Combination):
         return ((T.maximum if self.largest else T.minimum)(b[0], a[0]),)
 
 
-def _most(position: Any) -> int:
-    return int(np.iinfo(T.scalar_type(position)).max)
-
-
 class _Place(Combination):
     """The position of the largest key: (key, position). Of equal keys the first or the last counts."""
 
@@ -188,8 +184,11 @@ def places(largest: bool, last: bool = False) -> tuple[Walk, ...]:
     """The walk that finds the place of the largest or smallest element: the key and the place are found."""
 
     def settled(key: Any, position: Any, _: Any) -> Any:
-        none = position == T.like(position, _most(position))  # all keys are the least one
-        return key, position if last else T.select(none, 0, position)
+        # The least key is also that of no element, which no element of this key replaces: then all elements are alike.
+        # TVM compares by differences, as if these could not overflow; it does not look through an exclusive or.
+        rest = key ^ T.like(key, int(np.iinfo(T.scalar_type(key)).min))
+        least = T.expression(rest == T.like(key, 0))
+        return key, position if last else T.select(least, 0, position)
 
     combination = LAST if last else FIRST
     return (Walk((combination,), lambda position, x: (key_of(x, largest), position), settled, counted=True),)
