@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
+import pkgutil
 import random
 import shutil
 import signal
@@ -57,20 +59,25 @@ def _is_emulated() -> bool:
 _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
 
 
-SEED = 2360170518
-"""Which cases are drawn by default: in every run the same, so that a failure comes from a change, and not from the draw."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-case", action="store_true", help="all cases on all targets, which share them out else")
-    parser.addoption("--case-seed", type=int, default=SEED, help="which cases are drawn; by default always the same")
+    parser.addoption("--case-seed", type=int, default=_content(), help="which cases are drawn; by default the source decides")
     parser.addoption("--note-skipped", type=Path, metavar="FILE", help="write down which tests were skipped, and why")
     for name, need in _SWITCHES.items():
         parser.addoption(f"--{name}", action="store_true", help=f"also run the tests that need {need}")
 
 
+def _content() -> int:
+    """A number that changes with the package's source."""
+    number = 0
+    for folder in ("tvmdml", "schedules"):
+        for path in sorted((Path(__file__).parents[1] / folder).rglob("*.py")):
+            number = zlib.crc32(path.read_bytes(), number)
+    return number
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What grows with the number of operators runs for a few of them, for others with another seed."""
+    """What grows with the number of operators runs for a few of them, for others when the source changes."""
     for mark in metafunc.definition.iter_markers("drawn"):
         argument, candidates, count, *always = mark.args
         chosen = list(candidates)
@@ -244,7 +251,7 @@ def no_word_of_the_validation_layer() -> Iterator[None]:
 
 @pytest.fixture
 def draw(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
-    """``draw(candidates, count)``: so many of them, others with another seed; all with ``--every-case``."""
+    """``draw(candidates, count)``: so many of them, others when the source changes; all with ``--every-case``."""
     rng = random.Random(f"{request.config.getoption('--case-seed')} {request.node.name}")
 
     def drawn(candidates: Iterable[Any], count: int = 1) -> list[Any]:
@@ -288,13 +295,21 @@ def in_parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(functions, "_quick_plans", _quick.plans())
     monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
     monkeypatch.setattr(_default, "LEAST_PARALLEL_ITEMS", 1)
-    with knobs.using(
-        diagonal_matrix={"task_bytes": 1, "fill_bytes": 1, "tasks_per_thread": 1},
-        pointwise={"task_elements": 1},
-        nonzero_coordinates={"task_elements": 1},
-        top_k={"task_elements": 1},
-    ):
+    with knobs.using(**_smallest_tasks()):
         yield
+
+
+def _smallest_tasks() -> dict[str, dict[str, Any]]:
+    """The least values of the knobs of all CPU schedules that say how much work a task has."""
+    from tvmdml.schedules import cpu
+
+    found: dict[str, dict[str, Any]] = {}
+    for module in pkgutil.iter_modules(cpu.__path__, f"{cpu.__name__}."):
+        declared = getattr(importlib.import_module(module.name), "KNOBS", None)
+        for name, knob in declared.knobs.items() if declared is not None else ():
+            if name.startswith(("task", "share_", "fill_")):
+                found.setdefault(declared.operator, {})[name] = min(knob.choices)
+    return found
 
 
 @pytest.fixture

@@ -6,13 +6,15 @@ largest score nor its sum of weights needs another order of elements. Weighed su
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._attention_steps import Joined, Rows, Steps
-from tvmdml.schedules.cpu._attention_tiles import Registers, Tile, power, prefetch, safe_base, zeros
+from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._attention_tiles import Registers, power, safe_base
+from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 AHEAD = 12
@@ -215,7 +217,7 @@ class Blocks:
                 line = 64 // self.steps.desc.output_tensor.data_type.itemsize
                 ahead = T.let(rows.place(*of, row + AHEAD, T.i64(0)))
                 for c in range(0, channels, line):
-                    prefetch(self.steps.buffers[rows.tensor], ahead + c)
+                    read_ahead(self.steps.buffers[rows.tensor], ahead + c)
             for c in range(whole):
                 self._store(place + c * lanes, self._vector(rows, bias, (*of, row, T.i64(c * lanes)), lanes))
             if whole * lanes < channels:
@@ -236,13 +238,10 @@ class Blocks:
         with T.loop(T.let(T.truncdiv(count + (height - 1), T.i64(height)))) as panel:
             first = T.let(panel * height)
             base = T.let(self.keys + first * self.channels)
-            tile = Tile(height, form.vectors, form.registers)
-            tile.clear()
+            tile = Sums(height, form.vectors, lambda i, v: zeros(lanes), multiply_add)
             with T.loop(T.i64(self.channels)) as c:
-                tile.add(
-                    lambda i: self.scratch[base + i * self.channels + c],
-                    lambda v: self._load(self.query + c * form.rows + v * lanes),
-                )
+                queries = [T.let(self._load(self.query + c * form.rows + v * lanes)) for v in range(form.vectors)]
+                tile.add(lambda i: self.scratch[base + i * self.channels + c], queries)
             for i in range(height):
                 more = T.let(T.splat(self.scratch[self.filters + first + i], lanes)) if self.by_key else None
                 for v in range(form.vectors):
@@ -364,20 +363,16 @@ class Blocks:
 
     def _sum_tile(self, first: Any, height: int, start: int, vectors: int, count: Any) -> None:
         form, lanes = self.form, self.form.lanes
-        tile = Tile(height, vectors, form.registers)
         place = T.let(self.sums + first * self.wide + start * lanes)
 
-        def each(body: Callable[[int, int, Any], None]) -> None:
-            for i in range(height):
-                for v in range(vectors):
-                    body(i, v, place + (i * self.wide + v * lanes))
-
         olds = [T.let(T.splat(self.scratch[self.old + first + i], lanes)) for i in range(height)]
-        each(lambda i, v, at: tile.set(i, v, self._load(at) * olds[i]))
+        tile = Sums(height, vectors, lambda i, v: self._load(place + (i * self.wide + v * lanes)) * olds[i], multiply_add)
         with T.loop(count) as k:
             row, values = T.let(self.weights + k * form.rows + first), T.let(self.values + k * self.wide + start * lanes)
-            tile.add(lambda i: self.scratch[row + i], lambda v: self._load(values + v * lanes))
-        each(lambda i, v, at: self._store(at, tile.get(i, v)))
+            tile.add(lambda i: self.scratch[row + i], [T.let(self._load(values + v * lanes)) for v in range(vectors)])
+        for i in range(height):
+            for v in range(vectors):
+                self._store(place + (i * self.wide + v * lanes), tile.get(i, v))
 
     def _results(self, batch: Any, head: Any, first: Any, rows: Any) -> None:
         steps, form, lanes = self.steps, self.form, self.form.lanes

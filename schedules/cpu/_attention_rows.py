@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._attention_steps import Joined, Rows, Steps
+from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._attention_blocks import padded
-from tvmdml.schedules.cpu._attention_tiles import Registers, power, prefetch, product, safe_base, zeros
+from tvmdml.schedules.cpu._attention_tiles import Registers, power, safe_base
+from tvmdml.schedules.cpu._sums import zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 KEYS = 64
@@ -159,7 +162,7 @@ class Fews:
                 with T.loop(T.i64(self.high // lanes)) as c:
                     q = T.let(self._load(self.scratch, query + c * lanes))
                     for one, at in zip(sums, places, strict=True):
-                        one.set(product(self._load(buffer, at + c * lanes), q, one.value, self.few.registers.fma))
+                        one.set(multiply_add(self._load(buffer, at + c * lanes), q, one.value))
                 at = T.let(self.weights + r * KEYS + first)
                 if lanes == SIDE:
                     columns = transposed([T.hold(one.value) for one in sums])
@@ -224,7 +227,7 @@ class Fews:
                     self._ask(r, k, of_values, self.value_channels)
                     self._ask(r, k, of_keys, self.channels)
                 for v, one in zip(some, sums, strict=True):
-                    one.set(product(self._load(buffer, at + v * lanes), weight, one.value, self.few.registers.fma))
+                    one.set(multiply_add(self._load(buffer, at + v * lanes), weight, one.value))
             for v, one in zip(some, sums, strict=True):
                 T.store(self.parts, T.run(own + v * lanes, lanes), one.value)
 
@@ -234,7 +237,7 @@ class Fews:
         line = 64 // self.steps.desc.output_tensor.data_type.itemsize
         some = -(-channels // line // self.count)
         for i in range(some):
-            prefetch(buffer, place + (k + KEYS) * step + (r * some + i) * line)
+            read_ahead(buffer, place + (k + KEYS) * step + (r * some + i) * line)
 
     def join(self, batch: Any, joint: Any, first: Any, parts: Any, size: Any) -> None:
         """What the parts of a head's keys come to, combined in their order."""

@@ -14,9 +14,11 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
-from tvmdml.schedules.cpu._part import read_ahead, store_part
+from tvmdml.schedules.cpu._part import store_part
+from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE
 
 if TYPE_CHECKING:
@@ -146,9 +148,8 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         else:
             filters, start = self.tensors["filter_tensor"], T.let(group * n.filter_group)
             own = [T.hold(start + T.min(row + i, n.filters - 1) * n.filter_row) for i in range(tile.rows)]
-        zero = T.splat(T.const(0, self.factors), tile.lanes)
-        kind = f"{self.factors}x{tile.lanes}"
-        sums = [[T.Variable(kind, zero) for _ in range(tile.vectors)] for _ in range(tile.rows)]
+        zero = zeros(tile.lanes, self.factors)
+        sums = Sums(tile.rows, tile.vectors, lambda r, j: zero, multiply_add)
 
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
@@ -159,15 +160,11 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
                     for j in range(0, tile.columns + _LINE, _LINE):
                         read_ahead(source, later + j)
                 vectors = [T.let(source[T.run(at + j * tile.lanes, tile.lanes)]) for j in range(tile.vectors)]
-                for r in range(tile.rows):
-                    value = filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k]
-                    factor = T.let(T.splat(value, tile.lanes))
-                    for j in range(tile.vectors):
-                        sums[r][j].set(multiply_add(factor, vectors[j], sums[r][j].value))
+                sums.add(lambda r: filters[start + k * tile.rows + r] if self.packed else filters[own[r] + k], vectors)
 
         if not self.blocked:
             steps(T.i64(0), depth)
-            self._store(tile, image, phase, group, row, first, task, lambda r, j: sums[r][j].value)
+            self._store(tile, image, phase, group, row, first, task, sums.get)
             return
         scratch = T.let(task * (tile.rows * self.tile.columns))
 
@@ -180,7 +177,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
                     body(r, j)
 
         def block_sum(r: int, j: int) -> Any:
-            value = sums[r][j].value
+            value = sums.get(r, j)
             return value if self.sums != "int32" else T.cast(value, "int32")
 
         blocks = T.let(up(depth, KC))
@@ -194,7 +191,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
                 lambda: each(lambda r, j: T.store(self.totals, kept(r, j), block_sum(r, j))),
                 lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + block_sum(r, j))),
             )
-            each(lambda r, j: sums[r][j].set(zero))
+            each(lambda r, j: sums.set(r, j, zero))
         self._store(tile, image, phase, group, row, first, task, lambda r, j: T.let(self.totals[kept(r, j)]))
 
     def _store(self, tile: Tile, image: Any, phase: Phase, group: Any, row: Any, first: Any, task: Any, total: Any) -> None:

@@ -3,7 +3,7 @@
 The loops are those of Goto and van de Geijn: columns, depth, rows, and tiles in them. What is particular to an operator is given:
 how panels are packed (``_gemm_panels.py``), what a step computes (``_gemm_arithmetic.py``), and what becomes of a finished sum.
 
-A sum's terms are added in their order, ``BLOCK`` at a time, and then the sums of the blocks in their order. So a sum has the same
+A sum's terms are added in their order, ``KC`` at a time, and then the sums of the blocks in their order. So a sum has the same
 bits for every tile, block size and number of tasks.
 """
 
@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
 from tvmdml.schedules.cpu._gemm_panels import Factor, Packer
-from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._sums import Sums, zeros
 
 SLACK = 64
 """Elements behind a buffer of panels, into which a vector may run over."""
@@ -50,11 +51,7 @@ class Plan(NamedTuple):
     """Rows of a packed block, a multiple of the tile's."""
     column_block: Any
     depth_block: Any
-    """Places of packed panels, a multiple of ``BLOCK``."""
-
-
-BLOCK = 256
-"""How many terms are added before their sum is added to those before: a part of the contract of the family."""
+    """Places of packed panels, a multiple of ``KC``."""
 
 
 class Product:
@@ -65,7 +62,6 @@ class Product:
         shape: Shape,
         arithmetic: Arithmetic,
         factors: tuple[Factor, Factor],
-        leaves: Leaves,
         parallel: bool,
         sums: tuple[bool, bool] = (False, False),
         brief: bool = True,
@@ -74,7 +70,7 @@ class Product:
     ) -> None:
         self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
         self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
-        self.a, self.b = (Packer(one, arithmetic, leaves) for one in factors)
+        self.a, self.b = (Packer(one, arithmetic) for one in factors)
 
     @staticmethod
     def scratch(
@@ -203,10 +199,9 @@ class Product:
         """The sums of a tile, which become those in memory or are added to them; after the last block they are finished."""
         shape, kind = self.shape, self.arithmetic.total
         mr, nr, lanes = shape.rows, shape.columns, shape.lanes
-        zero = T.splat(T.const(0, kind), lanes)
         rows = self.a.lines() if self.as_it_lies else []
-        with blocks(groups, T.i64(BLOCK // self.arithmetic.group)) as (k0, count):
-            sums = [[T.Variable(T.type_of(zero), zero) for _ in range(shape.vectors)] for _ in range(mr)]
+        with blocks(groups, T.i64(KC // self.arithmetic.group)) as (k0, count):
+            sums = Sums(mr, shape.vectors, lambda i, j: zeros(lanes, kind), self.arithmetic.step)
             with T.loop(count) as k:
                 place = T.hold(k0 + k)
                 if late:
@@ -215,16 +210,16 @@ class Product:
                         T.store(self.panels_b, T.run(b + place * nr + j * lanes, lanes), one)
                 else:
                     along = [T.hold(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
-                for i in range(mr):
-                    one = self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + i]
-                    value = T.hold(T.splat(one, lanes))
-                    for j in range(shape.vectors):
-                        sums[i][j].set(self.arithmetic.step(value, along[j], sums[i][j].value))
+
+                def scalar(i: int, place: Any = place) -> Any:
+                    return self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + i]
+
+                sums.add(scalar, along)
             is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))
             is_last = T.hold(T.And(last, T.expression(k0 + count >= groups)))
 
             def total(i: int, j: int) -> Any:
-                own = sums[i][j].value
+                own = sums.get(i, j)
                 before = self.partial[T.run(at + i * nr + j * lanes, lanes)]
                 return T.Select(T.splat(is_first, lanes), own, before + own)
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import factor, multiply_add
 
 
 class Arithmetic:
@@ -43,32 +44,22 @@ class Arithmetic:
 
 
 class Floats(Arithmetic):
-    """Fused multiply-adds; without such an instruction a product and a sum."""
+    """Floats, and differences of integers as floats."""
 
-    def __init__(self, dtype: str, fused: bool) -> None:
+    def __init__(self, dtype: str) -> None:
         self.packed = self.total = dtype
-        self.fused = fused
-
-    def _converted(self, raw: Any, zero: Any) -> Any:
-        if not T.is_float(raw):
-            # The difference of two 32-bit integers is exact in 64 bits.
-            wide = raw if zero is None else T.cast(raw, "int64") - T.cast(zero, "int64")
-            return T.cast(wide, self.packed)
-        return T.cast(raw, self.packed)
 
     def many(self, side: int, raw: Any, zero: Any = None) -> Any:
-        return self._converted(raw, zero)
+        return factor(raw, None if zero is None else T.splat(zero, T.lanes(raw)), self.packed)
 
     def woven(self, side: int, raws: list[Any], zero: Any = None) -> Any:
-        return self._converted(raws[0], zero)
+        return factor(raws[0], zero, self.packed)
 
     def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
-        return self._converted(raws[0], zero)
+        return factor(raws[0], zero, self.packed)
 
     def step(self, a: Any, b: Any, total: Any) -> Any:
-        if self.fused:
-            return T.call_llvm_pure_intrin(T.type_of(total), "llvm.fma", a, b, total)
-        return T.rounded(a * b) + total
+        return multiply_add(a, b, total)
 
 
 class Pairs(Arithmetic):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
-from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 AHEAD = 8
@@ -41,8 +41,8 @@ class Factor(NamedTuple):
 class Packer:
     """Writes panels of a factor."""
 
-    def __init__(self, factor: Factor, arithmetic: Arithmetic, leaves: Leaves) -> None:
-        self.factor, self.arithmetic, self.leaves = factor, arithmetic, leaves
+    def __init__(self, factor: Factor, arithmetic: Arithmetic) -> None:
+        self.factor, self.arithmetic = factor, arithmetic
         self.per_line = 64 // np.dtype(str(factor.buffer.dtype)).itemsize
         self.group, self.width = arithmetic.group, factor.width
 
@@ -94,7 +94,7 @@ class Packer:
     def vectors(self, k: Any, lanes: int) -> list[Any]:
         """The panel's values at a place, of contiguous lines that need no arranging."""
         for i in range(0, self.width, self.per_line):
-            self.leaves.prefetch(self.factor.buffer, self._offset(self.line + i, self.place + k + AHEAD))
+            read_ahead(self.factor.buffer, self._offset(self.line + i, self.place + k + AHEAD))
         offset = T.hold(self._offset(self.line, self.place + k))
         return [
             self.arithmetic.woven(self.factor.side, [self.factor.buffer[T.run(offset + i, lanes)]])
@@ -139,7 +139,7 @@ class Packer:
             for r in range(places):
                 for i in range(0, self.width, self.per_line):
                     ahead = self._offset(self.line + i, self.place + (k + AHEAD) * self.group + r)
-                    self.leaves.prefetch(self.factor.buffer, ahead)
+                    read_ahead(self.factor.buffer, ahead)
             for i, zero in zip(starts, zeros, strict=True):
                 offsets = [self._offset(self.line + i, self.place + k * self.group + r) for r in range(places)]
                 raws = [self.factor.buffer[T.run(one, lanes)] for one in offsets]
@@ -175,7 +175,7 @@ class Packer:
             for start in range(0, self.width, SIDE):
                 some = range(start, min(start + SIDE, self.width))
                 for i in some:
-                    self.leaves.prefetch(self.factor.buffer, lines[i] + block * step + AHEAD * self.per_line)
+                    read_ahead(self.factor.buffer, lines[i] + block * step + AHEAD * self.per_line)
                 rows = [self.factor.buffer[T.run(lines[i] + block * step, step)] for i in some]
                 packed = [T.hold(self.arithmetic.many(self.factor.side, row, zeros[i])) for i, row in zip(some, rows, strict=True)]
                 for k, column in enumerate(transposed(packed + [nothing] * (SIDE - len(packed)))):

@@ -9,19 +9,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._gemm import BLOCK, blocks
+from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._gemm import blocks
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, AHEAD, times
-from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 
 class Rows:
     """Writes the loops."""
 
-    def __init__(self, rows: int, lanes: int, arithmetic: Floats, leaves: Leaves) -> None:
-        self.rows, self.lanes, self.arithmetic, self.leaves = rows, lanes, arithmetic, leaves
+    def __init__(self, rows: int, lanes: int, arithmetic: Floats) -> None:
+        self.rows, self.lanes, self.arithmetic = rows, lanes, arithmetic
         self.kind = arithmetic.total
 
     def write(
@@ -83,7 +84,7 @@ class Rows:
     def _across(self, low: Any, high: Any) -> None:
         together = 8 if self.rows <= 2 and self.lanes == 16 else 4
         width = T.let(high - low)
-        with blocks(self.depth, T.i64(BLOCK)) as (first, count):
+        with blocks(self.depth, T.i64(KC)) as (first, count):
             whole = T.let(T.truncdiv(count, T.i64(together)))
             with T.loop(whole) as k:
                 self._some(low, width, T.let(first + k * together), together, T.expression(k == T.i64(0)))
@@ -124,7 +125,7 @@ class Rows:
         def step(column: Any, lanes: int) -> None:
             if lanes > 1:
                 for line in lines:
-                    self.leaves.prefetch(self.b, line + times(T.i64(count), row_step) + column)
+                    read_ahead(self.b, line + times(T.i64(count), row_step) + column)
             along = [T.let(self._vector(line + column, lanes)) for line in lines]
             for row in range(self.rows):
                 at = T.let(self.at + row * 2 * width + column)
@@ -144,13 +145,13 @@ class Rows:
             column = T.let(T.max(T.min(low + v * SIDE, high - SIDE), T.i64(0)))
             lines = [T.hold(self.base_b + times(T.let(column + i), self.steps[1][1])) for i in range(SIDE)]
             totals = [T.Variable(f"{self.kind}x{SIDE}", self._zero(SIDE)) for _ in range(self.rows)]
-            with blocks(self.depth, T.i64(BLOCK)) as (first, count):
+            with blocks(self.depth, T.i64(KC)) as (first, count):
                 sums = [T.Variable(f"{self.kind}x{SIDE}", self._zero(SIDE)) for _ in range(self.rows)]
                 whole = T.let(T.truncdiv(count, T.i64(SIDE)))
                 with T.loop(whole) as block:
                     place = T.let(first + block * SIDE)
                     for line in lines:
-                        self.leaves.prefetch(self.b, line + place + AHEAD * SIDE)
+                        read_ahead(self.b, line + place + AHEAD * SIDE)
                     self._add(sums, place, transposed([T.hold(self._vector(line + place, SIDE)) for line in lines]))
                 with T.loop(T.let(count - whole * SIDE)) as k:
                     place = T.let(first + whole * SIDE + k)

@@ -44,16 +44,6 @@ define ptr @tvmdml_kept(ptr %table) alwaysinline {
 }
 """,
     ),
-    "prefetch": _Leaf(
-        "",
-        """
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-define void @tvmdml_prefetch(ptr %p) alwaysinline {
-  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 3, i32 1)
-  ret void
-}
-""",
-    ),
     "misalignment": _Leaf(
         "x86",
         """
@@ -198,11 +188,6 @@ class Leaves:
     def kept(self, table: Any, place: Any, dtype: str) -> Any:
         """The buffer that an entry of such a table is about."""
         return T.view(T.let(T.call_extern("handle", "tvmdml_kept", T.address_of(table[place]))), dtype)
-
-    def prefetch(self, buffer: Any, index: Any) -> None:
-        """Have an element's cache line loaded meanwhile; it may be behind the end. The TensorIR version does nothing."""
-        if "prefetch" in self._native:
-            T.evaluate(T.call_extern("void", "tvmdml_prefetch", T.address_of(buffer[index])))
 
     def misalignment(self, buffer: Any, index: Any) -> Any:
         """An element's address modulo 64. The TensorIR version cannot read the address, and returns 0."""

@@ -75,17 +75,3 @@ def store_part(buffer: Any, at: Any, first: Any, end: Any, value: Any, by: int =
     T.do_imported(
         f"tvmdml_store_part_{name}{'_by_2' if by == 2 else ''}", _source(str(buffer.dtype), lanes), pointer, first, end, value
     )
-
-
-_AHEAD = """
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-define void @tvmdml_ahead(ptr %p) alwaysinline {
-  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 3, i32 1)
-  ret void
-}
-"""
-
-
-def read_ahead(buffer: Any, at: Any) -> None:
-    """Ask for a cache line before it is read; it may be outside of the buffer."""
-    T.do_imported("tvmdml_ahead", _AHEAD, T.address_of(buffer[at]))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu import share
+from tvmdml.schedules.cpu._sums import Sums
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 
@@ -161,18 +162,14 @@ class Panels:
             start: what is added to: called with the row, the gate and the vector by their numbers.
         """
         product = self.product
-        kind = f"{self.kind}x{product.lanes}"
         every = [(g, v) for g in range(len(product.gates)) for v in range(product.vectors)]
-        totals = [[T.Variable(kind, start(r, g, v)) for g, v in every] for r in range(len(rows))]
+        totals = Sums(len(rows), len(every), lambda r, i: start(r, *every[i]), lambda a, b, total: total + a * b)
         with T.loop(self.columns) as column:
             at = T.hold(place + column * product.width)
             weights = [T.hold(self.buffer[T.run(at + i * product.lanes, product.lanes)]) for i in range(len(every))]
-            for row, own in zip(rows, totals, strict=True):
-                x = T.hold(T.splat(source[row + column], product.lanes))
-                for total, weight in zip(own, weights, strict=True):
-                    total.set(total.value + x * weight)
-        split = product.vectors
-        return [[[one.value for one in own[g * split : (g + 1) * split]] for g in range(len(product.gates))] for own in totals]
+            totals.add(lambda r: source[rows[r] + column], weights)
+        split, gates = product.vectors, range(len(product.gates))
+        return [[[totals.get(r, g * split + v) for v in range(split)] for g in gates] for r in range(len(rows))]
 
 
 class Unpacked:

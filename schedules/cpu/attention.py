@@ -17,7 +17,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
 from tvmdml.schedules.cpu._attention_blocks import Blocks, Form, scratch_sizes
 from tvmdml.schedules.cpu._attention_rows import Few, Fews, few_scratch, found_size
-from tvmdml.schedules.cpu._attention_tiles import PREFETCH, registers
+from tvmdml.schedules.cpu._attention_tiles import registers
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ class _Writer:
             with T.loop(T.let(end - begin)) as i:
                 work.unit(*T.unravel(begin + i, (s.batch, s.heads, blocks)))
 
-        with T.attr(0, "pragma_import_llvm", PREFETCH):
-            per_task(self.tasks, self.parallel, task)
+        per_task(self.tasks, self.parallel, task)
 
     def _few(self, steps: Steps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
         s = steps.d.sizes
@@ -146,8 +145,7 @@ class _Writer:
                 batch, joint = T.unravel(begin + i, (s.batch, s.joint))
                 work.join(batch, joint, T.let((begin + i) * parts * found), parts, T.i64(found))
 
-        with T.attr(0, "pragma_import_llvm", PREFETCH):
-            per_task(self.tasks, self.parallel, task)
+        per_task(self.tasks, self.parallel, task)
         per_task(self.tasks, self.parallel, join)
 
     def _known(self, d: Described) -> Described:

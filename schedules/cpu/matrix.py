@@ -24,7 +24,6 @@ from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_rows import Rows
-from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ class Plain(NamedTuple):
     """A contraction with one dimension of rows, columns and places."""
 
     contraction: Contraction
+    turned: bool = False
+    """Whether the factors have changed places."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -93,7 +94,7 @@ def plain(contraction: Contraction) -> Plain | None:
     if any(len(group) != 1 for group in contraction.groups[1:]) or any(one.rules for one in contraction.operands()):
         return None
     found = Plain(contraction)
-    turned = Plain(contraction.exchanged())
+    turned = Plain(contraction.exchanged(), True)
     return max((found, turned), key=_preference)
 
 
@@ -116,12 +117,10 @@ class Writer:
     scalars: tuple[int, ...]
 
     def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
-        self.desc, self.plain, self.target, self.leaves = desc, plain, target, Leaves(target)
-        self.contraction = plain.contraction
+        self.desc, self.plain, self.contraction = desc, plain, plain.contraction
         processor = getattr(target, "processor", None)
         has = processor.has if processor is not None else lambda feature: False
         self.x86 = has("x86")
-        self.fma = has("fma") or (processor is not None and not self.x86)
         self.bytes_of_vector = 64 if has("avx512f") else 32 if has("avx2") else 16
         self.vnni = has("avx512vnni")
         self.operands = self.contraction.operands()
@@ -129,9 +128,8 @@ class Writer:
 
     def key(self) -> tuple[tuple[str, Any], ...]:
         """What all kernels depend on."""
-        turned = self.contraction.a.name != self.desc.contraction().a.name
         steps = " ".join(",".join(map(str, one)) for one in self.known)
-        return (*self.desc.formula_key(), ("ranks", len(self.plain.batch)), ("steps", steps), ("turned", turned))
+        return (*self.desc.formula_key(), ("ranks", len(self.plain.batch)), ("steps", steps), ("turned", self.plain.turned))
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         raise NotImplementedError
@@ -200,12 +198,12 @@ class _Tiles(Writer):
         self.arithmetic = self._arithmetic(total)
         mr, nr = self.shape.rows, self.shape.columns
         self.forms = tuple(self._form(side) for side in (0, 1))
-        # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
-        zero = self.contraction.b_zero is not None
-        # Rows are not packed for a few tiles beside each other.
+        # Rows that lie right are read where they are.
         plain_rows = self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
         self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
-        self.late = self.forms[1] == ACROSS and self.arithmetic.group == 1 and not zero and rows < 16 * mr
+        # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
+        plain_columns = self.contraction.b_zero is None and self.arithmetic.group == 1 and self.forms[1] == ACROSS
+        self.late = plain_columns and rows < 16 * mr
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
         places = min(depth, knobs.depth_blocks * KC * group)
@@ -226,7 +224,7 @@ class _Tiles(Writer):
 
     def _arithmetic(self, total: str) -> Arithmetic:
         if total != "int32":
-            return Floats(total, self.fma)
+            return Floats(total)
         types = [self._type(one) for one in (self.contraction.a, self.contraction.b)]
         signed = tuple(one.startswith("int") for one in types)
         return Bytes((signed[0], signed[1])) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
@@ -268,12 +266,10 @@ class _Tiles(Writer):
                 zero_buffer = None if zero is None else tensors[self.operands[zero].name]
                 zero_step = 0 if zero is None else self.steps[zero][side]
                 factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
-            self.factors = factors
             product = Product(
                 self.shape,
                 self.arithmetic,
                 (factors[0], factors[1]),
-                self.leaves,
                 self.parallel,
                 self._corrects(),
                 self.desc.activation is None,
@@ -287,8 +283,7 @@ class _Tiles(Writer):
                 own = [None if zero is None else self.bases[zero] for zero in zeros]
                 return self.bases[0], self.bases[1], own[0], own[1]
 
-            with self.leaves.available():
-                product.write(plan, room, scratch, start, self._finish)
+            product.write(plan, room, scratch, start, self._finish)
         return f.result()
 
     def _corrects(self) -> tuple[bool, bool]:
@@ -348,7 +343,7 @@ class _Few(Writer):
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("lanes", self.lanes), ("parallel", self.parallel))
-        return (*self.key(), *choices, ("fma", self.fma))
+        return (*self.key(), *choices)
 
     def function(self) -> PrimFunc:
         with T.function() as f:
@@ -358,16 +353,15 @@ class _Few(Writer):
                 f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room")
             )
             self.declare(f, tensors)
-            rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed, self.fma), self.leaves)
+            rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed))
             buffers = [tensors[one.name] for one in self.operands[:2]]
 
             def start(number: Any) -> tuple[Any, Any]:
                 self.begin(number)
                 return self.bases[0], self.bases[1]
 
-            with self.leaves.available():
-                sizes = (tasks, batch, parts, columns, depth)
-                rows.write(self.form, sizes, buffers, self.steps[:2], scratch, room, self.parallel, start, self.put)
+            sizes = (tasks, batch, parts, columns, depth)
+            rows.write(self.form, sizes, buffers, self.steps[:2], scratch, room, self.parallel, start, self.put)
         return f.result()
 
 

@@ -35,11 +35,20 @@ def test_bits_of_sums_do_not_depend_on_the_way(sizes: tuple[int, int, int]) -> N
     b = random.standard_normal((depth, columns)).astype(np.float32)
     whole = tvmdml.gemm(a, b)
     assert np.allclose(whole, a.astype(np.float64) @ b, rtol=0, atol=1e-4)
+    desc = tvmdml.Gemm.of(tvmdml.TensorDesc("float32", a.shape), tvmdml.TensorDesc("float32", b.shape))
+    launches = set()
     for where, given in WAYS.values():
         if where != "cpu" and not host.host().has("avx2"):
             continue
-        with knobs.using(matrix=given):
-            assert np.array_equal(tvmdml.gemm(a, b, device=where), whole), given
+        with knobs.using(matrix={"few_rows": 0, **given}):  # functions would use a kernel of an earlier call
+            kernel = kernel_for(desc, targets.resolve(where))
+            launches.add((where, kernel.parameters, kernel.scalars))
+            found = np.full_like(whole, np.nan)
+            tvmdml.compile(desc, target=where)(a, b, output_tensor=found)
+        assert np.array_equal(found, whole), given
+        assert kernel.name == "tiles"
+    assert len(launches) > (1 if rows < 4 else 5), "a few rows have few ways"
+    assert any(dict(parameters)["parallel"] for _, parameters, _ in launches) == (rows > 3)
     turned = tvmdml.gemm(np.asfortranarray(a), np.ascontiguousarray(b.T), trans_b="transpose")
     assert np.array_equal(turned, whole)
     assert np.array_equal(np.concatenate([tvmdml.gemm(one[None], b) for one in a]), whole), "row by row"

@@ -303,19 +303,24 @@ def has_instructions(feature: str) -> bool:
 
 def call_imported(dtype: str, function: str, source: str, *values: Any) -> Any:
     """The result of a function in LLVM IR, which the kernel has from the first such call on."""
-    _, imported = _processor.get((None, set()))
     found = Variable(dtype)
-    with nullcontext() if source in imported else _builder().attr(0, "pragma_import_llvm", source):
+    with _imported(source):
         found.set(_builder().call_extern(dtype, function, *values))
-    imported.add(source)
     return found.value
 
 
 def do_imported(function: str, source: str, *values: Any) -> None:
     """Call a function in LLVM IR that has no result."""
+    with _imported(source):
+        _builder().evaluate(_builder().call_extern("void", function, *values))
+
+
+@contextmanager
+def _imported(source: str) -> Iterator[None]:
+    """The statement may call functions of LLVM IR, which the kernel has from the first time on."""
     _, imported = _processor.get((None, set()))
     with nullcontext() if source in imported else _builder().attr(0, "pragma_import_llvm", source):
-        _builder().evaluate(_builder().call_extern("void", function, *values))
+        yield
     imported.add(source)
 
 

@@ -1,0 +1,20 @@
+"""Asking for memory before it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvmdml.kernels import tensorir as T
+
+_SOURCE = """
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+define void @tvmdml_read_ahead(ptr %p) alwaysinline {
+  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 3, i32 1)
+  ret void
+}
+"""
+
+
+def read_ahead(buffer: Any, at: Any) -> None:
+    """Ask for an element's cache line before it is read; it may be outside of the buffer."""
+    T.do_imported("tvmdml_read_ahead", _SOURCE, T.address_of(buffer[at]))

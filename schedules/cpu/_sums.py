@@ -1,0 +1,43 @@
+"""Sums of products in registers: the innermost part of products of matrices, convolutions, attention and recurrent networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvmdml.kernels import tensorir_values as T
+
+Step = Callable[[Any, Any, Any], Any]
+"""``step(a, b, total)``: the total with the product of both, in each lane."""
+
+
+class Sums:
+    """A tile of sums: rows of vectors. A step of its loop adds to each the product of a row's scalar and a column's vector."""
+
+    def __init__(self, rows: int, vectors: int, start: Callable[[int, int], Any], step: Step) -> None:
+        self.rows, self.vectors, self._step = rows, vectors, step
+        self._sums = [[_variable(start(i, j)) for j in range(vectors)] for i in range(rows)]
+
+    def get(self, row: int, vector: int) -> Any:
+        """A vector of sums."""
+        return self._sums[row][vector].value
+
+    def set(self, row: int, vector: int, value: Any) -> None:
+        """Change one."""
+        self._sums[row][vector].set(value)
+
+    def add(self, scalar: Callable[[int], Any], vectors: list[Any]) -> None:
+        """To each sum the product of its row's scalar and its column's vector."""
+        for i, own in enumerate(self._sums):
+            factor = T.let(T.splat(scalar(i), T.lanes(vectors[0])))
+            for total, vector in zip(own, vectors, strict=True):
+                total.set(self._step(factor, vector, total.value))
+
+
+def _variable(value: Any) -> T.Variable:
+    return T.Variable(T.type_of(value), value)
+
+
+def zeros(lanes: int, dtype: str = "float32") -> Any:
+    """A vector of zeros."""
+    return T.splat(T.const(0, dtype), lanes)
