@@ -307,7 +307,7 @@ def _smallest_tasks() -> dict[str, dict[str, Any]]:
     for module in pkgutil.iter_modules(cpu.__path__, f"{cpu.__name__}."):
         declared = getattr(importlib.import_module(module.name), "KNOBS", None)
         for name, knob in declared.knobs.items() if declared is not None else ():
-            if name.startswith(("task", "share_", "fill_")):
+            if name.startswith(("task_", "share_", "fill_")):
                 found.setdefault(declared.operator, {})[name] = min(knob.choices)
     return found
 

@@ -26,6 +26,7 @@ _MODULES = {
         "TvmdmlError",
         "Unsupported",
     ),
+    "graph": ("CompiledGraph", "Expression", "Graph"),
     "operators": ("Operator",),
     "packs": ("load_pack",),
     "placing": ("asarray", "empty"),

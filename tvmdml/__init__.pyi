@@ -60,6 +60,9 @@ from tvmdml.errors import PackError as PackError
 from tvmdml.errors import TvmdmlError as TvmdmlError
 from tvmdml.errors import Unsupported as Unsupported
 from tvmdml.functions import AnyArray
+from tvmdml.graph import CompiledGraph as CompiledGraph
+from tvmdml.graph import Expression as Expression
+from tvmdml.graph import Graph as Graph
 from tvmdml.operators import Operator as Operator
 from tvmdml.operators.activation import ActivationHardSigmoid as ActivationHardSigmoid
 from tvmdml.operators.activation import ActivationHardSwish as ActivationHardSwish

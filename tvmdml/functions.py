@@ -23,7 +23,7 @@ from tvmdml._whole import whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import InvalidArgument, counted, message
+from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
@@ -144,8 +144,7 @@ def call(
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
     if device is not None and hasattr(device, "trace_call"):
-        traced: tuple[Any, ...] = device.trace_call(describe, inputs, attributes, optional, boolean, finish)
-        return traced
+        return _recorded(device, describe, inputs, attributes, out, optional, boolean, finish)
     numbers: tuple[Any, ...] | None = None
     if (takes := getattr(describe, "scalars", None)) is not None and not PYTHON.isdisjoint(map(type, inputs)):
         numbers, inputs = inputs, as_arrays(inputs, attributes, takes, functools.partial(input_name, describe))
@@ -158,6 +157,8 @@ def call(
                 views.append(None)
                 forms.append(None)
                 continue
+            if isinstance(array, arrays.Traced):
+                return _recorded(array.tracer, describe, inputs, attributes, out, optional, boolean, finish)
             given, array = array, arrays.view(array, input_name(describe, len(views)))
             if type(array) is DeviceArray:
                 on_device = True
@@ -192,6 +193,15 @@ def call(
     if on_device:
         restore = plan.restore
     return results if restore is None else tuple(map(restore, results))
+
+
+def _recorded(
+    tracer: Tracer, describe: Describe, inputs: tuple[Any, ...], attributes: Any, out: Any, *rest: Any
+) -> tuple[Any, ...]:
+    """Hand a call to what records it."""
+    if out is not None:
+        raise InvalidArgument(message(f"{name_of(describe)}: out", safe_repr(out), "None: the call is recorded, not run"))
+    return tracer.trace_call(describe, inputs, attributes, *rest)
 
 
 _plans: dict[tuple[Any, ...], _Plan] = {}

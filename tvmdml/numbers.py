@@ -43,7 +43,7 @@ def as_arrays(
     Raises:
         InvalidArgument: a number does not fit its type.
     """
-    types = [None if one is None or type(one) in PYTHON else arrays.view(one, name(i)).dtype for i, one in enumerate(inputs)]
+    types = [None if one is None or type(one) in PYTHON else _dtype(one, name(i)) for i, one in enumerate(inputs)]
     found = list(inputs)
     for i, number in enumerate(inputs):
         if type(number) in PYTHON:
@@ -51,6 +51,10 @@ def as_arrays(
             if dtype is not None:
                 found[i] = _as_array_of(number, dtype, whose, name(i))
     return tuple(found)
+
+
+def _dtype(array: Any, where: str) -> np.dtype[Any]:
+    return array.dtype if isinstance(array, arrays.Traced) else arrays.view(array, where).dtype
 
 
 def _type(takes: Takes, types: Sequence[Any], attributes: tuple[Any, ...]) -> tuple[Any, str]:

@@ -34,13 +34,14 @@ def _described(name: str, data_type: TensorDataType, count: int) -> Operator:
 
 
 def _served() -> list[tuple[str, TensorDataType]]:
-    """The operators whose inputs have the elements of the outputs, with their types."""
+    """The operators whose inputs have the elements of the outputs, of any rank, with their types."""
     found = []
     for name, cls in operators.all_operators().items():
         if (
             issubclass(cls, Pointwise)
             and cls.SINGLE == ()
             and cls.operands is Pointwise.operands
+            and all(allowed.min_rank == 1 for row in cls.SUPPORT for allowed in row.tensors.values())
             and not any(field.many for field in cls.fields())
         ):
             first = next(field.name for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT))

@@ -31,6 +31,18 @@ entries."""
 ACCEPTED = "a NumPy array, a PyTorch tensor, or any array that supports DLPack, on the CPU or on a CUDA device"
 
 
+class Traced:
+    """Base class of tensors without elements: functions hand calls with such an input to its ``tracer``."""
+
+    __slots__ = ()
+    dtype: np.dtype[Any]
+
+    @property
+    def tracer(self) -> Any:
+        """What records the calls; see ``functions.Tracer``."""
+        raise NotImplementedError
+
+
 def view(array: Any, where: str, write: bool = False) -> NumpyArray:
     """A NumPy view of an array's memory; read-only if the array is. With ``write``, writing to the view writes to the array.
 

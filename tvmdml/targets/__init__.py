@@ -215,6 +215,12 @@ class Target(abc.ABC):
 
         return RuntimeLaunch(launcher, scalars, temporaries)
 
+    def sequence(self, steps: Sequence[Any], slots: int) -> Any:
+        """Many launches by one call."""
+        from tvmdml.targets._sequence import PlainSequence
+
+        return PlainSequence(steps, slots)
+
     @abc.abstractmethod
     def source(self, function: PrimFunc, kind: str) -> str:
         """The compiled kernel as text; ``kind`` is one of the kinds of text that the target has."""

@@ -1,0 +1,14 @@
+"""Graphs: many operators, compiled into one thing that runs by one call.
+
+The way of a graph: ``building`` records what functions are given (``Graph``, ``Expression``) as ``nodes``; ``program`` is the part
+that the outputs need, which the ``passes`` rewrite; ``memory`` gives each intermediate result its place; ``plan`` chooses the
+kernels; ``compiled`` runs them. README.md explains.
+"""
+
+from __future__ import annotations
+
+from tvmdml.graph.building import Graph
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.expression import Expression
+
+__all__ = ["CompiledGraph", "Expression", "Graph"]

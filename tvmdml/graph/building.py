@@ -1,0 +1,279 @@
+"""``Graph``: records calls of functions, and compiles what was recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvmdml import arrays, functions, targets
+from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel, TensorFlags
+from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.expression import Expression
+from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.numbers import PYTHON, as_arrays
+from tvmdml.operators._contract import Operator, Role, called_by
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+class Graph:
+    """A graph of operators (``DML_GRAPH_DESC``).
+
+    ``input`` and ``constant`` make expressions; every function of tvmdml, given an expression, adds a node and returns expressions.
+    A function without input arrays takes the graph as its ``device``. ``compile`` makes a ``CompiledGraph`` of all that some
+    expressions depend on; the graph may be compiled again, extended, or dropped after that.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        """A name for messages and pictures."""
+        self.inputs: list[Input] = []
+        """The inputs, in the order in which they were made."""
+        self.calls: list[Call] = []
+        """The calls, each after those whose results it reads."""
+        self._constants: dict[int, tuple[Any, Expression]] = {}
+
+    def __repr__(self) -> str:
+        """The number of nodes."""
+        named = f" {self.name!r}" if self.name else ""
+        return f"<Graph{named} of {counted(len(self.inputs), 'input')} and {counted(len(self.calls), 'call')}>"
+
+    # -- What a program writes
+
+    def input(
+        self,
+        shape: Sequence[int],
+        dtype: Any = "float32",
+        *,
+        strides: Sequence[int] | None = None,
+        owned: bool = False,
+        name: str = "",
+    ) -> Expression:
+        """An array that is given at each run.
+
+        Args:
+            shape: its sizes.
+            dtype: its type: one of DirectML's, or bool.
+            strides: its strides in elements, without repetition; by default row-major without gaps.
+            owned: it is given once, to ``CompiledGraph.initialize``, and kept (``DML_TENSOR_FLAG_OWNED_BY_DML``).
+            name: its name, by which it is given. Each name may be used once.
+
+        Raises:
+            InvalidArgument: the shape, type or strides are invalid, or another input has this name.
+        """
+        kind = np.dtype(np.bool_) if getattr(dtype, "name", dtype) in ("bool", bool, np.bool_) else None
+        data_type = TensorDataType.UINT8 if kind else TensorDataType.of(dtype, "Graph.input dtype")
+        if data_type.is_nibble:
+            given, allowed = data_type.tvm, "types of whole bytes"
+            raise InvalidArgument(message("Graph.input dtype", given, allowed, "Give uint8, and DEQUANTIZE's own descriptor."))
+        sizes = tuple(shape)
+        desc = ArrayTensorDesc(data_type, sizes or (1,), strides, zero_dimensional=not sizes)
+        return self.described_input(desc, data_type.numpy if kind is None else kind, owned=owned, name=name)
+
+    def described_input(self, desc: ArrayTensorDesc, dtype: Any, *, owned: bool = False, name: str = "") -> Expression:
+        """``input``, by a description of the array; ``dtype`` may be bool for UINT8."""
+        if not isinstance(name, str):
+            raise InvalidArgument(message("Graph.input name", safe_repr(name), "a string"))
+        if name and any(one.name == name for one in self.inputs):
+            raise InvalidArgument(message("Graph.input name", repr(name), "a name that no other input of the graph has"))
+        node = Input(desc, np.dtype(dtype), owned, name, self.line())
+        self.inputs.append(node)
+        return Expression(self, Edge(node), desc, np.dtype(dtype))
+
+    def constant(self, array: Any, *, name: str = "") -> Expression:
+        """An array that never changes. It is kept, not copied, unless it has gaps: do not write to it.
+
+        Raises:
+            InvalidArgument: it is not an array of one of DirectML's types, or bool.
+        """
+        if (known := self._constants.get(id(array))) is not None and known[0] is array:
+            return known[1]
+        view = arrays.view(array, "Graph.constant array") if not isinstance(array, (int, float, bool)) else np.asarray(array)
+        if type(view) is DeviceArray:
+            view = view.numpy()
+        packed = np.ascontiguousarray(view).reshape(view.shape)
+        if packed.dtype.byteorder == ">" or not packed.flags.aligned:
+            packed = packed.astype(packed.dtype.newbyteorder("="), copy=True)
+        desc = functions.describe_array(packed, "Graph.constant array")
+        found = Expression(self, Edge(Constant(packed, name, self.line())), desc, packed.dtype)
+        self._constants[id(array)] = (array, found)
+        return found
+
+    def add(
+        self, desc: Operator, inputs: Mapping[str, Expression | None] | Sequence[Expression | None], *, name: str = ""
+    ) -> tuple[Expression | None, ...]:
+        """Add a call of an operator by its descriptor, as DirectML's graphs do.
+
+        Each input tensor of the descriptor reads the memory of an expression from its first element on, with its own sizes, strides
+        and type: nothing is converted.
+
+        Args:
+            desc: the descriptor.
+            inputs: an expression for each input tensor that is present: by the tensors' names, or in DirectML's order with ``None``
+                for those that are absent.
+            name: a name for messages.
+
+        Returns:
+            The outputs in DirectML's order, with ``None`` for those that are absent.
+
+        Raises:
+            InvalidArgument, Unsupported: the descriptor breaks its contract, an input is missing, or would read outside of memory.
+        """
+        desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+        wanted = dict(desc.tensors(Role.INPUT))
+        given = inputs if isinstance(inputs, Mapping) else dict(zip(wanted, inputs, strict=False))
+        if not isinstance(inputs, Mapping) and len(inputs) > len(wanted):
+            raise InvalidArgument(message(f"{desc.NAME} inputs", len(inputs), f"{len(wanted)}: {', '.join(wanted)}"))
+        edges = {}
+        for key in given:
+            if key not in wanted:
+                raise InvalidArgument(message(f"{desc.NAME} inputs", repr(key), ", ".join(wanted)))
+        for key, tensor in wanted.items():
+            found = given.get(key)
+            if (found is None) != (tensor is None):
+                allowed = "None: the descriptor has no such tensor" if tensor is None else f"an expression for {tensor}"
+                raise InvalidArgument(message(desc.where(key), "an expression" if found is not None else "None", allowed))
+            if found is not None and tensor is not None:
+                edges[key] = self._edge(found, tensor, desc.where(key))
+        return self._added(Call(desc, edges, name, self.line()))
+
+    def compile(
+        self,
+        outputs: Expression | Sequence[Expression],
+        target: str | targets.Target = "cpu",
+        *,
+        feature_level: str | FeatureLevel | None = None,
+        flags: Any = None,
+        progress: Any = None,
+    ) -> CompiledGraph:
+        """Compile all that some expressions depend on (``IDMLDevice1::CompileGraph``).
+
+        Args:
+            outputs: the expressions whose arrays each run returns; views and inputs, too.
+            target: where to run, as for ``tvmdml.compile``.
+            feature_level: the feature level that all operators must be part of; ``None`` is the newest.
+            flags: DirectML's execution flags are accepted: none of them changes a result here.
+            progress: called with (kernels ready, kernels in all) while kernels compile.
+
+        Raises:
+            InvalidArgument: an output is not an expression of this graph.
+            Unsupported: the target or the feature level does not support an operator.
+            CompileError: a kernel does not compile.
+        """
+        several = [outputs] if isinstance(outputs, Expression) else list(outputs)
+        for one in several:
+            if not isinstance(one, Expression) or one.graph is not self:
+                given = "an expression of another graph" if isinstance(one, Expression) else safe_repr(one)
+                raise InvalidArgument(message("Graph.compile outputs", given, "expressions of this graph"))
+        if not several:
+            raise InvalidArgument(message("Graph.compile outputs", "none", "at least one expression"))
+        if feature_level is not None:
+            level = FeatureLevel.of(feature_level)
+            for call in self.calls:
+                call.desc.validate(level)
+        return CompiledGraph(self.name, self.inputs, self.calls, several, targets.resolve(target, "Graph.compile target"), progress)
+
+    # -- What functions call
+
+    def trace_call(
+        self,
+        describe: functions.Describe,
+        inputs: tuple[Any, ...],
+        attributes: tuple[Any, ...],
+        optional: bool,
+        boolean: bool,
+        finish: functions.Finish | None,
+    ) -> tuple[Any, ...]:
+        """Add the call of a function; the arguments are those of ``functions.call``."""
+        function = functions.name_of(describe)
+        names = [functions.input_name(describe, i) for i in range(len(inputs))]
+        if (takes := getattr(describe, "scalars", None)) is not None and not PYTHON.isdisjoint(map(type, inputs)):
+            inputs = as_arrays(inputs, attributes, takes, lambda i: names[i])
+        tensors = [None if one is None and optional else self._traced(one, name) for one, name in zip(inputs, names, strict=True)]
+        for i, one in enumerate(tensors):
+            if one is not None and one.dtype == np.bool_ and not boolean:
+                raise InvalidArgument(
+                    message(names[i], "data type bool", "numbers", "Pass x.view('uint8'), which has the same bytes.")
+                )
+        with called_by(function):
+            found = functions.described(describe, [None if one is None else one.desc for one in tensors], attributes)
+        desc, dtypes, shapes = found
+        wanted = [(name, tensor) for name, tensor in desc.tensors(Role.INPUT) if tensor is not None]
+        present = [one for one in tensors if one is not None]
+        edges = {name: self._edge(one, tensor, names[0]) for (name, tensor), one in zip(wanted, present, strict=True)}
+        results = [one for one in self._added(Call(desc, edges, "", self.line())) if one is not None]
+        own: tuple[None, ...] = (None,) * len(results)
+        if finish is not None:
+            before = [one.desc.sizes if shape is None else shape for one, shape in zip(results, shapes or own, strict=True)]
+            rule = getattr(finish, "shapes", None)
+            if rule is None or [list(one) for one in rule([t and t.shape for t in tensors], before)] != [
+                list(one) for one in before
+            ]:
+                given = "an expression of a graph, for a result whose shape depends on the elements"
+                raise Unsupported(message(function, given, "arrays", "Ask for the whole result, where the function has a way."))
+        return tuple(map(_as_named, results, dtypes or own, shapes or own))
+
+    def line(self) -> str:
+        """The line of the program that is running: the nearest one outside of tvmdml."""
+        frame = sys._getframe(1)
+        while frame.f_back is not None and (
+            frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
+        ):
+            frame = frame.f_back
+        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+    def _traced(self, given: Any, where: str) -> Expression:
+        if isinstance(given, Expression):
+            if given.graph is not self:
+                raise InvalidArgument(message(where, "an expression of another graph", "expressions of one graph"))
+            return given
+        return self.constant(given)
+
+    def _edge(self, given: Expression, tensor: TensorDesc, where: str) -> Edge:
+        if not isinstance(given, Expression) or given.graph is not self:
+            allowed = "an expression of this graph"
+            raise InvalidArgument(
+                message(where, "one of another graph" if isinstance(given, Expression) else safe_repr(given), allowed)
+            )
+        room = given.edge.source.bytes_of(given.edge.output) - given.edge.offset
+        if tensor.span_in_bytes > room:
+            raise InvalidArgument(
+                message(where, f"{given.edge.source} with {room} bytes", f"the {tensor.span_in_bytes} bytes of {tensor}")
+            )
+        owned = bool(tensor.flags & TensorFlags.OWNED_BY_DML)
+        if owned and not isinstance(given.edge.source, Input) and not _is_constant(given.edge.source):
+            raise InvalidArgument(message(where, f"OWNED_BY_DML, of {given.edge.source}", "an owned input or a constant"))
+        return given.edge
+
+    def _added(self, call: Call) -> tuple[Expression | None, ...]:
+        self.calls.append(call)
+        results: list[Expression | None] = []
+        for i, tensor in enumerate(call.outputs()):
+            if tensor is None:
+                results.append(None)
+                continue
+            zero = getattr(tensor, "zero_dimensional", False)
+            desc = ArrayTensorDesc(tensor.data_type, tensor.sizes, tensor.strides, zero_dimensional=zero)
+            results.append(Expression(self, Edge(call, i), desc, tensor.data_type.numpy))
+        return tuple(results)
+
+
+def _is_constant(node: Node) -> bool:
+    return isinstance(node, Constant)
+
+
+def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None) -> Expression:
+    """A result with the type and shape that the caller of the function sees."""
+    if dtype is None and shape is None:
+        return one
+    sizes = one.desc.sizes if shape is None else tuple(shape)
+    kind = one.dtype if dtype is None else np.dtype(dtype)
+    desc = ArrayTensorDesc(TensorDataType.from_numpy(kind), sizes or (1,), zero_dimensional=not sizes)
+    return Expression(one.graph, one.edge, desc, kind)

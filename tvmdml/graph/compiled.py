@@ -1,0 +1,384 @@
+"""``CompiledGraph``: a graph compiled for a target, which runs by one call."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import arrays
+from tvmdml.arrays import NumpyArray
+from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.errors import InvalidArgument, counted, message, safe_repr
+from tvmdml.graph import passes
+from tvmdml.graph.explaining import Explanation
+from tvmdml.graph.expression import Expression
+from tvmdml.graph.nodes import Call, Constant, Edge, Input
+from tvmdml.graph.plan import Plan, Progress, plan
+from tvmdml.graph.program import Program, Result, Value, needed
+from tvmdml.operators.element_wise_unary import ElementWiseIdentity
+from tvmdml.targets import Target
+from tvmdml.targets import _sequence as sequences
+from tvmdml.tensors import TensorDesc, native
+
+Inputs = Mapping[Any, Any] | Sequence[Any] | None
+
+
+class Timed(NamedTuple):
+    """The time of one kernel in a run."""
+
+    name: str
+    """The operator, and the call's name and line."""
+    kernel: str
+    """The kernel's name."""
+    nanoseconds: int
+
+
+class _Given(NamedTuple):
+    """One input of the graph, as callers give it."""
+
+    node: Input
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    slot: int
+    """-1 if nothing depends on it."""
+
+
+class _Returned(NamedTuple):
+    """One output, as callers get it."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    slot: int
+    """Where it is computed; -1 for a constant."""
+    copies: NumpyArray | int | None
+    """A constant's array, or an earlier output that has the same elements."""
+
+
+class CompiledGraph:
+    """A graph compiled for a target (``IDMLCompiledOperator``): kernels, their order, and a place for each intermediate result.
+
+    Call it with the inputs; it returns a list of arrays, one for each output. Several threads may run it at the same time: each run
+    has intermediate memory of its own, which is kept for the next one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Input],
+        calls: Sequence[Call],
+        outputs: Sequence[Expression],
+        target: Target,
+        progress: Progress | None = None,
+    ) -> None:
+        """Not public: ``Graph.compile`` makes it."""
+        self.target = target
+        """Where it runs."""
+        results, all_calls = _results(calls, outputs)
+        self._program = Program(needed(all_calls, results), results)
+        passes.run_all(self._program, target)
+        self._plan: Plan = plan(self._program, target, progress)
+        self._explanation = Explanation(name, calls, self._program, self._plan)
+        steps = [sequences.Step(step.launch, step.places) for step in self._plan.steps]
+        self._sequence = target.sequence(steps, self._plan.slots)
+        first = 1 + len(self._plan.constants)
+        slots = {id(node): first + i for i, node in enumerate(self._plan.inputs)}
+        self._inputs = [
+            _Given(node, node.name or f"input {i}", node.dtype, _shape(node.desc), slots.get(id(node), -1))
+            for i, node in enumerate(inputs)
+        ]
+        self._outputs = self._returned(outputs)
+        self._constants = [target.asarray(node.array) if target.moves else node.array for node in self._plan.constants]
+        self._owned: dict[int, Any] = {}
+        self._arenas: list[Any] = []
+        self._lock = threading.Lock()
+
+    # -- Facts
+
+    @property
+    def temporary_size(self) -> int:
+        """The bytes of the intermediate results of one run (``DML_BINDING_PROPERTIES.TemporaryResourceSize``)."""
+        return self._plan.memory.size
+
+    @property
+    def temporary_bound(self) -> int:
+        """The most bytes of intermediate results that are needed at one moment: ``temporary_size`` cannot be below."""
+        return self._plan.memory.bound
+
+    @property
+    def persistent_size(self) -> int:
+        """The bytes of constants and of owned inputs (``DML_BINDING_PROPERTIES.PersistentResourceSize``)."""
+        owned = sum(one.node.bytes_of(0) for one in self._inputs if one.node.owned and one.slot >= 0)
+        return sum(node.array.nbytes for node in self._plan.constants) + owned
+
+    @property
+    def kernel_count(self) -> int:
+        """The number of launches of one run."""
+        return len(self._plan.steps)
+
+    @property
+    def initialized(self) -> bool:
+        """Whether all owned inputs were given."""
+        return all(one.slot in self._owned for one in self._inputs if one.node.owned and one.slot >= 0)
+
+    def explain(self) -> Explanation:
+        """What became of every call: as text, and as a picture where Graphviz is installed."""
+        return self._explanation
+
+    def __repr__(self) -> str:
+        """The inputs, outputs and target."""
+        given = ", ".join(f"{one.name}: {one.dtype}{list(one.shape)}" for one in self._inputs)
+        found = ", ".join(f"{one.dtype}{list(one.shape)}" for one in self._outputs)
+        return f"<CompiledGraph ({given}) -> [{found}], {counted(self.kernel_count, 'kernel')} on {self.target}>"
+
+    # -- Running
+
+    def initialize(self, weights: Inputs = None) -> None:
+        """Give the owned inputs (``IDMLOperatorInitializer``), by name, by expression, or in order. They are copied.
+
+        Raises:
+            InvalidArgument: one is missing, unknown, or has another type or shape.
+        """
+        owned = [one for one in self._inputs if one.node.owned]
+        given = self._by_input(weights, owned, "initialize")
+        found = {}
+        for one in owned:
+            if one.slot >= 0:
+                found[one.slot] = self._ready(one, given[id(one.node)]).copy()
+        self._owned = found
+
+    def __call__(self, inputs: Inputs = None) -> list[Any]:
+        """Run on arrays.
+
+        Args:
+            inputs: an array for each input that is not owned: a mapping by name or expression, or a sequence in the order in which
+                the inputs were made. Arrays of any library, of exactly the input's type and shape.
+
+        Returns:
+            An array for each output, of the kind of the first input that is not NumPy's.
+
+        Raises:
+            InvalidArgument: an input is missing, unknown, or has another type or shape; or owned inputs were not given before.
+        """
+        given, ready, restore = self._given(inputs)
+        on_device = any(type(array) is DeviceArray for array in given)
+        results = self._new_outputs()
+        with self._arena() as arena:
+            self._sequence([arena, *self._constants, *ready, *results[1]])
+            if self.target.moves:
+                self.target.wait()
+        found = self._finished(results[0])
+        if self.target.moves and not on_device:
+            found = [array.numpy() for array in found]
+        return found if restore is None else [restore(array) for array in found]
+
+    run = __call__
+
+    def profile(self, inputs: Inputs = None) -> list[Timed]:
+        """Run once, and return the time of each kernel."""
+        _, ready, _ = self._given(inputs)
+        with self._arena() as arena:
+            spent = self._sequence.timed([arena, *self._constants, *ready, *self._new_outputs()[1]])
+        return [Timed(str(step.call), step.kernel, ns) for step, ns in zip(self._plan.steps, spent, strict=True)]
+
+    def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
+        """Check arrays once and return a function that runs on them: the quickest way to run repeatedly.
+
+        The arrays must lie as the graph reads and writes them: row-major, unless an input was made with strides. They stay alive as
+        long as the function does. Calls of one such function must not overlap in time.
+
+        Raises:
+            InvalidArgument: an array does not fit, or an output shares memory with another array.
+        """
+        arrays_given, ready, _ = self._given(inputs)
+        wanted = [one for one in self._read() if not one.node.owned]
+        used = {one.slot: array for one, array in zip(sorted(self._read(), key=lambda one: one.slot), ready, strict=True)}
+        for one, array in zip(wanted, arrays_given, strict=True):
+            if type(array) is not DeviceArray and not arrays.are_one(arrays.view(array, one.name), used[one.slot]):
+                advice = "Copy it first, or make the input with its strides."
+                raise InvalidArgument(
+                    message(f"bind {one.name}", "an array with other strides", "one that lies as the input", advice)
+                )
+        results = self._checked_outputs(outputs)
+        for i, result in enumerate(results):
+            if any(arrays.overlaps(result, other) for other in (*results[:i], *ready)):
+                raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
+        arena = self.target.empty((max(self._plan.memory.size, 1),), np.uint8)
+        written = [array for array, one in zip(results, self._outputs, strict=True) if one.slot >= 0]
+        run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *ready, *written])
+        if all(one.copies is None for one in self._outputs):
+            return run
+
+        def then_copy() -> None:
+            run()
+            self._copy(results)
+
+        return then_copy
+
+    # -- How
+
+    def _read(self) -> list[_Given]:
+        """The inputs that are read."""
+        return [one for one in self._inputs if one.slot >= 0]
+
+    @contextlib.contextmanager
+    def _arena(self) -> Iterator[Any]:
+        """Intermediate memory that no other run uses."""
+        with self._lock:
+            arena = self._arenas.pop() if self._arenas else None
+        if arena is None:
+            arena = self.target.empty((max(self._plan.memory.size, 1),), np.uint8)
+        try:
+            yield arena
+        finally:
+            self._arenas.append(arena)
+
+    def _given(self, inputs: Inputs) -> tuple[list[Any], list[Any], Any]:
+        """The arrays as given and as the kernels read them, in the order of their slots, and how to make results of their kind."""
+        if not self.initialized:
+            names = ", ".join(one.name for one in self._inputs if one.node.owned and one.slot not in self._owned)
+            raise InvalidArgument(
+                message("CompiledGraph call", "a graph that is not initialized", f"initialize(…) first, with {names}")
+            )
+        wanted = [one for one in self._inputs if not one.node.owned]
+        by_input = self._by_input(inputs, wanted, "call")
+        ready: dict[int, Any] = dict(self._owned)
+        given, restore = [], None
+        for one in wanted:
+            array = by_input[id(one.node)]
+            if one.slot < 0:
+                continue
+            given.append(array)
+            if restore is None and type(array) not in (np.ndarray, DeviceArray):
+                restore = arrays.restorer(array)
+            ready[one.slot] = self._ready(one, array)
+        return given, [ready[slot] for slot in sorted(ready)], restore
+
+    def _by_input(self, given: Inputs, wanted: Sequence[_Given], what: str) -> dict[int, Any]:
+        """The given arrays by the identities of the inputs."""
+        where = f"CompiledGraph {what}"
+        if given is None:
+            given = {}
+        if not isinstance(given, Mapping):
+            if len(given) != len(wanted):
+                allowed = f"{len(wanted)}: {', '.join(one.name for one in wanted) or 'none'}"
+                raise InvalidArgument(message(where, counted(len(given), "array"), allowed))
+            return {id(one.node): array for one, array in zip(wanted, given, strict=True)}
+        found = {}
+        names = {one.node.name: one for one in wanted if one.node.name}
+        nodes = {id(one.node): one for one in wanted}
+        for key, array in given.items():
+            one = (
+                nodes.get(id(key.edge.source)) if isinstance(key, Expression) else names.get(key) if isinstance(key, str) else None
+            )
+            if one is None:
+                raise InvalidArgument(message(where, safe_repr(key), ", ".join(one.name for one in wanted) or "no inputs"))
+            found[id(one.node)] = array
+        missing = [one for one in wanted if id(one.node) not in found]
+        for one in missing:
+            if one.slot >= 0:
+                raise InvalidArgument(message(where, f"no {one.name}", f"{one.dtype}{list(one.shape)}"))
+            found[id(one.node)] = None
+        return found
+
+    def _ready(self, one: _Given, array: Any) -> Any:
+        """The array as the kernels read it: itself, or a copy."""
+        where = f"CompiledGraph {one.name}"
+        view = arrays.view(array, where) if type(array) is not np.ndarray else array
+        if native(view.dtype) != one.dtype or view.shape != one.shape:
+            given, allowed = f"{view.dtype}{list(view.shape)}", f"{one.dtype}{list(one.shape)}"
+            raise InvalidArgument(message(where, given, allowed, "Convert or reshape the array first."))
+        arrays.require_on(view, self.target, where)
+        steps = tuple(step * one.dtype.itemsize for step in one.node.desc.layout) if one.shape else ()
+        lies = all(n < 2 or a == b for n, a, b in zip(one.shape, view.strides, steps, strict=True))
+        if type(view) is DeviceArray:
+            return view if lies and view.aligned else self._moved(one, view.numpy(), steps)
+        if lies and view.dtype.isnative and view.flags.aligned and not self.target.moves:
+            return view
+        return self._moved(one, view, steps)
+
+    def _moved(self, one: _Given, view: NumpyArray, steps: tuple[int, ...]) -> Any:
+        memory = np.zeros(one.node.bytes_of(0), np.uint8)
+        if one.node.desc.element_count:
+            arrays.assign(np.ndarray(one.shape, one.dtype, memory, 0, steps), view)
+        return self.target.asarray(memory)
+
+    def _new_outputs(self) -> tuple[list[Any], list[Any]]:
+        """New arrays for the outputs: all, and those that kernels write."""
+        found = [self.target.empty(one.shape, one.dtype) for one in self._outputs]
+        return found, [array for array, one in zip(found, self._outputs, strict=True) if one.slot >= 0]
+
+    def _finished(self, results: list[Any]) -> list[Any]:
+        self._copy(results)
+        return results
+
+    def _copy(self, results: Sequence[Any]) -> None:
+        """Fill the outputs that no kernel writes."""
+        for array, one in zip(results, self._outputs, strict=True):
+            if one.copies is not None:
+                source = results[one.copies] if isinstance(one.copies, int) else one.copies
+                if type(array) is DeviceArray:
+                    array.write(source.numpy() if type(source) is DeviceArray else source)
+                else:
+                    arrays.assign(array, source)
+
+    def _checked_outputs(self, given: Sequence[Any]) -> list[Any]:
+        if len(given) != len(self._outputs):
+            raise InvalidArgument(message("bind outputs", counted(len(given), "array"), str(len(self._outputs))))
+        found = []
+        for i, (array, one) in enumerate(zip(given, self._outputs, strict=True)):
+            view = arrays.view(array, f"bind output {i}", write=True)
+            arrays.require_on(view, self.target, f"bind output {i}")
+            form = f"{view.dtype}{list(view.shape)}"
+            writable = view.flags.c_contiguous and view.flags.aligned and view.flags.writeable
+            if self.target.moves and type(view) is not DeviceArray:
+                raise InvalidArgument(message(f"bind output {i}", "an array of the CPU", f"one on {self.target}"))
+            if view.dtype != one.dtype or view.shape != one.shape or not writable:
+                allowed = f"a writable row-major array of {one.dtype}{list(one.shape)}"
+                raise InvalidArgument(message(f"bind output {i}", form, allowed))
+            found.append(view)
+        return found
+
+    def _returned(self, outputs: Sequence[Expression]) -> list[_Returned]:
+        first = 1 + len(self._plan.constants) + len(self._plan.inputs)
+        slots = {value: first + i for i, value in enumerate(self._plan.outputs)}
+        seen: dict[Value, int] = {}
+        found = []
+        for i, (expression, result) in enumerate(zip(outputs, self._program.results, strict=True)):
+            dtype, shape = expression.dtype, expression.shape
+            value = result.edge.value
+            if isinstance(result.edge.source, Constant):
+                array = passes.constants.reading(result.edge.source.array, result.edge.offset, result.desc)
+                found.append(_Returned(dtype, shape, -1, array.view(dtype).reshape(shape)))
+            elif value in seen:
+                found.append(_Returned(dtype, shape, -1, seen[value]))
+            else:
+                seen[value] = i
+                found.append(_Returned(dtype, shape, slots[value], None))
+        return found
+
+
+def _results(calls: Sequence[Call], outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
+    """The outputs as whole results of calls: a copy is added for a view, an input, or the same output again."""
+    results: list[Result] = []
+    copies: list[Call] = []
+    seen: set[Value] = set()
+    for one in outputs:
+        edge, desc = one.edge, one.desc
+        whole = isinstance(edge.source, Call) and edge.offset == 0 and desc.is_packed
+        if not whole or edge.value in seen or edge.source.bytes_of(edge.output) != desc.span_in_bytes:
+            source = TensorDesc(desc.data_type, desc.sizes, desc.strides) if desc.element_count else desc
+            copy = Call(ElementWiseIdentity.of(source), {"input_tensor": edge}, "", "")
+            copies.append(copy)
+            edge = Edge(copy)
+        seen.add(edge.value)
+        results.append(Result(edge, TensorDesc(desc.data_type, desc.sizes) if desc.element_count else desc))
+    return results, [*calls, *copies]
+
+
+def _shape(desc: TensorDesc) -> tuple[int, ...]:
+    return () if getattr(desc, "zero_dimensional", False) else desc.sizes

@@ -1,0 +1,317 @@
+"""``Expression``: a tensor of a graph. Functions take it like an array; views of it are other strides, never copies."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from tvmdml import doors
+from tvmdml.arrays import Traced
+from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.graph.nodes import Edge
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+Key = int | slice | None | EllipsisType
+
+
+def _function(name: str) -> Any:
+    return doors.public_name(name)
+
+
+class Expression(Traced):
+    """A tensor of a graph: an input, a constant, or the result of a function of other expressions.
+
+    It has the ``shape``, ``dtype`` and ``strides`` of an array, and no elements until the graph runs. All functions take it;
+    ``+ - * / %`` and unary ``-`` are those functions. ``==`` is identity.
+    """
+
+    __slots__ = ("__weakref__", "desc", "dtype", "edge", "graph")
+
+    def __init__(self, graph: Any, edge: Edge, desc: ArrayTensorDesc, dtype: np.dtype[Any]) -> None:
+        """Not public: graphs and functions make expressions."""
+        self.graph = graph
+        """The ``Graph`` that it belongs to."""
+        self.edge = edge
+        self.desc = desc
+        """How its memory is read: a ``TensorDesc`` with strides, in elements."""
+        self.dtype = dtype
+        """The NumPy type. A bool tensor is UINT8 in ``desc``."""
+
+    @property
+    def tracer(self) -> Any:
+        """What functions hand their calls to."""
+        return self.graph
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes; ``()`` for a tensor without dimensions."""
+        return () if self.desc.zero_dimensional else self.desc.sizes
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """The strides in elements; ``None`` if it is row-major without gaps."""
+        return None if self.desc.is_packed else self.desc.strides
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.desc.element_count
+
+    def __repr__(self) -> str:
+        """The type and shape, and where it comes from."""
+        return f"<Expression {self.dtype}{list(self.shape)} of {self.edge.source}>"
+
+    def __len__(self) -> int:
+        """The first size."""
+        if not self.shape:
+            raise TypeError("len() of an expression without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        """An expression has no elements to iterate over before the graph runs; slices along the first dimension are views."""
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        """An expression has no value."""
+        raise TypeError("an expression of a graph has no value until the graph runs")
+
+    # -- Arithmetic
+
+    def __add__(self, other: Any) -> Expression:
+        """``tvmdml.add``."""
+        return _function("add")(self, other)  # type: ignore[no-any-return]
+
+    def __radd__(self, other: Any) -> Expression:
+        """``tvmdml.add``."""
+        return _function("add")(other, self)  # type: ignore[no-any-return]
+
+    def __sub__(self, other: Any) -> Expression:
+        """``tvmdml.subtract``."""
+        return _function("subtract")(self, other)  # type: ignore[no-any-return]
+
+    def __rsub__(self, other: Any) -> Expression:
+        """``tvmdml.subtract``."""
+        return _function("subtract")(other, self)  # type: ignore[no-any-return]
+
+    def __mul__(self, other: Any) -> Expression:
+        """``tvmdml.multiply``."""
+        return _function("multiply")(self, other)  # type: ignore[no-any-return]
+
+    def __rmul__(self, other: Any) -> Expression:
+        """``tvmdml.multiply``."""
+        return _function("multiply")(other, self)  # type: ignore[no-any-return]
+
+    def __truediv__(self, other: Any) -> Expression:
+        """``tvmdml.divide``."""
+        return _function("divide")(self, other)  # type: ignore[no-any-return]
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        """``tvmdml.divide``."""
+        return _function("divide")(other, self)  # type: ignore[no-any-return]
+
+    def __mod__(self, other: Any) -> Expression:
+        """``tvmdml.modulus_floor``."""
+        return _function("modulus_floor")(self, other)  # type: ignore[no-any-return]
+
+    def __neg__(self) -> Expression:
+        """``tvmdml.negate``."""
+        return _function("negate")(self)  # type: ignore[no-any-return]
+
+    def __matmul__(self, other: Any) -> Expression:
+        """``tvmdml.gemm``."""
+        return _function("gemm")(self, other)  # type: ignore[no-any-return]
+
+    # -- Views
+
+    def reinterpret(
+        self, sizes: Sequence[int], strides: Sequence[int] | None = None, dtype: Any = None, offset: int = 0
+    ) -> Expression:
+        """The same memory read with other sizes, strides (in elements; ``None`` for row-major without gaps) and type.
+
+        Args:
+            sizes: the new sizes.
+            strides: the new strides; 0 repeats a dimension.
+            dtype: the new type; by default the same.
+            offset: the first element, counted from this view's first, in elements of the new type.
+
+        Raises:
+            InvalidArgument: it would read outside of the memory.
+        """
+        kind = self.dtype if dtype is None else _numpy_type(dtype)
+        desc = ArrayTensorDesc(TensorDataType.from_numpy(kind), tuple(sizes) or (1,), strides, zero_dimensional=not tuple(sizes))
+        start = self.edge.offset + operator.index(offset) * kind.itemsize
+        room = self.edge.source.bytes_of(self.edge.output)
+        if start < 0 or start + desc.span_in_bytes > room:
+            allowed = f"a view inside of the {room} bytes of {self.edge.source}"
+            raise InvalidArgument(message("reinterpret", f"{desc} from byte {start} on", allowed))
+        if start % kind.itemsize:
+            raise InvalidArgument(message("reinterpret", f"byte {start}", f"a multiple of the element size, {kind.itemsize}"))
+        return Expression(self.graph, self.edge._replace(offset=start), desc, kind)
+
+    def view(self, dtype: Any) -> Expression:
+        """The same bytes as another type of the same size, such as bool as uint8."""
+        kind = _numpy_type(dtype)
+        if kind.itemsize != self.dtype.itemsize:
+            raise InvalidArgument(message("view dtype", kind, f"a type of {self.dtype.itemsize} bytes"))
+        return self._viewed(self.desc.sizes, self.desc.layout, zero_dimensional=self.desc.zero_dimensional, dtype=kind)
+
+    def reshape(self, *shape: Any) -> Expression:
+        """The same elements in row-major order with other sizes, one of which may be -1. A view if the memory allows it."""
+        sizes = _sizes(shape, "reshape")
+        if -1 in sizes:
+            rest = -math.prod(sizes)
+            sizes = tuple((self.size // rest if rest else 0) if n == -1 else n for n in sizes)
+        if math.prod(sizes) != self.size or any(n < 0 for n in sizes):
+            raise InvalidArgument(message("reshape", safe_repr(shape), f"sizes for {self.size} elements"))
+        strides = _reshaped(self.desc.sizes, self.desc.layout, sizes)
+        if strides is None:
+            return self.copy().reshape(sizes)
+        return self._viewed(sizes or (1,), strides if sizes else (1,), zero_dimensional=not sizes)
+
+    def transpose(self, *axes: Any) -> Expression:
+        """A view with the dimensions in another order; by default the reverse."""
+        order = _sizes(axes, "transpose") if axes and axes != (None,) else tuple(range(self.ndim))[::-1]
+        order = tuple(axis + self.ndim if axis < 0 else axis for axis in order)
+        if sorted(order) != list(range(self.ndim)):
+            raise InvalidArgument(message("transpose", safe_repr(axes), f"each of the {self.ndim} dimensions once"))
+        if not order:
+            return self
+        return self._viewed([self.desc.sizes[i] for i in order], [self.desc.layout[i] for i in order])
+
+    @property
+    def T(self) -> Expression:  # noqa: N802 - NumPy's name
+        """``transpose()``."""
+        return self.transpose()
+
+    def broadcast(self, *shape: Any) -> Expression:
+        """A view repeated to a shape by NumPy's rules: with strides of 0."""
+        sizes = _sizes(shape, "broadcast")
+        added = len(sizes) - self.ndim
+        pairs = list(zip(self.shape, sizes[added:], strict=True)) if added >= 0 else [(0, 1)]
+        if any(n not in (1, m) for n, m in pairs):
+            raise InvalidArgument(message("broadcast", safe_repr(shape), f"a shape that {list(self.shape)} can be repeated to"))
+        if not sizes:
+            return self
+        own = () if self.desc.zero_dimensional else self.desc.layout
+        steps = [step if n == m else 0 for (n, m), step in zip(pairs, own, strict=True)]
+        return self._viewed(sizes, [0] * added + steps)
+
+    def __getitem__(self, key: Any) -> Expression:
+        """A view by integers, slices with positive steps, ``None`` and ``...``."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        given = sum(one is not None and one is not Ellipsis for one in keys)
+        if given > self.ndim or sum(one is Ellipsis for one in keys) > 1:
+            raise InvalidArgument(message("index", safe_repr(key), f"at most {self.ndim} integers and slices"))
+        if Ellipsis not in keys:
+            keys.append(Ellipsis)
+        sizes: list[int] = []
+        steps: list[int] = []
+        offset, axis = 0, 0
+        for one in keys:
+            if one is None:
+                sizes.append(1)
+                steps.append(0)
+                continue
+            if one is Ellipsis:
+                count = self.ndim - given
+                sizes += self.shape[axis : axis + count]
+                steps += self.desc.layout[axis : axis + count] if self.shape else ()
+                axis += count
+                continue
+            size, step = self.shape[axis], self.desc.layout[axis]
+            if isinstance(one, slice):
+                start, stop, by = one.indices(size)
+                if by < 1:
+                    raise InvalidArgument(message("index", safe_repr(one), "slices with a positive step", "Use reverse functions."))
+                sizes.append(len(range(start, stop, by)))
+                steps.append(step * by)
+                offset += start * step if sizes[-1] else 0
+            else:
+                try:
+                    at = operator.index(one)
+                except TypeError:
+                    allowed = "integers, slices, None and ..."
+                    raise InvalidArgument(message("index", safe_repr(one), allowed, "gather takes indices as a tensor.")) from None
+                if not -size <= at < size:
+                    raise IndexError(f"index {at} is out of range for axis {axis} of size {size}")
+                offset += (at + size if at < 0 else at) * step
+            axis += 1
+        return self._viewed(sizes or [1], steps or [1], zero_dimensional=not sizes, offset=offset)
+
+    def astype(self, dtype: Any) -> Expression:
+        """``tvmdml.cast``."""
+        return self if _numpy_type(dtype) == self.dtype else _function("cast")(self, dtype)
+
+    def copy(self) -> Expression:
+        """``tvmdml.identity``: the same elements, row-major without gaps."""
+        found: Expression = _function("identity")(self.view(np.uint8) if self.dtype == np.bool_ else self)
+        return found.view(np.bool_) if self.dtype == np.bool_ else found
+
+    def _viewed(
+        self,
+        sizes: Sequence[int],
+        strides: Sequence[int],
+        *,
+        zero_dimensional: bool = False,
+        offset: int = 0,
+        dtype: np.dtype[Any] | None = None,
+    ) -> Expression:
+        kind = self.dtype if dtype is None else dtype
+        desc = ArrayTensorDesc(TensorDataType.from_numpy(kind), tuple(sizes), tuple(strides), zero_dimensional=zero_dimensional)
+        if desc.is_packed:
+            desc = ArrayTensorDesc(desc.data_type, desc.sizes, zero_dimensional=zero_dimensional)
+        edge = self.edge._replace(offset=self.edge.offset + offset * kind.itemsize)
+        return Expression(self.graph, edge, desc, kind)
+
+
+def _numpy_type(dtype: Any) -> np.dtype[Any]:
+    with_bool = getattr(dtype, "name", dtype) in ("bool", bool, np.bool_)
+    return np.dtype(np.bool_) if with_bool else TensorDataType.of(dtype, "dtype").numpy
+
+
+def _sizes(given: Sequence[Any], where: str) -> tuple[int, ...]:
+    """Integers, given one by one or as one sequence."""
+    if len(given) == 1 and not isinstance(given[0], (int, np.integer)):
+        (given,) = given
+    try:
+        return tuple(operator.index(n) for n in given)
+    except TypeError:
+        raise InvalidArgument(message(where, safe_repr(given), "integers")) from None
+
+
+def _reshaped(sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides of the same elements in another shape; ``None`` if no strides say it."""
+    if math.prod(sizes) == 0:
+        return tuple(1 for _ in shape)
+    dims = [(n, s) for n, s in zip(sizes, strides, strict=True) if n != 1]
+    merged: list[list[int]] = []  # groups of dimensions that are contiguous in each other
+    for n, step in dims:
+        if merged and merged[-1][1] == n * step:
+            merged[-1] = [merged[-1][0] * n, step]
+        else:
+            merged.append([n, step])
+    found: list[int] = []
+    left = list(reversed(merged))
+    room, step = left.pop() if left else (1, 1)
+    for n in shape:
+        if n == 1:
+            found.append(0)
+            continue
+        if room == 1:
+            room, step = left.pop()
+        if room % n:
+            return None
+        room //= n
+        found.append(room * step)
+    # a group may be left half used only if it is used up
+    return tuple(found) if room == 1 and not left else None

@@ -1,0 +1,75 @@
+"""A place for each intermediate result in one piece of memory, so that results that are alive at the same time do not meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+ALIGNMENT = 256
+"""Places start at multiples of this many bytes: of every device's alignment, and of cache lines."""
+
+
+class Lifetime(NamedTuple):
+    """How long a piece of memory is needed."""
+
+    size: int
+    """Bytes."""
+    first: int
+    """The step that writes it."""
+    last: int
+    """The last step that reads it."""
+
+
+class Places(NamedTuple):
+    """The plan."""
+
+    offsets: tuple[int, ...]
+    """The place of each piece."""
+    size: int
+    """The bytes in all."""
+    bound: int
+    """No plan needs fewer bytes: the most that are alive at one step."""
+
+
+def planned(lifetimes: Sequence[Lifetime]) -> Places:
+    """Places for all, the largest first, each in the tightest gap among those that are alive at the same time."""
+    count = len(lifetimes)
+    sizes = np.array([-(-one.size // ALIGNMENT) * ALIGNMENT for one in lifetimes], np.int64)
+    first = np.array([one.first for one in lifetimes], np.int64)
+    last = np.array([one.last for one in lifetimes], np.int64)
+    offsets = np.zeros(count, np.int64)
+    order = sorted(range(count), key=lambda i: (-int(sizes[i]), int(first[i])))
+    placed = np.zeros(count, np.int64)  # those that have a place, in the order of their places
+    for k, i in enumerate(order):
+        before = placed[:k]
+        meets = before[(first[before] <= last[i]) & (last[before] >= first[i])]
+        offsets[i] = _gap(offsets[meets], sizes[meets], int(sizes[i]))
+        at = int(np.searchsorted(offsets[before], offsets[i], side="right"))
+        placed[at + 1 : k + 1] = placed[at:k].copy()
+        placed[at] = i
+    ends = offsets + sizes
+    return Places(tuple(map(int, offsets)), int(ends.max(initial=0)), _most_alive(sizes, first, last))
+
+
+def _gap(starts: np.ndarray, sizes: np.ndarray, size: int) -> int:
+    """The place of the smallest gap of at least a size, between pieces in the order of their places."""
+    if not len(starts):
+        return 0
+    ends = np.maximum.accumulate(starts + sizes)
+    gaps = starts - np.concatenate(([0], ends[:-1]))
+    fits = np.flatnonzero(gaps >= size)
+    if not len(fits):
+        return int(ends[-1])
+    best = int(fits[np.argmin(gaps[fits])])
+    return int(ends[best - 1]) if best else 0
+
+
+def _most_alive(sizes: np.ndarray, first: np.ndarray, last: np.ndarray) -> int:
+    if not len(sizes):
+        return 0
+    change = np.zeros(int(last.max()) + 2, np.int64)
+    np.add.at(change, first, sizes)
+    np.add.at(change, last + 1, -sizes)
+    return int(change.cumsum().max())

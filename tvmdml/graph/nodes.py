@@ -1,0 +1,114 @@
+"""The nodes of a graph: inputs, constants and calls of operators; an ``Edge`` is the memory that one node reads from another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.operators._contract import Operator, Role
+from tvmdml.tensors import TensorDesc
+
+
+class Node:
+    """A node. Nodes are compared by identity."""
+
+    def __init__(self, name: str, where: str) -> None:
+        self.name = name
+        """The name that the program gave, or an empty one."""
+        self.where = where
+        """The line of the program that made the node: ``model.py:12``."""
+
+    def bytes_of(self, output: int) -> int:
+        """The size of the memory of one output."""
+        raise NotImplementedError
+
+
+class Input(Node):
+    """An array that is given at each run; with ``owned``, once before the first."""
+
+    def __init__(self, desc: TensorDesc, dtype: np.dtype[Any], owned: bool, name: str, where: str) -> None:
+        super().__init__(name, where)
+        self.desc, self.owned = desc, owned
+        self.dtype = dtype
+        """The caller's type: bool or that of the description."""
+
+    def bytes_of(self, output: int) -> int:
+        """The size of its memory."""
+        return _bytes(self.desc)
+
+    def __str__(self) -> str:
+        """For messages: ``input x``."""
+        return f"input {self.name}" if self.name else "an input"
+
+
+class Constant(Node):
+    """An array that never changes, row-major without gaps. It is not copied: it may be mapped from a file."""
+
+    def __init__(self, array: NumpyArray, name: str, where: str) -> None:
+        super().__init__(name, where)
+        self.array = array
+
+    def bytes_of(self, output: int) -> int:
+        """The size of the array."""
+        return self.array.nbytes
+
+    def __str__(self) -> str:
+        """For messages: ``constant weight``."""
+        return f"constant {self.name}" if self.name else "a constant"
+
+
+class Edge(NamedTuple):
+    """Memory that a node reads: from a byte on, in an output of another node. The reader's ``TensorDesc`` says how it is read."""
+
+    source: Node
+    output: int = 0
+    """The output's place among the source's output tensors, absent ones included."""
+    offset: int = 0
+    """Bytes."""
+
+    @property
+    def value(self) -> tuple[Node, int]:
+        """The memory as a whole."""
+        return self.source, self.output
+
+
+class Call(Node):
+    """A call of an operator. The tensors of its descriptor say how the memory of its edges is read, and its outputs are written."""
+
+    def __init__(self, desc: Operator, edges: Mapping[str, Edge], name: str, where: str, *, origins: tuple[Call, ...] = ()) -> None:
+        super().__init__(name, where)
+        self.desc = desc
+        self.edges = dict(edges)
+        """What each input tensor that is present reads, by the tensor's name."""
+        self.origins = origins or (self,)
+        """The calls of the graph that this one does the work of."""
+
+    def outputs(self) -> tuple[TensorDesc | None, ...]:
+        """The descriptions of the outputs, absent ones included."""
+        return tuple(tensor for _, tensor in self.desc.tensors(Role.OUTPUT))
+
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the outputs, absent ones included."""
+        return tuple(name for name, _ in self.desc.tensors(Role.OUTPUT))
+
+    def inputs(self) -> Iterator[tuple[str, TensorDesc, Edge]]:
+        """Each input tensor that is present: its name, how it is read, and from where."""
+        for name, tensor in self.desc.tensors(Role.INPUT):
+            if tensor is not None:
+                yield name, tensor, self.edges[name]
+
+    def bytes_of(self, output: int) -> int:
+        """The size of an output's memory."""
+        desc = self.outputs()[output]
+        return 0 if desc is None else _bytes(desc)
+
+    def __str__(self) -> str:
+        """For messages: ``GEMM 'fc1' (model.py:12)``."""
+        return self.desc.NAME + (f" {self.name!r}" if self.name else "") + (f" ({self.where})" if self.where else "")
+
+
+def _bytes(desc: TensorDesc) -> int:
+    return max(desc.span_in_bytes, desc.total_tensor_size_in_bytes or 0)

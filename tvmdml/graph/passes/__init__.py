@@ -1,0 +1,24 @@
+"""The passes: each rewrites a program so that it does the same with less. Each is a file with one idea; this is their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvmdml.graph.passes import constants, identities, same, unused
+from tvmdml.graph.program import Program
+from tvmdml.targets import Target
+
+PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
+    ("nodes without a reader are dropped", unused.run),
+    ("what depends on constants only is computed now", constants.run),
+    ("copies and casts that change nothing are dropped", identities.run),
+    ("equal calls become one", same.run),
+    ("nodes without a reader are dropped again", unused.run),
+)
+"""What each pass does, and the pass: it is called with the program and the target."""
+
+
+def run_all(program: Program, target: Target) -> None:
+    """Run every pass."""
+    for _, run in PASSES:
+        run(program, target)

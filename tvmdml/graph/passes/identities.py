@@ -1,0 +1,44 @@
+"""Drop calls that change nothing: a copy of a whole tensor, and a conversion to the type that it has."""
+
+from __future__ import annotations
+
+from tvmdml.graph.nodes import Call, Edge
+from tvmdml.graph.program import Program, Value
+from tvmdml.operators._contract import Role
+from tvmdml.targets import Target
+
+COPIES = ("ELEMENT_WISE_IDENTITY", "ACTIVATION_IDENTITY", "CAST")
+"""The operators whose output has the bits of the input, where both have the same type and there is no scale and bias."""
+
+
+def run(program: Program, target: Target) -> None:
+    """Let the readers of a copy read the original, where a view says the same."""
+    results = program.kept()
+    instead: dict[Value, Edge] = {}
+    gone = []
+    for call in program.calls:
+        if call.desc.NAME in COPIES and _changes_nothing(call):
+            edge = call.edges["input_tensor"]
+            if (call, 0) in results and not isinstance(edge.source, Call):
+                continue  # a result has memory of its own
+            if (call, 0) in results and edge.value in results:
+                continue
+            if (call, 0) in results and (edge.offset or edge.source.bytes_of(edge.output) != call.bytes_of(0)):
+                continue
+            instead[call, 0] = edge
+            gone.append(call)
+            if (call, 0) in results:
+                results.add(edge.value)
+    program.replace(instead)
+    program.forget(gone, "changes nothing")
+
+
+def _changes_nothing(call: Call) -> bool:
+    scale_bias = getattr(call.desc, "scale_bias", None)
+    if scale_bias is not None and tuple(scale_bias) != (1, 0):
+        return False
+    tensors = dict(call.desc.tensors(Role.INPUT, Role.OUTPUT))
+    one, other = tensors["input_tensor"], tensors["output_tensor"]
+    if one is None or other is None or one.data_type is not other.data_type:
+        return False
+    return one.is_like(other)

@@ -1,0 +1,29 @@
+"""Let equal calls be one: the same operator, of the same memory."""
+
+from __future__ import annotations
+
+from tvmdml.graph.nodes import Call, Edge
+from tvmdml.graph.program import Program, Value
+from tvmdml.operators._contract import Role
+from tvmdml.targets import Target
+
+
+def run(program: Program, target: Target) -> None:
+    """Keep the first of equal calls."""
+    first: dict[object, Call] = {}
+    gone: list[Call] = []
+    instead: dict[Value, Edge] = {}
+    for call in program.calls:
+        for name, edge in call.edges.items():  # an earlier call may have been replaced
+            if edge.value in instead:
+                other = instead[edge.value]
+                call.edges[name] = other._replace(offset=other.offset + edge.offset)
+        key = (call.desc.exactly(), tuple((name, id(e.source), e.output, e.offset) for name, e in call.edges.items()))
+        known = first.setdefault(key, call)
+        if known is not call:
+            gone.append(call)
+            for i, _ in enumerate(call.desc.tensors(Role.OUTPUT)):
+                instead[call, i] = Edge(known, i)
+            known.origins = (*known.origins, *call.origins)
+    program.replace(instead)
+    program.forget(gone, "equal to an earlier call")

@@ -1,0 +1,123 @@
+"""``Plan``: the launches of a program, and where the arguments of each are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tvmdml.compiler import ready
+from tvmdml.errors import CompileError, TvmdmlError, Unsupported
+from tvmdml.graph.memory import Lifetime, Places, planned
+from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.program import Program, Value
+from tvmdml.operators._contract import Role
+from tvmdml.targets import Launch, Target
+
+Progress = Callable[[int, int], object]
+"""Called with (kernels ready, kernels in all)."""
+
+ARENA = 0
+"""The slot of the memory of intermediate results."""
+
+
+class Step(NamedTuple):
+    """One launch."""
+
+    call: Call
+    kernel: str
+    """The kernel's name, for reports."""
+    launch: Launch
+    places: tuple[tuple[int, int], ...]
+    """For each array of the launch: its slot, and the byte where it begins."""
+
+
+class Plan(NamedTuple):
+    """All launches in order. The slots are the arena, the constants, the inputs and the outputs."""
+
+    steps: tuple[Step, ...]
+    constants: tuple[Constant, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Value, ...]
+    """The values that have memory of their own, in the order of their slots."""
+    memory: Places
+
+    @property
+    def slots(self) -> int:
+        """The number of slots."""
+        return 1 + len(self.constants) + len(self.inputs) + len(self.outputs)
+
+
+def plan(program: Program, target: Target, progress: Progress | None = None) -> Plan:
+    """Choose kernels and places.
+
+    Raises:
+        Unsupported, CompileError: a kernel cannot be made; the message names the call.
+    """
+    calls = [call for call in program.calls if not _is_empty(call)]
+    outputs = list(dict.fromkeys(one.edge.value for one in program.results if isinstance(one.edge.source, Call)))
+    constants, inputs = program.constants(), program.inputs()
+    slots: dict[Value, int] = {}
+    for value in [*((one, 0) for one in (*constants, *inputs)), *outputs]:
+        slots[value] = len(slots) + 1
+    values, places = _arena(calls, slots)
+    offsets = dict(zip(values, places.offsets, strict=True))
+
+    def place(edge: Edge) -> tuple[int, int]:
+        if edge.value in slots:
+            return slots[edge.value], edge.offset
+        return ARENA, offsets[edge.value] + edge.offset
+
+    steps = []
+    for number, call in enumerate(calls):
+        kernel, launch = _launch(call, target)
+        arguments = []
+        results = {name: i for i, name in enumerate(call.output_names())}
+        for name, tensor in call.desc.tensors():
+            if tensor is not None:
+                arguments.append(place(Edge(call, results[name]) if name in results else call.edges[name]))
+        steps.append(Step(call, kernel.name, launch, tuple(arguments)))
+        if progress is not None:
+            progress(number + 1, len(calls))
+    return Plan(tuple(steps), tuple(constants), tuple(inputs), tuple(outputs), places)
+
+
+def _launch(call: Call, target: Target) -> Any:
+    try:
+        return ready(call.desc, target)
+    except (Unsupported, CompileError) as error:
+        raise _in(call, error) from error
+
+
+def _in(call: Call, error: TvmdmlError) -> TvmdmlError:
+    """The same error, with the call's name and line."""
+    return type(error)(f"{call}: {error}") if type(error) in (Unsupported, CompileError) else error
+
+
+def _is_empty(call: Call) -> bool:
+    """Whether there is nothing to compute: no output has an element."""
+    outputs = [tensor for tensor in call.outputs() if tensor is not None]
+    if not any(one.element_count for one in outputs):
+        return True
+    for name, tensor in call.desc.tensors(Role.INPUT):
+        if tensor is not None and not tensor.element_count:
+            raise Unsupported(f"{call}: {name} has no elements, but the result has: it is not computed in a graph.")
+    return False
+
+
+def _arena(calls: Sequence[Call], slots: dict[Value, int]) -> tuple[list[Value], Places]:
+    """The values without a slot, and their places."""
+    first: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    for step, call in enumerate(calls):
+        for edge in call.edges.values():
+            if edge.value in first:
+                last[edge.value] = step
+        for i, tensor in enumerate(call.outputs()):
+            if tensor is not None and (call, i) not in slots:
+                first[call, i] = last[call, i] = step
+    values = list(first)
+    return values, planned([Lifetime(_size(node, output), first[node, output], last[node, output]) for node, output in values])
+
+
+def _size(node: Node, output: int) -> int:
+    return node.bytes_of(output)

@@ -1,0 +1,138 @@
+"""``Program``: what a graph computes for some outputs, as the passes rewrite it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.operators._contract import Operator
+from tvmdml.tensors import TensorDesc
+
+Value = tuple[Node, int]
+"""The memory of a node's output."""
+
+
+class Use(NamedTuple):
+    """A place where a value is read."""
+
+    call: Call
+    """The reader."""
+    name: str
+    """The input tensor's name."""
+
+
+class Result(NamedTuple):
+    """One output of the program: row-major without gaps, at the start of the memory of an edge."""
+
+    edge: Edge
+    desc: TensorDesc
+
+
+class Program:
+    """Calls in an order that respects their edges, and the edges that are the outputs.
+
+    A pass changes ``calls`` and ``results``, with ``replace``, ``forget`` and ``fuse``; ``note`` says what became of a call.
+    """
+
+    def __init__(self, calls: Iterable[Call], results: Iterable[Result]) -> None:
+        self.results = list(results)
+        copies: dict[int, Call] = {}
+        self.calls: list[Call] = []
+        for call in calls:
+            edges = {name: _mapped(edge, copies) for name, edge in call.edges.items()}
+            copies[id(call)] = Call(call.desc, edges, call.name, call.where, origins=call.origins)
+            self.calls.append(copies[id(call)])
+        self.results = [one._replace(edge=_mapped(one.edge, copies)) for one in self.results]
+        self.notes: dict[Call, str] = {}
+        """What became of each call of the graph, for those that have no kernel of their own."""
+
+    def nodes(self) -> Iterator[Node]:
+        """The inputs and constants that are read, each once."""
+        seen: set[int] = set()
+        edges = [edge for call in self.calls for edge in call.edges.values()] + [one.edge for one in self.results]
+        for edge in edges:
+            if not isinstance(edge.source, Call) and id(edge.source) not in seen:
+                seen.add(id(edge.source))
+                yield edge.source
+
+    def inputs(self) -> list[Input]:
+        """The inputs that are read."""
+        return [node for node in self.nodes() if isinstance(node, Input)]
+
+    def constants(self) -> list[Constant]:
+        """The constants that are read."""
+        return [node for node in self.nodes() if isinstance(node, Constant)]
+
+    def uses(self) -> dict[Value, list[Use]]:
+        """Who reads each value that is read at all; results are not among the readers."""
+        found: dict[Value, list[Use]] = {}
+        for call in self.calls:
+            for name, edge in call.edges.items():
+                found.setdefault(edge.value, []).append(Use(call, name))
+        return found
+
+    def kept(self) -> set[Value]:
+        """The values that are results."""
+        return {one.edge.value for one in self.results}
+
+    def replace(self, values: Mapping[Value, Edge]) -> None:
+        """Let all readers read other memory: offsets are added. Chains of replacements are followed."""
+        if not values:
+            return
+
+        def found(edge: Edge) -> Edge:
+            while (other := values.get(edge.value)) is not None:
+                edge = other._replace(offset=other.offset + edge.offset)
+            return edge
+
+        for call in self.calls:
+            for name, edge in call.edges.items():
+                if edge.value in values:
+                    call.edges[name] = found(edge)
+        self.results = [one._replace(edge=found(one.edge)) for one in self.results]
+
+    def forget(self, calls: Iterable[Call], note: str) -> None:
+        """Drop calls whose results nobody reads any more."""
+        gone = set(map(id, calls))
+        for call in self.calls:
+            if id(call) in gone:
+                self.note(call, note)
+        self.calls = [call for call in self.calls if id(call) not in gone]
+
+    def note(self, call: Call, text: str) -> None:
+        """Say what became of the calls of the graph that a call does the work of."""
+        for origin in call.origins:
+            self.notes[origin] = text
+
+    def fuse(self, calls: list[Call], desc: Operator, edges: Mapping[str, Edge], values: Mapping[Value, int]) -> Call:
+        """Put one call in the place of several, at the place of the last one.
+
+        Args:
+            calls: those that it does the work of, in order.
+            desc: its descriptor.
+            edges: what it reads.
+            values: which of its outputs each value of the calls is that is still read.
+        """
+        last = calls[-1]
+        fused = Call(desc, edges, last.name, last.where, origins=tuple(origin for call in calls for origin in call.origins))
+        gone = set(map(id, calls))
+        at = next(i for i, call in enumerate(self.calls) if call is last)
+        self.calls = [fused if i == at else call for i, call in enumerate(self.calls) if i == at or id(call) not in gone]
+        self.replace({value: Edge(fused, output) for value, output in values.items()})
+        return fused
+
+
+def _mapped(edge: Edge, copies: Mapping[int, Call]) -> Edge:
+    return edge._replace(source=copies[id(edge.source)]) if isinstance(edge.source, Call) else edge
+
+
+def needed(calls: Iterable[Call], results: Iterable[Result]) -> list[Call]:
+    """The calls that some results depend on, in order."""
+    wanted = {id(one.edge.source) for one in results}
+    found = []
+    for call in reversed(list(calls)):
+        if id(call) in wanted:
+            wanted.update(id(edge.source) for edge in call.edges.values())
+            found.append(call)
+    return found[::-1]
