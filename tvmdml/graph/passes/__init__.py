@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvmdml.graph.passes import constants, identities, same, unused
+from tvmdml.graph.passes import activations, batch_normalization, constants, identities, paddings, same, unused
 from tvmdml.graph.program import Program
 from tvmdml.targets import Target
 
@@ -13,6 +13,9 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("what depends on constants only is computed now", constants.run),
     ("copies and casts that change nothing are dropped", identities.run),
     ("equal calls become one", same.run),
+    ("zeros around the input of a convolution are its own padding", paddings.run),
+    ("batch normalization is folded into convolutions", batch_normalization.run),
+    ("activations are fused into the operator before", activations.run),
     ("nodes without a reader are dropped again", unused.run),
 )
 """What each pass does, and the pass: it is called with the program and the target."""

@@ -1,0 +1,93 @@
+"""Passes: each changes what it should, and not the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+from tvmdml.graph import passes
+
+RNG = np.random.default_rng(5)
+
+
+def array(*shape: int, dtype: str = "float32") -> Any:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def fates(compiled: tvmdml.CompiledGraph) -> list[str]:
+    """What became of each call, in a few words."""
+    return [fate.partition(":")[0] if fate.startswith("kernel") else fate for _, fate in compiled.explain().lines]
+
+
+def both(
+    graph: tvmdml.Graph, outputs: Sequence[tvmdml.Expression], monkeypatch: pytest.MonkeyPatch, **given: Any
+) -> tuple[Any, Any]:
+    """The results with all passes, and with none; and the graph compiled with all."""
+    compiled = graph.compile(outputs)
+    with monkeypatch.context() as patch:
+        patch.setattr(passes, "PASSES", ())
+        plain = graph.compile(outputs)
+    assert plain.kernel_count >= compiled.kernel_count
+    return compiled, (compiled(given), plain(given))
+
+
+def test_what_depends_on_constants_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((4, 8), name="x")
+    table = tvmdml.exp(graph.constant(array(8))) + 1
+    compiled, (found, right) = both(graph, [x * table], monkeypatch, x=array(4, 8))
+    assert fates(compiled) == ["computed when the graph was compiled"] * 2 + ["kernel 0"]
+    assert np.array_equal(found[0], right[0])
+
+
+def test_equal_calls_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((4, 8), name="x")
+    one, other, third = tvmdml.exp(x), tvmdml.exp(x), tvmdml.exp(x[:, ::2])
+    compiled, (found, right) = both(graph, [tvmdml.top_k(one + other, 2).values, third], monkeypatch, x=array(4, 8))
+    assert fates(compiled) == ["kernel 0", "kernel 0", "kernel 1", "kernel 2", "kernel 3"]
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+
+
+def test_copies_that_change_nothing_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((4, 8), name="x")
+    y = tvmdml.identity(tvmdml.cast(tvmdml.sin(tvmdml.identity(x)), "float32"))
+    compiled, (found, right) = both(graph, [y, tvmdml.identity(x.T)], monkeypatch, x=array(4, 8))
+    assert fates(compiled) == ["changes nothing", "kernel 0", "changes nothing", "changes nothing", "kernel 1"]
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_normalization_padding_and_activation_go_into_the_convolution(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2, 6, 10, 9), name="x")
+    padded = tvmdml.padding(x, start_padding=[0, 0, 1, 2], end_padding=[0, 0, 0, 1])
+    weights, bias = array(*((8, 6) if direction == "forward" else (6, 8)), 3, 3), array(1, 8, 1, 1)
+    y = tvmdml.convolution(padded, weights, bias, start_padding=[0, 1], end_padding=[1, 0], direction=direction)
+    mean, variance, scale, shift = array(1, 8, 1, 1), np.abs(array(1, 8, 1, 1)), array(1, 8, 1, 1), array(1, 8, 1, 1)
+    z = tvmdml.activation_leaky_relu(tvmdml.batch_normalization(y, mean, variance, scale, shift), alpha=0.25)
+    compiled, (found, right) = both(graph, [z], monkeypatch, x=array(2, 6, 10, 9))
+    assert compiled.kernel_count == (1 if direction == "forward" else 2)
+    assert np.allclose(found[0], right[0], rtol=1e-5, atol=1e-4)
+
+
+def test_what_others_read_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((1, 6, 10, 9), name="x")
+    y = tvmdml.convolution(x, array(8, 6, 3, 3))
+    compiled, (found, right) = both(graph, [tvmdml.activation_relu(y), y], monkeypatch, x=array(1, 6, 10, 9))
+    assert compiled.kernel_count == 2
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+
+
+def test_half_precision_is_rounded_before_the_activation(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((4, 40), "float16", name="x")
+    y = tvmdml.activation_sigmoid(tvmdml.gemm(x, array(40, 20, dtype="float16")))
+    _, (found, right) = both(graph, [y], monkeypatch, x=array(4, 40, dtype="float16"))
+    assert np.array_equal(found[0], right[0])
