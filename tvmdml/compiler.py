@@ -171,6 +171,22 @@ def ready(desc: Operator, target: Target, shared: Shared = ()) -> tuple[Kernel, 
         return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
 
 
+def missing(desc: Operator, target: Target) -> Kernel | None:
+    """The kernel that ``ready`` would have to compile; ``None`` if it is loaded, in a pack, or in the store.
+
+    Raises:
+        Unsupported: as ``ready``.
+    """
+    wanted = desc.canonical()
+    with whole():
+        if shelf.ready(wanted, target, ()) is not None:
+            return None
+        kernel = kernel_for(wanted, target)
+        if (target.name, target.code, *kernel.identity) in _memory:
+            return None
+        return kernel if stores.DiskStore().find(digest(kernel.manifest(target)), target.suffixes) is None else None
+
+
 # -- The descriptor interface -------------------------------------------------------------------------------------
 
 

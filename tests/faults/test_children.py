@@ -13,10 +13,10 @@ import packs as small
 import pytest
 
 from tvmdml import _children
+from tvmdml._workers import Workers
 from tvmdml.errors import CompileError, TvmdmlError
 from tvmdml.packs import spec
 from tvmdml.packs.processes import Processes
-from tvmdml.tuning.workers import Workers
 
 SHADOWS = ("numpy", "json", "pickle", "socket", "tvm", "multiprocessing", "ziglang", "onnx", "sitecustomize")
 """Modules that children import, or would like to: a file of each name stands in the current folder."""

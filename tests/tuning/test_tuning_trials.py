@@ -12,6 +12,7 @@ import pytest
 from support import Array, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import Operator, TensorDesc, compiler, knobs
+from tvmdml._workers import Workers
 from tvmdml.bench.measure import Contender
 from tvmdml.bench.measure import Sample as Taken
 from tvmdml.errors import DeviceError
@@ -25,7 +26,6 @@ from tvmdml.tuning import clocks, trials
 from tvmdml.tuning.stand import Sample, Stand
 from tvmdml.tuning.terms import Job, Outcome
 from tvmdml.tuning.trials import Pace
-from tvmdml.tuning.workers import Workers
 
 ROUND = round_desc(tensor("float32", (1000,)))
 ANOTHER = {"aligned_elements": 64}

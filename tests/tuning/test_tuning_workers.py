@@ -16,8 +16,8 @@ import misdeeds
 import pytest
 from folders import TESTS
 
+from tvmdml._workers import Failure, Workers
 from tvmdml.errors import InvalidArgument, TvmdmlError
-from tvmdml.tuning.workers import Failure, Workers
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ _ASKS = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 import misdeeds
-from tvmdml.tuning.workers import Workers
+from tvmdml._workers import Workers
 
 with Workers(2, {}, timeout=600) as workers:
     print(*workers.everywhere(os.getpid), flush=True)

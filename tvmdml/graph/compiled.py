@@ -16,8 +16,9 @@ from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph import passes
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.expression import Expression
+from tvmdml.graph.kernels import Progress
 from tvmdml.graph.nodes import Call, Constant, Edge, Input
-from tvmdml.graph.plan import Plan, Progress, plan
+from tvmdml.graph.plan import Plan, plan
 from tvmdml.graph.program import Program, Result, Value, needed
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.targets import Target

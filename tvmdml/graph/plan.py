@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.compiler import ready
 from tvmdml.errors import CompileError, TvmdmlError, Unsupported
+from tvmdml.graph.kernels import Progress, compile_all
 from tvmdml.graph.memory import Lifetime, Places, planned
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Launch, Target
-
-Progress = Callable[[int, int], object]
-"""Called with (kernels ready, kernels in all)."""
 
 ARENA = 0
 """The slot of the memory of intermediate results."""
@@ -68,7 +66,8 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
         return ARENA, offsets[edge.value] + edge.offset
 
     steps = []
-    for number, call in enumerate(calls):
+    compile_all((call.desc for call in calls), target, progress)
+    for call in calls:
         kernel, launch = _launch(call, target)
         arguments = []
         results = {name: i for i, name in enumerate(call.output_names())}
@@ -76,8 +75,6 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
             if tensor is not None:
                 arguments.append(place(Edge(call, results[name]) if name in results else call.edges[name]))
         steps.append(Step(call, kernel.name, launch, tuple(arguments)))
-        if progress is not None:
-            progress(number + 1, len(calls))
     return Plan(tuple(steps), tuple(constants), tuple(inputs), tuple(outputs), places)
 
 

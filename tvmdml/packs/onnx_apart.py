@@ -14,10 +14,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tvmdml._workers import Failure, Workers
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.packs import onnx_models
 from tvmdml.packs.onnx_models import Nodes
-from tvmdml.tuning.workers import Failure, Workers
 
 MEMORY = 1 << 30
 """The limit of memory for reading a model, in bytes, in addition to ``TIMES`` the file's size."""

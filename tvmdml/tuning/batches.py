@@ -11,12 +11,12 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
+from tvmdml._workers import Failure, Workers
 from tvmdml.errors import CompileError
 from tvmdml.tuning import parcels
 from tvmdml.tuning.lanes import Place
 from tvmdml.tuning.parcels import Library
 from tvmdml.tuning.terms import Outcome
-from tvmdml.tuning.workers import Failure, Workers
 
 _SUSPECT = 4.0
 """An idle server also gets a trial that takes this many times as long as others, and at least this many seconds."""

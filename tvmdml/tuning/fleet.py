@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from tvmdml._workers import Failure, Workers
 from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
@@ -23,7 +24,6 @@ from tvmdml.tuning import lanes, parcels
 from tvmdml.tuning.batches import Batch, Compiling, Trial
 from tvmdml.tuning.lanes import Lanes, Order, Place
 from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome
-from tvmdml.tuning.workers import Failure, Workers
 
 _COMPILE_TIMEOUT = 120.0
 _WITNESSES = 2

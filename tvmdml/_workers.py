@@ -208,7 +208,7 @@ class _Worker:
         fcntl.fcntl(self._log, fcntl.F_SETFL, fcntl.fcntl(self._log, fcntl.F_GETFL) | os.O_APPEND)  # writes follow a truncation
         with theirs:
             self._process = subprocess.Popen(
-                _children.command(f"from tvmdml.tuning.workers import serve; serve({theirs.fileno()})"),
+                _children.command(f"from tvmdml._workers import serve; serve({theirs.fileno()})"),
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.PIPE,  # nothing is ever written to it: see _end_with_parent

@@ -1,0 +1,89 @@
+"""Compile the kernels of a graph that no store has, several at a time: each in another process, which puts it into the store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tvmdml import targets
+from tvmdml._workers import Failure, Workers
+from tvmdml.compiler import missing, ready
+from tvmdml.errors import TvmdmlError
+from tvmdml.kernels import knobs
+from tvmdml.operators import Operator
+from tvmdml.targets import Target
+
+Progress = Callable[[int, int], object]
+"""Called with (kernels ready, kernels in all)."""
+
+FEW = 5
+"""With fewer kernels to compile, other processes would take longer to start."""
+PATIENCE = 600.0
+"""Seconds that a kernel may take to compile, on the slowest of machines."""
+
+
+def compile_all(descs: Iterable[Operator], target: Target, progress: Progress | None) -> None:
+    """Compile what is missing. A kernel that does not compile is left to the caller, who compiles it again for the error.
+
+    An interrupt loses nothing: what is compiled is in the store.
+    """
+    wanted: dict[object, Operator] = {}
+    for desc in descs:
+        with contextlib.suppress(TvmdmlError):  # the caller meets it again
+            if (kernel := missing(desc, target)) is not None:
+                wanted.setdefault(kernel.identity, desc)
+    with shown(progress) as report:
+        if not wanted:
+            return
+        report(0, len(wanted))
+        if (several := _pickled(wanted, target)) is None:
+            for done, desc in enumerate(wanted.values(), 1):
+                with contextlib.suppress(TvmdmlError):
+                    ready(desc, target)
+                report(done, len(wanted))
+            return
+        with Workers(min(_processors(), len(several) // 2), {}, PATIENCE) as workers:
+            for done, _ in enumerate(workers.map(_compile, [(one, target.name) for one in several]), 1):
+                report(done, len(wanted))
+
+
+def _pickled(wanted: Mapping[object, Operator], target: Target) -> list[bytes] | None:
+    """The descriptors, for other processes; ``None`` if these would not do the same, or not faster."""
+    here_only = knobs.in_force() or target.knobs or target.logs is not None
+    forbidden = os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0")
+    if len(wanted) < FEW or _processors() < 2 or here_only or forbidden or target.moves:
+        return None
+    try:
+        return [pickle.dumps(desc) for desc in wanted.values()]
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None
+
+
+def _compile(desc: bytes, target: str) -> bool | Failure:
+    """Compile a kernel in a process of its own."""
+    with contextlib.suppress(TvmdmlError):
+        ready(pickle.loads(desc), targets.resolve(target))  # noqa: S301 - from the process that started this one
+        return True
+    return False
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def shown(progress: Progress | None) -> Iterator[Progress]:
+    """What to report to: the caller's, or a bar on a terminal."""
+    if progress is not None or sys.stderr is None or not sys.stderr.isatty():
+        yield progress or (lambda done, count: None)
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task: Any = bar.add_task("kernels", total=None)
+        yield lambda done, count: bar.update(task, completed=done, total=count)
