@@ -48,4 +48,4 @@ class PlainSequence:
 def _at(array: Any, offset: int) -> Any:
     if isinstance(array, np.ndarray):
         return np.lib.stride_tricks.as_strided(array, (1,), (1,)) if not offset else array.reshape(-1).view(np.uint8)[offset:]
-    return array.view(np.uint8)[offset:]
+    return type(array)(array.target, array.memory, array.offset + offset, (1,), np.dtype(np.uint8))
