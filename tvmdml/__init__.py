@@ -32,6 +32,7 @@ _MODULES = {
     "placing": ("asarray", "empty"),
     "structs": ("ScaleBias", "Size2D"),
     "tensors": ("TensorDataType", "TensorDesc"),
+    "viewing": ("broadcast", "reinterpret"),
 }
 # The modules that programs import from here, by the folder that they are in.
 _ROOMS = {"knobs": "kernels", "tensorir": "kernels"}

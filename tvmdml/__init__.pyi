@@ -248,6 +248,8 @@ from tvmdml.structs import ScaleBias as ScaleBias
 from tvmdml.structs import Size2D as Size2D
 from tvmdml.tensors import TensorDataType as TensorDataType
 from tvmdml.tensors import TensorDesc as TensorDesc
+from tvmdml.viewing import broadcast as broadcast
+from tvmdml.viewing import reinterpret as reinterpret
 
 class AdamOptimizerResult(NamedTuple):
     parameters: AnyArray

@@ -213,7 +213,7 @@ class Graph:
         if finish is not None:
             before = [one.desc.sizes if shape is None else shape for one, shape in zip(results, shapes or own, strict=True)]
             rule = getattr(finish, "shapes", None)
-            if rule is None or [list(one) for one in rule([t and t.shape for t in tensors], before)] != [
+            if rule is None or [list(one) for one in rule([None if t is None else t.shape for t in tensors], before)] != [
                 list(one) for one in before
             ]:
                 given = "an expression of a graph, for a result whose shape depends on the elements"
