@@ -26,7 +26,7 @@ _MODULES = {
         "TvmdmlError",
         "Unsupported",
     ),
-    "graph": ("CompiledGraph", "Expression", "Graph"),
+    "graph": ("CompiledGraph", "Expression", "Graph", "load_graph", "save_graph"),
     "operators": ("Operator",),
     "packs": ("load_pack",),
     "placing": ("asarray", "empty"),

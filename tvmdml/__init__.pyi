@@ -63,6 +63,8 @@ from tvmdml.functions import AnyArray
 from tvmdml.graph import CompiledGraph as CompiledGraph
 from tvmdml.graph import Expression as Expression
 from tvmdml.graph import Graph as Graph
+from tvmdml.graph import load_graph as load_graph
+from tvmdml.graph import save_graph as save_graph
 from tvmdml.operators import Operator as Operator
 from tvmdml.operators.activation import ActivationHardSigmoid as ActivationHardSigmoid
 from tvmdml.operators.activation import ActivationHardSwish as ActivationHardSwish

@@ -13,7 +13,7 @@ from tvmdml import arrays, functions, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
-from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.compiled import CompiledGraph, compiled
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.numbers import PYTHON, as_arrays
@@ -178,7 +178,7 @@ class Graph:
             level = FeatureLevel.of(feature_level)
             for call in self.calls:
                 call.desc.validate(level)
-        return CompiledGraph(self.name, self.inputs, self.calls, several, targets.resolve(target, "Graph.compile target"), progress)
+        return compiled(self.name, self.inputs, self.calls, several, targets.resolve(target, "Graph.compile target"), progress)
 
     # -- What functions call
 

@@ -26,6 +26,8 @@ from tvmdml.targets import _sequence as sequences
 from tvmdml.tensors import TensorDesc, native
 
 Inputs = Mapping[Any, Any] | Sequence[Any] | None
+Form = tuple["np.dtype[Any]", tuple[int, ...]]
+"""The type and shape of an output for callers."""
 
 
 class Timed(NamedTuple):
@@ -71,19 +73,31 @@ class CompiledGraph:
         self,
         name: str,
         inputs: Sequence[Input],
-        calls: Sequence[Call],
-        outputs: Sequence[Expression],
+        program: Program,
+        forms: Sequence[Form],
         target: Target,
+        *,
+        calls: Sequence[Call] = (),
         progress: Progress | None = None,
     ) -> None:
-        """Not public: ``Graph.compile`` makes it."""
+        """Not public: ``Graph.compile`` makes it.
+
+        Args:
+            name: for pictures.
+            inputs: all inputs, in the order in which callers give them.
+            program: after its passes.
+            forms: the type and shape of each output for callers.
+            target: where it runs.
+            calls: the calls to explain.
+            progress: called while kernels compile.
+        """
+        self.name = name
+        """The graph's name."""
         self.target = target
         """Where it runs."""
-        results, all_calls = _results(calls, outputs)
-        self._program = Program(needed(all_calls, results), results)
-        passes.run_all(self._program, target)
-        self._plan: Plan = plan(self._program, target, progress)
-        self._explanation = Explanation(name, calls, self._program, self._plan)
+        self._program = program
+        self._plan: Plan = plan(program, target, progress)
+        self._explanation = Explanation(name, calls or program.calls, program, self._plan)
         steps = [sequences.Step(step.launch, step.places) for step in self._plan.steps]
         self._sequence = target.sequence(steps, self._plan.slots)
         first = 1 + len(self._plan.constants)
@@ -92,7 +106,7 @@ class CompiledGraph:
             _Given(node, node.name or f"input {i}", node.dtype, _shape(node.desc), slots.get(id(node), -1))
             for i, node in enumerate(inputs)
         ]
-        self._outputs = self._returned(outputs)
+        self._outputs = self._returned(forms)
         self._constants = [target.asarray(node.array) if target.moves else node.array for node in self._plan.constants]
         self._owned: dict[int, Any] = {}
         self._arenas: list[Any] = []
@@ -135,6 +149,14 @@ class CompiledGraph:
         given = ", ".join(f"{one.name}: {one.dtype}{list(one.shape)}" for one in self._inputs)
         found = ", ".join(f"{one.dtype}{list(one.shape)}" for one in self._outputs)
         return f"<CompiledGraph ({given}) -> [{found}], {counted(self.kernel_count, 'kernel')} on {self.target}>"
+
+    def inputs(self) -> list[Input]:
+        """All inputs, in the order in which callers give them."""
+        return [one.node for one in self._inputs]
+
+    def parts(self) -> tuple[Program, list[Form]]:
+        """What it computes, after all passes, and the forms of its outputs."""
+        return self._program, [(one.dtype, one.shape) for one in self._outputs]
 
     # -- Running
 
@@ -344,13 +366,12 @@ class CompiledGraph:
             found.append(view)
         return found
 
-    def _returned(self, outputs: Sequence[Expression]) -> list[_Returned]:
+    def _returned(self, forms: Sequence[Form]) -> list[_Returned]:
         first = 1 + len(self._plan.constants) + len(self._plan.inputs)
         slots = {value: first + i for i, value in enumerate(self._plan.outputs)}
         seen: dict[Value, int] = {}
         found = []
-        for i, (expression, result) in enumerate(zip(outputs, self._program.results, strict=True)):
-            dtype, shape = expression.dtype, expression.shape
+        for i, ((dtype, shape), result) in enumerate(zip(forms, self._program.results, strict=True)):
             value = result.edge.value
             if isinstance(result.edge.source, Constant):
                 array = passes.constants.reading(result.edge.source.array, result.edge.offset, result.desc)
@@ -363,8 +384,25 @@ class CompiledGraph:
         return found
 
 
-def _results(calls: Sequence[Call], outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
-    """The outputs as whole results of calls: a copy is added for a view, an input, or the same output again."""
+def compiled(
+    name: str,
+    inputs: Sequence[Input],
+    calls: Sequence[Call],
+    outputs: Sequence[Expression],
+    target: Target,
+    progress: Progress | None = None,
+) -> CompiledGraph:
+    """Compile what some expressions depend on: the way from what was recorded to a ``CompiledGraph``."""
+    results, copies = _results(outputs)
+    every = [*calls, *copies]
+    program = Program(needed(every, results), results)
+    passes.run_all(program, target)
+    forms = [(one.dtype, one.shape) for one in outputs]
+    return CompiledGraph(name, inputs, program, forms, target, calls=calls, progress=progress)
+
+
+def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
+    """The outputs as whole results of calls, and the copies for that: of a view, an input, or the same output again."""
     results: list[Result] = []
     copies: list[Call] = []
     seen: set[Value] = set()
@@ -378,7 +416,7 @@ def _results(calls: Sequence[Call], outputs: Sequence[Expression]) -> tuple[list
             edge = Edge(copy)
         seen.add(edge.value)
         results.append(Result(edge, TensorDesc(desc.data_type, desc.sizes) if desc.element_count else desc))
-    return results, [*calls, *copies]
+    return results, copies
 
 
 def _shape(desc: TensorDesc) -> tuple[int, ...]:

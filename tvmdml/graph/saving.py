@@ -1,0 +1,250 @@
+"""A compiled graph as a file: what it computes after all passes, and its constants. Its kernels are in a pack, or in the cache.
+
+A file is, with all numbers little-endian::
+
+    header      32 bytes: magic, format version, 0, bytes of the description, bytes of the constants
+    description JSON: inputs, constants (type, shape, place), calls (descriptors, and what they read), outputs
+    constants   their bytes, each from a multiple of 64 bytes on
+
+Constants are mapped into memory, not copied. A reader trusts nothing: descriptors are checked against their contracts, and every
+place against the size of what it is in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvmdml import targets
+from tvmdml.arrays import NumpyArray
+from tvmdml.enums import TensorFlags
+from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.kernels import Progress
+from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.program import Program, Result
+from tvmdml.operators._contract import Role
+from tvmdml.packs import files, lines
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
+
+MAGIC = b"TVMDMLG\n"
+FORMAT = 1
+"""Raised when an older reader would misunderstand a newer file."""
+MOST_JSON = 256 << 20
+_HEADER = struct.Struct("<8sIIQQ")
+_ALIGNMENT = 64
+_TYPES = {one.tvm: one.numpy for one in TensorDataType if not one.is_nibble} | {"bool": np.dtype(np.bool_)}
+
+
+def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
+    """Write a compiled graph to a file, atomically.
+
+    Raises:
+        InvalidArgument: the place cannot be written to.
+        OSError: the file cannot be written.
+    """
+    program, forms = compiled.parts()
+    numbers: dict[int, tuple[str, int]] = {id(node): ("input", i) for i, node in enumerate(compiled.inputs())}
+    constants = program.constants()
+    numbers |= {id(node): ("constant", i) for i, node in enumerate(constants)}
+    calls = [call for call in program.calls if any(one.element_count for one in call.outputs() if one is not None)]
+    numbers |= {id(call): ("call", i) for i, call in enumerate(calls)}
+    places = list(_places([node.array.nbytes for node in constants]))
+    described = {
+        "name": compiled.name,
+        "inputs": [_input(node) for node in compiled.inputs()],
+        "constants": [
+            {"dtype": node.array.dtype.name, "shape": list(node.array.shape), "place": at, "name": node.name}
+            for node, at in zip(constants, places, strict=False)
+        ],
+        "calls": [_call(call, numbers) for call in calls],
+        "outputs": [
+            {"reads": _edge(one.edge, numbers), "sizes": list(one.desc.sizes), "dtype": dtype.name, "shape": list(shape)}
+            for one, (dtype, shape) in zip(program.results, forms, strict=True)
+        ],
+    }
+    text = json.dumps(described, separators=(",", ":")).encode()
+    text += b" " * (-(_HEADER.size + len(text)) % _ALIGNMENT)
+    with files.replacing(path) as stream:
+        stream.write(_HEADER.pack(MAGIC, FORMAT, 0, len(text), places[-1]))
+        stream.write(text)
+        start = stream.tell()
+        for node, at in zip(constants, places, strict=False):
+            stream.write(b"\0" * (start + at - stream.tell()))
+            stream.write(node.array.reshape(-1).view(np.uint8).data if node.array.nbytes else b"")
+        stream.write(b"\0" * (start + places[-1] - stream.tell()))
+
+
+def load_graph(
+    path: str | os.PathLike[str], target: str | targets.Target = "cpu", *, progress: Progress | None = None
+) -> CompiledGraph:
+    """Read a graph that ``save_graph`` wrote, and prepare it for a target.
+
+    Its kernels come from a loaded pack, the cache, or the compiler.
+
+    Args:
+        path: the file. Its constants stay in it: it must not be changed while the graph is used.
+        target: where to run.
+        progress: called with (kernels ready, kernels in all) while kernels compile.
+
+    Raises:
+        ModelError: the file cannot be read, or is not such a file.
+        CompileError: a kernel is in no pack, and cannot be compiled.
+    """
+    place = targets.resolve(target, "load_graph target")
+    try:
+        described, constants = _read(path)
+        return _made(described, constants, place, progress)
+    except OSError as error:
+        raise ModelError(f"{path}: {reason(error)}") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        if isinstance(error, TvmdmlError) and not isinstance(error, InvalidArgument):
+            raise
+        raise ModelError(f"{path} is not a graph: {type(error).__name__}: {error}") from error
+
+
+# -- Writing
+
+
+def _places(sizes: Sequence[int]) -> Iterator[int]:
+    at = 0
+    for size in sizes:
+        yield at
+        at += -(-size // _ALIGNMENT) * _ALIGNMENT
+    yield at
+
+
+def _input(node: Input) -> dict[str, Any]:
+    desc = node.desc
+    sizes = [] if getattr(desc, "zero_dimensional", False) else list(desc.sizes)
+    strides = None if desc.strides is None else list(desc.strides)
+    return {"name": node.name, "dtype": node.dtype.name, "sizes": sizes, "strides": strides, "owned": node.owned}
+
+
+def _call(call: Call, numbers: Mapping[int, tuple[str, int]]) -> dict[str, Any]:
+    owned = [name for name, tensor in call.desc.tensors(Role.INPUT) if tensor is not None and tensor.flags]
+    reads = {name: _edge(edge, numbers) for name, edge in call.edges.items()}
+    found = {"line": lines.of(call.desc), "reads": reads, "name": call.name, "where": call.where}
+    return {**found, "owned": owned} if owned else found
+
+
+def _edge(edge: Edge, numbers: Mapping[int, tuple[str, int]]) -> list[Any]:
+    return [*numbers[id(edge.source)], edge.output, edge.offset]
+
+
+# -- Reading
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], NumpyArray]:
+    with open(path, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        header = stream.read(_HEADER.size)
+        if len(header) < _HEADER.size or not header.startswith(MAGIC):
+            raise ModelError(f"{path} is not a graph that tvmdml saved.")
+        _, version, _, text, rest = _HEADER.unpack(header)
+        if version != FORMAT:
+            raise ModelError(f"{path} has format {version}; this version of tvmdml reads format {FORMAT}. Save the graph again.")
+        if text > MOST_JSON or _HEADER.size + text + rest != size:
+            raise ModelError(
+                f"{path} has {size} bytes, and says that it has {_HEADER.size + text + rest}: it is damaged or cut off."
+            )
+        described = json.loads(stream.read(text))
+    start = _HEADER.size + text
+    constants: NumpyArray = np.memmap(path, np.uint8, "r", start, (rest,)) if rest else np.empty(0, np.uint8)
+    return described, constants
+
+
+def _made(described: Mapping[str, Any], memory: NumpyArray, target: targets.Target, progress: Progress | None) -> CompiledGraph:
+    inputs = [_read_input(one) for one in described["inputs"]]
+    nodes: dict[str, list[Any]] = {"input": inputs, "constant": [], "call": []}
+    nodes["constant"] += [_read_constant(one, memory) for one in described["constants"]]
+    for one in described["calls"]:
+        nodes["call"].append(_read_call(one, nodes))
+    results, forms = [], []
+    for one in described["outputs"]:
+        dtype, shape = _TYPES[one["dtype"]], _sizes(one["shape"])
+        kind = TensorDataType.from_numpy(dtype)
+        desc: TensorDesc = ArrayTensorDesc(kind, _sizes(one["sizes"]))
+        edge = _read_edge(one["reads"], nodes)
+        _require_room(edge, desc, "an output")
+        if int(np.prod(shape)) != desc.element_count or (isinstance(edge.source, Input) or edge.offset):
+            raise ValueError("an output that is no whole result")
+        results.append(Result(edge, desc))
+        forms.append((dtype, shape))
+    program = Program(nodes["call"], results)
+    return CompiledGraph(_text(described["name"]), inputs, program, forms, target, progress=progress)
+
+
+def _read_input(one: Mapping[str, Any]) -> Input:
+    dtype = _TYPES[one["dtype"]]
+    sizes = _sizes(one["sizes"])
+    strides = None if one["strides"] is None else _sizes(one["strides"])
+    kind = TensorDataType.from_numpy(dtype)
+    desc = ArrayTensorDesc(kind, sizes or (1,), strides if sizes else None, zero_dimensional=not sizes)
+    return Input(desc, dtype, bool(one["owned"]), _text(one["name"]), "")
+
+
+def _read_constant(one: Mapping[str, Any], memory: NumpyArray) -> Constant:
+    dtype, shape, at = _TYPES[one["dtype"]], _sizes(one["shape"]), one["place"]
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if type(at) is not int or at < 0 or at % _ALIGNMENT or at + size > memory.nbytes:
+        raise ValueError(f"a constant of {size} bytes at {safe_repr(at)} of {memory.nbytes}")
+    array = memory[at : at + size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
+    return Constant(array, _text(one["name"]), "")
+
+
+def _read_call(one: Mapping[str, Any], nodes: Mapping[str, list[Any]]) -> Call:
+    try:
+        desc = lines.read(one["line"], "a call")
+    except Unsupported as error:  # of a file; what a target does not support is found later
+        raise ValueError(str(error)) from error
+    for name in one.get("owned", ()):
+        desc = _owned(desc, name)
+    edges = {name: _read_edge(edge, nodes) for name, edge in one["reads"].items()}
+    wanted = {name: tensor for name, tensor in desc.tensors(Role.INPUT) if tensor is not None}
+    if set(edges) != set(wanted):
+        raise ValueError(f"{desc.NAME} reads {sorted(edges)}; allowed: {sorted(wanted)}")
+    for name, tensor in wanted.items():
+        _require_room(edges[name], tensor, f"{desc.NAME} {name}")
+    return Call(desc, edges, _text(one["name"]), _text(one["where"]))
+
+
+def _owned(desc: Any, name: str) -> Any:
+    tensor = getattr(desc, name)
+    return dataclasses.replace(desc, **{name: dataclasses.replace(tensor, flags=TensorFlags.OWNED_BY_DML)})
+
+
+def _read_edge(given: Sequence[Any], nodes: Mapping[str, list[Any]]) -> Edge:
+    kind, number, output, offset = given
+    if any(type(n) is not int or n < 0 for n in (number, output, offset)):
+        raise ValueError(f"an edge {given}")
+    node: Node = nodes[kind][number]
+    count = len(node.outputs()) if isinstance(node, Call) else 1
+    if output >= count:
+        raise ValueError(f"output {output} of {node}, which has {count}")
+    return Edge(node, output, offset)
+
+
+def _require_room(edge: Edge, tensor: TensorDesc, where: str) -> None:
+    room = edge.source.bytes_of(edge.output) - edge.offset
+    if tensor.span_in_bytes > room or edge.offset % tensor.data_type.itemsize:
+        given = f"{tensor} at byte {edge.offset} of {edge.source}"
+        raise InvalidArgument(message(where, given, f"at most {room} bytes, at a multiple of the element size"))
+
+
+def _sizes(given: Any) -> tuple[int, ...]:
+    if not isinstance(given, list) or len(given) > 8 or any(type(n) is not int or not 0 <= n < 1 << 32 for n in given):
+        raise ValueError(f"sizes {safe_repr(given)}")
+    return tuple(given)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str) or len(given) > 1000:
+        raise ValueError(f"a name {safe_repr(given)}")
+    return given
