@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import itertools
 import os
@@ -13,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import cuda_work
 import numpy as np
 import pytest
 from device_work import Interrupts
@@ -66,7 +68,8 @@ def arena_of(target: Target, values: Array) -> Any:
 
 def rows_of(arena: Any) -> Array:
     content: Array = arena.numpy() if isinstance(arena, DeviceArray) else arena
-    return content.reshape(-1, PLACE)[:, : 4 * N].copy().view(np.float32)
+    rows: Array = content.reshape(-1, PLACE)[:, : 4 * N].copy().view(np.float32)
+    return rows
 
 
 def chain(launch: Launch, count: int, slot: int = 0) -> list[Step]:
@@ -531,3 +534,93 @@ def test_an_interrupted_run_leaves_the_device_in_order(device: Target) -> None:
     run([arena])
     assert np.array_equal(rows_of(arena), fibonacci(62))
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+# -- CUDA's graphs ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(cuda: Target, monkeypatch: pytest.MonkeyPatch) -> collections.Counter[str]:
+    """How many times each of the driver's functions for graphs was called."""
+    opened: Any = cuda.device  # type: ignore[attr-defined]
+    gc.collect()
+    opened.graphs.of(opened.prepare([]))  # destroys what other tests dropped
+    functions, found = opened.cuda, collections.Counter[str]()
+
+    def counting(name: str) -> Callable[..., int]:
+        function = getattr(functions, name)
+
+        def count(*arguments: Any) -> int:
+            found[name.removeprefix("cu")] += 1
+            code: int = function(*arguments)
+            return code
+
+        return count
+
+    for name in ("cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphExecDestroy", "cuGraphDestroy", "cuStreamDestroy_v2"):
+        monkeypatch.setattr(functions, name, counting(name))
+    return found
+
+
+def test_a_bound_sequence_is_a_graph(cuda: Target, asked: collections.Counter[str]) -> None:
+    run = cuda.sequence(chain(ready(add_desc(), cuda), 20), 1)
+    arena = arena_of(cuda, ones(22))
+    bound = run.bind([arena])
+    made = {"GraphInstantiateWithFlags": 1, "GraphDestroy": 1, "StreamDestroy_v2": 1}
+    assert asked == made
+    for times in range(1, 4):
+        arena.write(arena_of(cuda, ones(22)).numpy())
+        bound()
+        assert asked == {**made, "GraphLaunch": times}
+        assert np.array_equal(rows_of(arena), fibonacci(22))
+    del bound
+    gc.collect()
+    run.bind([arena])
+    assert asked["GraphExecDestroy"] == 1
+
+
+def test_few_launches_are_no_graph(cuda: Target, asked: collections.Counter[str]) -> None:
+    arena = arena_of(cuda, ones(5))
+    cuda.sequence(chain(ready(add_desc(), cuda), 3), 1).bind([arena])()
+    assert not asked
+    assert np.array_equal(rows_of(arena), fibonacci(5))
+
+
+@pytest.mark.parametrize("name", ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"])
+def test_launches_that_no_graph_can_be_made_of(
+    cuda: Target, asked: collections.Counter[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions = cuda.device.cuda  # type: ignore[attr-defined]
+    function = getattr(functions, name)
+    monkeypatch.setattr(functions, name, lambda *of: (name == "cuStreamEndCapture" and function(*of)) or 900)
+    run = cuda.sequence(chain(ready(add_desc(), cuda), 20), 1)
+    arena = arena_of(cuda, ones(22))
+    bound = run.bind([arena])
+    monkeypatch.setattr(functions, name, function)
+    bound()
+    assert np.array_equal(rows_of(arena), fibonacci(22))
+    assert not asked["GraphLaunch"]
+    assert asked["StreamDestroy_v2"] == 1
+
+
+def test_a_graph_on_other_streams_and_in_a_capture(cuda: Target, asked: collections.Counter[str]) -> None:
+    opened: Any = cuda.device  # type: ignore[attr-defined]
+    run = cuda.sequence(chain(ready(add_desc(), cuda), 20), 1)
+    arena = arena_of(cuda, ones(22))
+    bound = run.bind([arena])
+    with cuda_work.new_stream(opened) as stream, cuda_work.using_stream(stream):
+        bound()
+        assert np.array_equal(rows_of(arena), fibonacci(22))
+        assert asked["GraphLaunch"] == 1
+        arena.write(arena_of(cuda, ones(22)).numpy())
+        opened.wait()
+        graph = cuda_work.Captured(opened, stream)
+        with graph:
+            bound()
+        assert asked["GraphLaunch"] == 1
+        opened.wait()
+        assert np.array_equal(rows_of(arena), ones(22))
+        graph.replay(stream)
+        assert np.array_equal(rows_of(arena), fibonacci(22))
+        opened.wait()
+        graph.close()

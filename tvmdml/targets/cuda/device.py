@@ -15,6 +15,7 @@ from tvmdml.targets._device import bytes_of
 from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda import streams, survey, timer
 from tvmdml.targets.cuda.context import Context
+from tvmdml.targets.cuda.graphs import Graphs
 from tvmdml.targets.cuda.launching import Launch, Launcher, Prepared
 from tvmdml.targets.cuda.memory import Memory, MemoryUse, Pool
 from tvmdml.targets.cuda.modules import Module
@@ -34,6 +35,7 @@ class Device:
         cuda: the driver's functions.
         context: its primary context; the caller's current context is always restored.
         streams: orders work between streams.
+        graphs: makes graphs of prepared launches.
         launch: run a kernel; see ``Launcher.run``.
     """
 
@@ -42,6 +44,7 @@ class Device:
         self._number = survey.ordinal(cuda, info.index)
         self.context = context = Context(cuda, self._number, info.name)
         self.streams = streams.Streams(context)
+        self.graphs = Graphs(context, self.streams)
         self.spare_events: list[int] = []
         self._launcher = Launcher(context)
         self.launch = self._launcher.run

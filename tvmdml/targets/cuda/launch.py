@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
     from tvmdml.targets.cuda.driver import Device, Prepared
+    from tvmdml.targets.cuda.graphs import Graph
 
 _Dims = tuple[int, int, int]
 
@@ -76,7 +77,7 @@ class CudaLaunch(DeviceLaunch):
             device.launch(function, groups, threads, parameters, stream)
 
     @staticmethod
-    def runner(device: Device, prepared: Prepared, places: Sequence[Placed]) -> Callable[[], None]:
+    def runner(device: Device, prepared: Prepared | Graph, places: Sequence[Placed]) -> Callable[[], None]:
         """A run on the stream that is current then: the library's, if the arrays belong to a library."""
         foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
         own = [place for place in places if not hasattr(place.memory, "owner")]
@@ -88,7 +89,10 @@ class CudaLaunch(DeviceLaunch):
 
         return run
 
-    replayed = runner
+    @classmethod
+    def replayed(cls, device: Device, prepared: Prepared, places: Sequence[Placed]) -> Callable[[], None]:
+        """By a graph of the driver's."""
+        return cls.runner(device, device.graphs.of(prepared), places)
 
     @staticmethod
     def identity(place: Placed) -> object:

@@ -60,8 +60,6 @@ class VulkanLaunch(DeviceLaunch):
 
         return run
 
-    replayed = runner
-
     @staticmethod
     def identity(place: Placed) -> object:
         """The slice of memory, which prepared steps keep: another array may have got it meanwhile."""
