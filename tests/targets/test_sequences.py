@@ -361,7 +361,7 @@ def test_wrong_calls_of_the_extension() -> None:
 INTERRUPTED = """
 import signal, sys, time
 import numpy as np
-from tvmdml import TensorDesc, ElementWiseAbs, compiler, targets
+from tvmdml import TensorDesc, ElementWiseAbs, TopK1, compiler, targets
 from tvmdml.targets import Step
 
 n = 1 << 20
@@ -378,12 +378,30 @@ for once in (lambda: run(arrays), run.bind(arrays), lambda: run.timed(arrays)):
         once()
     except KeyboardInterrupt:
         print("interrupted" if (last == 7).all() else "too late")
-signal.signal(signal.SIGALRM, lambda *_: (seen.append(1), cpu.sequence([Step(launch, ((0, 0), (1, 0)))], 3)(arrays)))
-seen = []
+
+# Handlers launch kernels that need temporaries, between steps that need fewer of them.
+def top_of(length):
+    desc = TopK1(input_tensor=TensorDesc("float32", (length,)), output_value_tensor=TensorDesc("float32", (3,)),
+                 output_index_tensor=TensorDesc("uint32", (3,)), axis=0, k=3, axis_direction="decreasing")
+    kernel, launch = compiler.ready(desc.canonical(), cpu)
+    assert kernel.temporaries
+    arrays = [np.arange(length, dtype=np.float32) % 99991, np.empty(3, np.float32), np.empty(3, np.uint32)]
+    return cpu.sequence([Step(launch, ((0, 0), (1, 0), (2, 0)))] * (2000 if length == SHORT else 1), 3), arrays
+
+def handle(*_):
+    within[1][1][:] = 0
+    within[0](within[1])
+    seen.append(within[1][1].tolist())
+
+SHORT, seen = 100_000, []
+outer, within = top_of(SHORT), top_of(3_000_000)
+signal.signal(signal.SIGALRM, handle)
 signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-cpu.sequence([Step(launch, ((0, 0), (1, 0)))] * 3000, 3)(arrays)
+outer[0](outer[1])
 signal.setitimer(signal.ITIMER_REAL, 0)
-print("handled" if len(seen) > 1 else seen)
+assert outer[1][1].tolist() == [99990.0, 99989.0, 99988.0], outer[1][1]
+assert all(one == [99990.0] * 3 for one in seen), seen
+print("handled" if seen else "not handled")
 """
 
 

@@ -113,8 +113,10 @@ static int run_steps(sequence_t *self, char *const *bases, int64_t *times) {
     int64_t lasted = read_clock(CLOCK_MONOTONIC) - begun;
     if (memory != NULL) return_scratch(memory, self->scratch_bytes); /* before the next line, which may end a thread */
     if (thread != NULL) PyEval_RestoreThread(thread);
-    atomic_store_explicit(&self->lasted, lasted > 0 ? lasted : 1, memory_order_relaxed);
-    if (outcome == DONE) return 0;
+    if (outcome == DONE) {
+        atomic_store_explicit(&self->lasted, lasted > 0 ? lasted : 1, memory_order_relaxed);
+        return 0;
+    }
     if (outcome == FAILED) raise_error(status);
     if (outcome == NO_MEMORY) PyErr_NoMemory();
     return -1;
@@ -185,12 +187,13 @@ static PyObject *sequence_timed(PyObject *object, PyObject *given) {
     sequence_t *self = (sequence_t *)object;
     PyObject *arrays = PySequence_Tuple(given), *found = NULL;
     if (arrays == NULL) return NULL;
-    int64_t *times = PyMem_Calloc(self->step_count + 1, sizeof *times);
+    Py_ssize_t count = self->step_count;
+    int64_t *times = PyMem_Calloc(count + 1, sizeof *times);
     if (times == NULL) {
         PyErr_NoMemory();
     } else if (run(self, arrays, times) == 0) {
-        found = PyTuple_New(self->step_count);
-        for (Py_ssize_t i = 0; found != NULL && i < self->step_count; i++) {
+        found = PyTuple_New(count);
+        for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
             PyObject *time = PyLong_FromLongLong(times[i]);
             if (time == NULL) Py_CLEAR(found);
             else PyTuple_SET_ITEM(found, i, time);
