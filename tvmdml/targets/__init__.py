@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvmdml._whole import whole
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.targets._sequence import Run as Run
+from tvmdml.targets._sequence import Step as Step
 from tvmdml.targets._terms import Form as Form
 from tvmdml.targets._terms import Launch as Launch
 from tvmdml.targets._terms import Launcher as Launcher
@@ -215,11 +217,19 @@ class Target(abc.ABC):
 
         return RuntimeLaunch(launcher, scalars, temporaries)
 
-    def sequence(self, steps: Sequence[Any], slots: int) -> Any:
-        """Many launches by one call."""
-        from tvmdml.targets._sequence import PlainSequence
+    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+        """Launches that run in turn by one call.
 
-        return PlainSequence(steps, slots)
+        Args:
+            steps: the launches, each with the places of its arrays.
+            slots: how many arrays there are to find places in: each call is given one for each slot.
+
+        Raises:
+            ValueError: a place has a slot that does not exist, or a negative offset.
+        """
+        from tvmdml.targets._sequence import InTurn
+
+        return InTurn(steps, slots)
 
     @abc.abstractmethod
     def source(self, function: PrimFunc, kind: str) -> str:

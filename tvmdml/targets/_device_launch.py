@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,50 +38,81 @@ class DeviceLaunch(abc.ABC):
     def __init__(
         self, target: DeviceTarget, program: Program, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
     ) -> None:
-        self._target = target
+        self.target = target
         try:
             self._launches = program.launches(scalars)
         except ValueError as error:
             raise CompileError(f"{target.name}: a stored kernel cannot be launched: {error}.") from error
-        self._arrays = program.parameters - len(scalars) - len(temporaries)
-        self._temporaries = tuple(np.dtype(dtype).itemsize * count for dtype, count in temporaries)
-        self._reads, self._writes = frozenset(program.reads), frozenset(program.writes)
+        self.arrays = program.parameters - len(scalars) - len(temporaries)
+        self.temporaries = tuple(np.dtype(dtype).itemsize * count for dtype, count in temporaries)
+        self.reads, self.writes = frozenset(program.reads), frozenset(program.writes)
 
     @abc.abstractmethod
-    def _dispatch(self, device: Any, places: Sequence[Placed]) -> None:
+    def dispatch(self, device: Any, places: Sequence[Placed]) -> None:
         """Start all steps on these tensors and temporaries."""
 
     @abc.abstractmethod
-    def _prepare(self, device: Any, places: Sequence[Placed]) -> Callable[[], None]:
-        """Prepare repeated launches on these tensors and temporaries."""
+    def steps(self, device: Any, places: Sequence[Placed]) -> Iterator[Any]:
+        """What the device is given for each step, on these tensors and temporaries."""
 
+    @staticmethod
     @abc.abstractmethod
-    def _begins_well(self, device: Any, array: DeviceArray) -> bool:
+    def runner(device: Any, prepared: Any, places: Sequence[Placed]) -> Callable[[], None]:
+        """A run of what the device prepared from ``steps`` on these tensors and temporaries."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def begins_well(device: Any, array: DeviceArray) -> bool:
         """Whether the array's start is aligned as kernels need it."""
+
+    @classmethod
+    def replayed(cls, device: Any, prepared: Any, places: Sequence[Placed]) -> Callable[[], None]:
+        """The same as ``runner``, in the way that suits repeated runs of many steps."""
+        return cls.runner(device, prepared, places)
+
+    @staticmethod
+    @abc.abstractmethod
+    def identity(place: Placed) -> object:
+        """What must be equal for prepared steps to serve other arrays too."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def seconds(device: Any, runs: Sequence[Callable[[], None]]) -> Sequence[float]:
+        """Run these in turn. Returns the device's time for each; waits for them."""
+
+    @staticmethod
+    def longest(device: Any, nbytes: int) -> int:
+        """As much of so many bytes as a kernel can reach from one place."""
+        return nbytes
+
+    @staticmethod
+    def on_stream(arrays: Sequence[NumpyArray | DeviceArray]) -> AbstractContextManager[None]:
+        """Inside, work is submitted where the arrays' owner expects it."""
+        return nullcontext()
 
     def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
         """Run. With device arrays only, it returns before the work is done. NumPy outputs are complete on return."""
-        if len(arrays) != self._arrays:
+        if len(arrays) != self.arrays:
             raise self._other_arrays(len(arrays))
-        device = self._target.device  # a new one, if the previous one was lost
+        device = self.target.device  # a new one, if the previous one was lost
         places, after = [], []
         for number, array in enumerate(arrays):
-            place, finish = self._place(device, array, number in self._reads, number in self._writes)
+            place, finish = self.place(device, array, number in self.reads, number in self.writes)
             places.append(place)
             if finish is not None:
                 after.append(finish)
-        self._dispatch(device, places + self._scratch(device, places))
+        self.dispatch(device, places + self._scratch(device, places))
         for finish in after:
             finish()
 
     def bind(self, *arrays: NumpyArray | DeviceArray) -> Callable[[], None]:
         """A launch on these arrays. If all are on the device and aligned, everything that can be done once is done now."""
-        device: Any = self._target.device
-        if not all(isinstance(array, DeviceArray) and self._begins_well(device, array) for array in arrays):
+        device: Any = self.target.device
+        if not all(isinstance(array, DeviceArray) and self.begins_well(device, array) for array in arrays):
             return lambda: self(*arrays)
-        places = [self._place(device, array, read=True, written=True)[0] for array in arrays]
+        places = [self.place(device, array, read=True, written=True)[0] for array in arrays]
         places += self._scratch(device, places)
-        run = self._prepare(device, places)
+        run = self.runner(device, device.prepare(list(self.steps(device, places))), places)
         run.held = places  # type: ignore[attr-defined] # keeps the memory alive
         return run
 
@@ -91,9 +123,9 @@ class DeviceLaunch(abc.ABC):
             CompileError: the program takes a different number of arrays.
         """
         present = [i for i, form in enumerate(forms) if form is not None]
-        if len(present) != self._arrays:
+        if len(present) != self.arrays:
             raise self._other_arrays(len(present))
-        target = self._target
+        target = self.target
 
         def launch(*arrays: Any) -> bool:
             if len(arrays) != len(forms):
@@ -118,19 +150,20 @@ class DeviceLaunch(abc.ABC):
         return launch
 
     def _other_arrays(self, given: int) -> CompileError:
-        return CompileError(f"{self._target.name}: a stored kernel takes {self._arrays} arrays, not {given}.")
+        return CompileError(f"{self.target.name}: a stored kernel takes {self.arrays} arrays, not {given}.")
 
     def _scratch(self, device: Any, places: Sequence[Placed]) -> list[Placed]:
         """Memory for the temporaries of one run on these tensors."""
-        return [Placed(device.allocate(size), 0, size) for size in self._temporaries]
+        return [Placed(device.allocate(size), 0, size) for size in self.temporaries]
 
-    def _place(
-        self, device: Any, array: NumpyArray | DeviceArray, read: bool, written: bool
+    @classmethod
+    def place(
+        cls, device: Any, array: NumpyArray | DeviceArray, read: bool, written: bool
     ) -> tuple[Placed, Callable[[], None] | None]:
         """The array's place on the device for this run, and the action needed after the run, if any."""
         if isinstance(array, DeviceArray):
             own = Placed(array.memory, array.offset, max(array.span, 1))
-            if self._begins_well(device, array):
+            if cls.begins_well(device, array):
                 return own, None
             # The slice is not aligned as kernels need it, so the kernel works on a copy.
             copy = Placed(device.allocate(own.nbytes), 0, own.nbytes)

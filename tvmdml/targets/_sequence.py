@@ -1,51 +1,148 @@
-"""Many launches by one call: the words, and the way that every target can use."""
+"""Sequences: many launches that run in turn by one call, on arrays whose places are known beforehand.
+
+The words, and the way through Python that every target with the host's memory can take.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
-
+from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets._terms import Launch
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+
+Place = tuple[int, int]
+"""Where an array begins: the number of a slot, and the offset in bytes from its start."""
 
 
 class Step(NamedTuple):
     """One launch of a sequence."""
 
     launch: Launch
-    places: tuple[tuple[int, int], ...]
-    """For each array of the launch: its slot, and the byte where it begins."""
+    """What the target's ``launch`` made."""
+    places: tuple[Place, ...]
+    """Where each of the launch's arrays begins, in order."""
 
 
-class PlainSequence:
-    """Launches one by one."""
+class Run(Protocol):
+    """A sequence that is ready to run. Any number of threads may call it at once, each with arrays of its own to write to.
 
-    def __init__(self, steps: Sequence[Step], slots: int) -> None:
-        self._steps, self._slots = steps, slots
+    It is called with one array for each slot: an arena, constants, weights, inputs, outputs. Their types and shapes do not matter:
+    each step finds its arrays by their places. The arrays are NumPy's, or the device's own. All else was checked before: that each
+    launch has as many places as it takes arrays, that they are large and aligned enough, and do not overlap where they must not.
+
+    Raises:
+        ValueError: there are more or fewer arrays than slots, or one ends before the last place in it.
+    """
 
     def __call__(self, arrays: Sequence[Any]) -> None:
-        """Run on these arrays, one for each slot."""
-        for step in self._steps:
-            step.launch(*(_at(arrays[slot], offset) for slot, offset in step.places))
+        """Run all steps in order. A step that fails raises its error, and those after it do not run."""
 
     def timed(self, arrays: Sequence[Any]) -> tuple[int, ...]:
-        """Run, and return the nanoseconds of each step."""
-        found = []
-        for step in self._steps:
-            given = [_at(arrays[slot], offset) for slot, offset in step.places]
-            start = time.perf_counter_ns()
-            step.launch(*given)
-            found.append(time.perf_counter_ns() - start)
-        return tuple(found)
+        """Run all steps, and return how many nanoseconds each of them took."""
 
     def bind(self, arrays: Sequence[Any]) -> Callable[[], None]:
-        """A function that runs on these arrays."""
-        return lambda: self(arrays)
+        """Prepare repeated runs on these arrays: everything that can be done once is done now."""
 
 
-def _at(array: Any, offset: int) -> Any:
-    if isinstance(array, np.ndarray):
-        return np.lib.stride_tricks.as_strided(array, (1,), (1,)) if not offset else array.reshape(-1).view(np.uint8)[offset:]
-    return type(array)(array.target, array.memory, array.offset + offset, (1,), np.dtype(np.uint8))
+def checked(steps: Sequence[Step], slots: int) -> tuple[Step, ...]:
+    """The steps, all of whose places exist.
+
+    Raises:
+        InvalidArgument: a slot or an offset is impossible.
+    """
+    if slots < 0:
+        raise InvalidArgument(message("slots of a sequence", slots, "0 or more"))
+    for number, step in enumerate(steps):
+        for slot, offset in step.places:
+            if not 0 <= slot < slots or offset < 0:
+                allowed = f"a slot below {slots}, and an offset of 0 or more"
+                raise InvalidArgument(message(f"steps[{number}] of a sequence", f"the place {(slot, offset)}", allowed))
+    return tuple(steps)
+
+
+def farthest(steps: Sequence[Step], slots: int) -> tuple[int, ...]:
+    """The largest offset in each slot."""
+    found = [0] * slots
+    for step in steps:
+        for slot, offset in step.places:
+            found[slot] = max(found[slot], offset)
+    return tuple(found)
+
+
+def check_arrays(arrays: Sequence[Any], most: Sequence[int]) -> None:
+    """Refuse arrays that are too many, too few, or too short for the largest offset in each.
+
+    Raises:
+        InvalidArgument: they are.
+    """
+    if len(arrays) != len(most):
+        raise InvalidArgument(message("arrays of a sequence", len(arrays), f"{len(most)}, one for each slot"))
+    for number, (array, offset) in enumerate(zip(arrays, most, strict=True)):
+        if offset and offset > _reach(array):
+            given = f"an array that ends before byte {offset}"
+            raise InvalidArgument(message(f"arrays[{number}] of a sequence", given, "a larger one"))
+
+
+def _reach(array: Any) -> int:
+    """The distance in bytes from an array's first byte to the beginning of its last element."""
+    if 0 in array.shape:
+        return 0
+    return sum((n - 1) * max(stride, 0) for n, stride in zip(array.shape, array.strides, strict=True))
+
+
+class InTurn:
+    """A sequence whose launches Python calls one by one, on bytes in the host's memory."""
+
+    def __init__(self, steps: Sequence[Step], slots: int) -> None:
+        self._steps = checked(steps, slots)
+        self._farthest = farthest(self._steps, slots)
+
+    def __call__(self, arrays: Sequence[NumpyArray]) -> None:
+        """Run all steps in order."""
+        check_arrays(arrays, self._farthest)
+        for launch, places in self._steps:
+            launch(*[_bytes_at(arrays[slot], offset) for slot, offset in places])
+
+    def timed(self, arrays: Sequence[NumpyArray]) -> tuple[int, ...]:
+        """Run all steps, and return how many nanoseconds each of them took."""
+        check_arrays(arrays, self._farthest)
+        times = []
+        for launch, places in self._steps:
+            parts = [_bytes_at(arrays[slot], offset) for slot, offset in places]
+            begin = time.perf_counter_ns()
+            launch(*parts)
+            times.append(time.perf_counter_ns() - begin)
+        return tuple(times)
+
+    def bind(self, arrays: Sequence[NumpyArray]) -> Callable[[], None]:
+        """A run on these arrays: the launches are bound to their places."""
+        check_arrays(arrays, self._farthest)
+        bound = [launch.bind(*[_bytes_at(arrays[slot], offset) for slot, offset in places]) for launch, places in self._steps]
+
+        def run() -> None:
+            for launch in bound:
+                launch()
+
+        return run
+
+
+class _Bytes:
+    """The bytes from a place in an array to its end, in the form that NumPy makes an array of. It keeps the array alive."""
+
+    def __init__(self, array: NumpyArray, offset: int) -> None:
+        size = max(_reach(array) + array.itemsize - offset, 1)
+        address = array.__array_interface__["data"][0] + offset
+        self._array = array
+        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+
+
+def _bytes_at(array: NumpyArray, offset: int) -> NumpyArray:
+    """An array of bytes that begins at a place. It counts as writable: inputs may be read-only, and kernels only read them."""
+    import numpy as np
+
+    return np.asarray(_Bytes(array, offset))

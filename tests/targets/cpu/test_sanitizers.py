@@ -234,6 +234,33 @@ def _calls() -> Iterator[Callable[[], object]]:
     bad = _imports.tvm_ffi().convert(failing)
     yield native.Launch(bad, bad.__chandle__(), (), ()).bind(x, y)
     yield native.Launch(bad, bad.__chandle__(), (), (100, 3)).bind(np.zeros(5000, np.float32))
+    bad_step = (native.Launch(bad, bad.__chandle__(), (), (100, 3)), ((0, 0),))
+    yield native.Sequence((bad_step, bad_step), 1).bind([x])
+    yield lambda: native.Sequence((bad_step,), 1).timed([x])
+
+    # Sequences, of good steps and of what are none.
+    step = (launch, ((0, 0), (1, 0)))
+    run = native.Sequence((step, step), 2)
+    yield lambda: native.Sequence((step,) * 3000, 2)
+    yield lambda: native.Sequence(steps=(step,), slots=1 << 12)
+    of_steps: list[Any] = [(), None, [step], (1,), ((),), ((launch,),), ((launch, ()),), ((launch, [(0, 0)]),), ((None, ()),)]
+    of_steps += [((launch, (place,)),) for place in (None, (), (0,), ("0", 0), (0, None), (2, 0), (-1, 0), (0, -1), (1 << 70, 0))]
+    of_steps += [(step, (launch, ((0, 1 << 70),))), (step, (launch, ((0, 0),) * 1025)), (step, (launch, 1), step)]
+    yield from (lambda of=of: native.Sequence(of, 2) for of in of_steps)
+    yield from (lambda of=of: native.Sequence(*of) for of in ((), ((),), ((), -1), ((), 1 << 40), ((), "1"), ((step,), 0)))
+    far = native.Sequence(((launch, ((0, 0), (1, 24))),), 2)
+    for once in (run, run.timed, lambda of: run.bind(of)()):
+        yield lambda once=once: once((x, y))
+        yield from (lambda once=once, of=of: once(of) for of in (1, (), (x,), (x, y, y), (x, None), [x, [1.0]], iter((x, y))))
+    yield lambda: run()
+    yield lambda: run((x, y), (x, y))
+    yield lambda: run(arrays=(x, y))
+    yield lambda: run.bind((x, y))(1)
+    yield lambda: far((x, y))
+    yield lambda: far((x, np.zeros((4, 3), np.float32)))
+    with_room = native.Launch(*_found(SHAPE)[:2], (), (100, 3))
+    yield native.Sequence(((native.Launch(launcher, handle, scalars, ()), step[1]),), 2).bind((x, y))
+    yield lambda: native.Sequence(((with_room, ()),), 0)
 
     yield lambda: native.inspect(x)
     yield from (lambda of=of: native.set_limit(of) for of in (3, 1 << 70, "1", None))
@@ -367,7 +394,7 @@ sys.meta_path.insert(0, Instead)
 
 def _sanitized(folder: Path, *command: object) -> str:
     """What a Python says that has the extension built with sanitizers, and whose memory is all known to them."""
-    sources = [NATIVE / f"{name}.c" for name in ("launch", "module", "plans", "pool")]
+    sources = [NATIVE / f"{name}.c" for name in ("launch", "module", "plans", "pool", "sequence")]
     include = sysconfig.get_path("include")
     extension = _built(folder, "address", "-shared", "-fPIC", "-fvisibility=hidden", "-isystem", include, *sources)
     (folder / "sitecustomize.py").write_text(_INSTEAD)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml import _imports
 from tvmdml.errors import CompileError, InvalidArgument, message
-from tvmdml.targets import Build, Launch, Launcher, Machine, Target
+from tvmdml.targets import Build, Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets.cpu import caches, elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_library
 from tvmdml.targets.cpu.thread_count import thread_count
@@ -192,6 +192,17 @@ class CpuTarget(Target):
             found: Launch = extension.Launch(launcher, handle, tuple(scalars), sizes)
         except ValueError:  # larger than the C extension's limits
             return super().launch(launcher, scalars, temporaries)
+        return found
+
+    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+        """In C, if all of its launches are the C extension's; else in Python."""
+        extension = threads.connected()
+        if extension is None or any(type(step.launch) is not extension.Launch for step in steps):
+            return super().sequence(steps, slots)
+        try:
+            found: Run = extension.Sequence(tuple(steps), slots)
+        except ValueError:  # larger than the C extension's limits, or wrong: then it is refused here
+            return super().sequence(steps, slots)
         return found
 
     def source(self, function: PrimFunc, kind: str) -> str:

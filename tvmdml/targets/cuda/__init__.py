@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
-from tvmdml.targets import Launch, Launcher, Machine, Target
+from tvmdml.targets import Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Program
 from tvmdml.targets.cuda import architectures, driver
@@ -164,6 +164,12 @@ class CudaTarget(DeviceTarget):
 
         assert isinstance(launcher, Loaded)
         return CudaLaunch(self, launcher, scalars, temporaries)
+
+    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+        """Launched together on the current stream."""
+        from tvmdml.targets._device_sequence import DeviceSequence
+
+        return DeviceSequence(self, steps, slots)
 
     def source(self, function: PrimFunc, kind: str) -> str:
         """``cuda``: C++. ``ptx`` and ``sass``: for the newest architecture; ``sass`` needs one of NVIDIA's tools."""

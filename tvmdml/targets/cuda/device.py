@@ -15,6 +15,7 @@ from tvmdml.targets._device import bytes_of
 from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda import streams, survey, timer
 from tvmdml.targets.cuda.context import Context
+from tvmdml.targets.cuda.graphs import Graphs
 from tvmdml.targets.cuda.launching import Launch, Launcher, Prepared
 from tvmdml.targets.cuda.memory import Memory, MemoryUse, Pool
 from tvmdml.targets.cuda.modules import Module
@@ -34,6 +35,7 @@ class Device:
         cuda: the driver's functions.
         context: its primary context; the caller's current context is always restored.
         streams: orders work between streams.
+        graphs: makes graphs of prepared launches.
         launch: run a kernel; see ``Launcher.run``.
     """
 
@@ -42,6 +44,7 @@ class Device:
         self._number = survey.ordinal(cuda, info.index)
         self.context = context = Context(cuda, self._number, info.name)
         self.streams = streams.Streams(context)
+        self.graphs = Graphs(context, self.streams)
         self.spare_events: list[int] = []
         self._launcher = Launcher(context)
         self.launch = self._launcher.run
@@ -181,8 +184,11 @@ class Device:
                     found = self._modules[key] = Module(self.context, image, self.info.arch)
         return found
 
-    def prepare(self, launches: Sequence[Launch]) -> Prepared:
-        """Prepare launches that run together repeatedly: ``(function, groups, threads, parameters)``, as for ``launch``."""
+    def prepare(self, launches: Sequence[Launch], keep: bool = True) -> Prepared:
+        """Prepare launches that run together repeatedly: ``(function, groups, threads, parameters)``, as for ``launch``.
+
+        ``keep`` has no effect: whoever runs them keeps their memory alive.
+        """
         self.context.usable()
         return Prepared(self._launcher, launches)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.arrays.device_array import DeviceArray
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
     from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
-    from tvmdml.targets.cuda.driver import Device
+    from tvmdml.targets.cuda.driver import Device, Prepared
+    from tvmdml.targets.cuda.graphs import Graph
 
 _Dims = tuple[int, int, int]
 
@@ -63,22 +66,19 @@ class CudaLaunch(DeviceLaunch):
 
     def __call__(self, *arrays: NumpyArray | DeviceArray) -> None:
         """Run on the stream of the library that owns the arrays."""
-        stream = _stream_of(arrays)
-        if stream is None:
-            super().__call__(*arrays)
-            return
-        with driver.using_stream(stream):
+        with self.on_stream(arrays):
             super().__call__(*arrays)
 
-    def _dispatch(self, device: Device, places: Sequence[Placed]) -> None:
+    def dispatch(self, device: Device, places: Sequence[Placed]) -> None:
+        """Launch all steps on the current stream."""
         stream = device.stream()
         _order(device, places, stream)
-        for function, groups, threads, parameters in self._steps(device, places):
+        for function, groups, threads, parameters in self.steps(device, places):
             device.launch(function, groups, threads, parameters, stream)
 
-    def _prepare(self, device: Device, places: Sequence[Placed]) -> Callable[[], None]:
-        """Prepare a launch for the stream that is current at each run: the library's, if the arrays belong to a library."""
-        prepared = device.prepare(list(self._steps(device, places)))
+    @staticmethod
+    def runner(device: Device, prepared: Prepared | Graph, places: Sequence[Placed]) -> Callable[[], None]:
+        """A run on the stream that is current then: the library's, if the arrays belong to a library."""
         foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
         own = [place for place in places if not hasattr(place.memory, "owner")]
 
@@ -89,7 +89,36 @@ class CudaLaunch(DeviceLaunch):
 
         return run
 
-    def _steps(self, device: Device, places: Sequence[Placed]) -> Iterator[tuple[int, _Dims, _Dims, bytes]]:
+    @classmethod
+    def replayed(cls, device: Device, prepared: Prepared, places: Sequence[Placed]) -> Callable[[], None]:
+        """By a graph of the driver's."""
+        return cls.runner(device, device.graphs.of(prepared), places)
+
+    @staticmethod
+    def identity(place: Placed) -> object:
+        """The address."""
+        return place.memory.address + place.offset
+
+    @staticmethod
+    def seconds(device: Device, runs: Sequence[Callable[[], None]]) -> Sequence[float]:
+        """By events on the current stream."""
+        stream = device.stream()
+        events = [driver.Event(device)]
+        events[0].record(stream)
+        for run in runs:
+            run()
+            events.append(driver.Event(device))
+            events[-1].record(stream)
+        return [after.seconds_since(before) for before, after in itertools.pairwise(events)]
+
+    @staticmethod
+    def on_stream(arrays: Sequence[NumpyArray | DeviceArray]) -> AbstractContextManager[None]:
+        """The stream of the library that owns the arrays."""
+        stream = _stream_of(arrays)
+        return nullcontext() if stream is None else driver.using_stream(stream)
+
+    def steps(self, device: Device, places: Sequence[Placed]) -> Iterator[tuple[int, _Dims, _Dims, bytes]]:
+        """What ``Device.launch`` takes."""
         functions = self._loaded.functions(device)
         addresses = [place.memory.address + place.offset for place in places]
         for number, groups, threads, pack, buffers, scalars in self._ready:
@@ -100,9 +129,10 @@ class CudaLaunch(DeviceLaunch):
         foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
         if foreign is None:
             return super()._scratch(device, places)
-        return [Placed(foreign.room(size), 0, size) for size in self._temporaries]
+        return [Placed(foreign.room(size), 0, size) for size in self.temporaries]
 
-    def _begins_well(self, device: Any, array: DeviceArray) -> bool:
+    @staticmethod
+    def begins_well(device: Any, array: DeviceArray) -> bool:
         """Whether it is aligned for vector loads and stores."""
         return bool((array.memory.address + array.offset) % VECTOR_BYTES == 0)
 

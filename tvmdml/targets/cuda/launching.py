@@ -113,6 +113,10 @@ class Prepared:
             self._launches.append((launch, ctypes.c_void_p(function), _extra(held, size) if parameters else None))
         self._arguments: dict[int, tuple[tuple[Any, ...], ...]] = {}
 
+    def __len__(self) -> int:
+        """The number of launches."""
+        return len(self._launches)
+
     def run(self, stream: int) -> None:
         """Launch all of them in order on a stream. Returns before they have run.
 

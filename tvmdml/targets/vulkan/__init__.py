@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml._garbage import not_collected
 from tvmdml.errors import DeviceError, InvalidArgument, Lacking, Unsupported, message
-from tvmdml.targets import Launch, Launcher, Machine, Target
+from tvmdml.targets import Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Image, Program
 from tvmdml.targets.vulkan import driver
@@ -177,6 +177,12 @@ class VulkanTarget(DeviceTarget):
 
         assert isinstance(launcher, Loaded)
         return VulkanLaunch(self, launcher, scalars, temporaries)
+
+    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+        """Recorded together as one command."""
+        from tvmdml.targets._device_sequence import DeviceSequence
+
+        return DeviceSequence(self, steps, slots)
 
     def source(self, function: PrimFunc, kind: str) -> str:
         """``spirv``: SPIR-V as readable assembly."""

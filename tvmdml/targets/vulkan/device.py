@@ -273,13 +273,13 @@ class Device:
 
         self.queue.record(command)
 
-    def prepare(self, steps: Sequence[Step]) -> Prepared:
-        """Record dispatches that run together repeatedly."""
+    def prepare(self, steps: Sequence[Step], keep: bool = True) -> Prepared:
+        """Record dispatches that run together repeatedly; ``keep``: whether they keep their memory alive."""
         self.connection.usable()
         with self.queue.lock:
             self.connection.usable()
             self._sweep(_SWEPT)
-        return Prepared(self, steps)
+        return Prepared(self, steps, keep)
 
     # Pending work
 

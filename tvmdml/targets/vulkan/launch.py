@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
+from tvmdml.targets.vulkan.timestamps import Event, has_timestamps
 
 if TYPE_CHECKING:
     from tvmdml.arrays.device_array import DeviceArray
     from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
-    from tvmdml.targets.vulkan.driver import Device, Pipeline
+    from tvmdml.targets.vulkan.driver import Device, Pipeline, Prepared
 
 
 class Loaded:
@@ -43,26 +46,63 @@ class VulkanLaunch(DeviceLaunch):
         super().__init__(target, loaded.program, scalars, temporaries)
         self._loaded = loaded
 
-    def _dispatch(self, device: Device, places: Sequence[Placed]) -> None:
-        for step in self._steps(device, places):
+    def dispatch(self, device: Device, places: Sequence[Placed]) -> None:
+        """Dispatch all steps."""
+        for step in self.steps(device, places):
             device.dispatch(*step)
 
-    def _prepare(self, device: Device, places: Sequence[Placed]) -> Callable[[], None]:
-        """Prepare repeated launches: the commands are recorded now."""
-        prepared = device.prepare(list(self._steps(device, places)))
+    @staticmethod
+    def runner(device: Device, prepared: Prepared, places: Sequence[Placed]) -> Callable[[], None]:
+        """A run of recorded commands."""
 
         def run() -> None:
             prepared.run()
 
         return run
 
-    def _steps(
+    @staticmethod
+    def identity(place: Placed) -> object:
+        """The slice of memory, which prepared steps keep: another array may have got it meanwhile."""
+        return id(place.memory.slice), place.offset, place.nbytes
+
+    @staticmethod
+    def longest(device: Device, nbytes: int) -> int:
+        """The size of a binding is limited."""
+        return min(nbytes, device.max_storage_range)
+
+    @staticmethod
+    def seconds(device: Device, runs: Sequence[Callable[[], None]]) -> Sequence[float]:
+        """By timestamps; by the host's clock on a device that has none."""
+        if not has_timestamps(device):
+            return _waited(device, runs)
+        with device.held():
+            events = [Event(device)]
+            events[0].record()
+            for run in runs:
+                run()
+                events.append(Event(device))
+                events[-1].record()
+        return [after.seconds_since(before) for before, after in itertools.pairwise(events)]
+
+    def steps(
         self, device: Device, places: Sequence[Placed]
     ) -> Iterator[tuple[Pipeline, list[Placed], bytes, tuple[int, int, int]]]:
+        """What ``Device.dispatch`` takes."""
         pipelines = self._loaded.pipelines(device)
         for function, buffers, scalars, groups in self._launches:
             yield pipelines[function], [places[buffer] for buffer in buffers], scalars, groups
 
-    def _begins_well(self, device: Device, array: DeviceArray) -> bool:
+    @staticmethod
+    def begins_well(device: Device, array: DeviceArray) -> bool:
         """Whether it is aligned for a binding, and for vector loads and stores."""
         return array.offset % max(device.storage_alignment, VECTOR_BYTES) == 0
+
+
+def _waited(device: Device, runs: Sequence[Callable[[], None]]) -> Sequence[float]:
+    device.wait()
+    times = [time.perf_counter()]
+    for run in runs:
+        run()
+        device.wait()
+        times.append(time.perf_counter())
+    return [after - before for before, after in itertools.pairwise(times)]

@@ -38,19 +38,24 @@ class Recorder(Protocol):
 
 
 class Prepared:
-    """Dispatches that were recorded once, by ``Device.prepare``. It keeps their memory alive."""
+    """Dispatches that were recorded once, by ``Device.prepare``.
 
-    def __init__(self, device: Recorder, steps: Sequence[Step]) -> None:
+    It keeps their memory alive, unless ``keep`` is false: then it may run only while memory that uses the same slices is.
+    """
+
+    def __init__(self, device: Recorder, steps: Sequence[Step], keep: bool = True) -> None:
         self._device, self._dropped = device, device.dropped_prepared
         self._commands, self._last_use = 0, 0
         self._sets: list[DescriptorSet] = []
+        bound: dict[tuple[int, ...], DescriptorSet] = {}
         queue = device.queue
         device.connection.usable()
         steps = [step for step in steps if all(step[3])]
         keys = [device.check_step(*step) for step in steps]
-        self._pipelines = [pipeline for pipeline, _, _, _ in steps]
-        self._memories = [memory for _, bindings, _, _ in steps for memory, _, _ in bindings]
-        self._slices = list(dict.fromkeys(memory.slice for memory in self._memories))
+        self._pipelines = list(dict.fromkeys(pipeline for pipeline, _, _, _ in steps))
+        memories = dict.fromkeys(memory for _, bindings, _, _ in steps for memory, _, _ in bindings)
+        self._memories = memories if keep else None
+        self._slices = list(dict.fromkeys(memory.slice for memory in memories))
         begin = c.VkCommandBufferBeginInfo(
             flags=c.VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT, pInheritanceInfo=c.VkCommandBufferInheritanceInfo()
         )
@@ -62,8 +67,10 @@ class Prepared:
             for (pipeline, _, push, groups), key in zip(steps, keys, strict=True):
                 if self._sets:
                     queue.barrier(self._commands)
-                self._sets.append(device.descriptor_sets.take(key))
-                device.record(self._commands, pipeline, self._sets[-1], push, groups)
+                if key not in bound:
+                    bound[key] = device.descriptor_sets.take(key)
+                    self._sets.append(bound[key])
+                device.record(self._commands, pipeline, bound[key], push, groups)
             check(vk.vkEndCommandBuffer(self._commands), "vkEndCommandBuffer")
         self._cell = ctypes.c_void_p(self._commands)
         self._address = ctypes.addressof(self._cell)

@@ -14,18 +14,7 @@ enum {
 
 /* -- TVM's arguments ----------------------------------------------------------------------------------------------- */
 
-/* `DLTensor` of dlpack.h. Kernels read only the address: everything else was already checked. */
-typedef struct {
-    void *data;
-    int32_t device_type, device_id;
-    int32_t rank;
-    uint8_t type_code, type_bits;
-    uint16_t type_lanes;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} tensor_t;
-
-enum { KIND_INTEGER = 1, KIND_TENSOR = 7, DEVICE_CPU = 1, ERROR_IS_PYTHONS = -2 };
+enum { ERROR_IS_PYTHONS = -2 };
 
 /* `TVMFFIErrorCell`. It follows an object header of 24 bytes. */
 typedef struct {
@@ -40,16 +29,7 @@ typedef struct {
     bytes_t kind, message, backtrace;
 } ffi_error;
 
-static int64_t one = 1;
-
-static void put_tensor(ffi_any *argument, tensor_t *tensor, void *data) {
-    *tensor = (tensor_t){.data = data, .device_type = DEVICE_CPU, .rank = 1, .type_code = 1, .type_bits = 8, .type_lanes = 1,
-                         .shape = &one, .strides = &one};
-    *argument = (ffi_any){.kind = KIND_TENSOR, .value.pointer = tensor};
-}
-
-/* Raise the error that TVM holds for this thread. */
-static void raise_error(int status) {
+void raise_error(int status) {
     if (status == ERROR_IS_PYTHONS && PyErr_Occurred()) return;
     ffi_error *error = NULL;
     ffi.move_error((void **)&error);
@@ -89,8 +69,7 @@ int scratch_init(void) {
     return pthread_key_create(&scratch_key, free_scratch);
 }
 
-/* At least `bytes` bytes, aligned; NULL if out of memory. Return it with `return_scratch`. */
-static void *take_scratch(size_t bytes) {
+void *take_scratch(size_t bytes) {
     void *memory = NULL;
     if (scratch != NULL && scratch->bytes >= bytes) return scratch->memory;
     if (bytes > KEPT_BYTES) return posix_memalign(&memory, ALIGNMENT, bytes) == 0 ? memory : NULL;
@@ -110,7 +89,7 @@ static void *take_scratch(size_t bytes) {
     return memory;
 }
 
-static void return_scratch(void *memory, size_t bytes) {
+void return_scratch(void *memory, size_t bytes) {
     if (bytes > KEPT_BYTES) free(memory);
 }
 

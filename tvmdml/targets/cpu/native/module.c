@@ -67,13 +67,13 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyTypeObject *types[] = {&launch_type, &bound_type, &fit_type, &plans_type};
-    const char *names[] = {"Launch", NULL, "Fit", "Plans"};
+    PyTypeObject *types[] = {&launch_type, &bound_type, &fit_type, &plans_type, &sequence_type, &bound_sequence_type};
+    const char *names[] = {"Launch", NULL, "Fit", "Plans", "Sequence", NULL};
     if (pool_init() != 0 || scratch_init() != 0) return PyErr_NoMemory();
     no_sizes = PyTuple_New(0);
     if (no_sizes == NULL) return NULL;
     PyObject *module = PyModule_Create(&definition);
-    for (int i = 0; module != NULL && i < 4; i++) {
+    for (int i = 0; module != NULL && i < (int)(sizeof types / sizeof *types); i++) {
         if (PyType_Ready(types[i]) < 0 || (names[i] && PyModule_AddObjectRef(module, names[i], (PyObject *)types[i]) < 0)) {
             Py_CLEAR(module);
         }

@@ -69,6 +69,32 @@ static inline bool is_array(PyObject *object) {
     return (PyObject *)Py_TYPE(object) == ndarray;
 }
 
+/* -- TVM's arguments -----------------------------------------------------------------------------------------------
+
+   `DLTensor` of dlpack.h. Kernels read only the address: everything else was already checked. */
+
+typedef struct {
+    void *data;
+    int32_t device_type, device_id;
+    int32_t rank;
+    uint8_t type_code, type_bits;
+    uint16_t type_lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} tensor_t;
+
+enum { KIND_INTEGER = 1, KIND_TENSOR = 7, DEVICE_CPU = 1 };
+
+static inline void put_tensor(ffi_any *argument, tensor_t *tensor, void *data) {
+    static int64_t one = 1;
+    *tensor = (tensor_t){.data = data, .device_type = DEVICE_CPU, .rank = 1, .type_code = 1, .type_bits = 8, .type_lanes = 1,
+                         .shape = &one, .strides = &one};
+    *argument = (ffi_any){.kind = KIND_TENSOR, .value.pointer = tensor};
+}
+
+/* Raise the error that TVM holds for this thread, after a call that returned this status. */
+void raise_error(int status);
+
 /* -- The types ----------------------------------------------------------------------------------------------------- */
 
 /* Launch: a kernel with all its arguments except the arrays. */
@@ -102,10 +128,15 @@ typedef struct {
     form_t *forms[];
 } fit_t;
 
-extern PyTypeObject launch_type, bound_type, fit_type, plans_type;
+extern PyTypeObject launch_type, bound_type, fit_type, plans_type, sequence_type, bound_sequence_type;
 
 /* Call this once, before the first launch. */
 int scratch_init(void);
+
+/* At least `bytes` bytes of scratch memory, aligned; NULL if out of memory. It is valid until this thread takes some again. Return it
+   with `return_scratch`. */
+void *take_scratch(size_t bytes);
+void return_scratch(void *memory, size_t bytes);
 
 /* Launch on arrays that were already checked. Returns 0, or -1 with an error set. */
 int launch_arrays(const launch_t *launch, PyObject *const *arrays, Py_ssize_t count);
