@@ -109,7 +109,8 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True) 
 def _lanes(formula: Formula, target: Target) -> int:
     """Elements of a vector: a cache line of the first output, unless that needs too many registers for the widest type."""
     lanes: int = LINE // formula.outputs[0].data_type.itemsize
-    widest = max(_computed_bytes(tensor.data_type) for tensor in (*formula.inputs, *formula.outputs))
+    types = (*(tensor.data_type for tensor in (*formula.inputs, *formula.outputs)), *formula.between)
+    widest = max(map(_computed_bytes, types))
     most = 4 * LINE if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 2 * LINE  # type: ignore[attr-defined]
     while lanes * widest > most:
         lanes //= 2

@@ -65,7 +65,8 @@ def kernel_of(formula: Formula, desc: Operator, target: DeviceTarget, knobs: Any
     sizes, steps = collapse(formula.outputs[0].sizes, *(tensor.layout for tensor in tensors), reorder=True)
     count, elements = len(formula.inputs), formula.outputs[0].element_count
     sizes, steps = sizes or (1,), tuple(own or (1,) for own in (*steps[:count], *reversed(steps[count:])))
-    lanes = VECTOR_BYTES // max(tensor.data_type.itemsize for tensor in tensors)
+    types = (*(tensor.data_type for tensor in tensors), *formula.between)
+    lanes = VECTOR_BYTES // max(one.itemsize for one in types)
     threads = min(knobs.threads, target.max_threads)
     memory = tuple(i for i in range(count) if i not in formula.counted)
     turned, other = _turned(sizes, {i: steps[i] for i in memory}, steps[count:])
@@ -86,7 +87,7 @@ def kernel_of(formula: Formula, desc: Operator, target: DeviceTarget, knobs: Any
         groups = groups_for(elements // lanes, threads, target, knobs.most_groups)
     span, words = max(elements, *(tensor.span for tensor in tensors)), launched.patterns(formula.words)
     numbers = Numbers(span, words, groups=groups, sizes=sizes, steps=sum(steps, ()))
-    require(desc, target, numbers, *(tensor.data_type.tvm for tensor in tensors))
+    require(desc, target, numbers, *(one.tvm for one in types))
     repeated = tuple(own[-1] == 0 for own in steps)
     writer = _Writer(
         formula, numbers, way=way, lanes=lanes, threads=threads, rank=len(sizes), repeated=tuple(map(int, repeated)), turned=turned

@@ -22,7 +22,7 @@ from tvmdml.compiler import find
 from tvmdml.errors import InvalidArgument
 from tvmdml.kernels import knobs
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.formula import Formula, Sink, Source
+from tvmdml.kernels.formula import Formula, Sink, Source, composed
 from tvmdml.operators._contract import Input, OptionalInput, OptionalScaleBias, Output
 from tvmdml.operators._pointwise import Binary, Pointwise, Unary
 from tvmdml.operators._support import support
@@ -407,7 +407,7 @@ def test_three_operators_in_one_kernel_give_the_bits_of_three(target: Target, dt
     scaled = ElementWiseAbs(input_tensor=x, output_tensor=x, scale_bias=(3.3, -7.7))
     add = ElementWiseAdd(a_tensor=x, b_tensor=row, output_tensor=x)
     clip = ElementWiseClip(input_tensor=x, output_tensor=x, min=-2, max=50.3)
-    formula = scaled.formula().then(add.formula()).then(clip.formula())
+    formula = composed([scaled.formula(), add.formula(), clip.formula()], (x, row), [[0], [2, 1], [3]], (x,), [4])
     assert formula.modules == ("element_wise_unary", "element_wise_binary")
     assert [one.sizes for one in formula.inputs] == [(30, 70), (30, 70)]
     a, b = (any_values(seeded(dtype, i), x.data_type, sizes) for i, sizes in enumerate(((30, 70), (70,))))
@@ -424,7 +424,8 @@ def test_a_product_and_a_sum_in_one_kernel_are_rounded_one_by_one(target: Target
     product, total = tvmdml.ElementWiseMultiply.of(x, x), ElementWiseAdd.of(x, x)
     a, b = (seeded("product", i).standard_normal(3000).astype(np.float32) for i in range(2))
     expected = a * b + -(a * b).astype(np.float32)  # 0, but for a fused multiply-add
-    found = _run(product.formula().then(total.formula()), target, a, b, -(a * b))
+    formula = composed([product.formula(), total.formula()], (x, x, x), [[0, 1], [3, 2]], (x,), [4])
+    found = _run(formula, target, a, b, -(a * b))
     assert np.array_equal(found, expected)
     assert not found.any()
 
@@ -433,7 +434,7 @@ def test_an_operand_of_one_more_operator_may_be_an_input_already_known() -> None
     x = TensorDesc("float32", (500,))
     relu = ActivationLeakyRelu(input_tensor=x, output_tensor=x, alpha=0.1)
     less = Lean(a_tensor=x, b_tensor=x, output_tensor=x)
-    formula = relu.formula().then(less.formula(), into=1, known={0: 0})  # 2 x - relu(x)
+    formula = composed([relu.formula(), less.formula()], (x,), [[0], [0, 1]], (x,), [2])  # 2 x - relu(x)
     assert len(formula.inputs) == 1
     values = mixture(seeded("known"), TensorDataType.FLOAT32, (500,))
     with np.errstate(all="ignore"):
@@ -443,10 +444,11 @@ def test_an_operand_of_one_more_operator_may_be_an_input_already_known() -> None
 
 def test_an_output_may_be_kept() -> None:
     x = TensorDesc("float32", (100,))
-    first, second = (crooked("float32", (100,)).formula() for _ in range(2))
-    both = first.then(second, keep=True)
+    both, last = (
+        composed([crooked("float32", (100,)).formula()] * 2, (x,), [[0], [1]], [x] * len(kept), kept) for kept in ([1, 2], [2])
+    )
     assert (len(both.inputs), len(both.outputs)) == (1, 2)
-    assert both.key != first.then(second).key
+    assert both.key != last.key
     assert both.inputs[0].sizes == x.sizes
 
 

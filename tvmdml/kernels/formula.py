@@ -8,13 +8,14 @@ fused kernel gives the same bits as separate kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 Values = tuple[Any, ...]
 Parameter = int | str | bool | tuple[int, ...] | tuple[tuple[str, str], ...]
@@ -38,47 +39,71 @@ class Formula(NamedTuple):
     """Inputs that are not in memory: their element is its own offset."""
     words: tuple[float, ...] = ()
     """Numbers in single precision that are passed at launch; ``value`` is called inside of ``launched.given``, which has them."""
+    between: tuple[TensorDataType, ...] = ()
+    """The types of values that are computed on the way, and rounded to these types."""
 
-    def then(
-        self, after: Formula, into: int = 0, result: int = 0, known: Mapping[int, int] = MappingProxyType({}), keep: bool = False
-    ) -> Formula:
-        """This formula, and another one that takes one of its outputs.
 
-        Args:
-            after: the next formula; its tensors have the same sizes.
-            into: which input of ``after`` takes the output.
-            result: which of this formula's outputs that is.
-            known: other inputs of ``after`` that are inputs of this formula: this formula's, by those of ``after``.
-            keep: the output is also stored.
+def composed(
+    formulas: Sequence[Formula],
+    inputs: Sequence[TensorDesc],
+    wiring: Sequence[Sequence[int]],
+    outputs: Sequence[TensorDesc],
+    results: Sequence[int],
+    shared: tuple[tuple[int, int], ...] = (),
+) -> Formula:
+    """Several formulas as one. Each result is rounded to its own type, so that the bits are those of separate kernels.
 
-        Returns:
-            A formula whose inputs are this one's, then those of ``after``; its outputs are this one's, then those of ``after``.
-        """
-        words = len(self.words)
-        mine, theirs = len(self.inputs), [i for i in range(len(after.inputs)) if i != into and i not in known]
-        kept = [i for i in range(len(self.outputs)) if keep or i != result]
+    Values have numbers: the inputs first, then the results of each formula in turn.
 
-        def value(*x: Any) -> Values:
-            own = self.value(*x[:mine])
-            given = {
-                into: T.settled(own[result]),
-                **{i: x[at] for i, at in known.items()},
-                **dict(zip(theirs, x[mine:], strict=True)),
-            }
+    Args:
+        formulas: each after those whose results it takes; all tensors have the same sizes.
+        inputs: what is read from memory.
+        wiring: the numbers of the values that each formula takes, without its counted inputs.
+        outputs: what is stored.
+        results: the number of the value in each output.
+        shared: inputs and outputs that are in the same memory, by their positions.
+    """
+    read, made = [number for some in wiring for number in some], [one for formula in formulas for one in formula.outputs]
+    own = {number: one.data_type for number, one in enumerate(made, len(inputs))}
+    for formula, some in zip(formulas, wiring, strict=True):
+        for number, one in zip(some, formula.inputs, strict=False):
+            own.setdefault(number, one.data_type)  # a formula may take an element's bits as an integer
+
+    def value(*x: Any) -> Values:
+        known, rest, words = list(x[: len(inputs)]), iter(x[len(inputs) :]), 0
+        # Read once, and before anything is stored.
+        known = [T.hold(one) if shared or read.count(number) > 1 else one for number, one in enumerate(known)]
+        for formula, some in zip(formulas, wiring, strict=True):
+            given = []
+            for i, number in enumerate(some):
+                one = T.reinterpret(known[number], formula.inputs[i].data_type.tvm)
+                # TVM's simplifier would cancel a difference of a value and itself, which is wrong for NaN and infinities.
+                given.append(T.hold(one) if number in some[:i] else one)
             with launched.after(words):
-                return (*(own[i] for i in kept), *after.value(*(given[i] for i in range(len(given)))))
+                found = formula.value(*given, *itertools.islice(rest, len(formula.counted)))
+            words += len(formula.words)
+            known += [T.hold(T.settled(one)) if len(known) + i in read else one for i, one in enumerate(found)]
+        return tuple(known[number] for number in results)
 
-        wiring = (into, result, keep, *(number for pair in sorted(known.items()) for number in pair))
-        key = (*self.key, ("then", tuple(map(int, wiring))), *((f"then {name}", value) for name, value in after.key))
-        return Formula(
-            (*self.inputs, *(after.inputs[i] for i in theirs)),
-            (*(self.outputs[i] for i in kept), *after.outputs),
-            value,
-            key,
-            tuple(dict.fromkeys((*self.modules, *after.modules))),
-            counted=(*self.counted, *(mine + at for at, i in enumerate(theirs) if i in after.counted)),
-            words=(*self.words, *after.words),
-        )
+    key: list[tuple[str, Parameter]] = [(f"{i} {name}", one) for i, formula in enumerate(formulas) for name, one in formula.key]
+    key += [("wiring", tuple(read)), ("results", tuple(results)), ("shared", sum(shared, ()))]
+    key += [("types", " ".join(own[number].tvm if number in own else one.data_type.tvm for number, one in enumerate(inputs)))]
+    counted = [formula.inputs[i] for formula in formulas for i in formula.counted]
+    return Formula(
+        (*(_of_type(one, own.get(number, one.data_type)) for number, one in enumerate(inputs)), *counted),
+        tuple(_of_type(one, own[number]) for number, one in zip(results, outputs, strict=True)),
+        value,
+        tuple(key),
+        tuple(dict.fromkeys(module for formula in formulas for module in formula.modules)),
+        shared,
+        tuple(range(len(inputs), len(inputs) + len(counted))),
+        sum((formula.words for formula in formulas), ()),
+        tuple(dict.fromkeys(one.data_type for one in made)),
+    )
+
+
+def _of_type(tensor: TensorDesc, data_type: TensorDataType) -> TensorDesc:
+    return tensor if tensor.data_type is data_type else dataclasses.replace(tensor, data_type=data_type)
 
 
 class Source(NamedTuple):

@@ -59,11 +59,13 @@ def all_operators() -> dict[str, type[Operator]]:
 def by_name(name: str) -> type[Operator]:
     """The descriptor class of an operator, by DirectML's name, with or without ``DML_OPERATOR_``, in upper or lower case.
 
+    Groups of operators, which are not DirectML's, have names that begin with ``FUSED_``.
+
     Raises:
         Unsupported: tvmdml has no such operator.
     """
     wanted = name.upper().removeprefix("DML_OPERATOR_")
-    for module in _candidates(wanted.lower()):
+    for module in (*_candidates(wanted.lower()), *_groups(wanted)):
         for cls in classes_in(module):
             if wanted == cls.NAME:
                 return cls
@@ -119,6 +121,11 @@ def _text(module: str) -> str:
     """The source text of an operator's file; empty if there is only its bytecode."""
     spec = importlib.util.find_spec(f"{__name__}.{module}")
     return (spec.loader.get_source(spec.name) or "") if spec is not None and isinstance(spec.loader, InspectLoader) else ""
+
+
+def _groups(name: str) -> list[str]:
+    """The files of groups of operators, ``_<family>_fused``, for a name that may be one's."""
+    return [m.name for m in pkgutil.iter_modules(__path__) if m.name.endswith("_fused")] if name.startswith("FUSED_") else []
 
 
 def _candidates(snake: str) -> list[str]:

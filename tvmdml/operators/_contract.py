@@ -323,7 +323,7 @@ class Operator:
             if desc is not None:
                 desc.check_writable(self.where(name))
         for name, fused in self.parts():
-            self._check_fused(name, fused, level)
+            self.check_part(name, fused, level, extensions)
         self.check_attributes(level)
         self.check_level(level)
         self.check()
@@ -495,7 +495,8 @@ class Operator:
             )
         )
 
-    def _check_fused(self, name: str, fused: Operator, level: FeatureLevel) -> None:
+    def check_part(self, name: str, fused: Operator, level: FeatureLevel, extensions: bool) -> None:
+        """Refuse an operator that may not be fused into this one. ``extensions`` are those of ``validate``."""
         allowed = [one for one, since in self.FUSES.items() if FeatureLevel.of(since) <= level]
         if fused.NAME not in allowed:
             since = self.FUSES.get(fused.NAME)

@@ -223,10 +223,10 @@ class Pointwise(Operator):
             formula = self._formula(tuple(tensors.values()), shared)
             with T.elements(each, formula.outputs[0].sizes) as at:
                 places = [self.place(name, tensor, at) for name, tensor in tensors.items()]
-                inputs = formula.inputs[: len(self.inputs())]  # without the element's number, which is not in memory
+                inputs = formula.inputs[: len(self.inputs())]  # without elements' numbers, which are not in memory
                 read = [T.reinterpret(b[i], t.data_type.tvm) for b, i, t in zip(buffers, places, inputs, strict=False)]
-                number = [T.cast(T.dot(at, self.counts(formula.outputs[0].sizes)), "uint32")] if self._is_counted() else []
-                results = zip(buffers[len(read) :], places[len(read) :], formula.value(*read, *number), strict=True)
+                numbers = [T.cast(T.dot(at, formula.inputs[i].layout), "uint32") for i in formula.counted]
+                results = zip(buffers[len(read) :], places[len(read) :], formula.value(*read, *numbers), strict=True)
                 for buffer, place, value in results:
                     T.store(buffer, place, T.reinterpret(value, str(buffer.dtype)))
         return f.result()

@@ -10,6 +10,7 @@ import numpy as np
 from tvmdml.enums import QuantizationType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.layout import collapse
+from tvmdml.operators._broadcast import repeated
 from tvmdml.operators._contract import Array, Input, Inputs, Output, Role, Shared
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.tensors import MAX_RANK, TensorDataType, TensorDesc
@@ -82,9 +83,14 @@ class Blocks(Pointwise):
         return whole and len(self._collapsed()[0]) <= MAX_RANK
 
     def operands(self) -> tuple[TensorDesc, ...]:
-        """Every dimension in two: the blocks, and the elements of a block, in which the scale has the stride 0."""
-        sizes, layouts = self._collapsed()
+        """Every dimension in two: the blocks, and the elements of a block, in which the scale has the stride 0.
+
+        If no dimension has several blocks of several elements, the dimensions stay as they are.
+        """
         tensors = (self.input_tensor, *self.quantization_tensors, self.output_tensor)
+        if all(1 in pair for pair in zip(self.quantization_tensors[0].sizes, self.blocks(), strict=True)):
+            return tuple(repeated(tensor, self.input_tensor.sizes) for tensor in tensors)
+        sizes, layouts = self._collapsed()
         found = zip(tensors, layouts, strict=True)
         return tuple(dataclasses.replace(one, sizes=sizes, strides=steps, total_tensor_size_in_bytes=None) for one, steps in found)
 
@@ -95,10 +101,10 @@ class Blocks(Pointwise):
         def plain(tensor: TensorDesc) -> tuple[int, ...]:
             return tuple(step for one, b in zip(tensor.layout, blocks, strict=True) for step in (one * b, one))
 
-        def repeated(tensor: TensorDesc) -> tuple[int, ...]:
+        def of_blocks(tensor: TensorDesc) -> tuple[int, ...]:
             return tuple(step for one in tensor.layout for step in (one, 0))
 
-        layouts = (plain(self.input_tensor), *map(repeated, self.quantization_tensors), plain(self.output_tensor))
+        layouts = (plain(self.input_tensor), *map(of_blocks, self.quantization_tensors), plain(self.output_tensor))
         found, steps = collapse(tuple(sizes), *layouts)
         return found or (1,), tuple(own or (1,) for own in steps)
 

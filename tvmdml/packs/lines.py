@@ -18,7 +18,7 @@ from tvmdml.enums import NEWEST_FEATURE_LEVEL, DmlEnum
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field
-from tvmdml.operators._roles import STRUCTS, TENSORS, dml_name
+from tvmdml.operators._roles import STRUCTS, TENSORS, Role, dml_name
 from tvmdml.operators._shared import InPlace
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -87,9 +87,19 @@ def _field(field: Field | None, value: Any, where: str) -> Any:
     """A value in the form of DirectML's JSON."""
     if field is not None and field.role in TENSORS:
         return [_tensor(one, where) for one in value] if isinstance(value, list) else _tensor(value, where)
+    if field is not None and field.role is Role.OPERATOR:
+        return [_part(one, where) for one in value] if isinstance(value, list) else _part(value, where)
     if isinstance(value, str) and value in _FLOATS and (field is None or field.enum is None):
         return _FLOATS[value]
     return value
+
+
+def _part(value: Any, where: str) -> Any:
+    """An operator in another one. In a group it has tensors of its own."""
+    if not isinstance(value, dict) or not isinstance(value.get("Type"), str) or "Desc" in value:
+        return value
+    fields = {field.dml_name: field for field in operators.by_name(value["Type"]).fields()}
+    return {key: _field(fields.get(key), one, f"{where}.{key}") if key != "Type" else one for key, one in value.items()}
 
 
 def _tensor(value: Any, where: str) -> Any:

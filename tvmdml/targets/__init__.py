@@ -65,6 +65,8 @@ class Target(abc.ABC):
     """Knob values, by operator, that replace the defaults on this target."""
     logs: Logs | None = None
     """The tuning logs that its schedules use; ``None`` for the installed ones."""
+    most_arrays: int = 64
+    """How many arrays a kernel may have."""
     sources: ClassVar[tuple[str, ...]] = ("",)
     """The modules of the target's package whose source affects the generated code; ``""`` is the package itself."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvmdml.graph.passes import activations, batch_normalization, constants, identities, paddings, same, unused
+from tvmdml.graph.passes import activations, batch_normalization, chains, constants, identities, paddings, same, unused
 from tvmdml.graph.program import Program
 from tvmdml.targets import Target
 
@@ -17,6 +17,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("batch normalization is folded into convolutions", batch_normalization.run),
     ("activations are fused into the operator before", activations.run),
     ("nodes without a reader are dropped again", unused.run),
+    ("pointwise operators on the same elements become one kernel", chains.run),
 )
 """What each pass does, and the pass: it is called with the program and the target."""
 

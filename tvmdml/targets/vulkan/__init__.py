@@ -46,6 +46,7 @@ class VulkanTarget(DeviceTarget):
         self.max_shared_bytes = found.max_shared_bytes
         self.lookback = found.lookback
         self.max_groups = 65535
+        self.most_arrays = found.max_buffers
 
     @property
     def code(self) -> str:
