@@ -132,7 +132,9 @@ class Product:
             self.panels_b = self.factors[1].buffer
         widths, group = (self.shape.rows, self.shape.columns), self.arithmetic.group
         own = (Panels(width, group, lines, plan.depth) for width, lines in zip(widths, (plan.rows, plan.columns), strict=True))
-        self.of_owned = tuple((T.hold(one.panel), T.hold(one.sums)) if packed else None for one, packed in zip(own, self.packed, strict=True))
+        self.of_owned = tuple(
+            (T.hold(one.panel), T.hold(one.sums)) if packed else None for one, packed in zip(own, self.packed, strict=True)
+        )
         units = T.hold(plan.batch * plan.row_parts * plan.column_parts)
         shape = self.shape
 

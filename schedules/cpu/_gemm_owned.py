@@ -99,7 +99,9 @@ class Packing:
     def __init__(self, panels: Panels, source: Source, arithmetic: Arithmetic, lanes: int, sums: bool, tasks: int) -> None:
         self.panels, self.source, self.arithmetic, self.lanes, self.with_sums = panels, source, arithmetic, lanes, sums
         self.tasks = tasks
-        self.known = tuple(one if one in (0, 1) else -1 for one in (source.line, source.place, source.zero[2] if source.zero else 0))
+        self.known = tuple(
+            one if one in (0, 1) else -1 for one in (source.line, source.place, source.zero[2] if source.zero else 0)
+        )
 
     def owned(self, names: tuple[str, ...], module: str) -> Owned:
         """The packed input, which is the first of the names; the second one has the zero points."""
@@ -130,8 +132,7 @@ class Packing:
             zeros = f.buffer("zeros", own.zero[0]) if own.zero else None
             to = f.buffer("packed", self.arithmetic.packed)
             tasks, count, lines, depth, base, *steps, zero_base, zero_step = (
-                f.scalar(name)
-                for name in ("tasks", "count", "lines", "depth", "base", "line", "place", "zero_base", "zero_step")
+                f.scalar(name) for name in ("tasks", "count", "lines", "depth", "base", "line", "place", "zero_base", "zero_step")
             )
             line_step, place_step, zero_step = (
                 given if known < 0 else known for given, known in zip((*steps, zero_step), self.known, strict=True)

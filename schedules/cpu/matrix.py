@@ -221,7 +221,9 @@ class _Tiles(Writer):
         self.forms = tuple(self._form(side) for side in (0, 1))
         packs = self._packed_sides()
         # Rows that lie right are read where they are.
-        plain_rows = not packs[0] and self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
+        plain_rows = (
+            not packs[0] and self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
+        )
         self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
         # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
         plain_columns = not packs[1] and self.contraction.b_zero is None and self.arithmetic.group == 1 and self.forms[1] == ACROSS
@@ -270,7 +272,9 @@ class _Tiles(Writer):
         source = Place(
             *(self._type(operand), self.forms[side], side, self.plain.batch, operand.place.base, batch, lines[side], place, zero)
         )
-        panels = Panels((self.shape.rows, self.shape.columns)[side], self.arithmetic.group, self.plain.sizes[side], self.plain.sizes[2])
+        panels = Panels(
+            (self.shape.rows, self.shape.columns)[side], self.arithmetic.group, self.plain.sizes[side], self.plain.sizes[2]
+        )
         self.packed[side] = source.packed_steps(panels.room)
         tasks = split(panels.room * math.prod(size for size, _ in source.different), target, TASK_ELEMENTS)
         return Packing(panels, source, self.arithmetic, self.shape.lanes, self._corrects()[side], tasks)
