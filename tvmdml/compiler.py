@@ -228,8 +228,8 @@ class CompiledOperator:
     already there (from ``asarray`` or another library) are used without a copy, and the call returns before the work is done; other
     arrays are copied there and back.
 
-    Inputs with the flag OWNED_BY_DML are given once, to ``initialize``, and not in calls: there, ``None`` is in their place, or they
-    are left out by name.
+    Inputs with the flag OWNED_BY_DML are given once, to ``initialize``, and not in calls: there, ``None`` is in their place, or
+    they are left out by name.
     """
 
     def __init__(self, desc: Operator, target: Target) -> None:
@@ -260,9 +260,9 @@ class CompiledOperator:
     def initialize(self, *tensors: Any, **named: Any) -> None:
         """Give the inputs with the flag OWNED_BY_DML, in field order or by name (``IDMLOperatorInitializer``).
 
-        They are copied to memory of this operator, packed as its kernel reads them; later changes to the arrays are not seen. Do this
-        once, before the first call; an operator without such inputs needs it not. To do it again replaces all of them: calls that are
-        bound already keep those that they have.
+        They are copied to memory of this operator, packed as its kernel reads them; later changes to the arrays are not seen. Do
+        this once, before the first call; an operator without such inputs does not need it. Another time replaces all of them: calls
+        that are bound already keep those that they have.
 
         Raises:
             InvalidArgument: an array does not fit its description, is missing, or is not of such an input.

@@ -99,9 +99,8 @@ class Packing:
     def __init__(self, panels: Panels, source: Source, arithmetic: Arithmetic, lanes: int, sums: bool, tasks: int) -> None:
         self.panels, self.source, self.arithmetic, self.lanes, self.with_sums = panels, source, arithmetic, lanes, sums
         self.tasks = tasks
-        self.known = tuple(
-            one if one in (0, 1) else -1 for one in (source.line, source.place, source.zero[2] if source.zero else 0)
-        )
+        steps = (source.line, source.place, source.zero[2] if source.zero else 0)
+        self.known = tuple(one if one in (0, 1) else -1 for one in steps)
 
     def owned(self, names: tuple[str, ...], module: str) -> Owned:
         """The packed input, which is the first of the names; the second one has the zero points."""

@@ -51,8 +51,8 @@ class Kernel(NamedTuple):
     tuning: str = ""
     """The hash of the knobs from a tuning log, if there are any. ``Target.kernel`` sets it; schedules leave it empty."""
     owned: tuple[Owned, ...] = ()
-    """The inputs that it takes in a packed form: inputs of the descriptor that are OWNED_BY_DML, and so never change. The parameters
-    of the code say that they are packed."""
+    """The inputs that it takes in a packed form: inputs of the descriptor that are OWNED_BY_DML, and so never change. The
+    parameters of the code say that they are packed."""
 
     def written(self, target: Target) -> PrimFunc:
         """The TensorIR for a target: expressions may ask which instructions it has."""
