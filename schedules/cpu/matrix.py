@@ -48,6 +48,10 @@ _TILES = {16: ((12, 2), (8, 3), (6, 4)), 8: ((6, 2), (4, 3)), 4: ((4, 2),), 0: (
 """Rows and vectors by the lanes of float32, the usual ones first; without x86 there are 32 registers, and sums may be in 24."""
 
 
+_FEW_OWNED = 1
+"""The most rows for which reading a factor where it is is as good as reading its panels."""
+
+
 def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The factors change places if the result's columns are not contiguous, or are few."""
     contraction = desc.contraction().simplified()
@@ -56,9 +60,16 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
         own: Kernel = _default.kernel(desc, target, shared)
         return own
     module, *also = desc.modules()
-    writer: Writer = (_Few if found.few(knobs.few_rows) else _Tiles)(desc, found, target, knobs)
+    few = min(knobs.few_rows, _FEW_OWNED) if _packs_as_it_is(desc, found) else knobs.few_rows
+    writer: Writer = (_Few if found.few(few) else _Tiles)(desc, found, target, knobs)
     own = (writer.parameters(), writer.function, writer.scalars, writer.temporaries)
     return Kernel(module, writer.WAY, *own, also=tuple(also), owned=writer.owned())
+
+
+def _packs_as_it_is(desc: Matrix, plain: Plain) -> bool:
+    """Whether the second factor is packed once, and its elements do not become larger."""
+    one = plain.contraction.b
+    return one.name in desc.owned() and getattr(desc, one.name).data_type.tvm == plain.contraction.computed
 
 
 class Plain(NamedTuple):

@@ -24,8 +24,8 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
 
     Each has ``operator``, ``tensors``, ``attributes``, ``target``, ``kernels`` (the number of different kernels, for all numbers of
     threads), ``launches`` (symbol, integers, temporaries and packed inputs, each from a number of threads on) and ``bytes``, the
-    size of the kernels in the file. A kernel for a device is a part of its own. The CPU kernels of an operator share one library, and its size
-    is divided equally among them. A kernel that several operations use counts for each of them.
+    size of the kernels in the file. A kernel for a device is a part of its own. The CPU kernels of an operator share one library,
+    and its size is divided equally among them. A kernel that several operations use counts for each of them.
 
     Raises:
         PackError: a record is wrong.
