@@ -405,8 +405,8 @@ class CompiledOperator:
         if named or len(tensors) != len(self._expected):
             tensors = self._in_order(tensors, named)
         kept = self._kept or (None,) * len(tensors)
-        given = zip(self._expected, tensors, kept, strict=True)
-        ready = tuple(self._checked(e, tensor, one) for e, tensor, one in given if e.desc is not None or tensor is not None)
+        triples = zip(self._expected, tensors, kept, strict=True)
+        ready = tuple(self._checked(e, tensor, one) for e, tensor, one in triples if e.desc is not None or tensor is not None)
         same: dict[int, tuple[str, str]] = {}
         for i, j, pair in self._apart:
             if not arrays.may_overlap(ready[i], ready[j]):

@@ -62,8 +62,8 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     module, *also = desc.modules()
     few = min(knobs.few_rows, _FEW_OWNED) if _packs_as_it_is(desc, found) else knobs.few_rows
     writer: Writer = (_Few if found.few(few) else _Tiles)(desc, found, target, knobs)
-    own = (writer.parameters(), writer.function, writer.scalars, writer.temporaries)
-    return Kernel(module, writer.WAY, *own, also=tuple(also), owned=writer.owned())
+    made = Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
+    return made._replace(owned=writer.owned())
 
 
 def _packs_as_it_is(desc: Matrix, plain: Plain) -> bool:

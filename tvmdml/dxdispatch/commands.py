@@ -128,7 +128,8 @@ class Dispatch(Command):
     def _bind(self, session: Session, there: Callable[[AnyArray], AnyArray]) -> Callable[[], None]:
         """A call on the bound tensors, each as returned by ``there``."""
         desc = self._desc
-        bound: Owned = {**bindings.arrays(desc, self._bindings, session.resources, session.buffers)}
+        given = bindings.arrays(desc, self._bindings, session.resources, session.buffers)
+        bound: Owned = {name: [*arrays] for name, arrays in given.items()}
         bound.update(session.owned[self._name])
         tensors: list[AnyArray | None] = []
         for field in desc.fields():
