@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports, arrays, installing, targets
+from tvmdml import _imports, arrays, installing, persistent, targets
 from tvmdml._whole import apart, whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, bound, launched
+from tvmdml.binding import Expected
 from tvmdml.disk import stores
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import CompileError, InvalidArgument, counted, message, reason
@@ -24,9 +25,9 @@ from tvmdml.kernels.kernel import Kernel, digest
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import notices, shelf
+from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for
-from tvmdml.targets import Form, Launch, Launcher, Target
-from tvmdml.tensors import TensorDesc
+from tvmdml.targets import Launch, Launcher, Target
 
 # -- Finding or building a kernel ---------------------------------------------------------------------------------
 
@@ -140,8 +141,24 @@ class _Missing(CompileError):
     """A kernel is not stored anywhere, and compiling is disabled."""
 
 
+class Ready(NamedTuple):
+    """An operator's kernel, ready to run."""
+
+    kernel: Kernel
+    launch: Launch
+    """Takes arrays in field order; in place of inputs that are packed their buffers."""
+    packings: tuple[Packing, ...] = ()
+    """How inputs that never change are packed."""
+
+
 def ready(desc: Operator, target: Target, shared: Shared = ()) -> tuple[Kernel, Launch]:
-    """An operator's kernel, and its launch: from a loaded pack, or as ``find`` returns it.
+    """The same as ``ready_owned`` for an operator whose inputs are given with each call."""
+    found = ready_owned(desc, target, shared)
+    return found.kernel, found.launch
+
+
+def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
+    """An operator's kernel, its launch, and how it wants inputs packed: from a loaded pack, or as ``find`` returns it.
 
     The inputs of ``shared``, pairs of ``desc.shareable()``, are not among the arrays of the launch: the outputs are.
 
@@ -157,18 +174,24 @@ def ready(desc: Operator, target: Target, shared: Shared = ()) -> tuple[Kernel, 
     wanted = desc.canonical()
     with whole():
         if (found := shelf.ready(wanted, target, shared)) is not None:
-            return found
+            return _ready(*found)
         kernel = kernel_for(wanted, target, shared)
     if shelf.strict():
         raise CompileError(shelf.missing(desc, target, shared, "and only packs may be used: one was loaded with strict=True"))
     try:
-        launcher = find(kernel, target)
+        launchers = [find(one, target) for one in kernel.every]
     except _Missing as error:
         raise CompileError(shelf.missing(desc, target, shared, str(error))) from None
     except _imports.NoCompiler as error:
         raise CompileError(shelf.missing(desc, target, shared, f"it is not in the cache, and {error}")) from None
     with whole():
-        return kernel, target.launch(launcher, kernel.scalars, kernel.temporaries)
+        both = zip(kernel.every, launchers, strict=True)
+        launch, *packers = (target.launch(launcher, one.scalars, one.temporaries) for one, launcher in both)
+        return _ready(kernel, launch, packers)
+
+
+def _ready(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Ready:
+    return Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
 
 
 def missing(desc: Operator, target: Target) -> Kernel | None:
@@ -182,9 +205,13 @@ def missing(desc: Operator, target: Target) -> Kernel | None:
         if shelf.ready(wanted, target, ()) is not None:
             return None
         kernel = kernel_for(wanted, target)
-        if (target.name, target.code, *kernel.identity) in _memory:
-            return None
-        return kernel if stores.DiskStore().find(digest(kernel.manifest(target)), target.suffixes) is None else None
+        return None if all(_is_here(one, target) for one in kernel.every) else kernel
+
+
+def _is_here(kernel: Kernel, target: Target) -> bool:
+    if (target.name, target.code, *kernel.identity) in _memory:
+        return True
+    return stores.DiskStore().find(digest(kernel.manifest(target)), target.suffixes) is not None
 
 
 # -- The descriptor interface -------------------------------------------------------------------------------------
@@ -220,6 +247,9 @@ class CompiledOperator:
     the type, sizes and strides of its ``TensorDesc``, and may be of any library that supports DLPack. On a device, arrays that are
     already there (from ``asarray`` or another library) are used without a copy, and the call returns before the work is done; other
     arrays are copied there and back.
+
+    Inputs with the flag OWNED_BY_DML are given once, to ``initialize``, and not in calls: there, ``None`` is in their place, or
+    they are left out by name.
     """
 
     def __init__(self, desc: Operator, target: Target) -> None:
@@ -227,20 +257,94 @@ class CompiledOperator:
         """The descriptor."""
         self.target = target
         """The target, resolved."""
-        self._kernel, self._launch = ready(desc, target)
+        self._kernel, self._launch, self._packings = ready_owned(desc, target)
+        self._owned = frozenset(desc.owned())
+        self._kept: tuple[Any, ...] = ()
+        """What is in place of owned inputs, in field order; empty before ``initialize``."""
         self._sharing: dict[Shared, Launch] = {}
         inputs, outputs = dict(desc.tensors(Role.INPUT)), dict(desc.tensors(Role.OUTPUT))
-        self._expected = tuple(_Expected(desc, name, tensor, name in outputs, target) for name, tensor in desc.tensors())
+        self._expected = tuple(Expected(desc, name, tensor, name in outputs, target) for name, tensor in desc.tensors())
         self._present = tuple(e for e in self._expected if e.desc is not None)
-        self._fit = self._launch.fit(tuple(e.form for e in self._expected))
-        shareable = {pair: pair for pair in desc.shareable()}
+        self._fit: Callable[..., bool] = self._not_yet if self._owned else self._launch.fit(tuple(e.form for e in self._expected))
+        shareable = {pair: pair for pair in desc.shareable() if pair[0] not in self._owned}
         # The pairs of present tensors that must not overlap, and their names if they may be the same array.
         self._apart = tuple(
             (i, j, shareable.get((a.name, b.name)))
             for j, b in enumerate(self._present)
             for i, a in enumerate(self._present)
-            if b.name in outputs and (a.name in inputs or i < j)
+            if b.name in outputs and (a.name in inputs or i < j) and a.name not in self._owned
         )
+
+    # -- Inputs that never change
+
+    def initialize(self, *tensors: Any, **named: Any) -> None:
+        """Give the inputs with the flag OWNED_BY_DML, in field order or by name (``IDMLOperatorInitializer``).
+
+        They are copied to memory of this operator, packed as its kernel reads them; later changes to the arrays are not seen. Do
+        this once, before the first call; an operator without such inputs does not need it. Another time replaces all of them: calls
+        that are bound already keep those that they have.
+
+        Raises:
+            InvalidArgument: an array does not fit its description, is missing, or is not of such an input.
+        """
+        own = [e for e in self._present if e.name in self._owned]
+        names = [e.name for e in own]
+        given = dict(zip(names, tensors, strict=False))
+        wrong = [name for name in named if name not in names or name in given]
+        if wrong or len(tensors) > len(names) or len(given) + len(named) != len(names):
+            said = f"{counted(len(tensors), 'tensor')} by position" + (f" and {', '.join(named)} by name" if named else "")
+            allowed = f"{', '.join(names)}, each once" if names else "nothing: no input is OWNED_BY_DML"
+            raise InvalidArgument(message(f"{self.desc.NAME} initialize", said, allowed))
+        given.update(named)
+        checked = {e.name: e.check(given[e.name]) for e in own}
+        descs = [(e.name, e.desc) for e in own if e.desc is not None]
+        kept = persistent.keep(descs, self._packings, checked, self.target)
+        self._kept = tuple(kept.get(e.name) for e in self._expected)
+        if kept:
+            self._fit = self._fitting()
+
+    @property
+    def initialized(self) -> bool:
+        """Whether it can be called: ``initialize`` was, or no input is OWNED_BY_DML."""
+        return not self._owned or bool(self._kept)
+
+    @property
+    def persistent_size(self) -> int:
+        """The bytes of memory for inputs with the flag OWNED_BY_DML (``PersistentResourceSize``)."""
+        packed = {one.owned.name: one.owned.nbytes for one in self._packings}
+        return sum(persistent.size(packed.get(e.name, e.span)) for e in self._present if e.name in self._owned)
+
+    @property
+    def temporary_size(self) -> int:
+        """The bytes of scratch memory that a call uses (``TemporaryResourceSize``)."""
+        return sum(persistent.size(count * np.dtype(dtype).itemsize) for dtype, count in self._kernel.temporaries)
+
+    def _not_yet(self, *tensors: Any) -> bool:
+        names = ", ".join(sorted(self._owned))
+        raise InvalidArgument(
+            message(f"{self.desc.NAME} call", "a call before initialize", f"initialize({names}) first", f"{names}: OWNED_BY_DML.")
+        )
+
+    def _fitting(self) -> Callable[..., bool]:
+        """A launch on arrays of the right forms, and what is kept."""
+        kept = self._kept
+        forms = tuple(
+            e.form if one is None else (one.dtype, one.shape, one.strides, False)
+            for e, one in zip(self._expected, kept, strict=True)
+        )
+        fit = self._launch.fit(forms)
+
+        def launch(*tensors: Any) -> bool:
+            if len(tensors) != len(kept):
+                return False
+            for tensor, one in zip(tensors, kept, strict=True):
+                if tensor is not None and one is not None:
+                    return False
+            return fit(*(tensor if one is None else one for tensor, one in zip(tensors, kept, strict=True)))
+
+        return launch
+
+    # -- Calls
 
     def __call__(self, *tensors: Any, **named: Any) -> None:
         """Run on the given arrays.
@@ -251,7 +355,7 @@ class CompiledOperator:
         if not named:
             if self._fit(*tensors):
                 return
-            if self.target.moves and (ready := self._at_once(tensors)):
+            if self.target.moves and not self._owned and (ready := self._at_once(tensors)):
                 launched(self._launch, ready)
                 return
         launch, ready = self._prepare(tensors, named)
@@ -316,10 +420,13 @@ class CompiledOperator:
 
     def _prepare(self, tensors: tuple[Any, ...], named: dict[str, Any]) -> tuple[Launch, tuple[NumpyArray, ...]]:
         """Check tensors one by one, and raise an error if one is wrong; returns the launch and its arrays."""
+        if not self.initialized:
+            self._not_yet()
         if named or len(tensors) != len(self._expected):
             tensors = self._in_order(tensors, named)
-        pairs = zip(self._expected, tensors, strict=True)
-        ready = tuple(e.check(t) for e, t in pairs if e.desc is not None or t is not None)
+        kept = self._kept or (None,) * len(tensors)
+        triples = zip(self._expected, tensors, kept, strict=True)
+        ready = tuple(self._checked(e, tensor, one) for e, tensor, one in triples if e.desc is not None or tensor is not None)
         same: dict[int, tuple[str, str]] = {}
         for i, j, pair in self._apart:
             if not arrays.may_overlap(ready[i], ready[j]):
@@ -336,6 +443,16 @@ class CompiledOperator:
             return launch, tuple([array for i, array in enumerate(ready) if i not in same])
         return self._launch, ready
 
+    def _checked(self, expected: Expected, tensor: Any, kept: Any) -> NumpyArray:
+        """An array that was given, or what is kept in its place."""
+        if kept is None:
+            return expected.check(tensor)
+        if tensor is not None:
+            given, allowed = "a tensor", "None: it is OWNED_BY_DML"
+            raise InvalidArgument(message(expected.where, given, allowed, "Give it to initialize."))
+        found: NumpyArray = kept
+        return found
+
     def _launch_sharing(self, shared: Shared) -> Launch:
         in_order = tuple(pair for pair in self.desc.shareable() if pair in shared)
         _, launch = ready(self.desc, self.target, in_order)
@@ -346,81 +463,14 @@ class CompiledOperator:
         names = [e.name for e in self._expected]
         given = dict(zip(names, tensors, strict=False))
         wrong = [name for name in named if name not in names or name in given]
-        missing = [e.name for e in self._present if e.name not in given and e.name not in named]
+        wanted = [e.name for e in self._present if e.name not in self._owned]
+        missing = [name for name in wanted if name not in given and name not in named]
         if wrong or missing or len(tensors) > len(names):
             said = f"{counted(len(tensors), 'tensor')} by position" + (f" and {', '.join(named)} by name" if named else "")
-            raise InvalidArgument(message(f"{self.desc.NAME} call", said, f"{', '.join(names)}, each once"))
+            allowed = ", ".join(name for name in names if name not in self._owned)
+            raise InvalidArgument(message(f"{self.desc.NAME} call", said, f"{allowed}, each once"))
         given.update(named)
         return tuple(given.get(name) for name in names)
-
-
-class _Expected:
-    """The required form of one tensor of a compiled operator."""
-
-    __slots__ = ("desc", "dtype", "form", "name", "operator", "output", "shape", "span", "strides", "target", "where")
-
-    def __init__(self, operator: Operator, name: str, desc: TensorDesc | None, output: bool, target: Target) -> None:
-        self.operator, self.name, self.desc, self.output, self.target = operator.NAME, name, desc, output, target
-        self.form: Form = None
-        self.where = f"{operator.NAME} {name}"
-        if desc is not None:
-            stored = desc.stored
-            self.dtype = stored.data_type.numpy
-            self.shape = stored.sizes
-            self.strides = tuple(s * self.dtype.itemsize for s in stored.layout)
-            self.span = stored.span_in_bytes
-            self.form = (self.dtype, self.shape, self.strides, output)
-
-    def check(self, tensor: Any) -> NumpyArray:
-        """A NumPy view of the array, if it has the required form."""
-        if tensor is None or self.desc is None:
-            given, allowed = ("None", str(self.desc)) if tensor is None else ("a tensor", "None: the descriptor has no such tensor")
-            raise InvalidArgument(message(f"{self.operator} {self.name}", given, allowed))
-        if type(tensor) is not np.ndarray:
-            tensor = arrays.view(tensor, self.where, write=self.output)
-        array: NumpyArray = tensor
-        arrays.require_on(array, self.target, self.where)
-        if (array.dtype, array.shape, array.strides) != (self.dtype, self.shape, self.strides):
-            self._check_loosely(array)
-        flags = array.flags
-        if not flags.aligned:
-            raise InvalidArgument(
-                message(
-                    f"{self.operator} {self.name}",
-                    "memory that is not aligned to its element size",
-                    f"an address that is a multiple of {self.dtype.itemsize} bytes",
-                    "Copy it first.",
-                )
-            )
-        if self.output and not flags.writeable:
-            raise InvalidArgument(message(f"{self.operator} {self.name}", "a read-only array", "a writable one: it is an output"))
-        return array
-
-    def _check_loosely(self, array: NumpyArray) -> None:
-        """Raise an error for any difference, except in strides of dimensions of size 1."""
-        where = f"{self.operator} {self.name}"
-        if array.dtype != self.dtype and not (array.dtype == np.bool_ and self.dtype == np.uint8):
-            raise InvalidArgument(message(where, f"data type {array.dtype}", str(self.dtype), self._advice("")))
-        if array.shape != self.shape:
-            advice = self._advice(
-                "An array must have the sizes and strides of its TensorDesc; numpy.lib.stride_tricks.as_strided makes such a view."
-            )
-            raise InvalidArgument(message(where, f"shape {array.shape}", str(self.shape), advice))
-        if any(n > 1 and a != b for n, a, b in zip(self.shape, array.strides, self.strides, strict=True)):
-            itemsize = self.dtype.itemsize
-            given, allowed = (
-                str(tuple(s / itemsize if s % itemsize else s // itemsize for s in strides))
-                for strides in (array.strides, self.strides)
-            )
-            raise InvalidArgument(
-                message(where, f"strides {given} in elements", allowed, "Give these strides to its TensorDesc, or copy the array.")
-            )
-
-    def _advice(self, otherwise: str) -> str:
-        """The advice for an array of a 4-bit tensor that is not its bytes."""
-        if self.desc is None or not self.desc.data_type.is_nibble:
-            return otherwise
-        return f"An array of {self.desc} has its bytes, each with two elements: TensorDesc.pack makes it."
 
 
 def _start(array: NumpyArray) -> tuple[object, int]:

@@ -196,7 +196,7 @@ class TensorDesc:
         strides: one for each dimension, in elements; 0 repeats a dimension (inputs only); ``None`` means packed row-major.
         total_tensor_size_in_bytes: size of the buffer; ``None`` means the smallest that holds the tensor.
         guaranteed_base_offset_alignment: 0, or a power of two that is at least the element size. Kernels do not depend on it.
-        flags: DirectML's OWNED_BY_DML is accepted and has no effect.
+        flags: ``"OWNED_BY_DML"`` for an input that never changes: ``CompiledOperator.initialize`` takes it.
 
     Raises:
         InvalidArgument: a rule above is broken; the message says which.

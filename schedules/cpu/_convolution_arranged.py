@@ -66,6 +66,8 @@ class Arranged:
     sums: str
     factors: str
     packed: bool
+    arranges: bool
+    """Whether filters are packed by this kernel: otherwise they are packed already, if they are."""
     masked: bool
     copy_step: int
     n: SimpleNamespace
@@ -143,7 +145,7 @@ class Arranged:
         base = T.let(n.channels * phase.first)
         with T.loop(n.channels) as c, T.loop(phase.taps) as t:
             T.store(self.table, base + c * phase.taps + t, self.table[other + t * 2] + c * n.frame)
-        if self.packed:
+        if self.packed and self.arranges:
             per_task(self.count, self.tasks > 1, lambda task: self._pack(phase, other, task))
 
     def packed_at(self, phase: Phase, unit: Any) -> Any:

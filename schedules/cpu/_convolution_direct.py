@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
@@ -37,6 +37,9 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
     def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, ways: Ways) -> None:
         self.given, self.plan, self.tile, self.tasks = desc, plan, tile, tasks
         self.by_rows, self.packed, self.panelled, self.masked = ways
+        zero, own = desc.zero_points()[0], desc.owned()
+        self.owned = self.packed and "filter_tensor" in own and (zero is None or zero[0] in own)
+        self.arranges = not self.owned
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
         step = plan.output_step2 * plan.backward2
@@ -49,13 +52,11 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
     def kernel(self) -> Kernel:
         """The kernel."""
         own, tile = self.plan, self.tile
-        panels = -(-own.filters // tile.rows)
-        packed = own.groups * panels * (own.products * tile.rows + SIDE * own.backward0 * own.backward1 * own.backward2)
         result = self.given.output_tensor.data_type.tvm
         blocked = own.products > KC or self.sums == "int32"
         temporaries = (
             (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + tile.columns),
-            (self.factors, packed + SIDE if self.packed else 1),
+            (self.factors, self._packed_elements() if self.packed and self.arranges else 1),
             ("int64", own.products + 2 * own.taps + AHEAD),
             (self.sums, self.tasks * tile.rows * tile.columns if blocked else 1),
             (result, 1 if self._by_mask else self.tasks * tile.rows * tile.lanes),
@@ -66,12 +67,48 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
             "step": self.step, "panelled": self.panelled, "masked": self.masked, "flat": self.flat, "ahead": self.ahead,
             "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
-            "parallel": self.tasks > 1,
+            "parallel": self.tasks > 1, "owned": self.owned,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         self.blocked = blocked
         scalars = (*own.scalars(), *self._steps(), self.tasks)
-        return Kernel(module, "direct", parameters, self.function, scalars, temporaries, also=tuple(also))
+        owned = (self._packing(module),) if self.owned else ()
+        return Kernel(module, "direct", parameters, self.function, scalars, temporaries, also=tuple(also), owned=owned)
+
+    def _packed_elements(self) -> int:
+        own = self.plan
+        panels, phases = -(-own.filters // self.tile.rows), own.backward0 * own.backward1 * own.backward2
+        return int(own.groups * panels * (own.products * self.tile.rows + SIDE * phases) + SIDE)
+
+    def _packing(self, module: str) -> Owned:
+        """How filters that never change are packed once."""
+        own, zero = self.plan, self.given.zero_points()[0]
+        names = ("filter_tensor", *(() if zero is None else (zero[0],)))
+        types = " ".join(getattr(self.given, name).data_type.tvm for name in names)
+        sizes = [getattr(own, name) for name in ("groups", "filters", "channels")]
+        sizes += [getattr(own, f"{name}{i}") for name in ("kernel", "dilation", "backward") for i in range(DIMENSIONS)]
+        form = f"{types} {self.factors} {self.tile.rows} of {' '.join(map(str, sizes))} turned {int(self.given.turned)}"
+        choices = {
+            "types": types, "factors": self.factors, "rows": self.tile.rows, "backward": own.backward,
+            "contiguous": own.rows_contiguous, "parallel": self.tasks > 1,
+        }  # fmt: skip
+        table = ("int64", own.products + 2 * own.taps + AHEAD)
+        packer = Kernel(module, "filters", tuple(choices.items()), self.packer, (*own.scalars(), self.tasks), (table,))
+        return Owned(names[0], self.factors, self._packed_elements(), f"filters {form}", names, packer)
+
+    def packer(self) -> PrimFunc:
+        """The TensorIR of the kernel that packs filters."""
+        zero = self.given.zero_points()[0]
+        with T.function() as f:
+            names = ("filter_tensor", *(() if zero is None else (zero[0],)))
+            self.tensors = {name: f.buffer(name, getattr(self.given, name).data_type.tvm) for name in names}
+            self.filters, self.table = f.buffer("packed", self.factors), f.buffer("table_scratch", "int64")
+            self.n = SimpleNamespace(**{name: f.scalar(name) for name in NAMES})
+            self.count, self.arranges = f.scalar("tasks"), True
+            self.panels = T.let(up(self.n.filters, self.tile.rows))
+            self.phases(self.prepare)
+            self.arranges = False
+        return f.result()
 
     @property
     def _by_mask(self) -> bool:
@@ -86,13 +123,15 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:
-            self.tensors = f.tensors(self.desc)
+            self.tensors = f.tensors(self.desc, packed={"filter_tensor": self.factors} if self.owned else {})
             names = ("frame", "packed", "table", "totals", "stored", "panels")
             result = self.given.output_tensor.data_type.tvm
             types = (self.factors, self.factors, "int64", self.sums, result, self.factors)
             self.frame, self.filters, self.table, self.totals, self.stored, self.places = (
                 f.buffer(f"{name}_scratch", dtype) for name, dtype in zip(names, types, strict=True)
             )
+            if self.owned:
+                self.filters = self.tensors["filter_tensor"]
             self.n = SimpleNamespace(**{name: f.scalar(name) for name in NAMES})
             self.steps = [f.scalar(f"addend{i}") for i in range(len(self._steps()))]
             self.count = f.scalar("tasks")

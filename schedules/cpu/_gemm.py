@@ -16,6 +16,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
+from tvmdml.schedules.cpu._gemm_owned import Panels
 from tvmdml.schedules.cpu._gemm_panels import Factor, Packer
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
@@ -67,14 +68,22 @@ class Product:
         brief: bool = True,
         late: bool = False,
         as_it_lies: bool = False,
+        packed: tuple[bool, bool] = (False, False),
     ) -> None:
+        self.packed = packed
         self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
         self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
+        self.factors = factors
         self.a, self.b = (Packer(one, arithmetic) for one in factors)
 
     @staticmethod
     def scratch(
-        shape: Shape, group: int, blocks: tuple[int, int, int], lines: tuple[int, int], depth: int
+        shape: Shape,
+        group: int,
+        blocks: tuple[int, int, int],
+        lines: tuple[int, int],
+        depth: int,
+        packed: tuple[bool, bool] = (False, False),
     ) -> tuple[int, int, int, int]:
         """Elements of a task's scratch memory: of panels of both factors, of unfinished sums, and of sums of lines.
 
@@ -84,14 +93,15 @@ class Product:
             blocks: rows, columns and places of packed blocks.
             lines: the most rows and columns of a task's part.
             depth: all places.
+            packed: the factors that are packed already.
         """
         mr, nr = shape.rows, shape.columns
         rows, columns = (-(-min(size, block) // width) for size, block, width in zip(lines, blocks, (mr, nr), strict=False))
         places = -(-min(depth, blocks[2]) // group)
         tiles = (-(-lines[0] // mr) + 1) * columns if depth > blocks[2] else 1
         return (
-            rows * mr * places + SLACK,
-            columns * nr * places + SLACK,
+            1 if packed[0] else rows * mr * places + SLACK,
+            1 if packed[1] else columns * nr * places + SLACK,
             tiles * mr * nr + SLACK,
             (-(-lines[0] // mr) + 1) * mr + columns * nr + 2 * SLACK,
         )
@@ -116,6 +126,15 @@ class Product:
         """
         self.plan, self.finish = plan, finish
         self.panels_a, self.panels_b, self.partial, self.lines = buffers
+        if self.packed[0]:
+            self.panels_a = self.factors[0].buffer
+        if self.packed[1]:
+            self.panels_b = self.factors[1].buffer
+        widths, group = (self.shape.rows, self.shape.columns), self.arithmetic.group
+        own = (Panels(width, group, lines, plan.depth) for width, lines in zip(widths, (plan.rows, plan.columns), strict=True))
+        self.of_owned = tuple(
+            (T.hold(one.panel), T.hold(one.sums)) if packed else None for one, packed in zip(own, self.packed, strict=True)
+        )
         units = T.hold(plan.batch * plan.row_parts * plan.column_parts)
         shape = self.shape
 
@@ -150,7 +169,7 @@ class Product:
                 groups = T.hold(_up(places, self.arithmetic.group))
                 first = T.hold(T.expression(place == T.i64(0)))
                 last = T.hold(T.expression(place + places >= plan.depth))
-                if not self.packs_late:
+                if not self.packs_late and not self.packed[1]:
                     with T.loop(column_panels) as p:
                         line = T.hold(_start(column + p * nr, c0, c1, nr))
                         at = T.hold(self.at_b + p * (groups * nr))
@@ -162,7 +181,7 @@ class Product:
                     row = T.hold(r0 + r)
                     row_panels = T.hold(_up(rows, mr))
                     number = T.hold(T.truncdiv(r, T.i64(mr)))
-                    if not self.as_it_lies:
+                    if not self.as_it_lies and not self.packed[0]:
                         with T.loop(row_panels) as p:
                             line = T.hold(_start(row + p * mr, r0, r1, mr))
                             at = T.hold(self.at_a + p * (groups * mr))
@@ -171,19 +190,21 @@ class Product:
                                 self.a.sums(self.lines, of_rows + (number + p) * mr, first, shape.lanes)
                     with T.loop(column_panels) as jr:
                         start = T.hold(_start(column + jr * nr, c0, c1, nr))
-                        b = T.hold(self.at_b + jr * (groups * nr))
+                        b, sums_b = self._panel(1, column, jr, place, self.at_b + jr * (groups * nr), self.at_lines + jr * nr)
 
-                        def tile(ir: Any, late: bool, jr: Any = jr, start: Any = start, b: Any = b) -> None:
+                        def tile(ir: Any, late: bool, jr: Any = jr, start: Any = start, b: Any = b, sums_b: Any = sums_b) -> None:
                             line = T.hold(_start(row + ir * mr, r0, r1, mr))
                             own = T.Select(plan.depth > plan.depth_block, jr * all_row_panels + number + ir, T.i64(0))
                             at = T.hold(self.at_partial + own * (mr * nr))
-                            sums = (of_rows + (number + ir) * mr, self.at_lines + jr * nr)
+                            in_lines = of_rows + (number + ir) * mr
+                            a, sums_a = self._panel(0, row, ir, place, self.at_a + ir * (groups * mr), in_lines)
+                            sums = (sums_a, sums_b)
                             where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), sums)
                             if self.as_it_lies:
                                 self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
                             if late:
                                 self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
-                            self._tile(T.hold(self.at_a + ir * (groups * mr)), b, groups, at, first, last, where, late)
+                            self._tile(a, b, groups, at, first, last, where, late)
 
                         if self.packs_late:
                             with T.when(r == T.i64(0)):
@@ -194,6 +215,17 @@ class Product:
                         else:
                             with T.loop(row_panels) as ir:
                                 tile(ir, False)
+
+    def _panel(self, side: int, line: Any, number: Any, place: Any, otherwise: Any, lines: Any) -> tuple[Any, Any]:
+        """Where a panel from a place on is, and the sums of its lines, if the factor is owned; in scratch memory otherwise."""
+        owned = self.of_owned[side]
+        if owned is None:
+            return T.hold(otherwise), lines
+        panel, sums = owned
+        width, base = (self.shape.rows, self.shape.columns)[side], (self.base_a, self.base_b)[side]
+        which = T.hold(T.truncdiv(line, T.i64(width)) + number)
+        begin = base + which * panel + T.truncdiv(place, T.i64(self.arithmetic.group)) * width
+        return T.hold(begin), T.hold(base + sums + which * width)
 
     def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any, last: Any, where: _Where, late: bool) -> None:
         """The sums of a tile, which become those in memory or are added to them; after the last block they are finished."""

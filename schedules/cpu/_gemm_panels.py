@@ -65,7 +65,7 @@ class Packer:
         {ACROSS: self._across, ALONG: self._along, SINGLE: self._single}[self.factor.form]()
 
     def sums(self, sums: Any, at: Any, first: Any, lanes: int) -> None:
-        """Add the panel's values of each line to its sum, or write it if these are the first."""
+        """Add the panel's values of each line to its sum, or write it if these are the first; ``None``: they are all."""
         one = T.splat(T.const(0x01010101, "int32"), lanes)
         for start in range(0, self.width, lanes):
             total = T.Variable(f"int32x{lanes}", T.splat(T.const(0, "int32"), lanes))
@@ -76,7 +76,7 @@ class Packer:
             for lane in range(min(lanes, self.width - start)):
                 place = at + (start + lane)
                 own = T.Shuffle([total.value], [lane])
-                T.store(sums, place, T.hold(T.if_then_else(first, own, sums[place] + own)))
+                T.store(sums, place, T.hold(own if first is None else T.if_then_else(first, own, sums[place] + own)))
 
     def begin(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, place: Any, last: Any = None) -> None:
         """Begin with a panel whose ``vectors``, or ``lines`` and values, are then asked for."""

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, Contraction, Operand
 from tvmdml.kernels.formula import Source
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu import _default, split
 from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
+from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_rows import Rows
 from tvmdml.targets import Target
@@ -46,6 +48,10 @@ _TILES = {16: ((12, 2), (8, 3), (6, 4)), 8: ((6, 2), (4, 3)), 4: ((4, 2),), 0: (
 """Rows and vectors by the lanes of float32, the usual ones first; without x86 there are 32 registers, and sums may be in 24."""
 
 
+_FEW_OWNED = 1
+"""The most rows for which reading a factor where it is is as good as reading its panels."""
+
+
 def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The factors change places if the result's columns are not contiguous, or are few."""
     contraction = desc.contraction().simplified()
@@ -54,8 +60,16 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
         own: Kernel = _default.kernel(desc, target, shared)
         return own
     module, *also = desc.modules()
-    writer: Writer = (_Few if found.few(knobs.few_rows) else _Tiles)(desc, found, target, knobs)
-    return Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
+    few = min(knobs.few_rows, _FEW_OWNED) if _packs_as_it_is(desc, found) else knobs.few_rows
+    writer: Writer = (_Few if found.few(few) else _Tiles)(desc, found, target, knobs)
+    made = Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
+    return made._replace(owned=writer.owned())
+
+
+def _packs_as_it_is(desc: Matrix, plain: Plain) -> bool:
+    """Whether the second factor is packed once, and its elements do not become larger."""
+    one = plain.contraction.b
+    return one.name in desc.owned() and getattr(desc, one.name).data_type.tvm == plain.contraction.computed
 
 
 class Plain(NamedTuple):
@@ -124,7 +138,20 @@ class Writer:
         self.bytes_of_vector = 64 if has("avx512f") else 32 if has("avx2") else 16
         self.vnni = has("avx512vnni")
         self.operands = self.contraction.operands()
-        self.known = tuple(tuple(map(_known, self.plain.steps(one)[1:])) for one in self.operands)
+        self.packed: dict[int, tuple[int, ...]] = {}
+        """The factors that are packed already, by their number: the steps of the batch."""
+
+    def _places(self) -> list[tuple[int, tuple[tuple[int, ...], int, int, int]]]:
+        """Of each operand the first element's place, and the steps."""
+        return [
+            (0, (self.packed[i], 0, 0, 0)) if i in self.packed else (one.place.base, self.plain.steps(one))
+            for i, one in enumerate(self.operands)
+        ]
+
+    @property
+    def known(self) -> tuple[tuple[int, ...], ...]:
+        """The strides that the code depends on."""
+        return tuple(tuple(map(_known, steps[1:])) for _, steps in self._places())
 
     def key(self) -> tuple[tuple[str, Any], ...]:
         """What all kernels depend on."""
@@ -137,11 +164,16 @@ class Writer:
     def function(self) -> PrimFunc:
         raise NotImplementedError
 
+    def owned(self) -> tuple[Owned, ...]:
+        """The factors that are packed already."""
+        return ()
+
     @property
     def numbers(self) -> tuple[int, ...]:
         """The launch's integers that say where elements are."""
-        batch = (n for one in self.operands for n in (one.place.base, *self.plain.steps(one)[0]))
-        return (*self.plain.batch, *batch, *(n for one in self.operands for n in self.plain.steps(one)[1:]))
+        places = self._places()
+        batch = (n for base, steps in places for n in (base, *steps[0]))
+        return (*self.plain.batch, *batch, *(n for _, steps in places for n in steps[1:]))
 
     def declare(self, f: Any, tensors: dict[str, Any]) -> None:
         """Parameters for these integers."""
@@ -198,11 +230,14 @@ class _Tiles(Writer):
         self.arithmetic = self._arithmetic(total)
         mr, nr = self.shape.rows, self.shape.columns
         self.forms = tuple(self._form(side) for side in (0, 1))
+        packs = self._packed_sides()
         # Rows that lie right are read where they are.
-        plain_rows = self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
+        plain_rows = (
+            not packs[0] and self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
+        )
         self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
         # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
-        plain_columns = self.contraction.b_zero is None and self.arithmetic.group == 1 and self.forms[1] == ACROSS
+        plain_columns = not packs[1] and self.contraction.b_zero is None and self.arithmetic.group == 1 and self.forms[1] == ACROSS
         self.late = plain_columns and rows < 16 * mr
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
@@ -217,9 +252,10 @@ class _Tiles(Writer):
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
         blocks = (row_block, column_block, knobs.depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
-        room = Product.scratch(self.shape, group, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth)
+        room = Product.scratch(self.shape, group, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth, packs)
         kinds = (self.arithmetic.packed, self.arithmetic.packed, self.arithmetic.total, "int32")
         self.temporaries = tuple((kind, tasks * one) for kind, one in zip(kinds, room, strict=True))
+        self.packings = [self._packing(side, target) for side in (0, 1) if packs[side]]
         self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, *room, *self.numbers)
 
     def _arithmetic(self, total: str) -> Arithmetic:
@@ -228,6 +264,39 @@ class _Tiles(Writer):
         types = [self._type(one) for one in (self.contraction.a, self.contraction.b)]
         signed = tuple(one.startswith("int") for one in types)
         return Bytes((signed[0], signed[1])) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
+
+    def _packed_sides(self) -> tuple[bool, bool]:
+        """Which factors are packed already: those that never change, and that are not packed less zero points that may."""
+        owned, found = self.desc.owned(), []
+        for one, zero in ((self.contraction.a, self.contraction.a_zero), (self.contraction.b, self.contraction.b_zero)):
+            free = zero is None or not self.arithmetic.subtracts or zero.name in owned
+            found.append(one.name in owned and free)
+        return found[0], found[1]
+
+    def _packing(self, side: int, target: Target) -> Packing:
+        operand, number = self.operands[side], self.zeros()[side]
+        batch, *lines, place = self.plain.steps(operand)
+        zero = None
+        if number is not None and self.arithmetic.subtracts:
+            one = self.operands[number]
+            zero = self._type(one), one.place.base, self.plain.steps(one)[1 + side]
+        source = Place(
+            *(self._type(operand), self.forms[side], side, self.plain.batch, operand.place.base, batch, lines[side], place, zero)
+        )
+        panels = Panels(
+            (self.shape.rows, self.shape.columns)[side], self.arithmetic.group, self.plain.sizes[side], self.plain.sizes[2]
+        )
+        self.packed[side] = source.packed_steps(panels.room)
+        tasks = split(panels.room * math.prod(size for size, _ in source.different), target, TASK_ELEMENTS)
+        return Packing(panels, source, self.arithmetic, self.shape.lanes, self._corrects()[side], tasks)
+
+    def owned(self) -> tuple[Owned, ...]:
+        found = []
+        for one in self.packings:
+            zero = self.zeros()[one.source.side] if one.source.zero else None
+            names = tuple(self.operands[i].name for i in (one.source.side, zero) if i is not None)
+            found.append(one.owned(names, self.desc.modules()[0]))
+        return tuple(found)
 
     def _type(self, operand: Operand) -> str:
         return str(getattr(self.desc, operand.name).data_type.tvm)
@@ -248,12 +317,14 @@ class _Tiles(Writer):
             ("parallel", self.parallel),
             ("late", self.late),
             ("as_it_lies", self.as_it_lies),
+            ("packed", " ".join(self.operands[side].name for side in self.packed)),
         )
         return (*self.key(), *choices)
 
     def function(self) -> PrimFunc:
         with T.function() as f:
-            tensors = f.tensors(self.desc)
+            packed = {self.operands[side].name: self.arithmetic.packed for side in self.packed}
+            tensors = f.tensors(self.desc, packed=packed)
             scratch = [f.buffer(f"scratch{i}", kind) for i, (kind, _) in enumerate(self.temporaries)]
             plan = Plan(*(f.scalar(name) for name in Plan._fields))
             room = [f.scalar(f"room{i}") for i in range(4)]
@@ -275,8 +346,10 @@ class _Tiles(Writer):
                 self.desc.activation is None,
                 self.late,
                 self.as_it_lies,
+                (0 in self.packed, 1 in self.packed),
             )
-            self.lines, self.depth = scratch[3], plan.depth
+            self.lines = [factors[side].buffer if side in self.packed else scratch[3] for side in (0, 1)]
+            self.depth = plan.depth
 
             def start(number: Any) -> tuple[Any, Any, Any, Any]:
                 self.begin(number)
@@ -299,9 +372,9 @@ class _Tiles(Writer):
         if of_rows or of_columns:
             zeros = [self._zero(side, (row, column)[side], lanes) for side in (0, 1)]
             if of_columns:
-                total = total - zeros[0] * self.lines[T.run(sums[1], lanes)]
+                total = total - zeros[0] * self.lines[1][T.run(sums[1], lanes)]
             if of_rows:
-                total = total - zeros[1] * T.splat(self.lines[sums[0]], lanes)
+                total = total - zeros[1] * T.splat(self.lines[0][sums[0]], lanes)
             if of_rows and of_columns:
                 total = total + zeros[0] * zeros[1] * T.splat(T.cast(self.depth, "int32"), lanes)
             total = T.hold(total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -89,10 +90,19 @@ def test_only_what_reads_again_is_written(tmp_path: Path) -> None:
 
 def test_a_description_of_an_array_and_a_buffer_is_written_as_a_tensor() -> None:
     given = ArrayTensorDesc(TensorDataType.FLOAT32, (1,), zero_dimensional=True)
-    owned = TensorDesc("float32", (1,), None, 64, 16, "OWNED_BY_DML")
+    buffer = TensorDesc("float32", (1,), None, 64, 16)
     expected = (Wanted(round_desc(TensorDesc("float32", (1,)))),)
-    for desc in (round_desc(given), round_desc(owned)):
+    for desc in (round_desc(given), round_desc(buffer)):
         assert read(spec.text([Wanted(desc)])).wanted == expected
+
+
+def test_an_input_that_never_changes_is_written_as_such() -> None:
+    for strides, said in ((None, "float32[1] owned"), ((4,), "float32[1] strides [4] owned")):
+        x = TensorDesc("float32", (1,), strides, flags="OWNED_BY_DML")
+        wanted = Wanted(dataclasses.replace(round_desc(TensorDesc("float32", (1,))), input_tensor=x))
+        text = spec.text([wanted])
+        assert f'"{said}"' in text
+        assert read(text).wanted == (wanted,)
 
 
 @st.composite

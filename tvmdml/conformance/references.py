@@ -55,7 +55,11 @@ def tried(desc: Operator, target: Target, trial: Trial) -> str:
     operator = CompiledOperator(desc, target)
     places = trial.places()
     with target.holding([place.memory for place in places.values()]) as there:
-        operator(*(None if array is None else there(array) for array in trial.arguments(places)))
+        given = [None if array is None else there(array) for array in trial.arguments(places)]
+        names = [name for name, _ in desc.tensors()]
+        owned = {name: array for name, array in zip(names, given, strict=True) if name in desc.owned()}
+        operator.initialize(**owned)
+        operator(*(None if name in owned else array for name, array in zip(names, given, strict=True)))
         target.wait()
     return trial.problem(places)
 

@@ -18,7 +18,8 @@ from tvmdml.compiler import CompiledOperator
 from tvmdml.compiler import compile as compile_operator
 from tvmdml.console import printable
 from tvmdml.dxdispatch import bindings, commands, dispatchables, nodes, resources
-from tvmdml.dxdispatch.commands import Command, Session, Timing
+from tvmdml.dxdispatch.bindings import AnyArray
+from tvmdml.dxdispatch.commands import Command, Owned, Session, Timing
 from tvmdml.dxdispatch.dispatchables import Dispatchable
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
@@ -90,7 +91,8 @@ class Model:
             if timing.verbosity > 0:
                 write(f"Initialize '{printable(name)}': {1e3 * (time.perf_counter() - started):.4f} ms\n")
         owned = {
-            name: bindings.arrays(d.desc, d.owned, self.resources, buffers, frozen=True) for name, d in self.dispatchables.items()
+            name: _initialized(compiled[name], d, bindings.arrays(d.desc, d.owned, self.resources, buffers, frozen=True))
+            for name, d in self.dispatchables.items()
         }
         folder = None if output_path is None else Path(output_path)
         session = Session(self.resources, buffers, compiled, owned, folder, overwrite, set(), timing, write)
@@ -98,6 +100,20 @@ class Model:
             command.check(session)
         for command in self.commands:
             command.run(session)
+
+
+def _initialized(operator: CompiledOperator, dispatchable: Dispatchable, bound: dict[str, list[AnyArray]]) -> Owned:
+    """The bound arrays of fields with tensors that are OWNED_BY_DML: ``None`` for those tensors, which the operator keeps."""
+    desc = dispatchable.desc
+    names = [[name for name, _ in desc.tensors() if name.partition("[")[0] == field.name] for field in desc.fields()]
+    own = {field.dml_name: some for field, some in zip(desc.fields(), names, strict=True)}
+    every = {name: array for field, arrays in bound.items() for name, array in zip(own[field], arrays, strict=True)}
+    owned = set(desc.owned())
+    try:
+        operator.initialize(**{name: array for name, array in every.items() if name in owned})
+    except InvalidArgument as error:
+        raise dispatchable.node.blame(error, desc.NAME, bound) from None
+    return {field: [None if name in owned else every[name] for name in own[field]] for field in bound}
 
 
 def _compile(dispatchable: Dispatchable, target: Target, level: str | FeatureLevel | None) -> CompiledOperator:

@@ -46,14 +46,18 @@ class Timing(NamedTuple):
     """``-v``: 0 for one line, 1 for statistics, 2 also for every sample."""
 
 
+Owned = dict[str, list["AnyArray | None"]]
+"""The tensors of a dispatchable's fields that are not bound in dispatches: ``None`` for those that are OWNED_BY_DML."""
+
+
 class Session(NamedTuple):
     """A run of a model."""
 
     resources: Mapping[str, Resource]
     buffers: Mapping[str, Buffer]
     operators: Mapping[str, CompiledOperator]
-    owned: Mapping[str, Mapping[str, list[AnyArray]]]
-    """The contents of each dispatchable's tensors OWNED_BY_DML, by field."""
+    owned: Mapping[str, Owned]
+    """By dispatchable."""
     output_path: Path | None
     """The folder for written files; ``None`` if the run writes none."""
     overwrite: bool
@@ -124,12 +128,14 @@ class Dispatch(Command):
     def _bind(self, session: Session, there: Callable[[AnyArray], AnyArray]) -> Callable[[], None]:
         """A call on the bound tensors, each as returned by ``there``."""
         desc = self._desc
-        bound = bindings.arrays(desc, self._bindings, session.resources, session.buffers)
+        given = bindings.arrays(desc, self._bindings, session.resources, session.buffers)
+        bound: Owned = {name: [*arrays] for name, arrays in given.items()}
         bound.update(session.owned[self._name])
         tensors: list[AnyArray | None] = []
         for field in desc.fields():
             if field.role in (Role.INPUT, Role.OUTPUT):  # an absent array has no tensors; an absent optional tensor is None
-                tensors += map(there, bound.get(field.dml_name, [])) if field.many or field.dml_name in bound else [None]
+                own = bound.get(field.dml_name, [] if field.many else [None])
+                tensors += [None if array is None else there(array) for array in own]
         try:
             return session.operators[self._name].bind(*tensors)
         except InvalidArgument as error:

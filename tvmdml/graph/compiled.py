@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import arrays
+from tvmdml import arrays, persistent
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
@@ -21,8 +21,7 @@ from tvmdml.graph.nodes import Call, Constant, Edge, Input
 from tvmdml.graph.plan import Plan, plan
 from tvmdml.graph.program import Program, Result, Value, needed
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
-from tvmdml.targets import Target
-from tvmdml.targets import _sequence as sequences
+from tvmdml.targets import Step, Target
 from tvmdml.tensors import TensorDesc, native
 
 Inputs = Mapping[Any, Any] | Sequence[Any] | None
@@ -98,9 +97,8 @@ class CompiledGraph:
         self._program = program
         self._plan: Plan = plan(program, target, progress)
         self._explanation = Explanation(name, calls or program.calls, program, self._plan)
-        steps = [sequences.Step(step.launch, step.places) for step in self._plan.steps]
-        self._sequence = target.sequence(steps, self._plan.slots)
-        first = 1 + len(self._plan.constants)
+        self._sequence = target.sequence([Step(step.launch, step.places) for step in self._plan.steps], self._plan.slots)
+        first = 1 + len(self._plan.constants) + len(self._plan.packed)
         slots = {id(node): first + i for i, node in enumerate(self._plan.inputs)}
         self._inputs = [
             _Given(node, node.name or f"input {i}", node.dtype, _shape(node.desc), slots.get(id(node), -1))
@@ -108,7 +106,10 @@ class CompiledGraph:
         ]
         self._outputs = self._returned(forms)
         self._constants = [target.asarray(node.array) if target.moves else node.array for node in self._plan.constants]
+        self._packed: list[Any] = []
         self._owned: dict[int, Any] = {}
+        if not any(one.node.owned and one.slot >= 0 for one in self._inputs):
+            self._pack({})
         self._arenas: list[Any] = []
         self._lock = threading.Lock()
 
@@ -128,7 +129,8 @@ class CompiledGraph:
     def persistent_size(self) -> int:
         """The bytes of constants and of owned inputs (``DML_BINDING_PROPERTIES.PersistentResourceSize``)."""
         owned = sum(one.node.bytes_of(0) for one in self._inputs if one.node.owned and one.slot >= 0)
-        return sum(node.array.nbytes for node in self._plan.constants) + owned
+        packed = sum(one.packing.owned.nbytes for one in self._plan.packed)
+        return sum(node.array.nbytes for node in self._plan.constants) + packed + owned
 
     @property
     def kernel_count(self) -> int:
@@ -172,7 +174,26 @@ class CompiledGraph:
         for one in owned:
             if one.slot >= 0:
                 found[one.slot] = self._ready(one, given[id(one.node)]).copy()
+        self._pack({id(one.node): found[one.slot] for one in owned if one.slot >= 0})
         self._owned = found
+
+    def _pack(self, owned: Mapping[int, Any]) -> None:
+        """Make the packed weights: of constants, and of owned inputs by the identities of their nodes."""
+        packed = []
+        for one in self._plan.packed:
+            tensors = dict(one.call.desc.tensors())
+            read: list[Any] = []
+            for name, edge in zip(one.packing.owned.inputs, one.edges, strict=True):
+                memory = edge.source.array if isinstance(edge.source, Constant) else owned[id(edge.source)]
+                tensor = tensors[name]
+                assert tensor is not None
+                on_device = type(memory) is DeviceArray
+                read.append(memory if on_device else self.target.place(passes.constants.reading(memory, edge.offset, tensor)))
+            buffer = persistent.empty((one.packing.owned.elements,), np.dtype(one.packing.owned.dtype), self.target)
+            one.packing.launch(*read, buffer)
+            packed.append(buffer)
+        self.target.wait()
+        self._packed = packed
 
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays.
@@ -191,7 +212,7 @@ class CompiledGraph:
         on_device = any(type(array) is DeviceArray for array in given)
         results = self._new_outputs()
         with self._arena() as arena:
-            self._sequence([arena, *self._constants, *ready, *results[1]])
+            self._sequence([arena, *self._constants, *self._packed, *ready, *results[1]])
             if self.target.moves:
                 self.target.wait()
         found = self._finished(results[0])
@@ -205,7 +226,7 @@ class CompiledGraph:
         """Run once, and return the time of each kernel."""
         _, ready, _ = self._given(inputs)
         with self._arena() as arena:
-            spent = self._sequence.timed([arena, *self._constants, *ready, *self._new_outputs()[1]])
+            spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *self._new_outputs()[1]])
         return [Timed(str(step.call), step.kernel, ns) for step, ns in zip(self._plan.steps, spent, strict=True)]
 
     def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
@@ -232,7 +253,7 @@ class CompiledGraph:
                 raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
         arena = self.target.empty((max(self._plan.memory.size, 1),), np.uint8)
         written = [array for array, one in zip(results, self._outputs, strict=True) if one.slot >= 0]
-        run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *ready, *written])
+        run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *self._packed, *ready, *written])
         if all(one.copies is None for one in self._outputs):
             return run
 
@@ -367,7 +388,7 @@ class CompiledGraph:
         return found
 
     def _returned(self, forms: Sequence[Form]) -> list[_Returned]:
-        first = 1 + len(self._plan.constants) + len(self._plan.inputs)
+        first = 1 + len(self._plan.constants) + len(self._plan.packed) + len(self._plan.inputs)
         slots = {value: first + i for i, value in enumerate(self._plan.outputs)}
         seen: dict[Value, int] = {}
         found = []

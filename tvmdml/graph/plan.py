@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from tvmdml.compiler import ready
+from tvmdml.compiler import Ready, ready_owned
 from tvmdml.errors import CompileError, TvmdmlError, Unsupported
 from tvmdml.graph.kernels import Progress, compile_all
 from tvmdml.graph.memory import Lifetime, Places, planned
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._contract import Role
+from tvmdml.persistent import Packing
 from tvmdml.targets import Launch, Target
 
 ARENA = 0
@@ -29,11 +30,31 @@ class Step(NamedTuple):
     """For each array of the launch: its slot, and the byte where it begins."""
 
 
+class Packed(NamedTuple):
+    """A weight in the form that a kernel reads."""
+
+    call: Call
+    """The first call that reads it."""
+    packing: Packing
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """What it is made of."""
+        return tuple(self.call.edges[name] for name in self.packing.owned.inputs)
+
+    @property
+    def key(self) -> object:
+        """Equal for weights that are the same bytes."""
+        return (self.packing.owned.layout, *((id(edge.source), edge.output, edge.offset) for edge in self.edges))
+
+
 class Plan(NamedTuple):
-    """All launches in order. The slots are the arena, the constants, the inputs and the outputs."""
+    """All launches in order. The slots are the arena, the constants, the packed weights, the inputs and the outputs."""
 
     steps: tuple[Step, ...]
     constants: tuple[Constant, ...]
+    """Those that kernels read as they are."""
+    packed: tuple[Packed, ...]
     inputs: tuple[Input, ...]
     outputs: tuple[Value, ...]
     """The values that have memory of their own, in the order of their slots."""
@@ -42,7 +63,7 @@ class Plan(NamedTuple):
     @property
     def slots(self) -> int:
         """The number of slots."""
-        return 1 + len(self.constants) + len(self.inputs) + len(self.outputs)
+        return 1 + len(self.constants) + len(self.packed) + len(self.inputs) + len(self.outputs)
 
 
 def plan(program: Program, target: Target, progress: Progress | None = None) -> Plan:
@@ -52,11 +73,22 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
         Unsupported, CompileError: a kernel cannot be made; the message names the call.
     """
     calls = [call for call in program.calls if not _is_empty(call)]
+    alike = [call.desc.exactly() + call.desc.owned().__repr__() for call in calls]
+    distinct = dict(zip(alike, calls, strict=True))
+    compile_all((call.desc for call in distinct.values()), target, progress)
+    found = {key: _launch(call, target) for key, call in distinct.items()}
+    kernels = [found[key] for key in alike]
+
+    packed = _packed(calls, kernels)
     outputs = list(dict.fromkeys(one.edge.value for one in program.results if isinstance(one.edge.source, Call)))
-    constants, inputs = program.constants(), program.inputs()
-    slots: dict[Value, int] = {}
-    for value in [*((one, 0) for one in (*constants, *inputs)), *outputs]:
-        slots[value] = len(slots) + 1
+    read = {id(edge.source) for call, kernel in zip(calls, kernels, strict=True) for edge in _read(call, kernel)}
+    constants = [node for node in program.constants() if id(node) in read]
+    inputs = program.inputs()
+    slots: dict[Value, int] = {(node, 0): 1 + i for i, node in enumerate(constants)}
+    first = 1 + len(constants)
+    packed_slots = {one: first + i for i, one in enumerate(packed)}
+    first += len(packed)
+    slots |= {value: first + i for i, value in enumerate([*((node, 0) for node in inputs), *outputs])}
     values, places = _arena(calls, slots)
     offsets = dict(zip(values, places.offsets, strict=True))
 
@@ -66,24 +98,22 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
         return ARENA, offsets[edge.value] + edge.offset
 
     steps = []
-    alike = [call.desc.exactly() for call in calls]
-    distinct = dict(zip(alike, calls, strict=True))
-    compile_all((call.desc for call in distinct.values()), target, progress)
-    launches = {key: _launch(call, target) for key, call in distinct.items()}
-    for key, call in zip(alike, calls, strict=True):
-        kernel, launch = launches[key]
+    for call, kernel in zip(calls, kernels, strict=True):
         arguments = []
         results = {name: i for i, name in enumerate(call.output_names())}
+        buffers = {one.owned.name: packed_slots[Packed(call, one).key] for one in kernel.packings}
         for name, tensor in call.desc.tensors():
-            if tensor is not None:
+            if name in buffers:
+                arguments.append((buffers[name], 0))
+            elif tensor is not None:
                 arguments.append(place(Edge(call, results[name]) if name in results else call.edges[name]))
-        steps.append(Step(call, kernel.name, launch, tuple(arguments)))
-    return Plan(tuple(steps), tuple(constants), tuple(inputs), tuple(outputs), places)
+        steps.append(Step(call, kernel.kernel.name, kernel.launch, tuple(arguments)))
+    return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 
-def _launch(call: Call, target: Target) -> Any:
+def _launch(call: Call, target: Target) -> Ready:
     try:
-        return ready(call.desc, target)
+        return ready_owned(call.desc, target)
     except (Unsupported, CompileError) as error:
         raise _in(call, error) from error
 
@@ -104,7 +134,23 @@ def _is_empty(call: Call) -> bool:
     return False
 
 
-def _arena(calls: Sequence[Call], slots: dict[Value, int]) -> tuple[list[Value], Places]:
+def _packed(calls: Sequence[Call], kernels: Sequence[Ready]) -> Mapping[object, Packed]:
+    """The packed weights, each once."""
+    found: dict[object, Packed] = {}
+    for call, kernel in zip(calls, kernels, strict=True):
+        for packing in kernel.packings:
+            one = Packed(call, packing)
+            found.setdefault(one.key, one)
+    return found
+
+
+def _read(call: Call, kernel: Ready) -> list[Edge]:
+    """What a kernel reads as it is."""
+    packed = {one.owned.name for one in kernel.packings}
+    return [edge for name, edge in call.edges.items() if name not in packed]
+
+
+def _arena(calls: Sequence[Call], slots: Mapping[Value, int]) -> tuple[list[Value], Places]:
     """The values without a slot, and their places."""
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}

@@ -156,7 +156,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], NumpyArray]:
             )
         described = json.loads(stream.read(text))
     start = _HEADER.size + text
-    constants: NumpyArray = np.memmap(path, np.uint8, "r", start, (rest,)) if rest else np.empty(0, np.uint8)
+    constants: NumpyArray = np.asarray(np.memmap(path, np.uint8, "r", start, (rest,))) if rest else np.empty(0, np.uint8)
     return described, constants
 
 

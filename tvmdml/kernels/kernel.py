@@ -11,6 +11,8 @@ from collections.abc import Callable
 from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tvmdml import _imports
 from tvmdml.kernels import tensorir
 
@@ -48,6 +50,9 @@ class Kernel(NamedTuple):
     """The modules of further operators whose expressions are part of the code: of fused ones."""
     tuning: str = ""
     """The hash of the knobs from a tuning log, if there are any. ``Target.kernel`` sets it; schedules leave it empty."""
+    owned: tuple[Owned, ...] = ()
+    """The inputs that it takes in a packed form: inputs of the descriptor that are OWNED_BY_DML, and so never change. The
+    parameters of the code say that they are packed."""
 
     def written(self, target: Target) -> PrimFunc:
         """The TensorIR for a target: expressions may ask which instructions it has."""
@@ -58,6 +63,11 @@ class Kernel(NamedTuple):
     def identity(self) -> tuple[object, ...]:
         """The kernel's key in the memory store, together with the target."""
         return (self.module, self.name, self.parameters, self.tuning)
+
+    @property
+    def every(self) -> tuple[Kernel, ...]:
+        """The kernel, and those that pack its inputs."""
+        return (self, *(one.packer for one in self.owned))
 
     def sources(self, target: Target) -> dict[str, str]:
         """Stamps of the source that generated the code, by operators' modules."""
@@ -81,6 +91,27 @@ class Kernel(NamedTuple):
             "tvm_ffi": _imports.version("apache-tvm-ffi"),
             **({"tuning": self.tuning} if self.tuning else {}),
         }
+
+
+class Owned(NamedTuple):
+    """An input that a kernel takes in a packed form, in a buffer with one dimension."""
+
+    name: str
+    """The input, as ``Operator.tensors`` names it."""
+    dtype: str
+    """The type of the buffer's elements."""
+    elements: int
+    layout: str
+    """Identifies the packed form: where it is the same, equal inputs have equal buffers."""
+    inputs: tuple[str, ...]
+    """What the packer reads: the input, and the zero points that it subtracts. All of them are owned."""
+    packer: Kernel
+    """Launched on these inputs and the buffer."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the buffer."""
+        return self.elements * np.dtype(self.dtype).itemsize
 
 
 def source_stamp(module: str, target: Target) -> str:

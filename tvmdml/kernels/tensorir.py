@@ -9,9 +9,10 @@ alignment of one element, as in NumPy, and each index is computed from sizes and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -38,6 +39,7 @@ _processor: ContextVar[tuple[Any, set[str]]] = ContextVar("processor")
 _rounds: ContextVar[Rounds | None] = ContextVar("rounds", default=None)
 # Buffers have no length: indices are correct by construction, and the launcher has checked the memory.
 _UNBOUNDED = 1 << 48
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def __getattr__(name: str) -> Any:
@@ -82,15 +84,19 @@ class Function:
         """Add ``count`` integer parameters."""
         return [self.scalar(f"{name}{i}", dtype) for i in range(count)]
 
-    def tensors(self, desc: Operation, shared: Iterable[tuple[str, str]] = (), dtype: str = "") -> dict[str, Any]:
+    def tensors(
+        self, desc: Operation, shared: Iterable[tuple[str, str]] = (), dtype: str = "", packed: Mapping[str, str] = _NOTHING
+    ) -> dict[str, Any]:
         """Add a buffer parameter for each tensor that an operator has, by name, in field order; then the integers of their shapes.
 
         An input that shares memory with an output has the output's buffer: two buffers with the same memory would violate the
         no-alias promise. With ``dtype``, elements are read and written as that type. The buffer of a 4-bit tensor has its bytes.
+        In place of an input that is ``packed``, the buffer has elements of the type given there.
         """
         same = dict(shared)
         present = {name: tensor for name, tensor in desc.tensors() if tensor is not None}
-        buffers = {name: self.buffer(name, dtype or one.data_type.stored.tvm) for name, one in present.items() if name not in same}
+        types = {name: packed.get(name) or dtype or one.data_type.stored.tvm for name, one in present.items()}
+        buffers = {name: self.buffer(name, kind) for name, kind in types.items() if name not in same}
         declared: list[Launched] = []
         for tensor in present.values():
             for integers in tensor.integers if isinstance(tensor, OpenTensor) else ():

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from typing_extensions import dataclass_transform
 
 from tvmdml import exact, symbols
-from tvmdml.enums import FeatureLevel
+from tvmdml.enums import FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
@@ -285,6 +285,14 @@ class Operator:
         """The output tensors that are present, in DirectML's order."""
         return tuple(desc for _, desc in self.tensors(Role.OUTPUT) if desc is not None)
 
+    def owned(self) -> tuple[str, ...]:
+        """The inputs that never change, by name: those with the flag OWNED_BY_DML."""
+        return tuple(name for name, desc in self.tensors(Role.INPUT) if desc is not None and desc.flags is TensorFlags.OWNED_BY_DML)
+
+    def unowned(self: O) -> O:
+        """The same, with inputs that are given with each call."""
+        return self.with_tensors(_not_owned) if self.owned() else self
+
     def shareable(self) -> Shared:
         """The pairs that may share memory here: both tensors are present, and have the same type, sizes and strides."""
         if not self.SHARES:
@@ -525,6 +533,10 @@ class Operator:
 # Fields that hold operators: a fused activation, a list of them.
 OptionalOperator = Annotated[Operator | None, Role.OPERATOR]
 Operators = Annotated[tuple[Operator, ...], Role.OPERATOR]
+
+
+def _not_owned(desc: TensorDesc) -> TensorDesc:
+    return dataclasses.replace(desc, flags=TensorFlags.NONE)
 
 
 def _float_bits(key: Any) -> Iterator[bytes]:

@@ -165,13 +165,13 @@ class _Plan:
         before: Launch | None = None
         for threads, variant in machine.variants():
             kernel = kernel_for(desc, variant, shared)
-            key = records.kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters)
-            if key not in self.wanted:
-                source = kernel.source(machine)
+            launch = records.launch_of(machine.code, threads, kernel)
+            for key, one in zip(launch.kernels, kernel.every, strict=True):
+                if key in self.wanted:
+                    continue
                 turned = self._turned(operators.tuned_as(type(desc)), variant, desc, shared)
-                job = work.Job(line, shared, name, machine.code, threads, turned, source, key)
-                self.wanted[key] = _Wanted(kernel._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
-            launch = Launch(threads, key, tuple(kernel.scalars), tuple(kernel.temporaries))
+                job = work.Job(line, shared, name, machine.code, threads, turned, one.source(machine), key)
+                self.wanted[key] = _Wanted(one._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
             if before is None or launch[1:] != before[1:]:
                 yield launch
             before = launch

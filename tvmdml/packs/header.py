@@ -96,7 +96,7 @@ class _Content:
     def __init__(self, pack: Pack, name: str) -> None:
         self._pack = pack
         self._name = name
-        self._entries = _entries(pack)
+        self._entries, self._left_out = _entries(pack)
         if not self._entries:
             raise pack.error("nothing for CPUs", "a pack with operations for a target such as cpu:x86-64-v3")
         self._levels = _levels(pack, {code for entry in self._entries for code in entry.launches})
@@ -141,7 +141,7 @@ class _Content:
         columns: dict[str, Iterable[str]] = {
             "VERSION": [tvmdml.__version__],
             "COUNT": [str(len(operations))],
-            "FUNCTIONS": functions,
+            "FUNCTIONS": [*functions, *(f"/* Not here, as its inputs are packed: {text} */" for text in self._left_out)],
             "MOST_TENSORS": [str(max(len(entry.tensors()) for entry in self._entries))],
             "MOST_ARGUMENTS": [str(self._most_arguments)],
             "MOST_TEMPORARIES": [str(self._most_temporaries)],
@@ -239,14 +239,18 @@ class _Sequences:
 # -- What is in the pack ------------------------------------------------------------------------------------------
 
 
-def _entries(pack: Pack) -> list[_Entry]:
-    """The operations for CPUs, in the order of their text."""
+def _entries(pack: Pack) -> tuple[list[_Entry], list[str]]:
+    """The operations for CPUs, in the order of their text; and the text of those that are left out."""
     found: dict[str, _Entry] = {}
+    left_out: set[str] = set()
     for operation in pack.operations():
         if operation.target.startswith(_TARGET):
             entry = _entry(pack, operation)
-            found.setdefault(entry.text, entry).launches[operation.target] = operation.launches
-    return [found[text] for text in sorted(found)]
+            if any(launch.owned for launch in operation.launches):
+                left_out.add(entry.text)
+            else:
+                found.setdefault(entry.text, entry).launches[operation.target] = operation.launches
+    return [found[text] for text in sorted(found)], sorted(left_out - found.keys())
 
 
 def _entry(pack: Pack, operation: Operation) -> _Entry:

@@ -1,6 +1,6 @@
 """A descriptor as a line of a spec: ``{ operator = "TOP_K1", InputTensor = "float32[2, 3]", …, Axis = 1 }``.
 
-Names are DirectML's. A tensor is a string: data type, sizes, and ``strides`` if it is not packed.
+Names are DirectML's. A tensor is a string: data type, sizes, ``strides`` if it is not packed, and ``owned`` if it is OWNED_BY_DML.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tvmdml import operators
 from tvmdml.dxdispatch import descriptors
 from tvmdml.dxdispatch.nodes import Node
-from tvmdml.enums import NEWEST_FEATURE_LEVEL, DmlEnum
+from tvmdml.enums import NEWEST_FEATURE_LEVEL, DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field
@@ -26,7 +26,7 @@ Line = dict[str, Any]
 """JSON values by name: ``operator``, then the fields."""
 
 _NUMBERS = r"\[((?:\s*\d{1,20}\s*,)*\s*(?:\d{1,20}\s*)?)\]"
-_TENSOR = re.compile(rf"\s*(\w+)\s*{_NUMBERS}\s*(?:strides\s*{_NUMBERS}\s*)?", re.ASCII)
+_TENSOR = re.compile(rf"\s*(\w+)\s*{_NUMBERS}\s*(?:strides\s*{_NUMBERS}\s*)?(owned\s*)?", re.ASCII)
 _STRUCTS = tuple(struct.kind for struct in STRUCTS.values())
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -65,7 +65,7 @@ def toml(line: Mapping[str, Any], in_place: InPlace = False) -> str:
 
 
 def parse_tensor(text: str, where: str) -> TensorDesc:
-    """The tensor of a text such as ``"float32[2, 3] strides [4, 1]"``.
+    """The tensor of a text such as ``"float32[2, 3] strides [4, 1] owned"``.
 
     Raises:
         InvalidArgument: the text has another form, or there is no such tensor.
@@ -73,10 +73,11 @@ def parse_tensor(text: str, where: str) -> TensorDesc:
     match = _TENSOR.fullmatch(text)
     if match is None:
         raise InvalidArgument(
-            message(where, repr(text), 'a type and sizes, such as "float32[2, 3]" or "int8[2, 3] strides [4, 1]"')
+            message(where, repr(text), 'a type and sizes, such as "float32[2, 3]", "int8[2, 3] strides [4, 1]" or "int8[3] owned"')
         )
     strides = None if match[3] is None else _integers(match[3])
-    return TensorDesc(TensorDataType.parse(match[1], where), _integers(match[2]), strides)
+    flags = TensorFlags.OWNED_BY_DML if match[4] else TensorFlags.NONE
+    return TensorDesc(TensorDataType.parse(match[1], where), _integers(match[2]), strides, flags=flags)
 
 
 def _integers(text: str) -> tuple[int, ...]:
@@ -107,12 +108,13 @@ def _tensor(value: Any, where: str) -> Any:
         return value
     desc = parse_tensor(value, where)
     strides = {} if desc.strides is None else {"Strides": list(desc.strides)}
-    return {"DataType": desc.data_type.name, "Sizes": list(desc.sizes), **strides}
+    flags = {"Flags": desc.flags.name} if desc.flags is not TensorFlags.NONE else {}
+    return {"DataType": desc.data_type.name, "Sizes": list(desc.sizes), **strides, **flags}
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, TensorDesc):
-        return str(value)
+        return f"{value} owned" if value.flags is TensorFlags.OWNED_BY_DML else str(value)
     if isinstance(value, DmlEnum):
         return value.name
     if isinstance(value, Operator):

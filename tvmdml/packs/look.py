@@ -10,7 +10,7 @@ from tvmdml import operators
 from tvmdml.errors import PackError, Unsupported
 from tvmdml.packs import signing
 from tvmdml.packs.format import Pack
-from tvmdml.packs.records import Kernel, Operation, symbol_of
+from tvmdml.packs.records import Kernel, Launch, Operation, Packed, symbol_of
 
 _NOT_OF_KERNELS = ("producer", "knobs")
 """The members of a pack's head that are compared value by value."""
@@ -23,9 +23,9 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
     """The rows of ``tvmdml pack inspect``: one for each operation on each target.
 
     Each has ``operator``, ``tensors``, ``attributes``, ``target``, ``kernels`` (the number of different kernels, for all numbers of
-    threads), ``launches`` (symbol, integers and temporaries, each from a number of threads on) and ``bytes``, the size of the
-    kernels in the file. A kernel for a device is a part of its own. The CPU kernels of an operator share one library, and its size
-    is divided equally among them. A kernel that several operations use counts for each of them.
+    threads), ``launches`` (symbol, integers, temporaries and packed inputs, each from a number of threads on) and ``bytes``, the
+    size of the kernels in the file. A kernel for a device is a part of its own. The CPU kernels of an operator share one library,
+    and its size is divided equally among them. A kernel that several operations use counts for each of them.
 
     Raises:
         PackError: a record is wrong.
@@ -38,20 +38,33 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
             "tensors": _tensors(one),
             "attributes": _attributes(one),
             "target": named(pack, one.target),
-            "kernels": len(keys := {launch.kernel for launch in one.launches}),
+            "kernels": len(keys := {key for launch in one.launches for key in launch.kernels}),
             "bytes": sum(sizes.get(key, 0) for key in keys),
             "launches": [
                 {
-                    "threads": threads,
-                    "symbol": symbol_of(key),
-                    "integers": list(scalars),
-                    "temporaries": [list(one) for one in rooms],
+                    "threads": launch.threads,
+                    **_launched(launch),
+                    **({"packed": [_packed(packed) for packed in launch.owned]} if launch.owned else {}),
                 }
-                for threads, key, scalars, rooms in one.launches
+                for launch in one.launches
             ],
         }
         for one in found
     ]
+
+
+def _launched(one: Launch | Packed) -> dict[str, Any]:
+    return {
+        "symbol": symbol_of(one.kernel),
+        "integers": list(one.scalars),
+        "temporaries": [list(room) for room in one.temporaries],
+    }
+
+
+def _packed(one: Packed) -> dict[str, Any]:
+    """An input that a kernel takes packed, and the kernel that packs it."""
+    own = {"tensor": one.name, "type": one.dtype, "elements": one.elements, "layout": one.layout, "of": list(one.inputs)}
+    return {**own, **_launched(one)}
 
 
 def summary(pack: Pack) -> dict[str, Any]:

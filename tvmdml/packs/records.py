@@ -71,6 +71,22 @@ class Kernel(NamedTuple):
         return symbol_of(self.key)
 
 
+class Packed(NamedTuple):
+    """An input that a kernel takes in a packed form, and the launch that packs it."""
+
+    name: str
+    dtype: str
+    elements: int
+    layout: str
+    """Identifies the form."""
+    inputs: tuple[str, ...]
+    """What the packer reads."""
+    kernel: bytes
+    """The packer's key."""
+    scalars: tuple[int, ...]
+    temporaries: tuple[tuple[str, int], ...]
+
+
 class Launch(NamedTuple):
     """How to launch an operation."""
 
@@ -80,6 +96,29 @@ class Launch(NamedTuple):
     """The kernel's key."""
     scalars: tuple[int, ...]
     temporaries: tuple[tuple[str, int], ...]
+    owned: tuple[Packed, ...] = ()
+    """The inputs that are packed."""
+
+    @property
+    def kernels(self) -> tuple[bytes, ...]:
+        """The keys of all its kernels."""
+        return (self.kernel, *(one.kernel for one in self.owned))
+
+
+def launch_of(target: str, threads: int, kernel: Any) -> Launch:
+    """The launch of a schedule's kernel on a target, by its ``Target.code``."""
+
+    def key(one: Any) -> bytes:
+        return kernel_key(target, one.module, one.name, one.parameters)
+
+    owned = tuple(
+        Packed(
+            *(one.name, one.dtype, one.elements, one.layout, one.inputs, key(one.packer)),
+            *(tuple(one.packer.scalars), tuple(one.packer.temporaries)),
+        )
+        for one in kernel.owned
+    )
+    return Launch(threads, key(kernel), tuple(kernel.scalars), tuple(kernel.temporaries), owned)
 
 
 class Operation(NamedTuple):
@@ -111,8 +150,15 @@ def write(record: Kernel | Operation) -> bytes:
     if isinstance(record, Kernel):
         members = {name: value for name, value in record._asdict().items() if name != "part"}
         return _encode({"is": "kernel", **members}).encode()
-    launches = [{**launch._asdict(), "kernel": launch.kernel.hex()} for launch in record.launches]
+    launches = [_launch_members(launch) for launch in record.launches]
     return _encode({"is": "operation", **record._asdict(), "launches": launches}).encode()
+
+
+def _launch_members(launch: Launch) -> dict[str, Any]:
+    """A launch that packs nothing is written as ever."""
+    found = {**launch._asdict(), "kernel": launch.kernel.hex()}
+    owned = [{**one._asdict(), "kernel": one.kernel.hex()} for one in found.pop("owned")]
+    return {**found, "owned": owned} if owned else found
 
 
 # -- Reading ------------------------------------------------------------------------------------------------------
@@ -156,12 +202,25 @@ def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
             _whole(launch["threads"], 0),
             _key_of(launch["kernel"]),
             tuple(map(_whole, launch["scalars"])),
-            tuple((_name(dtype), _whole(count, 0)) for dtype, count in launch["temporaries"]),
+            _temporaries(launch["temporaries"]),
+            tuple(map(_packed, launch.get("owned", ()))),
         )
         for launch in given["launches"]
     )
     in_place = given["in_place"] if type(given["in_place"]) is bool else _text(given["in_place"])
     return Operation(_object(given["line"]), in_place, _text(given["target"]), launches)
+
+
+def _packed(given: Mapping[str, Any]) -> Packed:
+    return Packed(
+        *(_text(given["name"]), _name(given["dtype"]), _whole(given["elements"], 0), _text(given["layout"])),
+        *(tuple(map(_text, _list(given["inputs"]))), _key_of(given["kernel"])),
+        *(tuple(map(_whole, given["scalars"])), _temporaries(given["temporaries"])),
+    )
+
+
+def _temporaries(given: Any) -> tuple[tuple[str, int], ...]:
+    return tuple((_name(dtype), _whole(count, 0)) for dtype, count in given)
 
 
 def _not_json(text: str) -> Any:

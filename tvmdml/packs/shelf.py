@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported
 from tvmdml.packs import notices
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tvmdml.packs.format import Pack
     from tvmdml.targets import Launch, Launcher, Target
     from tvmdml.tuning.logs import Logs
+
+Found: TypeAlias = "tuple[Kernel, Launch, tuple[Launch, ...]]"
+"""A kernel, its launch, and the launches of the kernels that pack its inputs."""
 
 _loaded: tuple[LoadedPack, ...] = ()
 """The pack loaded last is searched first."""
@@ -84,7 +87,7 @@ class LoadedPack:
         self._logs: Logs | None = None
         self.renew_lock()
 
-    def ready(self, desc: Operator, target: Target, shared: Shared) -> tuple[Kernel, Launch] | None:
+    def ready(self, desc: Operator, target: Target, shared: Shared) -> Found | None:
         """The kernel of a canonical operator, and how to launch it: the best one in the pack that the target can run.
 
         Raises:
@@ -100,8 +103,11 @@ class LoadedPack:
                 continue
             except InvalidArgument as error:
                 raise PackError(f"{self.pack.path}: its schedules do not have its knobs: {error}") from None
-            if (launcher := self.find(kernel, machine)) is not None:
-                return kernel, machine.launch(launcher, kernel.scalars, kernel.temporaries)
+            launchers = [self.find(one, machine) for one in kernel.every]
+            if None not in launchers:
+                found = zip(kernel.every, launchers, strict=True)
+                own, *packers = (machine.launch(launcher, one.scalars, one.temporaries) for one, launcher in found)
+                return kernel, own, tuple(packers)
         return None
 
     def find(self, kernel: Kernel, target: Target) -> Launcher | None:
@@ -254,7 +260,7 @@ class LoadedPack:
 # -- The interface of the compiler --------------------------------------------------------------------------------
 
 
-def ready(desc: Operator, target: Target, shared: Shared) -> tuple[Kernel, Launch] | None:
+def ready(desc: Operator, target: Target, shared: Shared) -> Found | None:
     """The kernel of a canonical operator, from the first pack that has it."""
     for pack in _packs():
         if (found := pack.ready(desc, target, shared)) is not None:

@@ -16,16 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvmdml import targets
+from tvmdml import persistent, targets
 from tvmdml.arrays.device_array import launched
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import lines, look, signing
-from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key
+from tvmdml.packs.records import Kernel, Launch, Operation, launch_of
 from tvmdml.packs.shelf import LoadedPack
+from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for
+from tvmdml.targets import Launch as Prepared
 from tvmdml.targets import Target
 from tvmdml.trial import Trial, any_values
 
@@ -213,7 +215,7 @@ class _Check:
                 self._read_operation(about, operation, kernels)
             except PackError as error:
                 self.failed.append(Finding(about, str(error)))
-        launched_keys = {launch.kernel for operation in operations for launch in operation.launches}
+        launched_keys = {key for operation in operations for launch in operation.launches for key in launch.kernels}
         for key, kernel in kernels.items():
             if key not in launched_keys:
                 self._not_run.append(Finding(self._called(kernel), "no operation of the pack launches the kernel"))
@@ -251,10 +253,11 @@ class _Check:
         if not operation.launches:
             raise PackError("it has no launches")
         for launch in operation.launches:
-            if (kernel := kernels.get(launch.kernel)) is None:
-                raise PackError(f"on {launch.threads} threads: its kernel {launch.kernel.hex()} is not in the pack")
-            if kernel.target != operation.target:
-                raise PackError(f"on {launch.threads} threads: its kernel is for {look.named(self._pack, kernel.target)}")
+            for key in launch.kernels:
+                if (kernel := kernels.get(key)) is None:
+                    raise PackError(f"on {launch.threads} threads: its kernel {key.hex()} is not in the pack")
+                if kernel.target != operation.target:
+                    raise PackError(f"on {launch.threads} threads: its kernel is for {look.named(self._pack, kernel.target)}")
         machine = self._machines.deciding(operation.target)
         if machine is None:
             self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
@@ -265,14 +268,14 @@ class _Check:
             decided = list(_decided(machine, desc, shared))
         except Exception as error:  # the schedules run on values from a file, which they may not expect
             raise PackError(f"the schedules refuse it: {type(error).__name__}: {error}") from error
-        if not all(self._loaded.fits(kernel, machine) for _, kernel in decided):
+        if not all(self._loaded.fits(one, machine) for _, kernel in decided for one in kernel.every):
             made = self._pack.head["producer"].get("tvmdml", "another version")
             why = f"it was built from other schedules than those installed (tvmdml {made}), whose kernels may take other arguments"
             self._not_run.append(Finding(about, why))
             return
         _compare(machine, operation.launches, decided)
         if operation.target in self._machines.here:
-            distinct = {_launched(kernel): (threads, kernel) for threads, kernel in reversed(decided)}
+            distinct = {launch_of(machine.code, 0, kernel): (threads, kernel) for threads, kernel in reversed(decided)}
             self._ready.append(_Ready(about, operation, desc, shared, machine, tuple(distinct.values())))
         else:
             self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
@@ -305,28 +308,30 @@ class _Check:
         progress(len(self._ready), len(self._ready))
 
     def _launch(self, machine: Target, kernel: Decided, trial: Trial) -> str:
-        launcher = self._loaded.find(kernel, machine)
-        assert launcher is not None  # its record was found, and its schedules are those installed
-        launch = machine.launch(launcher, kernel.scalars, kernel.temporaries)
+        launch, *packers = (self._prepared(machine, one) for one in kernel.every)
+        packings = tuple(map(Packing, kernel.owned, packers))
         places = trial.places()
         with machine.holding([place.memory for place in places.values()]) as there:
-            launched(launch, [there(place.array) for place in places.values()])
+            arrays = {name: there(place.array) for name, place in places.items()}
+            arrays |= persistent.keep((), packings, arrays, machine)
+            launched(launch, list(arrays.values()))
             machine.wait()
         return trial.problem(places)
+
+    def _prepared(self, machine: Target, kernel: Decided) -> Prepared:
+        launcher = self._loaded.find(kernel, machine)
+        assert launcher is not None  # its record was found, and its schedules are those installed
+        return machine.launch(launcher, kernel.scalars, kernel.temporaries)
 
 
 def _decided(machine: Target, desc: Operator, shared: Shared) -> Iterator[tuple[int, Decided]]:
     """The schedules' kernels for each number of threads, without repeats of the one before."""
-    before: tuple[object, ...] = ()
+    before: Launch | None = None
     for threads, variant in machine.variants():
         kernel = kernel_for(desc.canonical(), variant, shared)
-        if _launched(kernel) != before:
+        if (launch := launch_of(machine.code, 0, kernel)) != before:
             yield threads, kernel
-        before = _launched(kernel)
-
-
-def _launched(kernel: Decided) -> tuple[object, ...]:
-    return kernel.module, kernel.name, kernel.parameters, tuple(kernel.scalars), tuple(kernel.temporaries)
+        before = launch
 
 
 def _on(threads: int) -> str:
@@ -335,15 +340,7 @@ def _on(threads: int) -> str:
 
 def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tuple[int, Decided]]) -> None:
     """Check that the launches of a record are those that the schedules choose."""
-    expected = [
-        Launch(
-            threads,
-            kernel_key(machine.code, kernel.module, kernel.name, kernel.parameters),
-            tuple(kernel.scalars),
-            tuple(kernel.temporaries),
-        )
-        for threads, kernel in decided
-    ]
+    expected = [launch_of(machine.code, threads, kernel) for threads, kernel in decided]
     for one, other in itertools.zip_longest(recorded, expected):
         if one != other:
             raise PackError(f"its launch is {_said(one)}, and the schedules choose {_said(other)}")
@@ -352,7 +349,8 @@ def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tupl
 def _said(launch: Launch | None) -> str:
     if launch is None:
         return "missing"
-    return f"kernel {launch.kernel.hex()}{_on(launch.threads)} with {list(launch.scalars)} and {list(launch.temporaries)}"
+    packed = f" and packed {list(launch.owned)}" if launch.owned else ""
+    return f"kernel {launch.kernel.hex()}{_on(launch.threads)} with {list(launch.scalars)} and {list(launch.temporaries)}{packed}"
 
 
 def _too_much(one: _Ready) -> str:
@@ -366,5 +364,8 @@ def _too_much(one: _Ready) -> str:
         for _, tensor in one.desc.tensors()
         if tensor is not None
     )
-    besides = max(sum(count * np.dtype(dtype).itemsize for dtype, count in kernel.temporaries) for _, kernel in one.kernels)
+    besides = max(
+        sum(count * np.dtype(dtype).itemsize for dtype, count in kernel.temporaries) + sum(packed.nbytes for packed in kernel.owned)
+        for _, kernel in one.kernels
+    )
     return f"it takes more than {MAX_BYTES >> 20} MiB" if tensors + besides > MAX_BYTES else ""

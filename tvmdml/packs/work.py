@@ -60,13 +60,14 @@ def _compile(job: Job) -> Unit:
     try:
         target = machine(job.target, job.code, job.knobs)
         variant = next(variant for threads, variant in target.variants() if threads == job.threads)
-        kernel: Kernel = kernel_for(lines.read(job.line, "a job").canonical(), variant, job.shared)
-        key = kernel_key(variant.code, kernel.module, kernel.name, kernel.parameters)
-        if (key, kernel.source(variant)) != (job.key, job.source):
+        chosen: Kernel = kernel_for(lines.read(job.line, "a job").canonical(), variant, job.shared)
+        keys = {kernel_key(variant.code, one.module, one.name, one.parameters): one for one in chosen.every}
+        kernel = keys.get(job.key)
+        if kernel is None or kernel.source(variant) != job.source:
             raise CompileError(
                 "the compiling process has another version of tvmdml than the building process: install the same version for both"
             )
         with whole():
-            return Unit(key, variant.unit(kernel.written(variant), symbol_of(key)))
+            return Unit(job.key, variant.unit(kernel.written(variant), symbol_of(job.key)))
     except Exception as error:  # any exception must reach the caller, also from another machine
         return Unit(job.key, b"", f"{type(error).__name__}: {error}")

@@ -128,6 +128,7 @@ def _wanted(one: Operator | Wanted) -> Wanted:
     if not isinstance(found, Wanted) or not isinstance(found.desc, Operator):
         raise InvalidArgument(message("tune operations", type(one).__name__, "operator descriptors, such as tvmdml.TopK1(…)"))
     found.desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    found = found._replace(desc=found.desc.unowned())  # knobs are of the operation, however its inputs are given
     return found._replace(shared=_shared.check(found.desc, found.shared, "tune operations"))
 
 
