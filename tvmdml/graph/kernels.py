@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tvmdml import targets
 from tvmdml._workers import Failure, Workers
-from tvmdml.compiler import missing, ready
+from tvmdml.compiler import missing, ready_owned
 from tvmdml.errors import TvmdmlError
 from tvmdml.kernels import knobs
 from tvmdml.operators import Operator
@@ -40,33 +39,28 @@ def compile_all(descs: Iterable[Operator], target: Target, progress: Progress | 
         if not wanted:
             return
         report(0, len(wanted))
-        if (several := _pickled(wanted, target)) is None:
+        if not _elsewhere(len(wanted), target):
             for done, desc in enumerate(wanted.values(), 1):
                 with contextlib.suppress(TvmdmlError):
-                    ready(desc, target)
+                    ready_owned(desc, target)
                 report(done, len(wanted))
             return
-        with Workers(min(_processors(), len(several) // 2), {}, PATIENCE) as workers:
-            for done, _ in enumerate(workers.map(_compile, [(one, target.name) for one in several]), 1):
+        with Workers(min(_processors(), len(wanted) // 2), {}, PATIENCE) as workers:
+            for done, _ in enumerate(workers.map(_compile, [(desc, target.name) for desc in wanted.values()]), 1):
                 report(done, len(wanted))
 
 
-def _pickled(wanted: Mapping[object, Operator], target: Target) -> list[bytes] | None:
-    """The descriptors, for other processes; ``None`` if these would not do the same, or not faster."""
+def _elsewhere(count: int, target: Target) -> bool:
+    """Whether other processes do the same, and faster."""
     here_only = knobs.in_force() or target.knobs or target.logs is not None
     forbidden = os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0")
-    if len(wanted) < FEW or _processors() < 2 or here_only or forbidden or target.moves:
-        return None
-    try:
-        return [pickle.dumps(desc) for desc in wanted.values()]
-    except (pickle.PicklingError, TypeError, AttributeError):
-        return None
+    return not (count < FEW or _processors() < 2 or here_only or forbidden or target.moves)
 
 
-def _compile(desc: bytes, target: str) -> bool | Failure:
+def _compile(desc: Operator, target: str) -> bool | Failure:
     """Compile a kernel in a process of its own."""
     with contextlib.suppress(TvmdmlError):
-        ready(pickle.loads(desc), targets.resolve(target))  # noqa: S301 - from the process that started this one
+        ready_owned(desc, targets.resolve(target))
         return True
     return False
 
