@@ -1,0 +1,150 @@
+"""``torch.compile(backend="tvmdml")``: the same results as PyTorch's, and what does not map stays there."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from tvmdml.torch import backend  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The graphs that are compiled."""
+    found: list[Any] = []
+    made = backend._Part._made
+
+    def watched(self: Any, given: Any) -> Any:
+        found.append(made(self, given))
+        return found[-1]
+
+    monkeypatch.setattr(backend._Part, "_made", watched)
+    return found
+
+
+class Convolutions(nn.Module):
+    """A small network for images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2))
+        self.second = nn.Sequential(nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 16, 1, groups=4))
+        self.last = nn.Linear(16, 10)
+
+    def forward(self, x: Any) -> Any:
+        y = self.second(self.first(x))
+        return torch.log_softmax(self.last(functional.hardswish(y).mean((2, 3))), -1)
+
+
+class Attention(nn.Module):
+    """A small transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(50, 32)
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, activation="gelu", dropout=0.0)
+        self.norm = nn.LayerNorm(32)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.norm(self.layer(self.words(tokens)))[:, 0]
+
+
+def check(model: Any, *given: Any) -> Any:
+    model = model.eval()
+    compiled = torch.compile(model, backend="tvmdml")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(*given), model(*given), rtol=1e-4, atol=1e-5)
+    return compiled
+
+
+def test_networks(graphs: list[Any]) -> None:
+    check(Convolutions(), torch.randn(2, 3, 16, 16))
+    assert len(graphs) == 1
+    assert graphs[0].kernel_count < 12
+    check(Attention(), torch.randint(0, 50, (2, 7)))
+
+
+def test_other_sizes_are_other_graphs(graphs: list[Any]) -> None:
+    model = Convolutions().eval()
+    compiled = torch.compile(model, backend="tvmdml", dynamic=True)
+    with torch.no_grad():
+        for count in (2, 3, 5, 3):
+            x = torch.randn(count, 3, 16, 16)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    assert len(graphs) <= 4
+
+
+def test_changed_parameters_are_seen(graphs: list[Any]) -> None:
+    model = nn.Linear(8, 4).eval()
+    compiled = torch.compile(model, backend="tvmdml")
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        for _ in range(6):
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+            model.weight.mul_(0.5)
+    assert len(graphs) <= backend.MOST_CHANGES + 2
+
+
+def test_gradients_are_pytorchs() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    compiled = torch.compile(model, backend="tvmdml")
+    x = torch.randn(5, 8)
+    model(x).sum().backward()
+    right = [one.grad.clone() for one in model.parameters()]
+    model.zero_grad()
+    compiled(x).sum().backward()
+    for one, other in zip(model.parameters(), right, strict=True):
+        torch.testing.assert_close(one.grad, other, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_not_map_stays_in_pytorch(graphs: list[Any]) -> None:
+    def function(x: Any) -> Any:
+        y = torch.relu(x) * 2
+        z = torch.cumsum(y, 0)  # not in the table
+        return torch.fft.fft(z).real + torch.sigmoid(y), (x > 0) & (y < 1), x.to(torch.float64).sum()
+
+    check(_Module(function), torch.randn(6, 5))
+    assert graphs
+
+
+class _Module(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.where(x > 0, x, -x) + torch.clamp(x, -1, 1) - x.pow(2) / 3,
+        lambda x: torch.cat([x[:, 1:], x[:, :1]], 1).transpose(0, 1).unsqueeze(1).expand(-1, 3, -1),
+        lambda x: functional.pad(x, (1, 2, 0, 1), value=0.5).amax(1, keepdim=True),
+        lambda x: functional.gelu(x, approximate="tanh") + functional.leaky_relu(x, 0.2) + functional.elu(x),
+        lambda x: torch.split(x, [2, 3, 1], 1)[1].softmax(0),
+        lambda x: functional.avg_pool2d(x[None, None], 2) + functional.adaptive_avg_pool2d(x[None, None], (2, 3)).sum(),
+        lambda x: functional.conv_transpose2d(x[None, None], torch.ones(1, 2, 3, 3), stride=2, output_padding=1),
+        lambda x: (x.to(torch.int32) + 1).to(torch.float32).rsqrt(),
+        lambda x: (x.half() * 2).float(),
+        lambda x: torch.bmm(x[None], x.t()[None]).squeeze(0).addmm(x, x.t(), beta=0.5, alpha=2.0),
+    ],
+)
+def test_operators(function: Any) -> None:
+    check(_Module(function), torch.rand(4, 6) + 0.25)
