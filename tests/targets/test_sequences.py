@@ -468,6 +468,20 @@ def test_steps_are_prepared_once_for_the_same_arrays(device: Target, prepared: l
         assert np.array_equal(rows_of(arena), fibonacci(7) * (i % 9 + 1))
 
 
+def test_new_outputs_cost_only_the_steps_that_write_to_them(device: Target, prepared: list[int]) -> None:
+    launch = ready(add_desc(), device)
+    steps = chain(launch, 100)
+    steps.append(Step(launch, ((0, 100 * PLACE), (0, 101 * PLACE), (1, 0))))
+    run = device.sequence(steps, 2)
+    arena, outputs = arena_of(device, ones(102)), []
+    for _ in range(3):
+        outputs.append(device.empty((N,), np.float32))
+        run([arena, outputs[-1]])
+    assert prepared == [32, 32, 32, 5, 5, 5]
+    assert np.array_equal(outputs[0].numpy(), fibonacci(103)[102])
+    assert all(np.array_equal(one.numpy(), outputs[0].numpy()) for one in outputs)
+
+
 def test_a_sequence_keeps_no_arrays_alive(device: Target, prepared: list[int]) -> None:
     run = device.sequence(chain(ready(add_desc(), device), 5), 1)
     arena = arena_of(device, ones(7))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
-from tvmdml.targets._sequence import Step, check_arrays, checked, farthest
+from tvmdml.targets._sequence import Place, Step, check_arrays, checked, farthest
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
@@ -19,8 +19,20 @@ if TYPE_CHECKING:
 
 _KEPT = 4
 """For how many sets of arrays a sequence keeps its prepared steps."""
+_PART = 32
+"""Steps that are prepared together. New outputs then cost only the parts that write to them: most steps use the arena alone."""
 _ALIGNMENT = 256
 """Of temporaries: the most that any device asks for."""
+
+
+class _Part(NamedTuple):
+    """Steps that are prepared together."""
+
+    steps: tuple[tuple[DeviceLaunch, tuple[Place, ...]], ...]
+    slots: tuple[int, ...]
+    """The slots with places of theirs."""
+    scratch_bytes: int
+    """Of the step that needs the most temporaries."""
 
 
 class DeviceSequence:
@@ -35,15 +47,14 @@ class DeviceSequence:
 
     def __init__(self, target: DeviceTarget, steps: Sequence[Step], slots: int) -> None:
         self._target = target
-        self._steps: tuple[tuple[DeviceLaunch, tuple[tuple[int, int], ...]], ...] = tuple(
-            (_own(target, number, step), step.places) for number, step in enumerate(checked(steps, slots))
-        )
+        self._steps = tuple((_own(target, number, step), step.places) for number, step in enumerate(checked(steps, slots)))
+        self._whole = _part(self._steps)
+        self._parts = [_part(self._steps[i : i + _PART]) for i in range(0, len(self._steps), _PART)]
         self._farthest = farthest(steps, slots)
         self._reads, self._writes = (
             frozenset(step.places[i][0] for step in steps for i in getattr(step.launch, name) if i < len(step.places))
             for name in ("reads", "writes")
         )
-        self._temporaries = max((sum(map(_rounded, launch.temporaries)) for launch, _ in self._steps), default=0)
         self._kept: OrderedDict[tuple[object, ...], tuple[Any, list[Placed]]] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -55,19 +66,11 @@ class DeviceSequence:
         with launch.on_stream(arrays):
             device = self._target.device  # a new one, if the previous one was lost
             bases, after = self._bases(device, arrays)
-            key = (id(device), *map(launch.identity, bases))
-            with self._lock:
-                found = self._kept.get(key)
-                if found is not None:
-                    self._kept.move_to_end(key)
-            if found is None:
-                found = self._prepared(device, bases, keep=False)
-                with self._lock:
-                    self._kept[key] = found
-                    if len(self._kept) > _KEPT:
-                        self._kept.popitem(last=False)
-            prepared, scratch = found
-            launch.runner(device, prepared, bases + scratch)()
+            identities = [launch.identity(base) for base in bases]
+            for number, part in enumerate(self._parts):
+                key = (id(device), number, *[identities[slot] for slot in part.slots])
+                prepared, scratch = self._found(key) or self._new(key, device, part, bases)
+                launch.runner(device, prepared, [*(bases[slot] for slot in part.slots), *scratch])()
             for finish in after:
                 finish()
 
@@ -79,9 +82,9 @@ class DeviceSequence:
         with launch.on_stream(arrays):
             device = self._target.device
             bases, after = self._bases(device, arrays)
-            scratch = self._scratch(device)
+            scratch = _scratch(device, self._whole)
 
-            def dispatch(step: DeviceLaunch, places: tuple[tuple[int, int], ...]) -> Callable[[], None]:
+            def dispatch(step: DeviceLaunch, places: tuple[Place, ...]) -> Callable[[], None]:
                 return lambda: step.dispatch(device, _placed(device, step, places, bases, scratch))
 
             seconds = launch.seconds(device, [dispatch(*step) for step in self._steps])
@@ -99,7 +102,7 @@ class DeviceSequence:
             return lambda: self(arrays)
         with launch.on_stream(arrays):
             bases, _ = self._bases(device, arrays)
-            prepared, scratch = self._prepared(device, bases, keep=True)
+            prepared, scratch = _prepared(device, self._whole, bases, keep=True)
             run = launch.replayed(device, prepared, bases + scratch)
         run.held = bases, scratch, prepared  # type: ignore[attr-defined] # keeps the memory alive
         return run
@@ -119,17 +122,40 @@ class DeviceSequence:
                 after.append(finish)
         return bases, after
 
-    def _prepared(self, device: Any, bases: Sequence[Placed], keep: bool) -> tuple[Any, list[Placed]]:
-        """The prepared steps, and their scratch memory. With ``keep``, they keep the memory of the arrays alive too."""
-        scratch = self._scratch(device)
-        steps: list[Any] = []
-        for launch, places in self._steps:
-            steps += launch.steps(device, _placed(device, launch, places, bases, scratch))
-        return device.prepare(steps, keep), scratch
+    def _found(self, key: tuple[object, ...]) -> tuple[Any, list[Placed]] | None:
+        """The prepared steps of a part for these arrays, and their scratch memory."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
 
-    def _scratch(self, device: Any) -> list[Placed]:
-        size = self._temporaries
-        return [Placed(device.allocate(size), 0, size)] if size else []
+    def _new(self, key: tuple[object, ...], device: Any, part: _Part, bases: Sequence[Placed]) -> tuple[Any, list[Placed]]:
+        found = _prepared(device, part, bases, keep=False)
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > _KEPT * len(self._parts):
+                self._kept.popitem(last=False)
+        return found
+
+
+def _part(steps: tuple[tuple[DeviceLaunch, tuple[Place, ...]], ...]) -> _Part:
+    slots = sorted({slot for _, places in steps for slot, _ in places})
+    return _Part(steps, tuple(slots), max((sum(map(_rounded, launch.temporaries)) for launch, _ in steps), default=0))
+
+
+def _prepared(device: Any, part: _Part, bases: Sequence[Placed], keep: bool) -> tuple[Any, list[Placed]]:
+    """The prepared steps, and their scratch memory. With ``keep``, they keep the memory of the arrays alive too."""
+    scratch = _scratch(device, part)
+    steps: list[Any] = []
+    for launch, places in part.steps:
+        steps += launch.steps(device, _placed(device, launch, places, bases, scratch))
+    return device.prepare(steps, keep), scratch
+
+
+def _scratch(device: Any, part: _Part) -> list[Placed]:
+    size = part.scratch_bytes
+    return [Placed(device.allocate(size), 0, size)] if size else []
 
 
 def _own(target: DeviceTarget, number: int, step: Step) -> DeviceLaunch:
@@ -150,7 +176,7 @@ def _rounded(nbytes: int) -> int:
 
 
 def _placed(
-    device: Any, launch: DeviceLaunch, places: Sequence[tuple[int, int]], bases: Sequence[Placed], scratch: Sequence[Placed]
+    device: Any, launch: DeviceLaunch, places: Sequence[Place], bases: Sequence[Placed], scratch: Sequence[Placed]
 ) -> list[Placed]:
     """Where a launch's arrays and temporaries are. An array may extend to the end of its slot's memory."""
     found = []
