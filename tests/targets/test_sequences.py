@@ -241,8 +241,30 @@ def test_devices_refuse_other_launches_and_places(device: Target) -> None:
         device.sequence(chain(ready(add_desc(), targets.resolve("cpu")), 1), 1)
     with pytest.raises(ValueError, match="given 2 places; allowed: 3, one for each array"):
         device.sequence([Step(launch, ((0, 0), (0, 256)))], 1)
-    with pytest.raises(ValueError, match="given the offset 260; allowed: multiples of 16"):
-        device.sequence([Step(launch, ((0, 0), (0, 260), (0, 512)))], 1)
+    with pytest.raises(ValueError, match="given 1 sizes; allowed: none, or 3, one for each place"):
+        device.sequence([Step(launch, ((0, 0), (0, 256), (0, 512)), (160,))], 1)
+    run = device.sequence([Step(launch, ((0, 0), (0, 260), (0, 512)))], 1)
+    arena = arena_of(device, ones(3))
+    for way in ways(run):
+        with pytest.raises(ValueError, match=r"given places .* and no sizes; allowed: offsets that are multiples of \d+"):
+            way([arena])
+    with pytest.raises(DeviceError, match="part of memory"):  # copies stay within the array
+        device.sequence([Step(launch, ((0, 0), (0, 644), (0, 512)), (160, 160, 160))], 1)([arena])
+
+
+def test_places_that_are_not_aligned(device: Target) -> None:
+    """Every second step reads from one, or writes to one; what is next to it stays as it is."""
+    launch, size = ready(add_desc(), device), 4 * N
+    steps, expected = [], np.arange(1000, dtype=np.float32) % 17
+    for places in [(0, 1, 128), (64, 128, 64), (3, 128, 257), (0, 64, 320), (257, 320, 401)] * 3:
+        steps.append(Step(launch, tuple((0, 4 * place) for place in places), (size,) * 3))
+        x, y, z = places
+        expected[z : z + N] = expected[x : x + N] + expected[y : y + N]
+    run = device.sequence(steps, 1)
+    for way in ways(run):
+        arena = device.asarray(np.arange(1000, dtype=np.float32) % 17)
+        way([arena])
+        assert np.array_equal(arena.numpy(), expected)
 
 
 # -- The CPU ------------------------------------------------------------------------------------------------------
@@ -327,7 +349,9 @@ def test_launches_of_both_kinds_in_one_sequence(monkeypatch: pytest.MonkeyPatch)
     slow = ready(add_desc(), cpu)
     monkeypatch.undo()
     assert type(quick) is not type(slow)
-    run = cpu.sequence([Step(launch, places) for launch, (_, places) in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1)
+    run = cpu.sequence(
+        [Step(launch, places) for launch, (_, places, _) in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1
+    )
     assert isinstance(run, InTurn)
     for way in ways(run):
         arena = arena_of(cpu, ones(22))

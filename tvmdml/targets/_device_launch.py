@@ -62,7 +62,12 @@ class DeviceLaunch(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def begins_well(device: Any, array: DeviceArray) -> bool:
+    def alignment(device: Any) -> int:
+        """Of what places must be multiples, in memory that begins well."""
+
+    @classmethod
+    @abc.abstractmethod
+    def begins_well(cls, device: Any, array: DeviceArray) -> bool:
         """Whether the array's start is aligned as kernels need it."""
 
     @classmethod
