@@ -25,6 +25,7 @@ from tvmdml import TensorDesc, _imports, compiler, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import DeviceError
 from tvmdml.targets import Launch, Run, Step, Target
+from tvmdml.targets._hazards import Access, waiting
 from tvmdml.targets._sequence import InTurn
 from tvmdml.targets.cpu import threads
 
@@ -248,7 +249,9 @@ def test_devices_refuse_other_launches_and_places(device: Target) -> None:
     for way in ways(run):
         with pytest.raises(ValueError, match=r"given places .* and no sizes; allowed: offsets that are multiples of \d+"):
             way([arena])
-    with pytest.raises(DeviceError, match="part of memory"):  # copies stay within the array
+    with pytest.raises(
+        ValueError, match=r"arrays\[0\] of a sequence: given an array of 768 bytes; allowed: 804 or more, for steps\[0\]"
+    ):
         device.sequence([Step(launch, ((0, 0), (0, 644), (0, 512)), (160, 160, 160))], 1)([arena])
 
 
@@ -470,9 +473,9 @@ def prepared(device: Target, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     kind = type(opened)
     prepare = kind.prepare
 
-    def note(self: Any, steps: Any, keep: bool = True) -> Any:
+    def note(self: Any, steps: Any, waits: Any = (), keep: bool = True) -> Any:
         found.append(len(steps))
-        return prepare(self, steps, keep)
+        return prepare(self, steps, waits, keep)
 
     monkeypatch.setattr(kind, "prepare", note)
     return found
@@ -591,6 +594,61 @@ def test_an_interrupted_run_leaves_the_device_in_order(device: Target) -> None:
     run([arena])
     assert np.array_equal(rows_of(arena), fibonacci(62))
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+# -- What may run at the same time --------------------------------------------------------------------------------
+
+
+def drawn_accesses(rng: np.random.Generator) -> list[Access]:
+    found = []
+    for _ in range(rng.integers(1, 4)):
+        begin = int(rng.integers(40))
+        found.append(Access(int(rng.integers(2)), begin, begin + int(rng.integers(1, 6)), bool(rng.random() < 0.4)))
+    return found
+
+
+def bytes_of(access: Access) -> set[tuple[int, int]]:
+    return {(access.memory, at) for at in range(access.begin, access.end)}
+
+
+def test_steps_wait_for_what_they_depend_on() -> None:
+    rng, spared = seeded("waiting"), 0
+    for _ in range(300):
+        steps = [(drawn_accesses(rng), int(rng.choice([0, 1, 1, 1, 2]))) for _ in range(rng.integers(1, 20))]
+        waits = waiting(steps)
+        launches = [(accesses, i) for accesses, count in steps for i in range(count)]
+        assert len(waits) == len(launches)
+        for later, (of_later, i) in enumerate(launches):
+            if i:
+                assert waits[later]
+            for earlier, (of_earlier, _) in enumerate(launches[:later]):
+                meet = any(bytes_of(a) & bytes_of(b) and (a.written or b.written) for a in of_later for b in of_earlier)
+                assert not meet or any(waits[earlier + 1 : later + 1])
+        spared += waits[1:].count(False)
+    assert spared > 300
+
+
+def test_few_comparisons_for_many_steps() -> None:
+    steps = [([Access(0, i, i + 1, True), Access(1, i, i + 1, False)], 1) for i in range(3000)]
+    assert 0 < sum(waiting(steps)) < 3000 / 100
+
+
+def test_independent_steps_have_no_barrier_between_them(vulkan: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: Any = vulkan.device  # type: ignore[attr-defined]
+    launch, size = ready(add_desc(), vulkan), (4 * N,) * 3
+    rows = [(0, 1, 2), (0, 1, 3), (1, 0, 4), (2, 3, 5), (4, 4, 6), (5, 6, 0)]
+    counted: list[int] = []
+    barrier = opened.queue.barrier
+    for sizes, barriers in ((size, 2), ((), 5)):
+        run = vulkan.sequence([Step(launch, tuple((0, PLACE * row) for row in each), sizes) for each in rows], 1)
+        arena = arena_of(vulkan, ones(7))
+        with monkeypatch.context() as patch:
+            patch.setattr(opened.queue, "barrier", lambda commands: (counted.append(commands), barrier(commands)))
+            bound = run.bind([arena])
+        assert len(counted) == barriers
+        counted.clear()
+        bound()
+        assert rows_of(arena)[:, 0].tolist() == [8, 1, 2, 2, 2, 4, 4]
 
 
 # -- CUDA's graphs ------------------------------------------------------------------------------------------------

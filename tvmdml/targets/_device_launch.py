@@ -117,7 +117,8 @@ class DeviceLaunch(abc.ABC):
             return lambda: self(*arrays)
         places = [self.place(device, array, read=True, written=True)[0] for array in arrays]
         places += self._scratch(device, places)
-        run = self.runner(device, device.prepare(list(self.steps(device, places))), places)
+        steps = list(self.steps(device, places))
+        run = self.runner(device, device.prepare(steps), places)
         run.held = places  # type: ignore[attr-defined] # keeps the memory alive
         return run
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
+from tvmdml.targets._hazards import Access, waiting
 from tvmdml.targets._sequence import Place, Step, check_arrays, checked, farthest
 
 if TYPE_CHECKING:
@@ -217,9 +218,22 @@ def _prepared(device: Any, part: _Part, bases: Sequence[Placed], keep: bool) -> 
     """The prepared steps, and their scratch memory. With ``keep``, they keep the memory of the arrays alive too."""
     scratch = _scratch(device, part)
     steps: list[Any] = []
+    accesses: list[tuple[list[Access], int]] = []
     for step in part.steps:
-        steps += step.launch.steps(device, _placed(device, step, bases, scratch))
-    return device.prepare(steps, keep), scratch
+        places = _placed(device, step, bases, scratch)
+        launches = list(step.launch.steps(device, places))
+        accesses.append((_accesses(step, places), len(launches)))
+        steps += launches
+    return device.prepare(steps, waiting(accesses), keep), scratch
+
+
+def _accesses(step: _Step, places: Sequence[Placed]) -> list[Access]:
+    """What a step does to its places, in whole words as kernels do. It writes to its temporaries."""
+    count, writes = len(step.places), step.launch.writes
+    return [
+        Access(id(memory), offset & ~3, offset + nbytes + 3 & ~3, i in writes or i >= count)
+        for i, (memory, offset, nbytes) in enumerate(places)
+    ]
 
 
 def _on_copies(device: Any, step: _Step, bases: Sequence[Placed], scratch: Sequence[Placed]) -> Callable[[], None]:
@@ -253,11 +267,16 @@ def _rounded(nbytes: int) -> int:
 
 
 def _placed(device: Any, step: _Step, bases: Sequence[Placed], scratch: Sequence[Placed]) -> list[Placed]:
-    """Where a launch's arrays and temporaries are. An array may extend to the end of its slot's memory."""
+    """Where a launch's arrays and temporaries are. An array without a size may extend to the end of its slot's memory."""
     found = []
-    for slot, offset in step.places:
+    for i, (slot, offset) in enumerate(step.places):
         memory, start, nbytes = bases[slot]
-        found.append(Placed(memory, start + offset, step.launch.longest(device, nbytes - offset)))
+        size = max(step.sizes[i], 1) if step.sizes else step.launch.longest(device, nbytes - offset)
+        if offset + size > nbytes:
+            given = f"an array of {nbytes} bytes"
+            where = f"arrays[{slot}] of a sequence"
+            raise InvalidArgument(message(where, given, f"{offset + size} or more, for steps[{step.number}]"))
+        found.append(Placed(memory, start + offset, size))
     at = 0
     for nbytes in step.launch.temporaries:
         found.append(Placed(scratch[0].memory, at, max(nbytes, 1)))
