@@ -630,7 +630,7 @@ def test_steps_wait_for_what_they_depend_on() -> None:
 
 def test_few_comparisons_for_many_steps() -> None:
     steps = [([Access(0, i, i + 1, True), Access(1, i, i + 1, False)], 1) for i in range(3000)]
-    assert 0 < sum(waiting(steps)) < 3000 / 100
+    assert 0 < sum(waiting(steps)) <= 3000 / 30
 
 
 def test_independent_steps_have_no_barrier_between_them(vulkan: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -649,6 +649,50 @@ def test_independent_steps_have_no_barrier_between_them(vulkan: Target, monkeypa
         counted.clear()
         bound()
         assert rows_of(arena)[:, 0].tolist() == [8, 1, 2, 2, 2, 4, 4]
+
+
+SYNCHRONIZED = """
+import sys
+import numpy as np
+from tvmdml import ElementWiseAdd, TensorDesc, compiler, targets
+from tvmdml.errors import DeviceError
+from tvmdml.targets import Step, _device_sequence
+from tvmdml.targets.vulkan import driver
+
+try:
+    vulkan = targets.resolve("vulkan")
+except DeviceError as error:
+    print("none", error)
+    sys.exit()
+like = TensorDesc("float32", (40,))
+desc = ElementWiseAdd(a_tensor=like, b_tensor=like, output_tensor=like)
+launch, rng = compiler.ready(desc.canonical(), vulkan)[1], np.random.default_rng(7)
+waiting = _device_sequence.waiting
+for fewer in (False, True):
+    if fewer:  # a barrier that is missing is found out
+        _device_sequence.waiting = lambda steps: [False] * len(waiting(steps))
+    for sizes in ((160,) * 3, ()):
+        steps = [Step(launch, tuple((0, 256 * int(row)) for row in rng.permutation(12)[:3]), sizes) for _ in range(80)]
+        run, arena = vulkan.sequence(steps, 1), vulkan.asarray(np.zeros(12 * 256, np.uint8))
+        run([arena])
+        run.bind([arena])()
+        vulkan.wait()
+    print("hazards" if any("HAZARD" in said for said in driver.validation_messages) else driver.validation_messages)
+"""
+
+
+def test_the_validation_layer_finds_no_hazard(vulkan: Target) -> None:
+    environment = {
+        **os.environ,
+        "TVMDML_VULKAN_VALIDATION": "1",
+        "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SYNCHRONIZED], env=environment, capture_output=True, text=True, timeout=300, check=True
+    )
+    if done.stdout.startswith("none"):
+        pytest.skip(done.stdout)
+    assert done.stdout.split() == ["[]", "hazards"], done.stderr
 
 
 # -- CUDA's graphs ------------------------------------------------------------------------------------------------

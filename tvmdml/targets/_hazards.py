@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-_MOST = 256
+_MOST = 64
 """The most accesses that a step is compared with: after so many, it waits."""
 
 
