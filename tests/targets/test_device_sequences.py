@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from device_work import Interrupts
 from sequences import PLACE, N, add_desc, arena_of, chain, fibonacci, ones, ready, rows_of, ways
-from support import seeded
+from support import seeded, top_k_desc
 
-from tvmdml import targets
+import tvmdml
+from tvmdml import TensorDesc, targets
 from tvmdml.errors import DeviceError
 from tvmdml.targets import Step, Target
 from tvmdml.targets._hazards import Access, waiting
@@ -100,6 +101,27 @@ def test_new_outputs_cost_only_the_steps_that_write_to_them(device: Target, prep
     assert prepared == [32, 32, 32, 5, 5, 5]
     assert np.array_equal(outputs[0].numpy(), fibonacci(103)[102])
     assert all(np.array_equal(one.numpy(), outputs[0].numpy()) for one in outputs)
+
+
+def test_all_steps_share_one_piece_of_memory_for_their_temporaries(device: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 100_000
+    launch = ready(top_k_desc(TensorDesc("float32", (2, n)), 1, 3, "decreasing"), device)
+    run = device.sequence([Step(launch, ((0, 0), (1, 0), (1, PLACE)))] * 40, 2)
+    opened: Any = device.device  # type: ignore[attr-defined]
+    allocate, allocated = opened.allocate, []
+
+    def note(*of: Any) -> Any:
+        allocated.append(of[0])
+        return allocate(*of)
+
+    monkeypatch.setattr(opened, "allocate", note)
+    for seed in range(3):
+        values = seeded("shared", seed).standard_normal((2, n)).astype(np.float32)
+        x, out = device.asarray(values), device.empty((2 * PLACE,), np.uint8)
+        allocated.clear()
+        run([x, out])
+        assert len(allocated) == (not seed)
+        assert np.array_equal(out.numpy()[:24].view(np.float32).reshape(2, 3), tvmdml.top_k(values, 3).values)
 
 
 def test_a_sequence_keeps_no_arrays_alive(device: Target, prepared: list[int]) -> None:

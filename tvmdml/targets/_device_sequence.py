@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.arrays.device_array import DeviceArray
@@ -44,17 +45,13 @@ class _Part(NamedTuple):
     steps: tuple[_Step, ...]
     slots: tuple[int, ...]
     """The slots with places of theirs."""
-    scratch_bytes: int
-    """Of the step that needs the most temporaries."""
     copied: bool
     """It is one step whose places are not all aligned: it works on copies of those that are not."""
 
     @classmethod
     def of(cls, steps: Sequence[_Step], copied: bool = False) -> _Part:
         """These steps."""
-        slots = sorted({slot for step in steps for slot, _ in step.places})
-        scratch = max((sum(map(_rounded, step.launch.temporaries)) for step in steps), default=0)
-        return cls(tuple(steps), tuple(slots), scratch, copied)
+        return cls(tuple(steps), tuple(sorted({slot for step in steps for slot, _ in step.places})), copied)
 
 
 class DeviceSequence:
@@ -76,6 +73,8 @@ class DeviceSequence:
             for name in ("reads", "writes")
         )
         self._parts: dict[tuple[int, int], list[_Part]] = {}
+        self._scratch_bytes = max((sum(map(_rounded, step.launch.temporaries)) for step in self._steps), default=0)
+        self._rooms: list[tuple[Any, list[Placed]]] = []
         self._kept: OrderedDict[tuple[object, ...], tuple[Any, list[Placed]]] = OrderedDict()
         self._lock = threading.RLock()
 
@@ -89,13 +88,16 @@ class DeviceSequence:
             bases, after = self._bases(device, arrays)
             identities = [launch.identity(base) for base in bases]
             parts = self._divided(device, _PART)
-            for number, part in enumerate(parts):
-                if part.copied:
-                    _on_copies(device, part.steps[0], bases, _scratch(device, part))()
-                    continue
-                key = (id(device), number, *[identities[slot] for slot in part.slots])
-                prepared, scratch = self._found(key) or self._new(key, device, part, bases, _KEPT * len(parts))
-                launch.runner(device, prepared, [*(bases[slot] for slot in part.slots), *scratch])()
+            with self._room(device) as scratch:
+                for number, part in enumerate(parts):
+                    if part.copied:
+                        _on_copies(device, part.steps[0], bases, scratch)()
+                        continue
+                    key = (id(device), number, *(id(room.memory) for room in scratch), *(identities[slot] for slot in part.slots))
+                    prepared = self._found(key)
+                    if prepared is None:
+                        prepared = self._new(key, device, part, bases, scratch)
+                    launch.runner(device, prepared, [*(bases[slot] for slot in part.slots), *scratch])()
             for finish in after:
                 finish()
 
@@ -108,9 +110,8 @@ class DeviceSequence:
             device = self._target.device
             bases, after = self._bases(device, arrays)
             self._divided(device, _PART)  # refuses what cannot run
-            scratch = _scratch(device, _Part.of(self._steps))
-            runs = [_on_copies(device, step, bases, scratch) for step in self._steps]
-            seconds = launch.seconds(device, runs)
+            with self._room(device) as scratch:
+                seconds = launch.seconds(device, [_on_copies(device, step, bases, scratch) for step in self._steps])
             for finish in after:
                 finish()
         return tuple(max(round(each * 1e9), 0) for each in seconds)
@@ -126,11 +127,12 @@ class DeviceSequence:
         runs: list[Callable[[], None]] = []
         with launch.on_stream(arrays):
             bases, _ = self._bases(device, arrays)
+            scratch = self._new_room(device)
             for part in self._divided(device, len(self._steps)):
                 if part.copied:
-                    runs.append(_on_copies(device, part.steps[0], bases, _scratch(device, part)))
+                    runs.append(_on_copies(device, part.steps[0], bases, scratch))
                     continue
-                prepared, scratch = _prepared(device, part, bases, keep=True)
+                prepared = _prepared(device, part, bases, scratch, keep=True)
                 runs.append(launch.replayed(device, prepared, bases + scratch))
 
         def run() -> None:
@@ -165,23 +167,38 @@ class DeviceSequence:
                 after.append(finish)
         return bases, after
 
-    def _found(self, key: tuple[object, ...]) -> tuple[Any, list[Placed]] | None:
-        """The prepared steps of a part for these arrays, and their scratch memory."""
+    @contextmanager
+    def _room(self, device: Any) -> Iterator[list[Placed]]:
+        """Memory for the temporaries of a run, which no other run uses while this one launches its steps."""
+        with self._lock:
+            owner, room = self._rooms.pop() if self._rooms else (None, [])
+        if owner is not device:  # it belongs to a device that was lost
+            room = self._new_room(device)
+        try:
+            yield room
+        finally:
+            self._rooms.append((device, room))
+
+    def _new_room(self, device: Any) -> list[Placed]:
+        size = self._scratch_bytes
+        return [Placed(device.allocate(size), 0, size)] if size else []
+
+    def _found(self, key: tuple[object, ...]) -> Any:
+        """The prepared steps of a part for these arrays, if they were seen lately."""
         with self._lock:
             found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
 
-    def _new(
-        self, key: tuple[object, ...], device: Any, part: _Part, bases: Sequence[Placed], most: int
-    ) -> tuple[Any, list[Placed]]:
-        found = _prepared(device, part, bases, keep=False)
+    def _new(self, key: tuple[object, ...], device: Any, part: _Part, bases: Sequence[Placed], scratch: list[Placed]) -> Any:
+        prepared = _prepared(device, part, bases, scratch, keep=False)
         with self._lock:
-            self._kept[key] = found
-            while len(self._kept) > most:
+            self._kept[key] = prepared, scratch
+            while len(self._kept) > _KEPT * len(self._divided(device, _PART)):
                 self._kept.popitem(last=False)
-        return found
+        return prepared
 
 
 def _own(target: DeviceTarget, number: int, step: Step) -> _Step:
@@ -214,9 +231,8 @@ def _divided(steps: Sequence[_Step], alignment: int, most: int) -> Iterator[_Par
         yield _Part.of(together)
 
 
-def _prepared(device: Any, part: _Part, bases: Sequence[Placed], keep: bool) -> tuple[Any, list[Placed]]:
-    """The prepared steps, and their scratch memory. With ``keep``, they keep the memory of the arrays alive too."""
-    scratch = _scratch(device, part)
+def _prepared(device: Any, part: _Part, bases: Sequence[Placed], scratch: Sequence[Placed], keep: bool) -> Any:
+    """The steps, prepared. With ``keep``, they keep the memory of the arrays alive."""
     steps: list[Any] = []
     accesses: list[tuple[list[Access], int]] = []
     for step in part.steps:
@@ -224,7 +240,7 @@ def _prepared(device: Any, part: _Part, bases: Sequence[Placed], keep: bool) -> 
         launches = list(step.launch.steps(device, places))
         accesses.append((_accesses(step, places), len(launches)))
         steps += launches
-    return device.prepare(steps, waiting(accesses), keep), scratch
+    return device.prepare(steps, waiting(accesses), keep)
 
 
 def _accesses(step: _Step, places: Sequence[Placed]) -> list[Access]:
@@ -255,11 +271,6 @@ def _on_copies(device: Any, step: _Step, bases: Sequence[Placed], scratch: Seque
                 device.copy(copy.memory, 0, own.memory, own.offset, own.nbytes)
 
     return run
-
-
-def _scratch(device: Any, part: _Part) -> list[Placed]:
-    size = part.scratch_bytes
-    return [Placed(device.allocate(size), 0, size)] if size else []
 
 
 def _rounded(nbytes: int) -> int:
