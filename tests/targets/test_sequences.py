@@ -2,54 +2,31 @@
 
 from __future__ import annotations
 
-import collections
 import gc
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
-import cuda_work
 import numpy as np
 import pytest
-from device_work import Interrupts
+from sequences import PLACE, N, abs_desc, add_desc, arena_of, chain, fibonacci, ones, ready, rows_of, ways
 from support import at_once, seeded, top_k_desc
 
 import tvmdml
-from tvmdml import TensorDesc, _imports, compiler, targets
+from tvmdml import TensorDesc, _imports, targets
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import DeviceError
-from tvmdml.targets import Launch, Run, Step, Target
+from tvmdml.targets import Launch, Step, Target
 from tvmdml.targets._sequence import InTurn
 from tvmdml.targets.cpu import threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
-only_native = pytest.mark.skipif(threads.native() is None, reason=threads.state())
-
-N = 40
-PLACE = 256
-"""The bytes from one place to the next: right for every device."""
 LONG = 100_000
 """Enough elements for a kernel of top-k to need temporaries."""
-
-
-def add_desc(n: int = N) -> tvmdml.Operator:
-    like = TensorDesc("float32", (n,))
-    return tvmdml.ElementWiseAdd(a_tensor=like, b_tensor=like, output_tensor=like)
-
-
-def abs_desc(n: int = N) -> tvmdml.Operator:
-    like = TensorDesc("float32", (n,))
-    return tvmdml.ElementWiseAbs(input_tensor=like, output_tensor=like)
-
-
-def ready(desc: tvmdml.Operator, target: Target) -> Launch:
-    return compiler.ready(desc.canonical(), target)[1]
+only_native = pytest.mark.skipif(threads.native() is None, reason=threads.state())
 
 
 @pytest.fixture
@@ -57,42 +34,6 @@ def python_alone(monkeypatch: pytest.MonkeyPatch) -> Target:
     """The CPU, as if the C extension had not been built."""
     monkeypatch.setattr(threads, "connected", lambda: None)
     return targets.resolve("cpu")
-
-
-def arena_of(target: Target, values: Array) -> Any:
-    """The rows of these values, each at a place of its own; and a function that reads them."""
-    rows = np.zeros((len(values), PLACE), np.uint8)
-    rows[:, : 4 * N] = values.view(np.uint8)
-    return target.asarray(rows.reshape(-1).copy())
-
-
-def rows_of(arena: Any) -> Array:
-    content: Array = arena.numpy() if isinstance(arena, DeviceArray) else arena
-    rows: Array = content.reshape(-1, PLACE)[:, : 4 * N].copy().view(np.float32)
-    return rows
-
-
-def chain(launch: Launch, count: int, slot: int = 0) -> list[Step]:
-    """Fibonacci's numbers: each row is the sum of the two before it."""
-    return [Step(launch, tuple((slot, PLACE * (i + k)) for k in range(3))) for i in range(count)]
-
-
-def ones(count: int) -> Array:
-    values = np.zeros((count, N), np.float32)
-    values[:2] = 1
-    return values
-
-
-def fibonacci(count: int) -> Array:
-    values = ones(count)
-    with np.errstate(over="ignore"):
-        for i in range(2, count):
-            values[i] = values[i - 1] + values[i - 2]
-    return values
-
-
-def ways(run: Run) -> list[Callable[[Any], object]]:
-    return [run, lambda arrays: run.bind(arrays)(), run.timed, lambda arrays: run(tuple(arrays))]
 
 
 # -- What is computed ---------------------------------------------------------------------------------------------
@@ -235,16 +176,6 @@ def test_arrays_that_do_not_fit(target: Target) -> None:
     run([whole])
 
 
-def test_devices_refuse_other_launches_and_places(device: Target) -> None:
-    launch = ready(add_desc(), device)
-    with pytest.raises(ValueError, match=r"steps\[0\] of a sequence: given the launch .*; allowed: a launch on"):
-        device.sequence(chain(ready(add_desc(), targets.resolve("cpu")), 1), 1)
-    with pytest.raises(ValueError, match="given 2 places; allowed: 3, one for each array"):
-        device.sequence([Step(launch, ((0, 0), (0, 256)))], 1)
-    with pytest.raises(ValueError, match="given the offset 260; allowed: multiples of 16"):
-        device.sequence([Step(launch, ((0, 0), (0, 260), (0, 512)))], 1)
-
-
 # -- The CPU ------------------------------------------------------------------------------------------------------
 
 
@@ -327,7 +258,9 @@ def test_launches_of_both_kinds_in_one_sequence(monkeypatch: pytest.MonkeyPatch)
     slow = ready(add_desc(), cpu)
     monkeypatch.undo()
     assert type(quick) is not type(slow)
-    run = cpu.sequence([Step(launch, places) for launch, (_, places) in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1)
+    run = cpu.sequence(
+        [Step(launch, places) for launch, (_, places, _) in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1
+    )
     assert isinstance(run, InTurn)
     for way in ways(run):
         arena = arena_of(cpu, ones(22))
@@ -434,212 +367,3 @@ def test_other_threads_run_meanwhile() -> None:
 
     at_once(work, 2)
     assert len(counted) > 5
-
-
-# -- Devices ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def prepared(device: Target, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many steps were prepared together, each time."""
-    opened, found = device.device, []  # type: ignore[attr-defined]
-    kind = type(opened)
-    prepare = kind.prepare
-
-    def note(self: Any, steps: Any, keep: bool = True) -> Any:
-        found.append(len(steps))
-        return prepare(self, steps, keep)
-
-    monkeypatch.setattr(kind, "prepare", note)
-    return found
-
-
-def test_steps_are_prepared_once_for_the_same_arrays(device: Target, prepared: list[int]) -> None:
-    run = device.sequence(chain(ready(add_desc(), device), 5), 1)
-    arenas = [arena_of(device, ones(7) * (i + 1)) for i in range(3)]
-    for arena in arenas * 3:
-        run([arena])
-    assert prepared == [5] * 3
-    for i, arena in enumerate(arenas):
-        assert np.array_equal(rows_of(arena), fibonacci(7) * (i + 1))
-    many = [arena_of(device, ones(7) * (i + 1)) for i in range(9)]
-    for i, arena in enumerate(many * 2):
-        run([arena])
-        assert np.array_equal(rows_of(arena), fibonacci(7) * (i % 9 + 1))
-
-
-def test_a_sequence_keeps_no_arrays_alive(device: Target, prepared: list[int]) -> None:
-    run = device.sequence(chain(ready(add_desc(), device), 5), 1)
-    arena = arena_of(device, ones(7))
-    bound = run.bind([arena])
-    run([arena])
-    memory = weakref.ref(arena.memory)
-    del arena
-    gc.collect()
-    assert memory() is not None
-    bound()
-    del bound
-    gc.collect()
-    assert memory() is None
-    for _ in range(20):  # new arrays, in the memory of those before
-        arena = arena_of(device, ones(7))
-        run([arena])
-        assert np.array_equal(rows_of(arena), fibonacci(7))
-        del arena
-    device.wait()
-
-
-def test_numpys_arrays_and_misplaced_ones_are_copied(device: Target) -> None:
-    run = device.sequence([Step(ready(add_desc(), device), ((0, 0), (1, 0), (2, 0)))], 3)
-    x, y = (seeded("copied", i).standard_normal(N).astype(np.float32) for i in (0, 1))
-    whole = device.asarray(np.concatenate([[np.float32(0)], x]))
-    for one in (x, whole[1:]):
-        for way in ways(run):
-            there, here = device.empty((N + 1,), np.float32), np.zeros(N, np.float32)
-            way([one, y, there[1:]])
-            assert np.array_equal(there.numpy()[1:], x + y)
-            way([one, device.asarray(y), here])
-            device.wait()
-            assert np.array_equal(here, x + y)
-
-
-def test_a_sequence_that_is_dropped_while_it_runs(device: Target) -> None:
-    launch = ready(add_desc(), device)
-    for bound in (False, True):
-        arena = arena_of(device, ones(202))
-        run = device.sequence(chain(launch, 200), 1)
-        run.bind([arena])() if bound else run([arena])
-        del run
-        gc.collect()
-        others = [arena_of(device, ones(202)) for _ in range(5)]  # they must not get memory that is still in use
-        assert np.array_equal(rows_of(arena), fibonacci(202))
-        del others
-
-
-def test_a_device_that_was_lost(vulkan: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvmdml.targets.vulkan import driver
-
-    monkeypatch.setattr(driver, "_open", {})
-    run = vulkan.sequence(chain(ready(add_desc(), vulkan), 3), 1)
-    arena = arena_of(vulkan, ones(5))
-    bound = run.bind([arena])
-    run([arena])
-    vulkan.wait()
-    vulkan.device.connection.lose("it fell off")  # type: ignore[attr-defined]
-    for once in (bound, lambda: run([arena])):
-        with pytest.raises(DeviceError):
-            once()
-    arena = arena_of(vulkan, ones(5))
-    run([arena])
-    assert np.array_equal(rows_of(arena), fibonacci(5))
-    for device in list(driver._open.values()):
-        assert device.close()
-
-
-def test_an_interrupted_run_leaves_the_device_in_order(device: Target) -> None:
-    launch = ready(add_desc(), device)
-    run = device.sequence(chain(launch, 60), 1)
-    with Interrupts() as interrupts:
-        for _ in range(30):
-            arena = arena_of(device, ones(62))
-            try:
-                interrupts.armed = True
-                run([arena])
-                interrupts.armed = False
-            except KeyboardInterrupt:
-                pass
-            interrupts.armed = False
-    arena = arena_of(device, ones(62))
-    run([arena])
-    assert np.array_equal(rows_of(arena), fibonacci(62))
-    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
-
-
-# -- CUDA's graphs ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def asked(cuda: Target, monkeypatch: pytest.MonkeyPatch) -> collections.Counter[str]:
-    """How many times each of the driver's functions for graphs was called."""
-    opened: Any = cuda.device  # type: ignore[attr-defined]
-    gc.collect()
-    opened.graphs.of(opened.prepare([]))  # destroys what other tests dropped
-    functions, found = opened.cuda, collections.Counter[str]()
-
-    def counting(name: str) -> Callable[..., int]:
-        function = getattr(functions, name)
-
-        def count(*arguments: Any) -> int:
-            found[name.removeprefix("cu")] += 1
-            code: int = function(*arguments)
-            return code
-
-        return count
-
-    for name in ("cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphExecDestroy", "cuGraphDestroy", "cuStreamDestroy_v2"):
-        monkeypatch.setattr(functions, name, counting(name))
-    return found
-
-
-def test_a_bound_sequence_is_a_graph(cuda: Target, asked: collections.Counter[str]) -> None:
-    run = cuda.sequence(chain(ready(add_desc(), cuda), 20), 1)
-    arena = arena_of(cuda, ones(22))
-    bound = run.bind([arena])
-    made = {"GraphInstantiateWithFlags": 1, "GraphDestroy": 1, "StreamDestroy_v2": 1}
-    assert asked == made
-    for times in range(1, 4):
-        arena.write(arena_of(cuda, ones(22)).numpy())
-        bound()
-        assert asked == {**made, "GraphLaunch": times}
-        assert np.array_equal(rows_of(arena), fibonacci(22))
-    del bound
-    gc.collect()
-    run.bind([arena])
-    assert asked["GraphExecDestroy"] == 1
-
-
-def test_few_launches_are_no_graph(cuda: Target, asked: collections.Counter[str]) -> None:
-    arena = arena_of(cuda, ones(5))
-    cuda.sequence(chain(ready(add_desc(), cuda), 3), 1).bind([arena])()
-    assert not asked
-    assert np.array_equal(rows_of(arena), fibonacci(5))
-
-
-@pytest.mark.parametrize("name", ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"])
-def test_launches_that_no_graph_can_be_made_of(
-    cuda: Target, asked: collections.Counter[str], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    functions = cuda.device.cuda  # type: ignore[attr-defined]
-    function = getattr(functions, name)
-    monkeypatch.setattr(functions, name, lambda *of: (name == "cuStreamEndCapture" and function(*of)) or 900)
-    run = cuda.sequence(chain(ready(add_desc(), cuda), 20), 1)
-    arena = arena_of(cuda, ones(22))
-    bound = run.bind([arena])
-    monkeypatch.setattr(functions, name, function)
-    bound()
-    assert np.array_equal(rows_of(arena), fibonacci(22))
-    assert not asked["GraphLaunch"]
-    assert asked["StreamDestroy_v2"] == 1
-
-
-def test_a_graph_on_other_streams_and_in_a_capture(cuda: Target, asked: collections.Counter[str]) -> None:
-    opened: Any = cuda.device  # type: ignore[attr-defined]
-    run = cuda.sequence(chain(ready(add_desc(), cuda), 20), 1)
-    arena = arena_of(cuda, ones(22))
-    bound = run.bind([arena])
-    with cuda_work.new_stream(opened) as stream, cuda_work.using_stream(stream):
-        bound()
-        assert np.array_equal(rows_of(arena), fibonacci(22))
-        assert asked["GraphLaunch"] == 1
-        arena.write(arena_of(cuda, ones(22)).numpy())
-        opened.wait()
-        graph = cuda_work.Captured(opened, stream)
-        with graph:
-            bound()
-        assert asked["GraphLaunch"] == 1
-        opened.wait()
-        assert np.array_equal(rows_of(arena), ones(22))
-        graph.replay(stream)
-        assert np.array_equal(rows_of(arena), fibonacci(22))
-        opened.wait()
-        graph.close()

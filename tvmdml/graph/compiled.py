@@ -97,7 +97,8 @@ class CompiledGraph:
         self._program = program
         self._plan: Plan = plan(program, target, progress)
         self._explanation = Explanation(name, calls or program.calls, program, self._plan)
-        self._sequence = target.sequence([Step(step.launch, step.places) for step in self._plan.steps], self._plan.slots)
+        steps = [Step(step.launch, step.places, step.sizes) for step in self._plan.steps]
+        self._sequence = target.sequence(steps, self._plan.slots)
         first = 1 + len(self._plan.constants) + len(self._plan.packed)
         slots = {id(node): first + i for i, node in enumerate(self._plan.inputs)}
         self._inputs = [

@@ -28,6 +28,8 @@ class Step(NamedTuple):
     launch: Launch
     places: tuple[tuple[int, int], ...]
     """For each array of the launch: its slot, and the byte where it begins."""
+    sizes: tuple[int, ...]
+    """The bytes of each array, with the gaps between its elements."""
 
 
 class Packed(NamedTuple):
@@ -99,15 +101,18 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
 
     steps = []
     for call, kernel in zip(calls, kernels, strict=True):
-        arguments = []
+        arguments, sizes = [], []
         results = {name: i for i, name in enumerate(call.output_names())}
-        buffers = {one.owned.name: packed_slots[Packed(call, one).key] for one in kernel.packings}
+        buffers = {one.owned.name: (packed_slots[Packed(call, one).key], one.owned.nbytes) for one in kernel.packings}
         for name, tensor in call.desc.tensors():
             if name in buffers:
-                arguments.append((buffers[name], 0))
+                slot, size = buffers[name]
+                arguments.append((slot, 0))
+                sizes.append(size)
             elif tensor is not None:
                 arguments.append(place(Edge(call, results[name]) if name in results else call.edges[name]))
-        steps.append(Step(call, kernel.kernel.name, kernel.launch, tuple(arguments)))
+                sizes.append(tensor.span_in_bytes)
+        steps.append(Step(call, kernel.kernel.name, kernel.launch, tuple(arguments), tuple(sizes)))
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 

@@ -62,7 +62,12 @@ class DeviceLaunch(abc.ABC):
 
     @staticmethod
     @abc.abstractmethod
-    def begins_well(device: Any, array: DeviceArray) -> bool:
+    def alignment(device: Any) -> int:
+        """Of what places must be multiples, in memory that begins well."""
+
+    @classmethod
+    @abc.abstractmethod
+    def begins_well(cls, device: Any, array: DeviceArray) -> bool:
         """Whether the array's start is aligned as kernels need it."""
 
     @classmethod
@@ -112,7 +117,8 @@ class DeviceLaunch(abc.ABC):
             return lambda: self(*arrays)
         places = [self.place(device, array, read=True, written=True)[0] for array in arrays]
         places += self._scratch(device, places)
-        run = self.runner(device, device.prepare(list(self.steps(device, places))), places)
+        steps = list(self.steps(device, places))
+        run = self.runner(device, device.prepare(steps), places)
         run.held = places  # type: ignore[attr-defined] # keeps the memory alive
         return run
 

@@ -26,6 +26,8 @@ class Step(NamedTuple):
     """What the target's ``launch`` made."""
     places: tuple[Place, ...]
     """Where each of the launch's arrays begins, in order."""
+    sizes: tuple[int, ...] = ()
+    """The bytes of each of them. A device needs them where a place is not aligned: there it works on copies."""
 
 
 class Run(Protocol):
@@ -58,6 +60,11 @@ def checked(steps: Sequence[Step], slots: int) -> tuple[Step, ...]:
     if slots < 0:
         raise InvalidArgument(message("slots of a sequence", slots, "0 or more"))
     for number, step in enumerate(steps):
+        if step.sizes and len(step.sizes) != len(step.places):
+            given = f"{len(step.sizes)} sizes"
+            raise InvalidArgument(
+                message(f"steps[{number}] of a sequence", given, f"none, or {len(step.places)}, one for each place")
+            )
         for slot, offset in step.places:
             if not 0 <= slot < slots or offset < 0:
                 allowed = f"a slot below {slots}, and an offset of 0 or more"
@@ -105,14 +112,14 @@ class InTurn:
     def __call__(self, arrays: Sequence[NumpyArray]) -> None:
         """Run all steps in order."""
         check_arrays(arrays, self._farthest)
-        for launch, places in self._steps:
+        for launch, places, _ in self._steps:
             launch(*[_bytes_at(arrays[slot], offset) for slot, offset in places])
 
     def timed(self, arrays: Sequence[NumpyArray]) -> tuple[int, ...]:
         """Run all steps, and return how many nanoseconds each of them took."""
         check_arrays(arrays, self._farthest)
         times = []
-        for launch, places in self._steps:
+        for launch, places, _ in self._steps:
             parts = [_bytes_at(arrays[slot], offset) for slot, offset in places]
             begin = time.perf_counter_ns()
             launch(*parts)
@@ -122,7 +129,7 @@ class InTurn:
     def bind(self, arrays: Sequence[NumpyArray]) -> Callable[[], None]:
         """A run on these arrays: the launches are bound to their places."""
         check_arrays(arrays, self._farthest)
-        bound = [launch.bind(*[_bytes_at(arrays[slot], offset) for slot, offset in places]) for launch, places in self._steps]
+        bound = [launch.bind(*[_bytes_at(arrays[slot], offset) for slot, offset in places]) for launch, places, _ in self._steps]
 
         def run() -> None:
             for launch in bound:

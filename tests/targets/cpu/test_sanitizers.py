@@ -243,6 +243,7 @@ def _calls() -> Iterator[Callable[[], object]]:
     run = native.Sequence((step, step), 2)
     yield lambda: native.Sequence((step,) * 3000, 2)
     yield lambda: native.Sequence(steps=(step,), slots=1 << 12)
+    yield lambda: native.Sequence(((*step, (24, 24)),), 2)
     of_steps: list[Any] = [(), None, [step], (1,), ((),), ((launch,),), ((launch, ()),), ((launch, [(0, 0)]),), ((None, ()),)]
     of_steps += [((launch, (place,)),) for place in (None, (), (0,), ("0", 0), (0, None), (2, 0), (-1, 0), (0, -1), (1 << 70, 0))]
     of_steps += [(step, (launch, ((0, 1 << 70),))), (step, (launch, ((0, 0),) * 1025)), (step, (launch, 1), step)]

@@ -184,10 +184,11 @@ class Device:
                     found = self._modules[key] = Module(self.context, image, self.info.arch)
         return found
 
-    def prepare(self, launches: Sequence[Launch], keep: bool = True) -> Prepared:
+    def prepare(self, launches: Sequence[Launch], waits: Sequence[bool] = (), keep: bool = True) -> Prepared:
         """Prepare launches that run together repeatedly: ``(function, groups, threads, parameters)``, as for ``launch``.
 
-        ``keep`` has no effect: whoever runs them keeps their memory alive.
+        ``waits`` and ``keep`` have no effect: launches on one stream wait for each other, and whoever runs them keeps their memory
+        alive.
         """
         self.context.usable()
         return Prepared(self._launcher, launches)

@@ -132,7 +132,12 @@ class CudaLaunch(DeviceLaunch):
         return [Placed(foreign.room(size), 0, size) for size in self.temporaries]
 
     @staticmethod
-    def begins_well(device: Any, array: DeviceArray) -> bool:
+    def alignment(device: Any) -> int:
+        """That of vector loads and stores."""
+        return VECTOR_BYTES
+
+    @classmethod
+    def begins_well(cls, device: Any, array: DeviceArray) -> bool:
         """Whether it is aligned for vector loads and stores."""
         return bool((array.memory.address + array.offset) % VECTOR_BYTES == 0)
 

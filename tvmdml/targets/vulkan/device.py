@@ -273,13 +273,13 @@ class Device:
 
         self.queue.record(command)
 
-    def prepare(self, steps: Sequence[Step], keep: bool = True) -> Prepared:
-        """Record dispatches that run together repeatedly; ``keep``: whether they keep their memory alive."""
+    def prepare(self, steps: Sequence[Step], waits: Sequence[bool] = (), keep: bool = True) -> Prepared:
+        """Record dispatches that run together repeatedly; see ``Prepared``."""
         self.connection.usable()
         with self.queue.lock:
             self.connection.usable()
             self._sweep(_SWEPT)
-        return Prepared(self, steps, keep)
+        return Prepared(self, steps, waits, keep)
 
     # Pending work
 

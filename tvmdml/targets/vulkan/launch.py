@@ -93,9 +93,14 @@ class VulkanLaunch(DeviceLaunch):
             yield pipelines[function], [places[buffer] for buffer in buffers], scalars, groups
 
     @staticmethod
-    def begins_well(device: Device, array: DeviceArray) -> bool:
+    def alignment(device: Device) -> int:
+        """That of bindings, and of vector loads and stores."""
+        return max(device.storage_alignment, VECTOR_BYTES)
+
+    @classmethod
+    def begins_well(cls, device: Device, array: DeviceArray) -> bool:
         """Whether it is aligned for a binding, and for vector loads and stores."""
-        return array.offset % max(device.storage_alignment, VECTOR_BYTES) == 0
+        return array.offset % cls.alignment(device) == 0
 
 
 def _waited(device: Device, runs: Sequence[Callable[[], None]]) -> Sequence[float]:

@@ -40,16 +40,21 @@ class Recorder(Protocol):
 class Prepared:
     """Dispatches that were recorded once, by ``Device.prepare``.
 
-    It keeps their memory alive, unless ``keep`` is false: then it may run only while memory that uses the same slices is.
+    Args:
+        device: where they run.
+        steps: the dispatches.
+        waits: for each, whether it waits for all before it and sees what they wrote; if empty, each does.
+        keep: whether they keep their memory alive. If not, they may run only while memory that uses the same slices is.
     """
 
-    def __init__(self, device: Recorder, steps: Sequence[Step], keep: bool = True) -> None:
+    def __init__(self, device: Recorder, steps: Sequence[Step], waits: Sequence[bool] = (), keep: bool = True) -> None:
         self._device, self._dropped = device, device.dropped_prepared
         self._commands, self._last_use = 0, 0
         self._sets: list[DescriptorSet] = []
         bound: dict[tuple[int, ...], DescriptorSet] = {}
         queue = device.queue
         device.connection.usable()
+        waits = _without_empty(steps, waits or [True] * len(steps))
         steps = [step for step in steps if all(step[3])]
         keys = [device.check_step(*step) for step in steps]
         self._pipelines = list(dict.fromkeys(pipeline for pipeline, _, _, _ in steps))
@@ -64,8 +69,8 @@ class Prepared:
             self._commands = queue.new_buffer(c.VK_COMMAND_BUFFER_LEVEL_SECONDARY)
             vk, check = device.vk, device.connection.check
             check(vk.vkBeginCommandBuffer(self._commands, ctypes.byref(begin)), "vkBeginCommandBuffer")
-            for (pipeline, _, push, groups), key in zip(steps, keys, strict=True):
-                if self._sets:
+            for (pipeline, _, push, groups), key, wait in zip(steps, keys, waits, strict=True):
+                if wait and self._sets:
                     queue.barrier(self._commands)
                 if key not in bound:
                     bound[key] = device.descriptor_sets.take(key)
@@ -94,3 +99,14 @@ class Prepared:
     def __del__(self) -> None:
         if self._commands:
             self._dropped.append((self._commands, self._sets, self._last_use))
+
+
+def _without_empty(steps: Sequence[Step], waits: Sequence[bool]) -> list[bool]:
+    """What the dispatches that do anything wait for: also for what those that do nothing would have."""
+    found, wait = [], False
+    for (_, _, _, groups), each in zip(steps, waits, strict=True):
+        wait |= each
+        if all(groups):
+            found.append(wait)
+            wait = False
+    return found

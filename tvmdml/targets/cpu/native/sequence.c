@@ -254,6 +254,11 @@ static bool is_pair(PyObject *object) {
     return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 2;
 }
 
+/* Whether an object may be a step: a launch, its places, and maybe sizes, which are of no use here. */
+static bool is_step(PyObject *object) {
+    return PyTuple_Check(object) && (PyTuple_GET_SIZE(object) == 2 || PyTuple_GET_SIZE(object) == 3);
+}
+
 static int read_place(const sequence_t *self, PyObject *object, place_t *place) {
     if (!is_pair(object) || !PyLong_Check(PyTuple_GET_ITEM(object, 0)) || !PyLong_Check(PyTuple_GET_ITEM(object, 1))) return -1;
     place->slot = PyLong_AsSsize_t(PyTuple_GET_ITEM(object, 0));
@@ -267,7 +272,7 @@ static int read_place(const sequence_t *self, PyObject *object, place_t *place) 
 
 /* Fill in a step; `places` has room for its places. Returns how many it has, or -1 with an error set. */
 static Py_ssize_t read_step(sequence_t *self, Py_ssize_t number, PyObject *object, place_t *places) {
-    PyObject *given = is_pair(object) ? PyTuple_GET_ITEM(object, 1) : NULL;
+    PyObject *given = is_step(object) ? PyTuple_GET_ITEM(object, 1) : NULL;
     if (given == NULL || !Py_IS_TYPE(PyTuple_GET_ITEM(object, 0), &launch_type) || !PyTuple_Check(given)) {
         return wrong_step(number, "a launch of the extension and a tuple of places");
     }
@@ -291,7 +296,7 @@ static int fill(sequence_t *self, PyObject *steps) {
     Py_ssize_t places = 0, count = PyTuple_GET_SIZE(steps);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *step = PyTuple_GET_ITEM(steps, i);
-        if (is_pair(step) && PyTuple_Check(PyTuple_GET_ITEM(step, 1))) places += PyTuple_GET_SIZE(PyTuple_GET_ITEM(step, 1));
+        if (is_step(step) && PyTuple_Check(PyTuple_GET_ITEM(step, 1))) places += PyTuple_GET_SIZE(PyTuple_GET_ITEM(step, 1));
     }
     self->steps = PyMem_Calloc(count + 1, sizeof *self->steps);
     self->places = PyMem_Calloc(places + 1, sizeof *self->places);
