@@ -12,6 +12,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def suits(desc: Any) -> bool:
         return False
     x, y = desc.input_tensor, desc.output_tensor
     few = along[-1].kernel <= 7 and desc.products() <= KC
-    steps = {tensor.layout[1] for _, tensor in desc.addends()}
+    steps = set(After(desc).steps())
     return bool(few and x.layout[1] == y.layout[1] == 1 and desc.group_count >= _FEWEST and steps <= {0, 1})
 
 
@@ -42,7 +43,7 @@ class Channels:
     """Such a convolution as a kernel."""
 
     def __init__(self, desc: Any, width: int, tasks: int) -> None:
-        self.given, self.tasks = desc, tasks
+        self.given, self.tasks, self.after = desc, tasks, After(desc)
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
         along = desc.along()
@@ -51,13 +52,13 @@ class Channels:
         self.lanes = width // (8 if self.factors == "float64" else 4)
         while self.lanes > desc.group_count:
             self.lanes //= 2
-        self.steps = [tensor.layout[1] for _, tensor in desc.addends()]
+        self.steps = self.after.steps()
 
     def kernel(self) -> Kernel:
         """The kernel."""
         module, *also = self.given.modules()
         own = self.across
-        shape = (own.kernel, own.stride, own.dilation, self.lanes, self.steps, self.tasks > 1)
+        shape = (own.kernel, own.stride, own.dilation, self.lanes, self.steps, self.after.places, self.tasks > 1)
         parameters = (*self.given.formula_key(), ("shape", repr(shape)))
         temporaries = ((self.factors, self.down.kernel * own.kernel * self.given.group_count),)
         return Kernel(module, "channels", parameters, self.function, self._numbers(), temporaries, also=tuple(also))
@@ -182,11 +183,14 @@ class Channels:
             with T.loop(T.let(rows[1] - rows[0])) as k:
                 number = T.let(rows[0] + k)
                 add(T.let(place + number * n["dilation"] * n["row_step"]), number, taps)
-            addends = []
-            for (name, _), step in zip(self.desc.addends(), self.steps, strict=True):
-                value = self.tensors[name][T.run(c, lanes)] if step else T.splat(T.wide(self.tensors[name][T.i64(0)]), lanes)
-                addends.append(T.hold(T.wide(value)))
+
+            def of_channel(name: str, i: int, c: Any = c) -> Any:
+                return self.tensors[name][T.run(c, lanes)] if self.steps[i] else T.repeated(self.tensors[name][T.i64(0)], lanes)
+
+            addends = [T.hold(T.wide(of_channel(name, i))) for i, name in enumerate(self.after.addends())]
             for r, total in enumerate(sums):
                 value = total.value if self.sums != "int32" else T.cast(total.value, "int32")
                 at = T.let(target + (o + r) * n["output_column"] + c)
-                T.store(y, T.run(at, lanes), self.desc.element(value, addends))
+                found = self.after.head.element(value, addends)
+                found = self.after.value(found, self.tensors, of_channel, lambda buffer, at=at: buffer[T.run(at, lanes)])
+                T.store(y, T.run(at, lanes), found)

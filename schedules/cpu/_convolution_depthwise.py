@@ -12,6 +12,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
 from tvmdml.schedules.cpu._part import load_part, store_part
 
@@ -44,7 +45,7 @@ class Depthwise:
     """Such a convolution as a kernel."""
 
     def __init__(self, desc: Any, width: int, registers: int, tasks: int) -> None:
-        self.given, self.tasks = desc, tasks
+        self.given, self.tasks, self.after = desc, tasks, After(desc)
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
         along = desc.along()
@@ -68,10 +69,10 @@ class Depthwise:
         shape = [(one.kernel, one.stride, one.dilation) for one in (self.down, self.across)]
         choices = {
             "shape": shape, "lanes": self.lanes, "short": self.short, "height": self.height, "kept": self.kept,
-            "one": self.given.filters()[1] == 1, "parallel": self.tasks > 1,
+            "one": self.given.filters()[1] == 1, "parallel": self.tasks > 1, "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
-        scalars = (*self._numbers(), *(tensor.layout[1] for _, tensor in self.given.addends()))
+        scalars = (*self._numbers(), *self.after.steps())
         return Kernel(module, "depthwise", parameters, self.function, scalars, also=tuple(also))
 
     def _numbers(self) -> tuple[int, ...]:
@@ -97,7 +98,7 @@ class Depthwise:
         with T.function() as f:
             self.tensors = f.tensors(self.desc)
             self.n = dict(zip(_NUMBERS, (f.scalar(name) for name in _NUMBERS), strict=True))
-            self.steps = [f.scalar(f"addend{i}") for i, _ in enumerate(self.given.addends())]
+            self.steps = [f.scalar(f"addend{i}") for i, _ in enumerate(self.after.steps())]
             per_task(self.n["tasks"], self.tasks > 1, self._task)
         return f.result()
 
@@ -116,10 +117,9 @@ class Depthwise:
         taps = None
         if self.kept and self.given.filters()[1] == 1:
             taps = self._taps(group, T.i64(0))
-        names = [name for name, _ in self.desc.addends()]
         addends = [
             T.let(T.splat(T.wide(self.tensors[name][T.let(group * step)]), lanes))
-            for name, step in zip(names, self.steps, strict=True)
+            for name, step in zip(self.after.addends(), self.steps, strict=False)
         ]
         below = T.let(n["rows"] - self.height)
 
@@ -193,10 +193,19 @@ class Depthwise:
         y, result = self.tensors["output_tensor"], self.given.output_tensor.data_type.tvm
         for r, total in enumerate(sums):
             value = total.value if self.sums != "int32" else T.cast(total.value, "int32")
-            found = self.desc.element(value, addends)
             at = T.let(target + (row + r) * n["output_row"] + o)
+            ends = T.const(0, "int32"), T.cast(n["columns"], "int32")
+
+            def later(buffer: Any, at: Any = at, ends: Any = ends) -> Any:
+                zero = T.splat(T.const(0, str(buffer.dtype)), lanes)
+                return load_part(buffer, at, *ends, zero) if self.short else buffer[T.run(at, lanes)]
+
+            def of_channel(name: str, i: int) -> Any:
+                return T.repeated(self.tensors[name][T.let(group * self.steps[i])], lanes)
+
+            found = self.after.value(self.after.head.element(value, addends), self.tensors, of_channel, later)
             if self.short:
-                store_part(y, at, T.const(0, "int32"), T.cast(n["columns"], "int32"), T.hold(T.cast(found, result)))
+                store_part(y, at, *ends, T.hold(T.cast(found, result)))
             else:
                 T.store(y, T.run(at, lanes), found)
 

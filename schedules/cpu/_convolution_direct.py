@@ -15,9 +15,10 @@ from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
-from tvmdml.schedules.cpu._part import store_part
+from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE
 
@@ -35,7 +36,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
     """A direct convolution as a kernel."""
 
     def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, ways: Ways) -> None:
-        self.given, self.plan, self.tile, self.tasks = desc, plan, tile, tasks
+        self.given, self.plan, self.tile, self.tasks, self.after = desc, plan, tile, tasks, After(desc)
         self.by_rows, self.packed, self.panelled, self.masked = ways
         zero, own = desc.zero_points()[0], desc.owned()
         self.owned = self.packed and "filter_tensor" in own and (zero is None or zero[0] in own)
@@ -59,7 +60,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
             (self.factors, self._packed_elements() if self.packed and self.arranges else 1),
             ("int64", own.products + 2 * own.taps + AHEAD),
             (self.sums, self.tasks * tile.rows * tile.columns if blocked else 1),
-            (result, 1 if self._by_mask else self.tasks * tile.rows * tile.lanes),
+            (result, 1 if self._by_mask and not self.after.changes else self.tasks * tile.rows * tile.lanes),
             (self.factors, own.groups * -(-own.places // tile.columns) * tile.columns * own.channels if self.panelled else 1),
         )
         module, *also = self.given.modules()
@@ -67,7 +68,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
             "step": self.step, "panelled": self.panelled, "masked": self.masked, "flat": self.flat, "ahead": self.ahead,
             "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
-            "parallel": self.tasks > 1, "owned": self.owned,
+            "parallel": self.tasks > 1, "owned": self.owned, "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         self.blocked = blocked
@@ -113,11 +114,12 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
     @property
     def _by_mask(self) -> bool:
         """Whether parts of vectors are stored by masks."""
-        return self.masked and self.step in (1, 2)
+        return self.masked and self.step in ((1,) if self.after.apart else (1, 2))
 
     def _steps(self) -> list[int]:
         """The steps of addends from one of the output's channels to the next."""
-        return [tensor.layout[1] for _, tensor in self.given.addends()]
+        found: list[int] = self.after.steps()
+        return found
 
     def function(self) -> PrimFunc:
         """The TensorIR."""
@@ -240,14 +242,23 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         strides, steps, padding = self.each("backward"), self.each("output_step"), self.each("padding")
         base = T.let(image * n.output_batch + (group * n.filters + row) * n.output_channel)
         scratch = T.let(task * (tile.rows * lanes))
-        names = [name for name, _ in self.desc.addends()]
+        names = self.after.addends()
         addends = [
             [
                 T.let(T.splat(T.wide(self.tensors[name][T.let((group * n.filters + T.min(row + r, n.filters - 1)) * step)]), lanes))
-                for name, step in zip(names, self.steps, strict=True)
+                for name, step in zip(names, self.steps, strict=False)
             ]
             for r in range(tile.rows)
         ]
+
+        def later(value: Any, r: Any, read: Any) -> Any:
+            """What becomes of the head's elements in a row of the tile; ``read`` takes others of the same places."""
+
+            def of_channel(name: str, i: int) -> Any:
+                own = self.tensors[name][T.let((group * n.filters + T.min(row + r, n.filters - 1)) * self.steps[i])]
+                return T.repeated(own, T.lanes(value)) if T.lanes(value) > 1 else own
+
+            return self.after.value(value, self.tensors, of_channel, read)
 
         def place(i: int, t: Any) -> Any:
             return ((phase.least[i] + t) * strides[i] + phase.rest[i] - padding[i]) * steps[i]
@@ -265,19 +276,36 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
             inside = T.And(T.And(a < phase.counts[0], b < phase.counts[1]), c + lanes <= phase.counts[2])
 
             def finished(r: int, j: int = j) -> Any:
-                return self.desc.element(total(r, j), addends[r])
+                return self.after.head.element(total(r, j), addends[r])
 
-            def whole(a: Any = a, b: Any = b, c: Any = c, finished: Any = finished) -> None:
+            def keep(finished: Any = finished) -> None:
+                for r in range(tile.rows):
+                    T.store(self.stored, T.run(scratch + r * lanes, lanes), finished(r))
+
+            def each_row(body: Any) -> None:
+                """Of what was kept. What follows may be much code, and so is written once for all rows."""
+                with T.loop(T.hold(T.min(n.filters - row, T.i64(tile.rows)))) as r:
+                    body(r, T.hold(self.stored[T.run(scratch + r * lanes, lanes)]))
+
+            def whole(a: Any = a, b: Any = b, c: Any = c, finished: Any = finished, keep: Any = keep) -> None:
                 to = T.let(base + place(0, a) + place(1, b) + c)
+
+                def put(r: Any, value: Any) -> None:
+                    run = T.run(T.let(to + r * n.output_channel), lanes)
+                    T.store(y, run, later(value, r, lambda buffer: buffer[run]))
+
+                if self.after.changes:
+                    keep()
+                    each_row(put)
+                    return
                 for r in range(tile.rows):
                     with T.when(row + r < n.filters):
-                        T.store(y, T.run(to + r * n.output_channel, lanes), finished(r))
+                        put(r, finished(r))
 
-            def parts(a: Any = a, b: Any = b, c: Any = c, finished: Any = finished) -> None:
-                own = [T.let(finished(r)) for r in range(tile.rows)] if self._by_mask else []
+            def parts(a: Any = a, b: Any = b, c: Any = c, finished: Any = finished, keep: Any = keep) -> None:
+                own = [T.let(finished(r)) for r in range(tile.rows)] if self._by_mask and not self.after.changes else []
                 if not own:
-                    for r in range(tile.rows):
-                        T.store(self.stored, T.run(scratch + r * lanes, lanes), finished(r))
+                    keep()
                 where = [T.Variable("int64", one) for one in (a, b, c)]
                 lane = T.Variable("int64", T.i64(0))
                 with T.loop_while(T.And(lane.value < T.i64(lanes), where[0].value < phase.counts[0])):
@@ -288,12 +316,26 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
                         to = T.let(base + sum(place(i, here[i]) for i in range(DIMENSIONS)))
                         step = T.i64(self.step) if self.step else T.let(strides[2] * steps[2])
                         ends = [T.let(T.cast(one, "int32")) for one in (done, done + run)]
+
+                        def put(r: Any, value: Any, to: Any = to, done: Any = done, ends: Any = ends) -> None:
+                            at = T.let(to + r * n.output_channel - done * step)
+
+                            def read(buffer: Any) -> Any:
+                                return load_part(buffer, at, *ends, T.splat(T.const(0, str(buffer.dtype)), lanes))
+
+                            found = T.hold(later(value, r, read)) if self.after.changes else value
+                            store_part(y, at, *ends, found, by=self.step)
+
                         for r, value in enumerate(own):
                             with T.when(row + r < n.filters):
-                                store_part(y, to + r * n.output_channel - done * step, *ends, value, by=self.step)
-                        if not own:
+                                put(r, value)
+                        if self._by_mask and self.after.changes:
+                            each_row(put)
+                        elif not own:
                             with T.loop(T.hold(T.min(n.filters - row, T.i64(tile.rows)))) as r, T.loop(run) as e:
-                                T.store(y, to + r * n.output_channel + e * step, self.stored[scratch + r * lanes + done + e])
+                                at = T.let(to + r * n.output_channel + e * step)
+                                value = self.stored[scratch + r * lanes + done + e]
+                                T.store(y, at, later(value, r, lambda buffer, at=at: buffer[at]))
                     lane.set(done + n.row_step - here[2])
                     where[2].set(T.i64(0))
                     last = T.let((here[1] + 1) * n.row_step == n.plane_step)

@@ -14,6 +14,7 @@ from typing import Any
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import _convolution_channels, _default, matrix, split
+from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct
@@ -37,6 +38,9 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     if matrix.plain(desc.contraction().simplified()) is not None:
         product: Kernel = matrix.kernel(desc, target, shared, knobs)
         return product
+    if not After(desc).suits:
+        plain: Kernel = _default.kernel(desc, target, shared)
+        return plain
     processor = getattr(target, "processor", None)
     width = (
         64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
@@ -52,8 +56,8 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     floats = desc.input_tensor.data_type.tvm == desc.computed
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     if found is None or not _pays(found):
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
+        own: Kernel = _default.kernel(desc, target, shared)
+        return own
     work = desc.output_tensor.element_count * desc.products()
     tasks = split(work, target, TASK_PRODUCTS, 1)
     tile = _tile(found, width, desc)

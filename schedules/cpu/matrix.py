@@ -343,7 +343,7 @@ class _Tiles(Writer):
                 (factors[0], factors[1]),
                 self.parallel,
                 self._corrects(),
-                self.desc.activation is None,
+                self.desc.is_brief(),
                 self.late,
                 self.as_it_lies,
                 (0 in self.packed, 1 in self.packed),

@@ -76,7 +76,7 @@ def by_name(name: str) -> type[Operator]:
 
 def module_of(cls: type[Operator]) -> str:
     """The short name of the module that defines an operator; its schedules have the same name."""
-    return cls.__module__.rpartition(".")[2]
+    return cls.SCHEDULE or cls.__module__.rpartition(".")[2]
 
 
 @functools.cache

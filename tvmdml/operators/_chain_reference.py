@@ -34,8 +34,8 @@ def expected(steps: Sequence[Step], inputs: Sequence[Array], results: Sequence[i
     rng = np.random.default_rng(len(steps))
     ends: list[Callable[[Near], Array]] = [lambda near: _moved(near, -1.0), lambda near: _moved(near, 1.0)]
     ends += [lambda near: _moved(near, rng.uniform(-1, 1, near.shape).round(1))] * _TRIES
-    others = [_run(steps, inputs, end) for end in ends]
     firm = _firm(steps, middle, len(inputs))
+    others = [_run(steps, inputs, end, middle, firm) for end in ends]
     return tuple(
         middle[number] if firm[number] else _with_bound(middle[number], [other[number] for other in others]) for number in results
     )
@@ -50,16 +50,29 @@ def _firm(steps: Sequence[Step], found: Sequence[Expected], count: int) -> list[
     return firm
 
 
-def _run(steps: Sequence[Step], inputs: Sequence[Array], choose: Callable[[Near], Array]) -> list[Expected]:
-    """All values, if later operators take of a result that is not exact what ``choose`` makes of it."""
+def _run(
+    steps: Sequence[Step],
+    inputs: Sequence[Array],
+    choose: Callable[[Near], Array],
+    before: Sequence[Expected] = (),
+    firm: Sequence[bool] = (),
+) -> list[Expected]:
+    """All values, if later operators take of a result that is not exact what ``choose`` makes of it.
+
+    Those that are ``firm`` are taken from the run ``before``.
+    """
     found: list[Expected] = list(inputs)
     arrays: list[Array] = list(inputs)
     for step in steps:
-        given = iter(arrays[number] for number in step.values)
-        tensors = [tensor for _, tensor in step.operator.tensors(Role.INPUT)]
-        taken = (None if tensor is None else next(given)[tuple(map(slice, tensor.sizes))] for tensor in tensors)
-        with np.errstate(all="ignore"):
-            made = step.operator.reference(*taken)
+        first, count = len(found), len(step.operator.outputs())
+        if firm and firm[first]:
+            made = tuple(before[first : first + count])
+        else:
+            given = iter(arrays[number] for number in step.values)
+            tensors = [tensor for _, tensor in step.operator.tensors(Role.INPUT)]
+            taken = (None if tensor is None else next(given)[tuple(map(slice, tensor.sizes))] for tensor in tensors)
+            with np.errstate(all="ignore"):
+                made = step.operator.reference(*taken)
         found += made
         arrays += [choose(one) if isinstance(one, Near) else one for one in made]
     return found

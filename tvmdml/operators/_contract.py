@@ -104,6 +104,8 @@ class Operator:
     """``support("…")``. The lowest level of the table is the one that introduced the operator."""
     FAMILY: ClassVar[str] = ""
     """The family whose schedules serve the operator if it has none of its own: the name of their files."""
+    SCHEDULE: ClassVar[str] = ""
+    """The operators' file whose schedules serve the operator, if that is not its own."""
     SHARES: ClassVar[Shared] = ()
     """The (input, output) fields whose tensors DirectML allows to share memory. A field of several tensors stands for each."""
     FUSES: ClassVar[Mapping[str, str]] = MappingProxyType({})

@@ -55,7 +55,25 @@ class Matrix(Operator):
         """The output's element, from a sum and the elements of ``addends``: scalars or vectors. It is rounded afterwards."""
         return activated(self.activation, total)
 
+    # -- What is fused behind a finished and rounded element (``_matrix_fused.py``)
+
+    def head(self) -> Matrix:
+        """The operator without that."""
+        return self
+
+    def later(self) -> tuple[tuple[str, TensorDesc], ...]:
+        """The fields of tensors that it needs, each with the output's sizes; they are the last of ``addends``, too."""
+        return ()
+
+    def after(self, value: Any, *values: Any) -> Any:
+        """What becomes of an element of the head, and elements of ``later``, each of its tensor's type."""
+        return value
+
     # -- What the family derives from it
+
+    def is_brief(self) -> bool:
+        """Whether finishing takes few instructions, so that a kernel may have them for each sum of a tile."""
+        return self.activation is None
 
     @property
     def activation(self) -> Any:

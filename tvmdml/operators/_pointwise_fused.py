@@ -6,6 +6,7 @@ conformance. Each result is rounded to its own type, so that the bits are those 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -139,8 +140,20 @@ class FusedPointwise(Pointwise):
 
     def reference(self, *inputs: Array | None) -> tuple[Any, ...]:
         """The operators' references one after the other; what is not exact has a bound that follows from theirs."""
-        steps = [Step(part, some) for part, some in zip(self._parts(), self._wires(), strict=True)]
-        return expected(steps, [x for x in inputs if x is not None], self.results)
+        return expected(self.steps_of(), [x for x in inputs if x is not None], self.results)
+
+    def steps_of(self) -> list[Step]:
+        """The operators, and the numbers of the values that each takes."""
+        return [Step(part, some) for part, some in zip(self._parts(), self._wires(), strict=True)]
+
+    def with_first(self, number: int) -> FusedPointwise:
+        """The same group, with one of its inputs before the others."""
+        count = len(self.input_tensors)
+        order = [number, *(i for i in range(count) if i != number)]
+        place = {old: new for new, old in enumerate(order)}
+        return dataclasses.replace(
+            self, input_tensors=tuple(self.input_tensors[i] for i in order), wiring=tuple(place.get(i, i) for i in self.wiring)
+        )
 
     def _parts(self) -> Iterator[Pointwise]:
         for part in self.operators:

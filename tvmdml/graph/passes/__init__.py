@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvmdml.graph.passes import activations, batch_normalization, chains, constants, identities, owned, paddings, same, unused
+from tvmdml.graph.passes import (
+    activations,
+    batch_normalization,
+    chains,
+    constants,
+    epilogues,
+    identities,
+    owned,
+    paddings,
+    same,
+    unused,
+)
 from tvmdml.graph.program import Program
 from tvmdml.targets import Target
 
@@ -18,6 +29,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("activations are fused into the operator before", activations.run),
     ("nodes without a reader are dropped again", unused.run),
     ("pointwise operators on the same elements become one kernel", chains.run),
+    ("pointwise operators follow in the kernels of products and convolutions", epilogues.run),
     ("weights are taken as kernels pack them", owned.run),
 )
 """What each pass does, and the pass: it is called with the program and the target."""

@@ -1,0 +1,83 @@
+"""Pointwise operators behind products and convolutions become a part of their kernels, and give the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+from tvmdml.graph import passes
+
+RNG = np.random.default_rng(9)
+
+
+def array(*shape: int, dtype: Any = np.float32) -> Any:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def both(graph: tvmdml.Graph, outputs: list[Any], given: dict[str, Any]) -> tvmdml.CompiledGraph:
+    """The graph with this pass, whose results have the bits of those without."""
+    compiled = graph.compile(outputs)
+    with pytest.MonkeyPatch.context() as patch:
+        new = (passes.chains.run, passes.epilogues.run)
+        patch.setattr(passes, "PASSES", tuple(one for one in passes.PASSES if one[1] not in new))
+        plain = graph.compile(outputs)
+    for one, other in zip(compiled(given), plain(given), strict=True):
+        assert np.array_equal(one, other, equal_nan=True)
+    return compiled
+
+
+def block(graph: tvmdml.Graph, x: Any, channels: int) -> Any:
+    """Two convolutions, and around them what was before."""
+    y = x
+    for last in (False, True):
+        weights = graph.constant(array(channels, channels, 3, 3))
+        y = tvmdml.convolution(y, weights, graph.constant(array(channels)), start_padding=[1, 1], end_padding=[1, 1])
+        y = tvmdml.activation_relu(y + x if last else y)
+    return y
+
+
+def test_a_residual_block_is_a_kernel_for_each_convolution() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((1, 8, 14, 14), name="x")
+    y = block(graph, block(graph, x, 8), 8)
+    compiled = both(graph, [y], {"x": array(1, 8, 14, 14)})
+    assert compiled.kernel_count == 4
+    assert str(compiled.explain()).count("of FUSED_CONVOLUTION, with 2 others") == 6  # lines of three calls each
+
+
+def test_the_last_of_two_heads_is_followed() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((1, 8, 14, 14), name="x")
+    one, other = (tvmdml.convolution(x, graph.constant(array(8, 8, 1, 1))) for _ in range(2))
+    compiled = both(graph, [tvmdml.activation_relu(one - other)], {"x": array(1, 8, 14, 14)})
+    assert compiled.kernel_count == 2
+
+
+def test_products() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((6, 20), name="x", dtype="float16")
+    y = tvmdml.gemm(x, graph.constant(array(20, 30, dtype=np.float16))) + graph.constant(array(30, dtype=np.float16))
+    y = y * tvmdml.activation_sigmoid(y)
+    compiled = both(graph, [y], {"x": array(6, 20, dtype=np.float16)})
+    assert compiled.kernel_count == 1
+
+
+def test_what_has_other_readers_is_left_alone() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((6, 20), name="x")
+    y = tvmdml.gemm(x, graph.constant(array(20, 20)))
+    z = tvmdml.abs(y)
+    assert both(graph, [z, y], {"x": array(6, 20)}).kernel_count == 2
+    assert both(graph, [z, tvmdml.top_k(y, 2).values], {"x": array(6, 20)}).kernel_count == 3
+    assert both(graph, [z + 1, tvmdml.reduce(z, function="sum", axes=[1])], {"x": array(6, 20)}).kernel_count == 3
+
+
+def test_what_lies_otherwise_is_left_alone() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((1, 8, 6, 6), name="x")
+    y = tvmdml.convolution(x, graph.constant(array(8, 8, 3, 3)), start_padding=[1, 1], end_padding=[1, 1])
+    assert both(graph, [y + x.transpose(0, 1, 3, 2)], {"x": array(1, 8, 6, 6)}).kernel_count == 2
+    assert both(graph, [tvmdml.abs(y.transpose(0, 1, 3, 2))], {"x": array(1, 8, 6, 6)}).kernel_count == 2

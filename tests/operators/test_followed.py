@@ -1,0 +1,265 @@
+"""Products and convolutions with pointwise operators behind them give the bits of the operators one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support import Array, seeded, tensor
+
+import tvmdml
+from tvmdml import InvalidArgument, Operator, TensorDesc, operators, targets
+from tvmdml.compiler import CompiledOperator
+from tvmdml.conformance import references
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.guarded import Place
+from tvmdml.operators._contract import Role
+from tvmdml.operators._matrix_fused import FOLLOWED, follow
+from tvmdml.operators._pointwise_fused import Result
+from tvmdml.packs import lines
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets import Target
+from tvmdml.trial import Trial
+
+Draw = Callable[..., list[Any]]
+
+
+def convolution(
+    dtype: str = "float32", channels: int = 8, filters: int = 12, size: tuple[int, ...] = (9, 9), kernel: int = 3, groups: int = 1,
+    stride: int = 1, layout: str = "packed", result: str = "packed", bias: bool = True, **more: Any,
+) -> Any:  # fmt: skip
+    k = len(size)
+    x = tensor(dtype, (2, channels, *size), layout)
+    w = TensorDesc(dtype, (filters, channels // groups, *[kernel] * k))
+    b = TensorDesc(dtype, (1, filters, *[1] * k)) if bias else None
+    pad = [kernel // 2] * k
+    given = {
+        "mode": "cross_correlation", "direction": "forward", "strides": [stride] * k, "dilations": [1] * k, "start_padding": pad,
+        "end_padding": pad, "output_padding": [0] * k, "group_count": groups, "fused_activation": None, **more,
+    }  # fmt: skip
+    found: Any = tvmdml.Convolution.of(x, w, b, **given)
+    sizes = found.output_tensor.sizes
+    return tvmdml.Convolution(
+        **{field.name: getattr(found, field.name) for field in found.fields() if field.name != "output_tensor"},
+        output_tensor=tensor(dtype, sizes, result),
+    )
+
+
+def last(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an image whose channels are last."""
+    strides, step = {}, 1
+    for i in (1, *range(len(sizes) - 1, 1, -1), 0):
+        strides[i] = step
+        step *= sizes[i]
+    return tuple(strides[i] for i in range(len(sizes)))
+
+
+def channels_last(dtype: str = "float32") -> Any:
+    own: Any = convolution(dtype, 8, 8, groups=8)
+    x, y = (TensorDesc(dtype, one.sizes, last(one.sizes)) for one in (own.input_tensor, own.output_tensor))
+    return tvmdml.Convolution(
+        **{f.name: getattr(own, f.name) for f in own.fields() if f.name not in ("input_tensor", "output_tensor")},
+        input_tensor=x, output_tensor=y,
+    )  # fmt: skip
+
+
+def gemm(dtype: str, rows: int, depth: int, columns: int, c: bool = False, **more: Any) -> Any:
+    a, b = TensorDesc(dtype, (1, 2, rows, depth)), TensorDesc(dtype, (1, 2, depth, columns))
+    addend = TensorDesc(dtype, (1, 2, rows, columns), (0, 0, 0, 1)) if c else None
+    return tvmdml.Gemm.of(a, b, addend, **{"trans_a": "none", "trans_b": "none", "alpha": 0.5, "beta": 2.0, **more})
+
+
+def by_channel(y: TensorDesc) -> TensorDesc:
+    return TensorDesc(y.data_type, y.sizes, [int(i == 1) for i in range(y.rank)])
+
+
+Follower = tuple[list[Operator], list[list[Any]], list[TensorDesc]]
+
+
+def residual(y: TensorDesc) -> Follower:
+    """relu(residual + y)."""
+    return [tvmdml.ElementWiseAdd.of(y, y), tvmdml.ActivationRelu.of(y)], [[1, 0], [Result(0)]], [y]
+
+
+def gate(y: TensorDesc) -> Follower:
+    """y * sigmoid(y)."""
+    return [tvmdml.ActivationSigmoid.of(y), tvmdml.ElementWiseMultiply.of(y, y)], [[0], [0, Result(0)]], []
+
+
+def scaled(y: TensorDesc) -> Follower:
+    """clip(y * scale of the channel + a number) less what lies as the output, and that twice."""
+    c, one = by_channel(y), TensorDesc(y.data_type, y.sizes, (0,) * y.rank)
+    nodes = [
+        tvmdml.ElementWiseMultiply.of(y, c), tvmdml.ElementWiseAdd.of(y, one), tvmdml.ElementWiseClip.of(y, min=-1.5, max=2.5),
+        tvmdml.ElementWiseSubtract.of(y, y), tvmdml.ElementWiseAdd.of(y, y),
+    ]  # fmt: skip
+    return nodes, [[0, 1], [Result(0), 2], [Result(1)], [Result(2), 3], [Result(3), Result(3)]], [c, one, y]
+
+
+FOLLOWERS = (residual, gate, scaled)
+
+
+def agrees(head: Any, follower: Follower, target: Target, seed: object = 0, bits: bool = True) -> Any:
+    """The kernel's results are the bits of the head's and then of each node's on the CPU; elsewhere near the reference."""
+    nodes, wiring, others = follower
+    # The nodes' results are written as the head's.
+    nodes = [_like(node, head.output_tensor) for node in nodes]
+    desc = follow(head, nodes, wiring)
+    names = [one for _, one in head.tensors(Role.INPUT) if one is not None]
+    values = [seeded(seed, i).standard_normal(one.sizes).astype(one.data_type.numpy) for i, one in enumerate((*names, *others))]
+    arrays = [Place(one).holding(x).array for one, x in zip((*names, *others), values, strict=True)]
+    expected = None
+    if bits:
+        made: dict[Any, Array] = {0: Place(head.output_tensor).array}
+        CompiledOperator(head, target)(*_with_absent(head, arrays[: len(names)]), made[0])
+        made |= {i + 1: array for i, array in enumerate(arrays[len(names) :])}
+        for i, (node, some) in enumerate(zip(nodes, wiring, strict=True)):
+            made[Result(i)] = Place(node.outputs()[0]).array
+            CompiledOperator(node, target)(*(made[one] for one in some), made[Result(i)])
+        expected = (made[Result(len(nodes) - 1)],)
+    given = iter(arrays)
+    problem = references.tried(desc, target, Trial(desc, (), lambda *_: next(given), expected))
+    assert not problem, f"{problem}\n{lines.toml(lines.of(desc))}"
+    return desc
+
+
+def _with_absent(head: Any, arrays: list[Array]) -> Iterator[Any]:
+    given = iter(arrays)
+    return (None if one is None else next(given) for _, one in head.tensors(Role.INPUT))
+
+
+def _like(node: Any, y: TensorDesc) -> Any:
+    """The node, whose packed tensors lie as the head's result."""
+    return node.with_tensors(lambda one: y if one.strides is None else one)
+
+
+CONVOLUTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "direct": ("direct", convolution),
+    "direct, whole rows": ("direct", lambda: convolution(size=(4, 40))),
+    "direct, stride": ("direct", lambda: convolution(stride=2)),
+    "direct, one dimension": ("direct", lambda: convolution(size=(50,), bias=False)),
+    "direct, three dimensions": ("direct", lambda: convolution(size=(4, 5, 6), filters=3)),
+    "direct, groups": ("direct", lambda: convolution(groups=2)),
+    "direct, padded result": ("direct", lambda: convolution(result="padded")),
+    "direct, spread result": ("direct", lambda: convolution(result="spread")),
+    "direct, long sums": ("direct", lambda: convolution(channels=40)),
+    "direct, float16": ("direct", lambda: convolution("float16")),
+    "direct, float64": ("direct", lambda: convolution("float64")),
+    "product": ("tiles", lambda: convolution(kernel=1, size=(7, 7), channels=20)),
+    "depthwise": ("depthwise", lambda: convolution(channels=8, filters=8, groups=8, size=(9, 40))),
+    "depthwise, short rows": ("depthwise", lambda: convolution(channels=8, filters=8, groups=8, size=(9, 7))),
+    "depthwise, float16": ("depthwise", lambda: convolution("float16", channels=8, filters=8, groups=8)),
+    "channels last": ("channels", channels_last),
+    "activated": ("direct", lambda: convolution(fused_activation=tvmdml.ActivationLeakyRelu.fused(alpha=0.1))),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name: str, draw: Draw) -> None:
+    way, make = CONVOLUTIONS[name]
+    head = make()
+    cpu = targets.resolve("cpu")
+    for follower in draw(FOLLOWERS, 2):
+        desc = agrees(head, follower(head.output_tensor), cpu, name)
+        assert kernel_for(desc, cpu).name == kernel_for(head, cpu).name == way
+
+
+@pytest.mark.parametrize("level", ["cpu:x86-64-v2", "cpu:x86-64-v3"])
+def test_processors_without_masks(level: str, draw: Draw) -> None:
+    target = targets.resolve(level)
+    for name in draw([one for one in CONVOLUTIONS if CONVOLUTIONS[one][0] != "tiles"], 3):
+        head = CONVOLUTIONS[name][1]()
+        agrees(head, residual(head.output_tensor), target, name)
+
+
+PRODUCTS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "tiles": ("tiles", lambda: gemm("float32", 40, 30, 50)),
+    "tiles, long sums": ("tiles", lambda: gemm("float32", 20, 600, 33, c=True)),
+    "tiles, float16": ("tiles", lambda: gemm("float16", 17, 30, 50, c=True)),
+    "a row": ("rows", lambda: gemm("float32", 1, 64, 100)),
+    "two rows": ("rows", lambda: gemm("float32", 2, 300, 40, c=True)),
+    "transposed": ("tiles", lambda: gemm("float32", 40, 40, 40, trans_b="transpose")),
+    "activated": ("tiles", lambda: gemm("float32", 20, 30, 40, fused_activation=tvmdml.ActivationTanh.fused())),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str, draw: Draw) -> None:
+    way, make = PRODUCTS[name]
+    head = make()
+    cpu = targets.resolve("cpu")
+    for follower in draw(FOLLOWERS, 2):
+        desc = agrees(head, follower(head.output_tensor), cpu, name)
+        assert kernel_for(desc, cpu).name == way
+
+
+def test_devices(device: Target, draw: Draw) -> None:
+    heads = [make for _, make in (*CONVOLUTIONS.values(), *PRODUCTS.values())]
+    for make in draw(heads, 3):
+        head = make()
+        if "float64" in str(head.output_tensor):
+            continue
+        (follower,) = draw(FOLLOWERS)
+        agrees(head, follower(head.output_tensor), device, bits=False)
+
+
+def test_several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvmdml.targets.cpu import CpuTarget
+
+    monkeypatch.setenv("TVMDML_NUM_THREADS", "3")
+    monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
+    cpu = targets.resolve("cpu")
+    for head in (convolution(channels=32, filters=40, size=(20, 20)), gemm("float32", 60, 90, 80)):
+        agrees(head, residual(head.output_tensor), cpu)
+
+
+def test_an_operand_that_lies_otherwise_is_right_too() -> None:
+    head = convolution()
+    y = head.output_tensor
+    turned = tensor("float32", y.sizes, "transposed")
+    nodes, wiring, _ = residual(y)
+    nodes[0] = tvmdml.ElementWiseAdd(a_tensor=turned, b_tensor=y, output_tensor=y)
+    desc = follow(head, nodes, wiring)
+    assert kernel_for(desc, targets.resolve("cpu")).name == "default"
+    agrees(head, (nodes, wiring, [turned]), targets.resolve("cpu"), bits=False)
+
+
+def test_sizes_are_no_part_of_the_kernel() -> None:
+    cpu = targets.resolve("cpu")
+    some = []
+    for rows in (40, 57):
+        head = gemm("float32", rows, 30, 50)
+        nodes, wiring, _ = residual(head.output_tensor)
+        some.append(kernel_for(follow(head, nodes, wiring), cpu))
+    assert some[0].parameters == some[1].parameters
+
+
+def test_lines_and_references() -> None:
+    for head in (convolution(), gemm("float32", 20, 30, 40)):
+        for follower in FOLLOWERS:
+            desc = agrees(head, follower(head.output_tensor), targets.resolve("cpu"), bits=False)
+            assert lines.read(lines.of(desc), "a line") == desc
+            desc.validate(NEWEST_FEATURE_LEVEL)
+            assert desc.NAME not in operators.all_operators()
+            assert operators.by_name(desc.NAME) is type(desc)
+
+
+def test_what_cannot_follow() -> None:
+    head = convolution()
+    y = head.output_tensor
+    relu, compare = tvmdml.ActivationRelu.of(y), tvmdml.ElementWiseLogicalLessThan.of(y, y)
+    other = tvmdml.ActivationRelu.of(TensorDesc("float32", (2, 12, 9, 8)))
+    fill = tvmdml.FillValueSequence(output_tensor=y, value_data_type="float32", value_start=1, value_delta=1)
+    soft = gemm("float32", 4, 5, 6, fused_activation=tvmdml.ActivationSoftmax1.fused(axes=[3]))
+    cases: list[tuple[Any, str]] = [
+        (lambda: follow(relu, [relu], [[0]]), "ACTIVATION_RELU; allowed: CONVOLUTION, GEMM"),
+        (lambda: follow(head, [other], [[0]]), "the head's result"),
+        (lambda: follow(head, [compare], [[0, 1]]), "uint8"),
+        (lambda: follow(head, [fill, tvmdml.ElementWiseAdd.of(y, y)], [[], [0, Result(0)]]), "count elements"),
+        (lambda: follow(soft, [tvmdml.ActivationRelu.of(soft.output_tensor)], [[0]]), "whole rows"),
+    ]
+    for call, said in cases:
+        with pytest.raises(InvalidArgument, match=said):
+            call()
+    assert len(FOLLOWED) == 2
