@@ -93,7 +93,7 @@ def tile_for(plan: Plan, most_vectors: int) -> Tile:
     def cost(tile: Tile) -> float:
         number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // tile.width)
         sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
-        return float(number * (max(sums / 2, reads / 2 + 1, 4) + _BEGIN + _READ * tile.vectors + 0.5 * (tile.lines - 1)))
+        return float(number * (max(sums / 2, reads / 2 + 1, 4) + _BEGIN + _READ * tile.vectors + (tile.lines - 1)))
 
     return min(found, key=cost)
 
