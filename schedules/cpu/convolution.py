@@ -2,6 +2,7 @@
 
 - Filters with one tap, of stride 1 and without padding, are factors of a product of matrices (``matrix.py``).
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
+- ``lanes``: a register tile of places by vectors of filters, of bytes and of filters that never change (``_convolution_lanes.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
 - ``channels``: the same of images whose channels are last (``_convolution_channels.py``).
 - Others are the computation, one element after the other.
@@ -13,11 +14,12 @@ from typing import Any
 
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import _convolution_channels, _default, matrix, split
+from tvmdml.schedules.cpu import _convolution_channels, _convolution_lanes, _default, matrix, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct
+from tvmdml.schedules.cpu._convolution_lanes import Lanes
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
 from tvmdml.targets import Target
 
@@ -60,6 +62,9 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         return own
     work = desc.output_tensor.element_count * desc.products()
     tasks = split(work, target, TASK_PRODUCTS, 1)
+    if _convolution_lanes.suits(desc, found, target):
+        lanes: Kernel = Lanes(desc, found, tasks, target).kernel()
+        return lanes
     tile = _tile(found, width, desc)
     if found.in_place and found.places < tile.columns:
         found = plan(desc, False)

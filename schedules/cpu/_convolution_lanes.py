@@ -1,0 +1,300 @@
+"""Direct convolutions whose vectors are of filters: a register tile of places by vectors of filters, over an image's frame.
+
+Places of a tile are some neighbours in some rows, so few are computed for nothing, however narrow the image is. Filters are packed
+so that those of a vector are neighbours, as the columns of a product are (``_gemm_owned.py``): this pays where they never change,
+or where elements are bytes, of which a step multiplies four channels (``_convolution_bytes.py``). Finished tiles are transposed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC
+from tvmdml.kernels.kernel import Kernel, Owned
+from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed
+from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
+from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
+from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
+from tvmdml.schedules.cpu._gemm_panels import ALONG
+from tvmdml.schedules.cpu._part import store_part
+from tvmdml.schedules.cpu._sums import Sums, zeros
+from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.targets import Target
+
+LANES = 16
+_SLACK = 64
+
+
+class Tile(NamedTuple):
+    """The register tile."""
+
+    run: int
+    """Neighbours of a row."""
+    lines: int
+    """Rows."""
+    vectors: int
+    """Vectors of filters."""
+
+    @property
+    def places(self) -> int:
+        """Its places."""
+        return self.run * self.lines
+
+    @property
+    def width(self) -> int:
+        """Its filters."""
+        return self.vectors * LANES
+
+
+def suits(desc: Any, plan: Plan, target: Target) -> bool:
+    """Whether filters never change, or elements are bytes, and the processor has what this needs."""
+    processor = getattr(target, "processor", None)
+    if processor is None or not all(map(processor.has, ("avx512f", "avx512bw", "avx512vl"))):
+        return False
+    if desc.backward or desc.filters()[0] < LANES:
+        return False
+    if desc.computed == "int32":
+        return bool(processor.has("avx512vnni"))
+    if desc.computed != "float32" or "filter_tensor" not in desc.owned() or not plan.rows_contiguous:
+        return False
+    # With a stride, neighbouring taps are in different parts of the frame.
+    return bool(plan.products <= KC or (plan.output2 <= _NARROW and (plan.forward2 == 1 or plan.taps == 1)))
+
+
+_TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
+"""The most places, and vectors of filters: with more sums, LLVM would not keep all of them in registers."""
+_BEGIN, _READ = 2.0, 0.75
+"""The cycles of a step besides those of its sums, and more for each vector, which is in the second cache."""
+_NARROW = 32
+"""Rows up to which sums of floats of places that are no places of the output take too long."""
+
+
+def tile_for(plan: Plan, most_vectors: int) -> Tile:
+    """The tile that is fastest, about."""
+    rows, columns, filters = plan.output1, plan.output2, plan.filters
+    found = [
+        Tile(run, lines, vectors)
+        for places, most in _TILES
+        for vectors in {most, min(most, 2)}
+        if vectors <= most_vectors and (vectors == 1 or (vectors - 1) * LANES < filters)
+        for run in range(1, min(places, columns) + 1)
+        for lines in range(1, min(places // run, rows) + 1)
+    ]
+
+    def cost(tile: Tile) -> float:
+        number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // tile.width)
+        sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
+        return float(number * (max(sums / 2, reads / 2 + 1, 4) + _BEGIN + _READ * tile.vectors + (tile.lines - 1)))
+
+    return min(found, key=cost)
+
+
+class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these modules by another name
+    """Such a convolution as a kernel."""
+
+    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target) -> None:
+        self.given, self.tasks, self.target = desc, tasks, target
+        self.tile: Any = SimpleNamespace(lanes=LANES)  # of frames
+        self.sums = desc.computed
+        self.bytes = self.sums == "int32"
+        self.shape = tile_for(plan, 3 if self.bytes else 4)
+        types = [one.data_type.tvm for one in (desc.input_tensor, desc.filter_tensor)]
+        self.arithmetic: Any = Bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else Floats(self.sums)
+        self.channels = plan.channels
+        if self.bytes:
+            plan = dataclasses.replace(plan, numbers={**plan.numbers, "channels": -(-plan.channels // GROUP)})
+        self.plan, self.factors = plan, self.arithmetic.packed
+        self.packed, self.masked, self.arranges = True, True, False
+        self.owned = "filter_tensor" in desc.owned()
+        step = plan.image_step2 * plan.forward2
+        self.copy_step = step if step <= 2 else 0
+        self.blocked = plan.products > KC and not self.bytes
+        zero = desc.zero_points()
+        self.of_filters = self.bytes and (zero[1] is not None or self.arithmetic.flips[0])
+        """Whether sums of filters are needed."""
+        self.of_places = self.bytes and (zero[0] is not None or self.arithmetic.flips[1])
+        frame, filters = plan.frame * plan.channels * plan.groups, plan.groups * plan.filters
+        self.by_rows = filters * plan.products > frame
+
+    def panels_of(self, plan: Any) -> Panels:
+        """The packed filters of a group; of a kernel if the plan has its numbers."""
+        return Panels(self.shape.width, 1, plan.filters, plan.channels * plan.taps)
+
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        own, tile = self.plan, self.shape
+        room = self.panels_of(own).room * own.groups
+        window = own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
+        temporaries = (
+            (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + _SLACK),
+            (self.factors, 1 if self.owned else room),
+            ("int64", own.products + 2 * own.taps),
+            (self.sums, self.tasks * (tile.places * tile.width + tile.width * SIDE)),
+            ("int32", window if self.of_places else 1),
+        )
+        module, *also = self.given.modules()
+        choices = {
+            "tile": tuple(tile), "by_rows": self.by_rows, "in_place": own.in_place, "copy_step": self.copy_step,
+            "contiguous": own.rows_contiguous, "taps": self.known_taps, "blocked": self.blocked, "parallel": self.tasks > 1,
+            "owned": self.owned, "step": own.output_step2 == 1,
+        }  # fmt: skip
+        parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
+        scalars = (*own.scalars(), self.channels, *self._steps(), self.tasks)
+        owned = (self._packing(module),) if self.owned else ()
+        return Kernel(module, "lanes", parameters, self.function, scalars, temporaries, also=tuple(also), owned=owned)
+
+    def _packing(self, module: str) -> Owned:
+        """How filters that never change are packed once."""
+        own = self.plan
+        panels = self.panels_of(own)
+        tasks = split(panels.room * own.groups, self.target, TASK_ELEMENTS)
+        if self.bytes:
+            words: Owned = self.bytes_packing(module, panels, tasks)
+            return words
+        kind = self.given.filter_tensor.data_type.tvm
+        source = Source(kind, ALONG, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
+        found: Owned = Packing(panels, source, self.arithmetic, LANES, False, tasks).owned(("filter_tensor",), module)
+        return found
+
+    def _steps(self) -> list[int]:
+        """The steps of addends from one of the output's channels to the next."""
+        return [tensor.layout[1] for _, tensor in self.given.addends()]
+
+    def function(self) -> PrimFunc:
+        """The TensorIR."""
+        self.desc = self.given.with_tensors(Typed)
+        with T.function() as f:
+            self.tensors = f.tensors(self.desc, packed={"filter_tensor": self.factors} if self.owned else {})
+            names = ("frame", "packed", "table", "totals", "windows")
+            types = (self.factors, self.factors, "int64", self.sums, "int32")
+            self.frame, self.filters, self.table, self.totals, self.windows = (
+                f.buffer(f"{name}_scratch", dtype) for name, dtype in zip(names, types, strict=True)
+            )
+            if self.owned:
+                self.filters = self.tensors["filter_tensor"]
+            self.n = SimpleNamespace(**{name: f.scalar(name) for name in NAMES})
+            self.real_channels = f.scalar("channels_of_image")
+            self.steps = [f.scalar(f"addend{i}") for i in range(len(self._steps()))]
+            self.count = f.scalar("tasks")
+            self._body()
+        return f.result()
+
+    def _body(self) -> None:
+        n = self.n
+        self.set_panels()
+        self.phases(self.prepare)
+        if not self.owned:
+            per_task(self.count, self.tasks > 1, self.pack_bytes)
+        with T.loop(n.batch) as image:
+            if not self.plan.in_place:
+                copy = self.copy_bytes if self.bytes else self.copy_image
+                per_task(self.count, self.tasks > 1, lambda task: copy(image, task))
+            if self.of_places:
+                per_task(self.count, self.tasks > 1, self.sum_windows)
+            self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
+
+    def set_panels(self) -> None:
+        """Where packed filters are."""
+        own = self.panels_of(self.n)
+        self.panel, self.sums_at, self.room, self.panels = (T.hold(one) for one in (own.panel, own.sums, own.room, own.count))
+
+    # -- Tiles
+
+    def _compute(self, image: Any, phase: Phase, task: Any) -> None:
+        n, tile = self.n, self.shape
+        across = T.let(T.truncdiv(n.output2 + (tile.run - 1), T.i64(tile.run)))
+        down = T.let(T.truncdiv(n.output1 + (tile.lines - 1), T.i64(tile.lines)))
+        places = T.let(n.output0 * down * across)
+        begin, end = share(task, self.count, T.let(n.groups * self.panels * places))
+        sizes = [n.groups, self.panels, places] if self.by_rows else [n.groups, places, self.panels]
+        where = [T.Variable("int64", one) for one in T.unravel(begin, sizes)]
+        with T.loop(T.let(end - begin)):
+            group, *inner = [T.let(one.value) for one in where]
+            panel, number = inner if self.by_rows else inner[::-1]
+            T.count_up(where, sizes)
+            z, row, column = T.unravel(number, [n.output0, down, across])
+            y = T.hold(T.min(row * tile.lines, n.output1 - tile.lines))
+            x = T.hold(T.min(column * tile.run, n.output2 - tile.run))
+            self._tile(image, group, panel, (T.hold(z), y, x), task)
+
+    def _tile(self, image: Any, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any) -> None:
+        n, tile = self.n, self.shape
+        depth = T.let(n.channels * n.taps)
+        source, origin = self.origin_of(image, group, T.let(at[0] * n.plane_step + at[1] * n.row_step + at[2]))
+        start = T.let(group * self.room + panel * self.panel)
+        zero = zeros(LANES, self.arithmetic.total)
+        sums = Sums(tile.places, tile.vectors, lambda i, j: zero, self.arithmetic.step)
+
+        def steps(begin: Any, count: Any) -> None:
+            with T.loop(count) as i:
+                k = T.let(begin + i)
+                place = T.let(origin + self.table[k])
+                lines = [place, *(T.let(place + n.row_step * line) for line in range(1, tile.lines))]
+                vectors = [T.let(self.filters[T.run(start + k * tile.width + j * LANES, LANES)]) for j in range(tile.vectors)]
+                sums.add(lambda r: source[lines[r // tile.run] + r % tile.run], vectors)
+
+        scratch = T.let(task * (tile.places * tile.width + tile.width * SIDE))
+
+        def kept(r: int, j: int) -> Any:
+            return T.run(scratch + (r * tile.width + j * LANES), LANES)
+
+        def each(body: Any) -> None:
+            for r in range(tile.places):
+                for j in range(tile.vectors):
+                    body(r, j)
+
+        if not self.blocked:
+            steps(T.i64(0), depth)
+            self._finish(image, group, panel, at, task, sums.get)
+            return
+        with T.loop(T.let(T.truncdiv(depth + (KC - 1), T.i64(KC)))) as block:
+            begin = T.let(block * KC)
+            steps(begin, T.hold(T.min(depth - begin, T.i64(KC))))
+            T.either(
+                block == T.i64(0),
+                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), sums.get(r, j))),
+                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + sums.get(r, j))),
+            )
+            each(lambda r, j: sums.set(r, j, zero))
+        self._finish(image, group, panel, at, task, lambda r, j: self.totals[kept(r, j)])
+
+    def _finish(self, image: Any, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any, total: Any) -> None:
+        """Finished sums to the output, filter by filter."""
+        n, tile, y = self.n, self.shape, self.tensors["output_tensor"]
+        scratch = T.let(task * (tile.places * tile.width + tile.width * SIDE) + tile.places * tile.width)
+        for j in range(tile.vectors):
+            rows = [T.hold(total(r, j)) for r in range(tile.places)]
+            rows += [zeros(LANES, self.sums)] * (SIDE - tile.places)
+            for f, row in enumerate(transposed(rows)):
+                T.store(self.totals, T.run(scratch + (j * LANES + f) * SIDE, SIDE), row)
+        first = T.hold(T.max(T.min(panel * tile.width, n.filters - tile.width), T.i64(0)))
+        ends = [(line * tile.run, (line + 1) * tile.run) for line in range(tile.lines)]
+        windows = self.window(group, at, ends) if self.of_places else None
+        names = [name for name, _ in self.desc.addends()]
+        base = T.let(image * n.output_batch + at[0] * n.output_step0 + at[1] * n.output_step1 + at[2] * n.output_step2)
+        with T.loop(T.hold(T.min(n.filters, T.i64(tile.width)))) as f:
+            channel = T.let(group * n.filters + first + f)
+            addends = [
+                T.hold(T.splat(T.wide(self.tensors[name][T.let(channel * step)]), SIDE))
+                for name, step in zip(names, self.steps, strict=True)
+            ]
+            found = T.hold(self.totals[T.run(scratch + f * SIDE, SIDE)])
+            if self.bytes:
+                found = self.corrected(found, T.let(group * self.room + self.sums_at + panel * tile.width + f), channel, windows)
+            value = T.hold(self.desc.element(found, addends))
+            for line, (begin, end) in enumerate(ends):
+                to = T.let(base + channel * n.output_channel + n.output_step1 * line)
+                if self.plan.output_step2 == 1:
+                    store_part(y, T.let(to - begin), T.const(begin, "int32"), T.const(end, "int32"), value)
+                else:
+                    for i in range(begin, end):
+                        T.store(y, to + (i - begin) * n.output_step2, T.Shuffle([value], [i]))
