@@ -15,13 +15,14 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed
 from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
 from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
 from tvmdml.schedules.cpu._gemm_panels import ALONG
-from tvmdml.schedules.cpu._part import store_part
+from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -60,7 +61,7 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
     processor = getattr(target, "processor", None)
     if processor is None or not all(map(processor.has, ("avx512f", "avx512bw", "avx512vl"))):
         return False
-    if desc.backward or desc.filters()[0] < LANES:
+    if desc.backward or desc.filters()[0] < LANES or (After(desc).apart and plan.output_step2 != 1):
         return False
     if desc.computed == "int32":
         return bool(processor.has("avx512vnni"))
@@ -102,7 +103,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     """Such a convolution as a kernel."""
 
     def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target) -> None:
-        self.given, self.tasks, self.target = desc, tasks, target
+        self.given, self.tasks, self.target, self.after = desc, tasks, target, After(desc)
         self.tile: Any = SimpleNamespace(lanes=LANES)  # of frames
         self.sums = desc.computed
         self.bytes = self.sums == "int32"
@@ -145,7 +146,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "in_place": own.in_place, "copy_step": self.copy_step,
             "contiguous": own.rows_contiguous, "taps": self.known_taps, "blocked": self.blocked, "parallel": self.tasks > 1,
-            "owned": self.owned, "step": own.output_step2 == 1,
+            "owned": self.owned, "step": own.output_step2 == 1, "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         scalars = (*own.scalars(), self.channels, *self._steps(), self.tasks)
@@ -166,8 +167,9 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         return found
 
     def _steps(self) -> list[int]:
-        """The steps of addends from one of the output's channels to the next."""
-        return [tensor.layout[1] for _, tensor in self.given.addends()]
+        """The steps of addends from one of the output's channels to the next, and of what follows."""
+        found: list[int] = self.after.steps()
+        return found
 
     def function(self) -> PrimFunc:
         """The TensorIR."""
@@ -279,20 +281,28 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         first = T.hold(T.max(T.min(panel * tile.width, n.filters - tile.width), T.i64(0)))
         ends = [(line * tile.run, (line + 1) * tile.run) for line in range(tile.lines)]
         windows = self.window(group, at, ends) if self.of_places else None
-        names = [name for name, _ in self.desc.addends()]
         base = T.let(image * n.output_batch + at[0] * n.output_step0 + at[1] * n.output_step1 + at[2] * n.output_step2)
         with T.loop(T.hold(T.min(n.filters, T.i64(tile.width)))) as f:
             channel = T.let(group * n.filters + first + f)
-            addends = [
-                T.hold(T.splat(T.wide(self.tensors[name][T.let(channel * step)]), SIDE))
-                for name, step in zip(names, self.steps, strict=True)
-            ]
+            places = [T.let(base + channel * n.output_channel + n.output_step1 * line) for line in range(tile.lines)]
+
+            def of_channel(name: str, number: int, channel: Any = channel) -> Any:
+                return T.hold(T.splat(self.tensors[name][T.let(channel * self.steps[number])], SIDE))
+
+            def of_output(buffer: Any, places: list[Any] = places) -> Any:
+                kept = zeros(SIDE, str(buffer.dtype))
+                for place, (begin, end) in zip(places, ends, strict=True):
+                    kept = T.hold(load_part(buffer, T.let(place - begin), T.const(begin, "int32"), T.const(end, "int32"), kept))
+                return kept
+
+            addends = [T.wide(of_channel(name, number)) for number, name in enumerate(self.after.addends())]
             found = T.hold(self.totals[T.run(scratch + f * SIDE, SIDE)])
             if self.bytes:
                 found = self.corrected(found, T.let(group * self.room + self.sums_at + panel * tile.width + f), channel, windows)
-            value = T.hold(self.desc.element(found, addends))
-            for line, (begin, end) in enumerate(ends):
-                to = T.let(base + channel * n.output_channel + n.output_step1 * line)
+            value = T.hold(self.after.head.element(found, addends))
+            if self.after.changes:
+                value = T.hold(self.after.value(value, self.tensors, of_channel, of_output))
+            for to, (begin, end) in zip(places, ends, strict=True):
                 if self.plan.output_step2 == 1:
                     store_part(y, T.let(to - begin), T.const(begin, "int32"), T.const(end, "int32"), value)
                 else:
