@@ -14,8 +14,11 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import tvmdml
+from tvmdml import targets
+from tvmdml.cli import main
 
 
 def small() -> tvmdml.CompiledGraph:
@@ -66,6 +69,27 @@ def test_it_runs_without_the_compiler(saved: Path) -> None:
     environment = {**os.environ, "TVMDML_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[[0, 1, 2], [0, 1, 2]] False"
+
+
+def test_a_pack_has_all_its_kernels(saved: Path, tmp_path: Path) -> None:
+    pack = tmp_path / "small.pack"
+    done = CliRunner().invoke(main, ["pack", "build", str(saved), "-o", str(pack), "--target", targets.resolve("cpu").name])
+    assert done.exit_code == 0, done.output
+    code = (
+        "import sys, numpy as np, tvmdml\n"
+        f"tvmdml.load_pack({str(pack)!r}, strict=True)\n"
+        f"g = tvmdml.load_graph({str(saved)!r})\n"
+        "g.initialize([np.zeros((1, 4, 1, 1), np.float32)])\n"
+        "print(g([np.ones((2, 3, 8, 8), np.float32), np.ones((2, 8), bool)])[1].tolist(), 'tvm' in sys.modules)"
+    )
+    environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[[0, 1, 2], [0, 1, 2]] False"
+
+
+def test_it_is_for_one_kind_of_target(saved: Path) -> None:
+    with pytest.raises(tvmdml.Unsupported, match=r"the kind that .* was compiled for: cpu"):
+        tvmdml.load_graph(saved, "cuda:sm_80")
 
 
 def _changed(content: bytes, change: Any) -> bytes:

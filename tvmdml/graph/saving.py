@@ -12,7 +12,6 @@ place against the size of what it is in.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import struct
@@ -23,13 +22,12 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.arrays import NumpyArray
-from tvmdml.enums import TensorFlags
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
-from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.compiled import CompiledGraph, Form
 from tvmdml.graph.kernels import Progress
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.graph.program import Program, Result
-from tvmdml.operators._contract import Role
+from tvmdml.operators._contract import Operator, Role
 from tvmdml.packs import files, lines
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
@@ -58,6 +56,7 @@ def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
     places = list(_places([node.array.nbytes for node in constants]))
     described = {
         "name": compiled.name,
+        "kind": compiled.target.kind,
         "inputs": [_input(node) for node in compiled.inputs()],
         "constants": [
             {"dtype": node.array.dtype.name, "shape": list(node.array.shape), "place": at, "name": node.name}
@@ -98,15 +97,42 @@ def load_graph(
         CompileError: a kernel is in no pack, and cannot be compiled.
     """
     place = targets.resolve(target, "load_graph target")
+    where = str(path)
     try:
         described, constants = _read(path)
+        if (kind := _text(described["kind"])) != place.kind:
+            allowed = f"a target of the kind that {where} was compiled for: {kind}"
+            raise Unsupported(message("load_graph target", place.name, allowed, "Save the graph once for each kind."))
         return _made(described, constants, place, progress)
     except OSError as error:
         raise ModelError(f"{path}: {reason(error)}") from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-        if isinstance(error, TvmdmlError) and not isinstance(error, InvalidArgument):
-            raise
-        raise ModelError(f"{path} is not a graph: {type(error).__name__}: {error}") from error
+    except _MALFORMED as error:
+        raise _not_a_graph(path, error) from error
+
+
+def descriptors(path: str | os.PathLike[str]) -> list[Operator]:
+    """The descriptors of all kernels of a saved graph, for a pack.
+
+    Raises:
+        ModelError: as ``load_graph``.
+    """
+    try:
+        described, constants = _read(path)
+        program, *_ = _parsed(described, constants)
+        return [call.desc for call in program.calls]
+    except OSError as error:
+        raise ModelError(f"{path}: {reason(error)}") from error
+    except _MALFORMED as error:
+        raise _not_a_graph(path, error) from error
+
+
+_MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
+
+
+def _not_a_graph(path: str | os.PathLike[str], error: Exception) -> Exception:
+    if isinstance(error, TvmdmlError) and not isinstance(error, InvalidArgument):
+        return error
+    return ModelError(f"{path} is not a graph: {type(error).__name__}: {error}")
 
 
 # -- Writing
@@ -128,10 +154,8 @@ def _input(node: Input) -> dict[str, Any]:
 
 
 def _call(call: Call, numbers: Mapping[int, tuple[str, int]]) -> dict[str, Any]:
-    owned = [name for name, tensor in call.desc.tensors(Role.INPUT) if tensor is not None and tensor.flags]
     reads = {name: _edge(edge, numbers) for name, edge in call.edges.items()}
-    found = {"line": lines.of(call.desc), "reads": reads, "name": call.name, "where": call.where}
-    return {**found, "owned": owned} if owned else found
+    return {"line": lines.of(call.desc), "reads": reads, "name": call.name, "where": call.where}
 
 
 def _edge(edge: Edge, numbers: Mapping[int, tuple[str, int]]) -> list[Any]:
@@ -161,6 +185,11 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], NumpyArray]:
 
 
 def _made(described: Mapping[str, Any], memory: NumpyArray, target: targets.Target, progress: Progress | None) -> CompiledGraph:
+    program, inputs, forms = _parsed(described, memory)
+    return CompiledGraph(_text(described["name"]), inputs, program, forms, target, progress=progress)
+
+
+def _parsed(described: Mapping[str, Any], memory: NumpyArray) -> tuple[Program, list[Input], list[Form]]:
     inputs = [_read_input(one) for one in described["inputs"]]
     nodes: dict[str, list[Any]] = {"input": inputs, "constant": [], "call": []}
     nodes["constant"] += [_read_constant(one, memory) for one in described["constants"]]
@@ -177,8 +206,7 @@ def _made(described: Mapping[str, Any], memory: NumpyArray, target: targets.Targ
             raise ValueError("an output that is no whole result")
         results.append(Result(edge, desc))
         forms.append((dtype, shape))
-    program = Program(nodes["call"], results)
-    return CompiledGraph(_text(described["name"]), inputs, program, forms, target, progress=progress)
+    return Program(nodes["call"], results), inputs, forms
 
 
 def _read_input(one: Mapping[str, Any]) -> Input:
@@ -204,8 +232,6 @@ def _read_call(one: Mapping[str, Any], nodes: Mapping[str, list[Any]]) -> Call:
         desc = lines.read(one["line"], "a call")
     except Unsupported as error:  # of a file; what a target does not support is found later
         raise ValueError(str(error)) from error
-    for name in one.get("owned", ()):
-        desc = _owned(desc, name)
     edges = {name: _read_edge(edge, nodes) for name, edge in one["reads"].items()}
     wanted = {name: tensor for name, tensor in desc.tensors(Role.INPUT) if tensor is not None}
     if set(edges) != set(wanted):
@@ -213,11 +239,6 @@ def _read_call(one: Mapping[str, Any], nodes: Mapping[str, list[Any]]) -> Call:
     for name, tensor in wanted.items():
         _require_room(edges[name], tensor, f"{desc.NAME} {name}")
     return Call(desc, edges, _text(one["name"]), _text(one["where"]))
-
-
-def _owned(desc: Any, name: str) -> Any:
-    tensor = getattr(desc, name)
-    return dataclasses.replace(desc, **{name: dataclasses.replace(tensor, flags=TensorFlags.OWNED_BY_DML)})
 
 
 def _read_edge(given: Sequence[Any], nodes: Mapping[str, list[Any]]) -> Edge:

@@ -73,7 +73,8 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 def build(
     specs: tuple[Path, ...], output: Path, targets: tuple[str, ...], sizes: tuple[tuple[str, int], ...], jobs: int | None
 ) -> None:
-    """Compile the operations of each SPEC into a pack. A SPEC is a .toml, a DxDispatch model (.json) or an ONNX model (.onnx).
+    """Compile the operations of each SPEC into a pack. A SPEC is a .toml, a DxDispatch model (.json), an ONNX model (.onnx) or a
+    saved graph (.graph).
 
     After Ctrl-C, the compiled kernels are kept: run the same command again to continue.
     """

@@ -1,4 +1,4 @@
-"""Specs from several kinds of files: specs themselves, DxDispatch models, ONNX models."""
+"""Specs from several kinds of files: specs themselves, DxDispatch models, ONNX models, saved graphs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tvmdml import dxdispatch, onnx_nodes
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.graph import saving
 from tvmdml.operators import _shared
 from tvmdml.packs import onnx_apart, spec
 from tvmdml.packs.spec import KnobValues, Spec, Wanted
@@ -34,7 +35,8 @@ class Found(NamedTuple):
 
 
 def read(paths: Sequence[str | os.PathLike[str]], targets: Sequence[str] = (), sizes: Sizes = _NO_SIZES) -> Found:
-    """Read one spec from several files: ``.toml`` (specs), ``.json`` (DxDispatch models), ``.onnx`` (ONNX models).
+    """Read one spec from several files: ``.toml`` (specs), ``.json`` (DxDispatch models), ``.onnx`` (ONNX models),
+    ``.graph`` (graphs that ``save_graph`` wrote).
 
     Args:
         paths: the files.
@@ -112,8 +114,14 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Found:
     return Found(Spec(wanted=wanted), tuple(notes))
 
 
+def _read_graph(path: Path, sizes: Sizes, known: set[str]) -> Found:
+    wanted = spec.once(Wanted(spec.plain(desc)) for desc in saving.descriptors(path))
+    return Found(Spec(wanted=wanted))
+
+
 _READERS: Mapping[str, Callable[[Path, Sizes, set[str]], Found]] = {
     ".toml": _read_spec,
     ".json": _read_dxdispatch,
     ".onnx": _read_onnx,
+    ".graph": _read_graph,
 }
