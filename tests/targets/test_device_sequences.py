@@ -22,7 +22,7 @@ from support import seeded, top_k_desc
 import tvmdml
 from tvmdml import TensorDesc, targets
 from tvmdml.errors import DeviceError
-from tvmdml.targets import Step, Target
+from tvmdml.targets import Step, Target, _device_sequence
 from tvmdml.targets._hazards import Access, waiting
 
 
@@ -104,9 +104,10 @@ def test_new_outputs_cost_only_the_steps_that_write_to_them(device: Target, prep
 
 
 def test_all_steps_share_one_piece_of_memory_for_their_temporaries(device: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_device_sequence, "_PART", 2)
     n = 100_000
     launch = ready(top_k_desc(TensorDesc("float32", (2, n)), 1, 3, "decreasing"), device)
-    run = device.sequence([Step(launch, ((0, 0), (1, 0), (1, PLACE)))] * 40, 2)
+    run = device.sequence([Step(launch, ((0, 0), (1, 0), (1, PLACE)))] * 5, 2)
     opened: Any = device.device  # type: ignore[attr-defined]
     allocate, allocated = opened.allocate, []
 
