@@ -162,6 +162,13 @@ class Pointwise(Operator):
         open_ = self._launched(words) if self._computes_in_float32() else self
         return open_._formula(self.operands(), shared)._replace(words=tuple(words.values))
 
+    def words(self) -> int:
+        """How many numbers are passed at launch."""
+        words = Words()
+        if self._computes_in_float32():
+            self._launched(words)
+        return len(words.values)
+
     def _computes_in_float32(self) -> bool:
         return bool(self.inputs()) and self.inputs()[0].data_type in FLOATS
 

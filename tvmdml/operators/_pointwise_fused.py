@@ -7,6 +7,7 @@ conformance. Each result is rounded to its own type, so that the bits are those 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from tvmdml.operators._chain_reference import Step, expected
 from tvmdml.operators._contract import Array, Inputs, Operator, Operators, Outputs, Role, Shared, Uints
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._support import support
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 MOST_OPERATORS = 16
 """The most operators of a group: with more, a kernel takes long to compile, and saves little."""
@@ -240,7 +241,7 @@ def too_large(desc: FusedPointwise) -> tuple[str, str] | None:
     counts = (
         (len(parts), MOST_OPERATORS, "operators"),
         (len(desc.input_tensors) + len(desc.output_tensors), MOST_TENSORS, "inputs and outputs together"),
-        (sum(len(part.formula().words) for part in parts), MOST_WORDS, "numbers that are passed at launch"),
+        (sum(part.words() for part in parts), MOST_WORDS, "numbers that are passed at launch"),
         (sum(part.steps() > 0 for part in parts), MOST_FUNCTIONS, "functions that are not exact"),
         (_alive(desc), MOST_ALIVE, "values at a time"),
     )
@@ -262,8 +263,13 @@ def _alive(desc: FusedPointwise) -> int:
 
 def _plain(tensor: TensorDesc) -> TensorDesc:
     """Without what is about buffers."""
-    return TensorDesc(tensor.data_type, tensor.sizes, None if tensor.is_packed else tensor.layout)
+    return _packed(tensor) if tensor.is_packed else TensorDesc(tensor.data_type, tensor.sizes, tensor.layout)
 
 
 def _packed(tensor: TensorDesc) -> TensorDesc:
-    return TensorDesc(tensor.data_type, tensor.sizes)
+    return _of(tensor.data_type, tuple(tensor.sizes))
+
+
+@functools.lru_cache(1 << 10)
+def _of(data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorDesc:
+    return TensorDesc(data_type, sizes)

@@ -14,7 +14,7 @@ from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._contract import Operator
-from tvmdml.operators._pointwise_fused import Result, fuse, fusible
+from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
 from tvmdml.operators._pointwise_fused import Value as Wire
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -63,7 +63,7 @@ class _Groups:
             if not isinstance(source, Call) or source not in self._fusible or self._of[source] is self._of[call]:
                 continue
             union = sorted((*self._of[source], *self._of[call]), key=self._number.__getitem__)
-            if self._is_interrupted(union) or (made := self._fused(union)) is None:
+            if len(union) > MOST_OPERATORS or self._is_interrupted(union) or (made := self._fused(union)) is None:
                 continue
             self._made[union[-1]] = made
             for member in union:
@@ -130,7 +130,9 @@ class _Groups:
             return None
         try:
             desc = fuse([call.desc for call in members], wiring, results)
-            if kernel_for(desc, self._target).name == _SLOW:
+            # Tensors that lie alike, or are one element, are read by whole vectors in any case.
+            alike = all(one.is_packed or not any(one.layout) for one in (*desc.input_tensors, *desc.output_tensors))
+            if not alike and kernel_for(desc, self._target).name == _SLOW:
                 return None
         except (InvalidArgument, Unsupported):
             return None
