@@ -12,6 +12,7 @@ import numpy as np
 from support import Array, ready
 
 from tvmdml import Operator, TensorDesc, arrays, compiler, functions
+from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -112,7 +113,7 @@ class Fenced:
 class _Scratch:
     """A temporary as launches give them: at the beginning of a cache line, with a fence behind its last line."""
 
-    def __init__(self, number: int, dtype: str, count: int) -> None:
+    def __init__(self, number: object, dtype: str, count: int) -> None:
         size = count * np.dtype(dtype).itemsize
         region = _region(("scratch", number), _pages(size))
         region.renew()
@@ -137,13 +138,23 @@ class Work(NamedTuple):
 
 
 def _kernel(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]) -> None:
-    """The kernel itself, with fences around its temporaries too."""
+    """The kernel itself, and those that pack its inputs, with fences around temporaries and packed inputs too."""
     kernel = kernel_for(work.desc.canonical(), work.target, work.shared)
-    scratch = [_Scratch(number, dtype, count) for number, (dtype, count) in enumerate(kernel.temporaries)]
     taken = dict(work.shared)
     names = [name for name, _ in work.desc.tensors(Role.INPUT)]
-    given = [arrays.writable_alias(x) for name, x in zip(names, inputs, strict=True) if x is not None and name not in taken]
-    compiler.find(kernel, work.target)(*given, *outputs, *(temporary.array for temporary in scratch), *kernel.scalars)
+    given = {name: arrays.writable_alias(x) for name, x in zip(names, inputs, strict=True) if x is not None and name not in taken}
+    held = dict(given)
+    for owned in kernel.owned:
+        packed = _Scratch(owned.name, owned.dtype, owned.elements)
+        _launch(work, owned.packer, [*(given[name] for name in owned.inputs), packed.array])
+        packed.assert_nothing_else_was_written()
+        held[owned.name] = packed.array
+    _launch(work, kernel, [*held.values(), *outputs])
+
+
+def _launch(work: Work, kernel: Kernel, given: Sequence[Array]) -> None:
+    scratch = [_Scratch(number, dtype, count) for number, (dtype, count) in enumerate(kernel.temporaries)]
+    compiler.find(kernel, work.target)(*given, *(temporary.array for temporary in scratch), *kernel.scalars)
     for temporary in scratch:
         temporary.assert_nothing_else_was_written()
 

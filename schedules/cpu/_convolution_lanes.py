@@ -68,13 +68,20 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
     if desc.computed != "float32" or "filter_tensor" not in desc.owned() or not plan.rows_contiguous:
         return False
     # With a stride, neighbouring taps are in different parts of the frame.
-    return bool(plan.products <= KC or (plan.output2 <= _NARROW and (plan.forward2 == 1 or plan.taps == 1)))
+    return bool(plan.products <= KC or few(plan) or (plan.output2 <= _NARROW and (plan.forward2 == 1 or plan.taps == 1)))
+
+
+def few(plan: Plan) -> bool:
+    """Whether filters with one tap meet few places."""
+    return bool(plan.taps == 1 and plan.places <= _FEW)
 
 
 _TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
 """The most places, and vectors of filters: with more sums, LLVM would not keep all of them in registers."""
 _BEGIN, _READ = 2.0, 0.75
 """The cycles of a step besides those of its sums, and more for each vector, which is in the second cache."""
+_FEW = 64
+"""Places up to which a product of matrices would have to compute too many for nothing."""
 _NARROW = 32
 """Rows up to which sums of floats of places that are no places of the output take too long."""
 

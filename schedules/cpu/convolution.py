@@ -37,7 +37,11 @@ _MOST_PHASES = 64
 
 def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the convolution."""
-    if matrix.plain(desc.contraction().simplified()) is not None:
+    floats = desc.input_tensor.data_type.tvm == desc.computed
+    found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
+    lanes = found is not None and _convolution_lanes.suits(desc, found, target)
+    by_lanes = lanes and found is not None and found.in_place and _convolution_lanes.few(found)
+    if not by_lanes and matrix.plain(desc.contraction().simplified()) is not None:
         product: Kernel = matrix.kernel(desc, target, shared, knobs)
         return product
     if not After(desc).suits:
@@ -55,16 +59,14 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
         channels: Kernel = _convolution_channels.Channels(desc, width, tasks).kernel()
         return channels
-    floats = desc.input_tensor.data_type.tvm == desc.computed
-    found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     if found is None or not _pays(found):
         own: Kernel = _default.kernel(desc, target, shared)
         return own
     work = desc.output_tensor.element_count * desc.products()
     tasks = split(work, target, TASK_PRODUCTS, 1)
-    if _convolution_lanes.suits(desc, found, target):
-        lanes: Kernel = Lanes(desc, found, tasks, target).kernel()
-        return lanes
+    if lanes:
+        narrow: Kernel = Lanes(desc, found, tasks, target).kernel()
+        return narrow
     tile = _tile(found, width, desc)
     if found.in_place and found.places < tile.columns:
         found = plan(desc, False)

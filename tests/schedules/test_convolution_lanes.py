@@ -1,0 +1,171 @@
+"""Convolutions by vectors of filters: bytes are exact, floats have the bits of other ways, and nothing outside is touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import fenced
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import Array, assert_outputs_agree, reference, seeded
+
+import tvmdml
+from tvmdml import TensorDesc, targets
+from tvmdml.operators import Operator
+from tvmdml.schedules.cpu import _convolution_lanes as lanes
+from tvmdml.schedules.cpu import convolution
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets.cpu import host
+
+T = TensorDesc
+CPU = targets.resolve("cpu")
+pytestmark = pytest.mark.skipif(not host.host().has("avx512vnni"), reason="these kernels need AVX-512 and its VNNI")
+TILES = ((7, 1, 3), (3, 2, 2), (2, 3, 1), (12, 1, 2))
+NUMBERS = ("strides", "dilations", "start_padding", "end_padding")
+
+
+@st.composite
+def geometries(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """The sizes of an image and its filters, and numbers."""
+    rank = draw(st.integers(1, 2))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    channels, filters = draw(st.integers(1, 40)), draw(st.integers(16, 70))
+    each = [draw(st.tuples(*(st.integers(1, most) for most in (5, 3, 2)))) for _ in range(rank)]
+    kernel, strides, dilations = zip(*each, strict=True)
+    padding = [[draw(st.integers(0, 2)) for _ in range(rank)] for _ in range(2)]
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    image = [max(1, span - p - q) + draw(st.integers(0, 20)) for span, p, q in zip(spans, *padding, strict=True)]
+    numbers = dict(zip(NUMBERS, (strides, dilations, *map(tuple, padding)), strict=True))
+    sizes = (draw(st.integers(1, 2)), groups * channels, *image)
+    return sizes, (groups * filters, channels, *kernel), {**numbers, "group_count": groups}
+
+
+def desc_of(array: Array | None) -> TensorDesc | None:
+    return None if array is None else T(array.dtype, array.shape)
+
+
+def whole(random: np.random.Generator, dtype: str, sizes: tuple[int, ...]) -> Array:
+    limits = np.iinfo(dtype)
+    return random.integers(limits.min, limits.max, sizes, dtype, endpoint=True)
+
+
+def owning(desc: Operator, *names: str) -> Any:
+    flags = {name: dataclasses.replace(getattr(desc, name), flags="OWNED_BY_DML") for name in names}
+    return dataclasses.replace(desc, **flags)  # type: ignore[type-var]
+
+
+def in_all_places(desc: Operator, inputs: tuple[Array | None, ...], expected: Any) -> None:
+    """Between fences, with the filter given in a call, and before."""
+    for one in (desc, owning(desc, "filter_tensor")):
+        for source, result in ((True, False), (False, True)):
+            work = fenced.Work(one, CPU)
+            found = fenced.run(work, inputs, "kernel", fenced.Place(at_end=source), fenced.Place(at_end=result))
+            assert_outputs_agree(desc, found, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(geometries(), st.sampled_from(["uint8", "int8"]), st.sampled_from(["uint8", "int8"]), st.sampled_from([0, 1, 2]))
+def test_bytes_are_exact(geometry: Any, x_type: str, w_type: str, zeros: int) -> None:
+    sizes, filters, numbers = geometry
+    random = seeded(str(geometry), x_type, w_type)
+    x, w = whole(random, x_type, sizes), whole(random, w_type, filters)
+    ones = (1,) * len(sizes)
+    x_zero = whole(random, x_type, ones) if zeros else None
+    w_zero = whole(random, w_type, (1, filters[0], *ones[2:]) if zeros == 2 else ones) if zeros else None
+    inputs = x, x_zero, w, w_zero
+    desc = tvmdml.ConvolutionInteger.of(*map(desc_of, inputs), **numbers)
+    if matrix_serves(desc):
+        return
+    assert kernel_for(desc, CPU).name == "lanes"
+    in_all_places(desc, inputs, reference(desc, *inputs))
+
+
+@settings(max_examples=15, deadline=None)
+@given(geometries(), st.sampled_from(["float32", "float16"]), st.booleans())
+def test_floats_have_the_bits_of_other_ways(geometry: Any, dtype: str, biased: bool) -> None:
+    sizes, filters, numbers = geometry
+    random = seeded(str(geometry), dtype)
+    x, w = (random.standard_normal(one).astype(dtype) for one in (sizes, filters))
+    bias = random.standard_normal((1, filters[0], *(1 for _ in sizes[2:]))).astype(dtype) if biased else None
+    usual = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0,) * (len(sizes) - 2)}
+    desc = tvmdml.Convolution.of(*map(desc_of, (x, w, bias)), **usual, **numbers, fused_activation=tvmdml.ActivationRelu.fused())
+    wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    tvmdml.compile(desc)(x, w, bias, *wanted)
+    in_all_places(desc, (x, w, bias), tuple(wanted))
+
+
+def matrix_serves(desc: Any) -> bool:
+    return convolution.matrix.plain(desc.contraction().simplified()) is not None
+
+
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("kind", ["float32", "uint8"])
+def test_bits_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = seeded(kind)
+    numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 2), (1, 1), (1, 0), (1, 1)), strict=True))
+    monkeypatch.setattr(convolution, "TASK_PRODUCTS", 1)
+    for sizes, filters in (((1, 40, 13, 19), (50, 40, 3, 3)), ((2, 6, 5, 30), (33, 6, 2, 3))):
+        if kind == "uint8":
+            inputs: tuple[Any, ...] = whole(random, kind, sizes), None, whole(random, "int8", filters), None
+            desc: Any = tvmdml.ConvolutionInteger.of(*map(desc_of, inputs), **numbers, group_count=1)
+        else:
+            inputs = (*(random.standard_normal(one).astype(kind) for one in (sizes, filters)), None)
+            desc = tvmdml.Convolution.of(
+                *map(desc_of, inputs),
+                mode="cross_correlation",
+                direction="forward",
+                output_padding=(0, 0),
+                **numbers,
+                group_count=1,
+            )
+        wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+        tvmdml.compile(desc)(*inputs, *wanted)
+        with monkeypatch.context() as patch:
+            patch.setattr(lanes, "tile_for", functools.partial(fitting, tile))
+            patch.setattr(lanes, "suits", lambda desc, plan, target: kind == "uint8" or desc.owned())
+            kernel = kernel_for(owning(desc, "filter_tensor"), CPU)
+            assert kernel.name == "lanes"
+            assert dict(kernel.parameters)["parallel"] == "True"
+            in_all_places(desc, inputs, tuple(wanted))
+
+
+def fitting(tile: tuple[int, int, int], plan: Any, most: int) -> lanes.Tile:
+    """The tile, if the output is not smaller."""
+    run, rows, vectors = tile
+    return lanes.Tile(min(run, plan.output2), min(rows, plan.output1), vectors)
+
+
+def test_quantized_convolutions_are_right() -> None:
+    random = seeded("quantized")
+    for output in ("uint8", "int8"):
+        sizes, filters, one, each = (1, 30, 9, 11), (40, 30, 3, 3), (1, 1, 1, 1), (1, 40, 1, 1)
+        inputs = (
+            *(whole(random, "int8", sizes), np.full(one, 0.02, np.float32), np.full(one, 20, np.int8)),
+            *(whole(random, "int8", filters), random.uniform(0.01, 0.02, each).astype(np.float32), None),
+            *(random.integers(-999, 999, each, np.int32), np.full(one, 9.5, np.float32), np.full(one, 9, output)),
+        )
+        numbers = dict(zip(NUMBERS, ((1, 1), (1, 1), (1, 1), (1, 1)), strict=True))
+        desc = tvmdml.QuantizedLinearConvolution.of(*map(desc_of, inputs), **numbers, group_count=1)
+        assert kernel_for(desc, CPU).name == "lanes"
+        in_all_places(desc, inputs, reference(desc, *inputs))
+
+
+def test_what_serves_what() -> None:
+    def name(channels: int, size: int, filters: int, kernel: int, **given: Any) -> str:
+        x, w = T("float32", (1, channels, size, size)), T("float32", (filters, channels, kernel, kernel), flags="OWNED_BY_DML")
+        numbers = {name: ((0, 0) if "padding" in name else (1, 1)) for name in NUMBERS}
+        usual = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
+        desc = tvmdml.Convolution.of(x, w, None, **{**usual, **numbers, **given})
+        return kernel_for(desc, CPU).name
+
+    assert name(64, 9, 64, 3) == "lanes", "narrow"
+    assert name(64, 64, 64, 3) == "direct", "wide"
+    assert name(3, 64, 64, 5) == "lanes", "few products"
+    assert name(64, 9, 64, 3, mode="convolution") == "direct", "turned"
+    assert name(64, 9, 8, 3) == "direct", "few filters"
+    assert name(64, 9, 64, 1) == "tiles", "one tap"
