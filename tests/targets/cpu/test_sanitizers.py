@@ -420,7 +420,7 @@ def test_the_extension_under_sanitizers(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(threads.native() is None, reason=threads.state())
-@pytest.mark.parametrize("name", ["native", "threads", "compiled_operator", "hostile", "functions"])
+@pytest.mark.parametrize("name", ["native", "threads", "compiled_operator", "hostile", "functions", "sequences"])
 def test_what_is_tested_of_the_extension_under_sanitizers(name: str, tmp_path: Path) -> None:
     some = "not cuda and not vulkan and not memory_does_not_grow"  # freed memory is kept for a while, to detect its use
     without = ("-p", "no:cacheprovider", "-k", some, "--basetemp", tmp_path / "tests")
