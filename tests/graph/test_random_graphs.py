@@ -23,7 +23,7 @@ UNARY: tuple[Callable[[Any], Any], ...] = (
     lambda x: tvmdml.sqrt(tvmdml.abs(x)),
     lambda x: tvmdml.clip(x, min=-1.0, max=1.0),
     lambda x: tvmdml.cast(tvmdml.cast(x, "float16"), "float32"),
-    lambda x: tvmdml.where(tvmdml.greater_than(x, tvmdml.negate(x)), x, tvmdml.activation_softmax(x)),
+    lambda x: tvmdml.where(tvmdml.greater_than(x, tvmdml.negate(x)), x, tvmdml.activation_softmax(x, axes=[len(x.shape) - 1])),
     lambda x: tvmdml.multiply(x, 0.5),
     lambda x: tvmdml.add(1.5, x),
 )
