@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 import weakref
 from typing import Any
@@ -194,6 +195,11 @@ def test_an_explanation_names_every_call(tmp_path: Any) -> None:
     times = compiled.profile([normal(4, 4)])
     assert [one.name.partition(" ")[0] for one in times] == ["ELEMENT_WISE_ABS", "GEMM"]
     assert all(one.nanoseconds > 0 for one in times)
+    compiled.trace([normal(4, 4)], tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [one["cat"] for one in events] == [one.kernel for one in times]
+    assert events[1]["ts"] == events[0]["dur"]
+    assert events[0]["args"]["input_tensor"] == "float32[4, 4]"
 
 
 @pytest.mark.parametrize("target", ["cuda", "vulkan"])

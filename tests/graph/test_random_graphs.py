@@ -30,18 +30,6 @@ UNARY: tuple[Callable[[Any], Any], ...] = (
 BINARY: tuple[Callable[[Any, Any], Any], ...] = (tvmdml.add, tvmdml.multiply, tvmdml.subtract, tvmdml.max, tvmdml.min)
 
 
-class Arrays:
-    """The views of a graph's expressions, for arrays."""
-
-    @staticmethod
-    def transposed(x: Any, order: list[int]) -> Any:
-        return x.transpose(order)
-
-    @staticmethod
-    def flat(x: Any) -> Any:
-        return x.reshape(x.size)
-
-
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[tuple[Any, ...]]]:
     """The shapes of the inputs, and steps: what each does, and to which earlier values."""

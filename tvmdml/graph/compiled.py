@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -237,6 +240,23 @@ class CompiledGraph:
         with self._arena() as arena:
             spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *self._new_outputs()[1]])
         return [Timed(str(step.call), step.kernel, ns) for step, ns in zip(self._plan.steps, spent, strict=True)]
+
+    def trace(self, inputs: Inputs, path: str | os.PathLike[str]) -> None:
+        """Write ``profile`` to a file in Chrome's trace format: chrome://tracing and https://ui.perfetto.dev show it.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        events: list[dict[str, Any]] = []
+        at = 0.0
+        for step, one in zip(self._plan.steps, self.profile(inputs), strict=True):
+            duration = one.nanoseconds / 1000
+            tensors = {name: str(tensor) for name, tensor in step.call.desc.tensors() if tensor is not None}
+            event = {"name": one.name, "cat": one.kernel, "ph": "X", "pid": 0, "tid": 0, "ts": at, "dur": duration, "args": tensors}
+            events.append(event)
+            at += duration
+        text = json.dumps({"traceEvents": events, "otherData": {"graph": self.name, "target": self.target.name}})
+        Path(path).write_text(text)
 
     def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
         """Check arrays once and return a function that runs on them: the quickest way to run repeatedly.
