@@ -12,9 +12,11 @@ import click
 import tvmdml
 from tvmdml.conformance.cli import conformance
 from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
-from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
+from tvmdml.device_options import device_option, device_rows, feature_level_option
+from tvmdml.errors import InvalidArgument, TvmdmlError
 from tvmdml.operation_options import Operation, operation_options, operator_name
 from tvmdml.packs.cli import pack
+from tvmdml.run_cli import run
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
 
@@ -61,18 +63,6 @@ class _Main(click.Group):
             ctx.exit(INTERRUPTED)
 
 
-def _target(text: str) -> Target:
-    from tvmdml import targets
-
-    return targets.resolve(text, "device")
-
-
-def _level(text: str) -> FeatureLevel:
-    from tvmdml.enums import FeatureLevel
-
-    return FeatureLevel.of(text)
-
-
 def _bytes(text: str) -> int:
     from tvmdml.disk import stores
 
@@ -89,101 +79,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack characters of a model's names
-
-
-_device = click.option(
-    "--device",
-    "--target",
-    "device",
-    metavar="TARGET",
-    callback=parsed(_target),
-    help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
-)
-_feature_level = click.option(
-    "--feature_level",
-    metavar="LEVEL",
-    callback=parsed(_level),
-    help="The feature level that operators are checked against.  [default: the newest]",
-)
-
-
-# -- run ----------------------------------------------------------------------------------------------------------
-
-
-@main.command()
-@click.argument("model", required=False)
-@click.option(
-    "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Minimum number of samples."
-)
-@click.option("-r", "--dispatch_repeat", type=click.IntRange(1), default=1, show_default=True, help="Dispatches per sample.")
-@click.option("-t", "--milliseconds_to_run", type=click.IntRange(0), default=0, help="Minimum time to take samples for.")
-@click.option(
-    "-w",
-    "--warmup_samples",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Maximum number of samples counted as cold.",
-)
-@click.option(
-    "-v",
-    "--timing_verbosity",
-    type=click.IntRange(0, 2),
-    default=0,
-    show_default=True,
-    help="0: hot timings in one line; 1: initialisation, cold and hot timings; 2: also each sample.",
-)
-@click.option("-s", "--show_adapters", is_flag=True, help="Show the available devices.")
-@click.option("-a", "--adapter", help="Run on the first device whose name contains this text.")
-@_device
-@click.option("--input_path", type=click.Path(), help="Folder to read data files from.  [default: the model's folder]")
-@click.option("--output_path", type=click.Path(), help="Folder to write files to; required if the model writes files.")
-@click.option("--overwrite", is_flag=True, help="Replace files that already exist in that folder.")
-@_feature_level
-def run(
-    model: str | None,
-    dispatch_iterations: int,
-    dispatch_repeat: int,
-    milliseconds_to_run: int,
-    warmup_samples: int,
-    timing_verbosity: int,
-    show_adapters: bool,
-    adapter: str | None,
-    device: Target | None,
-    input_path: str | None,
-    output_path: str | None,
-    overwrite: bool,
-    feature_level: FeatureLevel | None,
-) -> None:
-    """Run a MODEL: a JSON file of resources, dispatchables and commands; - is standard input. The options are DxDispatch's."""
-    if adapter is not None and device is not None:
-        raise click.UsageError("--adapter and --device name the same thing: give one of them.")
-    if show_adapters:
-        table(("target", "device", "state"), _device_rows())
-    if model is None:
-        if show_adapters:
-            return
-        raise click.UsageError("Missing argument 'MODEL': the path of a JSON file, or - for standard input.")
-    from tvmdml import dxdispatch
-
-    target = device or _target("cpu" if adapter is None else _find_adapter(adapter))
-    timing = dxdispatch.Timing(dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity)
-    dxdispatch.read(model, input_path=input_path).run(
-        target,
-        feature_level=feature_level,
-        output_path=output_path,
-        overwrite=overwrite,
-        timing=timing,
-        write=sys.stdout.write,
-    )
-
-
-def _find_adapter(part: str) -> str:
-    rows = [row for row in _device_rows() if row["device"] != "none"]
-    for row in rows:
-        if part.lower() in f"{row['device']} {row['target']}".lower():
-            return str(row["target"])
-    raise DeviceError(message("adapter", repr(part), f"a part of one of {', '.join(repr(row['device']) for row in rows)}"))
 
 
 # -- Operators and devices ----------------------------------------------------------------------------------------
@@ -248,7 +143,7 @@ def _summary(cls: type[Operator]) -> Row:
 @as_json_option
 def devices(as_json: bool) -> None:
     """List the devices of this machine, and whether they can be used."""
-    rows = _device_rows()
+    rows = device_rows()
     if as_json:
         print_json(rows)
     else:
@@ -286,17 +181,12 @@ def _show_findings(rows: list[Any]) -> None:
             click.echo(f"          -> {printable(' '.join(row.advice.split()))}")
 
 
-def _device_rows() -> list[Row]:
-    from tvmdml import targets
-
-    return [row for kind in targets.kinds() for row in targets.target_class(kind).devices()]
-
-
 # -- cache --------------------------------------------------------------------------------------------------------
 
 
 main.add_command(conformance)
 main.add_command(pack)
+main.add_command(run)
 main.add_command(tune)
 main.add_command(tuning)
 
@@ -381,8 +271,8 @@ def prune(size: int | None) -> None:
 @click.argument("operator", required=False, callback=parsed(operator_name))
 @operation_options
 @click.option("--kind", default="tir", show_default=True, help="tir; CPU: llvm, asm; CUDA: cuda, ptx, sass; Vulkan: spirv.")
-@_device
-@_feature_level
+@device_option
+@feature_level_option
 def source(
     operator: str | None,
     operation: Operation,
@@ -430,7 +320,7 @@ def _bench_file(text: str) -> Any:
     help="Only this operator; may be repeated.",
 )
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only cases whose names contain this text.")
-@_device
+@device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Maximum number of threads, for all libraries.  [default: all]")
 @click.option(
     "--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Save results to this file after each case."

@@ -133,8 +133,6 @@ def _coordinates(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...
 
 _OUTPUTS: Mapping[str, Callable[[Operator, tuple[Array, ...]], tuple[Array, ...]]] = {"NonZero": _coordinates}
 """The conversions of outputs for operators that cannot use ``_alike``."""
-_INPUTS: Mapping[str, tuple[int, ...]] = {"OneHot": (0, 2)}
-"""The inputs that are tensors of the descriptor, where these are not the first ones."""
 
 
 # -- The checks ---------------------------------------------------------------------------------------------------
@@ -151,6 +149,8 @@ class NodeCheck(Check):
     """The node's inputs; ``None`` for an absent one."""
     outputs: tuple[Array, ...] = ()
     reason: str = ""
+    kind: str = ""
+    """ONNX's name of the operator."""
 
     @property
     def what(self) -> str:
@@ -161,10 +161,9 @@ class NodeCheck(Check):
         """What is wrong with the kernel's results."""
         if self.desc is None:
             raise Unsupported(self.reason)
-        present = [tensor for _, tensor in self.desc.tensors(Role.INPUT) if tensor is not None]
-        order = self.desc.ONNX_INPUTS or range(len(self.inputs))
-        given = (one for i in order if i < len(self.inputs) and (one := self.inputs[i]) is not None)
-        waiting = iter([_as_input(array, tensor) for array, tensor in zip(given, present, strict=False)])
+        given = onnx_nodes.bound(self.desc, self.kind, self.inputs)
+        present = [(name, tensor) for name, tensor in self.desc.tensors(Role.INPUT) if tensor is not None]
+        waiting = iter([_as_input(given[name], tensor) for name, tensor in present if name in given])
         trial = Trial(self.desc, (), lambda data_type, sizes: next(waiting), _told(self.desc, self.outputs))
         return tried(self.desc, target, trial)
 
@@ -242,5 +241,4 @@ def _check(kind: str, case: OnnxCase, level: FeatureLevel) -> NodeCheck:
     if not is_taken(desc, level):
         return NodeCheck(desc.NAME, case.name, None, reason=f"feature level {level} does not support it")
     inputs = tuple(case.tensors.get(name) for name in case.node.input)
-    inputs = tuple(inputs[i] for i in _INPUTS.get(kind, range(len(inputs))))
-    return NodeCheck(desc.NAME, case.name, desc, inputs, _OUTPUTS.get(kind, _alike)(desc, case.outputs))
+    return NodeCheck(desc.NAME, case.name, desc, inputs, _OUTPUTS.get(kind, _alike)(desc, case.outputs), kind=kind)

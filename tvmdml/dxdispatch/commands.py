@@ -122,7 +122,7 @@ class Dispatch(Command):
                     call()
                 target.wait()
                 samples.append(1e3 * (time.perf_counter() - begin) / timing.repeat)
-        for line in _timings(printable(self._name), samples, timing):
+        for line in timings(printable(self._name), samples, timing):
             session.write(f"{line}\n")
 
     def _bind(self, session: Session, there: Callable[[AnyArray], AnyArray]) -> Callable[[], None]:
@@ -142,7 +142,8 @@ class Dispatch(Command):
             raise self._node.blame(error, desc.NAME, self._bindings) from None
 
 
-def _timings(name: str, samples: Sequence[float], timing: Timing) -> Iterator[str]:
+def timings(name: str, samples: Sequence[float], timing: Timing) -> Iterator[str]:
+    """The printed lines of the timings of a dispatchable or a model, from samples in milliseconds."""
     cold = min(len(samples) - 1, timing.warmup)
     if timing.verbosity == 0:
         yield f"Dispatch '{name}': {len(samples)} iterations, {_median(samples[cold:]):.4f} ms median (CPU)"

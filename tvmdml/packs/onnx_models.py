@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import onnx_nodes
+from tvmdml import onnx_bounds, onnx_nodes
 from tvmdml.errors import InvalidArgument, TvmdmlError, message, reason
 from tvmdml.operators import Operator
-from tvmdml.packs import onnx_bounds, spec
+from tvmdml.packs import spec
 
 MAX_MODEL_BYTES = 1 << 31
 """The limit of a Protocol Buffers message; larger models keep their weights in separate files."""

@@ -54,7 +54,7 @@ def graphs(model: Any) -> Iterator[Any]:
         yield graph
 
 
-def _all_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
+def all_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
     """The nodes, and those of the graphs in their attributes."""
     waiting = [iter(nodes)]
     while waiting:
@@ -63,12 +63,12 @@ def _all_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
             waiting += (graph.node for graph in subgraphs([node]))
 
 
-def _tensors(model: Any) -> Iterator[Any]:
+def tensors(model: Any) -> Iterator[Any]:
     """Every tensor with data."""
     for graph in graphs(model):
         yield from graph.initializer
     functions = (function.node for function in model.functions)
-    for node in _all_nodes(itertools.chain(model.graph.node, *functions)):
+    for node in all_nodes(itertools.chain(model.graph.node, *functions)):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
@@ -90,7 +90,7 @@ def check_tensors(onnx: Any, path: Path, model: Any, size: int) -> None:
     Raises:
         InvalidArgument: a tensor has more elements than the file can hold, or its data is outside the model's folder.
     """
-    for tensor in _tensors(model):
+    for tensor in tensors(model):
         count = math.prod(tensor.dims)
         outside = tensor.data_location == onnx.TensorProto.EXTERNAL
         if min(tensor.dims, default=1) < 0 or (not outside and count > _PER_BYTE * size):
@@ -199,7 +199,7 @@ def _own(nodes: Any, bodies: dict[_Key, Any]) -> tuple[_Sum, Counter[_Key]]:
     """The size of some nodes, and how often they call each function."""
     calls: Counter[_Key] = Counter()
     count = 0
-    for node in _all_nodes(nodes):
+    for node in all_nodes(nodes):
         key = (_domain(node.domain), str(node.op_type), str(getattr(node, "overload", "")))
         count += 1
         if key in bodies:

@@ -1,0 +1,75 @@
+"""``tvmdml run`` of ONNX models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tvmdml.cli import main
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from test_onnx_models import N, info, model, ramp  # noqa: E402 - it needs ONNX
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    onnx.save(model([N("Neg", ["x"], ["y"])], [info("x", ["n", 2])], [info("y", ["n", 2])]), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", ramp(3, 2))
+    return tmp_path
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(main, ["run", *map(str, arguments)])
+
+
+def test_inputs_are_read_and_outputs_written(path: Path) -> None:
+    given = (path / "m.onnx", "--input", f"x={path / 'x.npy'}", "--output_path", path / "out")
+    found = run(*given, "-i", 3, "-v", 1)
+    assert found.exit_code == 0, found.stderr
+    assert "Dispatch 'm.onnx': 3 iterations" in found.output
+    assert "Output 'y': float32[3, 2], -3.0 to 2.0" in found.output
+    assert np.array_equal(np.load(path / "out" / "y.npy"), -ramp(3, 2))
+    again = run(*given)
+    assert again.exit_code == 1
+    assert "already exists" in again.stderr
+    assert "--overwrite" in again.stderr
+    assert run(*given, "--overwrite").exit_code == 0
+
+
+def test_inputs_are_made_up_where_sizes_are_known(path: Path) -> None:
+    found = run(path / "m.onnx", "--size", "n=4")
+    assert found.exit_code == 0, found.stderr
+    assert "float32[4, 2]" in found.output
+    assert found.output.splitlines()[1:] == run(path / "m.onnx", "--size", "n=4").output.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 1, "--size NAME=N"),
+        (("--size", "n"), 2, "NAME=VALUE"),
+        (("--size", "n=-1"), 2, "0 or more"),
+        (("--size", "m=1"), 1, "'m'"),
+        (("--input", "y=y.npy"), 1, "'y'; allowed: x"),
+        (("--input", "x=missing.npy"), 1, "missing.npy"),
+        (("--input", "x=m.onnx"), 1, "numpy.save"),
+    ],
+)
+def test_wrong_arguments_are_said(path: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any, code: int, said: str) -> None:
+    monkeypatch.chdir(path)
+    found = run("m.onnx", *arguments)
+    assert found.exit_code == code
+    assert said in found.stderr
+
+
+def test_an_output_cannot_leave_its_folder(path: Path) -> None:
+    onnx.save(model([N("Neg", ["x"], ["../y"])], [info("x", [2])], [info("../y", [2])]), path / "m.onnx")
+    found = run(path / "m.onnx", "--output_path", path / "out")
+    assert found.exit_code == 1
+    assert "outside" in found.stderr
+    assert not (path / "y.npy").exists()

@@ -1,0 +1,216 @@
+"""Models made by hand: sizes, folding, functions, branches and loops, data in other files, and what is not mapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+
+FLOAT, INT64, BOOL = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "INT64", "BOOL"))
+N = onnx.helper.make_node
+
+
+def info(name: str, shape: Any, kind: int = FLOAT) -> Any:
+    return onnx.helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: dict[str, Any] | None = None, opset: int = 21, **more: Any
+) -> Any:
+    named = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()]
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, named)
+    imports = [onnx.helper.make_opsetid("", opset), *(onnx.helper.make_opsetid(name, 1) for name in ("com.microsoft", "own"))]
+    return onnx.helper.make_model(graph, opset_imports=imports, **more)
+
+
+def ramp(*shape: int) -> Any:
+    return np.linspace(-2, 3, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+
+
+def test_symbolic_sizes_are_compiled_on_first_use_and_kept() -> None:
+    nodes = [
+        N("Shape", ["x"], ["s"]),
+        N("Gather", ["s", "zero"], ["n"]),
+        N("Unsqueeze", ["n", "axes"], ["n1"]),
+        N("Concat", ["n1", "rest"], ["to"], axis=0),
+        N("Reshape", ["x", "to"], ["flat"]),
+        N("MatMul", ["flat", "w"], ["y"]),
+    ]
+    weights = {"zero": np.int64(0), "axes": np.array([0]), "rest": np.array([-1]), "w": ramp(6, 4)}
+    made = tvmdml.onnx.load(model(nodes, [info("x", ["n", 2, 3])], [info("y", ["n", 4])], weights))
+    assert made.symbols == ("n",)
+    assert [(one.name, one.shape, one.type) for one in made.get_inputs()] == [("x", ("n", 2, 3), "tensor(float)")]
+    for n in (1, 5, 1):
+        x = ramp(n, 2, 3)
+        (y,) = made(x=x)
+        assert np.allclose(y, x.reshape(n, 6) @ weights["w"], atol=1e-5)
+    assert made.compiled(x=(5, 2, 3)) is made.compiled({"x": ramp(5, 2, 3)})
+    assert made.compiled(x=(5, 2, 3)).kernel_count == 1
+    assert made.run(["y"], {"x": ramp(2, 2, 3)})[0].shape == (2, 4)
+    fixed = tvmdml.onnx.load(model(nodes, [info("x", ["n", 2, 3])], [info("y", ["n", 4])], weights), {"n": 3})
+    assert fixed.symbols == ()
+    for given, said in (
+        ({"x": ramp(2, 3, 2)}, "n, 2, 3"),
+        ({}, "no x"),
+        ({"y": ramp(1)}, "'y'"),
+        ({"x": np.zeros((1, 2, 3))}, "float64"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument, match=said):
+            made(given)
+    with pytest.raises(tvmdml.InvalidArgument, match=r"n, 2, 3|3, 2, 3"):
+        fixed(x=ramp(4, 2, 3))
+    with pytest.raises(tvmdml.InvalidArgument, match="'m'"):
+        tvmdml.onnx.load(model(nodes, [info("x", ["n", 2, 3])], [info("y", ["n", 4])], weights), {"m": 3})
+    with pytest.raises(tvmdml.InvalidArgument, match="run output_names"):
+        made.run(["z"], {"x": ramp(2, 2, 3)})
+
+
+def test_inputs_whose_values_decide_shapes_are_compiled_by_value() -> None:
+    nodes = [N("Slice", ["x", "start", "end"], ["part"]), N("Neg", ["part"], ["y"])]
+    made = tvmdml.onnx.load(model(nodes, [info("x", [8]), info("start", [1], INT64), info("end", [1], INT64)], [info("y", ["k"])]))
+    for start, end in ((0, 3), (2, 8), (0, 3)):
+        (y,) = made(x=ramp(8), start=np.array([start]), end=np.array([end]))
+        assert np.array_equal(y, -ramp(8)[start:end])
+
+
+def test_an_if_with_a_condition_of_an_input_selects() -> None:
+    def branch(kind: str, name: str) -> Any:
+        return onnx.helper.make_graph([N(kind, ["x"], [name])], name, [], [info(name, None)])
+
+    nodes = [N("If", ["c"], ["y"], then_branch=branch("Neg", "a"), else_branch=branch("Abs", "b"))]
+    made = tvmdml.onnx.load(model(nodes, [info("c", [], BOOL), info("x", [4])], [info("y", [4])]))
+    x = ramp(4)
+    assert np.array_equal(made(c=np.array(True), x=x)[0], -x)
+    assert np.array_equal(made(c=np.array(False), x=x)[0], np.abs(x))
+    assert made.compiled(c=(), x=(4,)).kernel_count == 1  # fused: both branches, and the choice
+    nodes = [N("Constant", [], ["c"], value=onnx.helper.make_tensor("", BOOL, [], [False])), *nodes]
+    known = tvmdml.onnx.load(model(nodes, [info("x", [4])], [info("y", [4])]))
+    assert np.array_equal(known(x=x)[0], np.abs(x))
+    assert known.compiled(x=(4,)).kernel_count == 1
+
+
+def test_a_loop_with_a_known_number_of_rounds_is_unrolled() -> None:
+    body = onnx.helper.make_graph(
+        [N("Add", ["state", "x"], ["next"]), N("Identity", ["going"], ["still"]), N("Mul", ["next", "next"], ["scan"])],
+        "body",
+        [info("i", [], INT64), info("going", [], BOOL), info("state", [3])],
+        [info("still", [], BOOL), info("next", [3]), info("scan", [3])],
+    )
+    nodes = [N("Loop", ["rounds", "", "x"], ["last", "all"], body=body)]
+    made = tvmdml.onnx.load(model(nodes, [info("x", [3])], [info("last", [3]), info("all", [4, 3])], {"rounds": np.int64(4)}))
+    x = ramp(3)
+    last, several = made(x=x)
+    assert np.allclose(last, 5 * x)
+    assert np.allclose(several, np.stack([((i + 2) * x) ** 2 for i in range(4)]))
+
+
+def test_functions_of_the_model_take_attributes() -> None:
+    inner = N("LeakyRelu", ["a"], ["t"])
+    attribute = inner.attribute.add()
+    attribute.name, attribute.ref_attr_name, attribute.type = "alpha", "slope", onnx.AttributeProto.FLOAT
+    function = onnx.helper.make_function(
+        "own", "Twice", ["a"], ["b"], [inner, N("Add", ["t", "t"], ["b"])], [onnx.helper.make_opsetid("", 21)], ["slope"]
+    )
+    nodes = [N("Twice", ["x"], ["y"], domain="own", slope=0.5)]
+    made = tvmdml.onnx.load(model(nodes, [info("x", [5])], [info("y", [5])], functions=[function]))
+    x = ramp(5)
+    assert np.allclose(made(x=x)[0], 2 * np.where(x < 0, x / 2, x))
+
+
+def test_attributes_that_became_inputs_are_read() -> None:
+    nodes = [
+        N("Slice", ["x"], ["a"], starts=[1], ends=[4], axes=[0]),
+        N("Clip", ["a"], ["b"], min=-1.0, max=1.0),
+        N("Unsqueeze", ["b"], ["c"], axes=[0]),
+        N("Pad", ["c"], ["d"], pads=[0, 1, 0, 2], value=7.0),
+        N("ReduceSum", ["d"], ["e"], axes=[1], keepdims=0),
+        N("Softmax", ["d"], ["f"]),
+        N("Split", ["d"], ["g", "h"], axis=1, split=[2, 4]),
+    ]
+    made = tvmdml.onnx.load(
+        model(nodes, [info("x", [6])], [info("d", None), info("e", None), info("f", None), info("h", None)], opset=9)
+    )
+    x = ramp(6)
+    d = np.pad(np.clip(x[1:4], -1, 1)[None], ((0, 0), (1, 2)), constant_values=7)
+    found = made(x=x)
+    weights = np.exp(d - d.max()) / np.exp(d - d.max()).sum()
+    for one, right in zip(found, (d, d.sum(1), weights, d[:, 2:]), strict=True):
+        assert np.allclose(one, right, atol=1e-5)
+
+
+def test_data_in_other_files_is_mapped(tmp_path: Path) -> None:
+    w = ramp(64, 32)
+    made = model([N("MatMul", ["x", "w"], ["y"])], [info("x", [2, 64])], [info("y", [2, 32])], {"w": w})
+    onnx.save_model(made, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    found = tvmdml.onnx.load(tmp_path / "m.onnx")
+    assert np.allclose(found(x=ramp(2, 64))[0], ramp(2, 64) @ w, atol=1e-4)
+    (_, array), *_ = found._model.arrays.values()
+    assert isinstance(array, np.memmap)
+    assert np.array_equal(tvmdml.onnx.load((tmp_path / "m.onnx").as_posix())(x=ramp(2, 64))[0], found(x=ramp(2, 64))[0])
+    with pytest.raises(tvmdml.ModelError, match="the path of the model"):
+        tvmdml.onnx.load((tmp_path / "m.onnx").read_bytes())
+
+
+def test_all_that_is_not_mapped_is_listed_at_once() -> None:
+    nodes = [
+        N("Det", ["x"], ["a"], name="first"),
+        N("Nothing", ["x"], ["b"], domain="own"),
+        N("Relu", ["x"], ["c"]),
+        N("GridSample", ["x", "x"], ["d"]),
+    ]
+    with pytest.raises(tvmdml.Unsupported, match=r"(?s)3 nodes.*Det 'first'.*own.Nothing of 'b'.*GridSample of 'd'"):
+        tvmdml.onnx.load(model(nodes, [info("x", [2, 2])], [info("c", [2, 2])]))
+    nodes = [
+        N("Cast", ["x"], ["a"], to=onnx.TensorProto.BFLOAT16),
+        N("Relu", ["a"], ["b"]),
+        N("Resize", ["x", "", "s"], ["c"], mode="cubic"),
+    ]
+    with pytest.raises(tvmdml.Unsupported, match=r"(?s)2 nodes.*Cast of 'a'.*Resize of 'c': its mode is cubic"):
+        tvmdml.onnx.load(model(nodes, [info("x", [1, 1, 4, 4])], [info("b", None)], {"s": np.array([1, 1, 2, 2], np.float32)}))
+
+
+def test_outputs_that_are_known_and_inputs_that_are_returned() -> None:
+    nodes = [N("Shape", ["x"], ["s"]), N("Identity", ["x"], ["same"])]
+    made = tvmdml.onnx.load(
+        model(nodes, [info("x", [2, 3])], [info("s", [2], INT64), info("same", [2, 3]), info("w", [2])], {"w": ramp(2)})
+    )
+    shape, same, w = made(x=ramp(2, 3))
+    assert shape.tolist() == [2, 3]
+    assert np.array_equal(same, ramp(2, 3))
+    w[...] = 0
+    assert np.array_equal(made(x=ramp(2, 3))[2], ramp(2))
+
+
+EINSUMS = (
+    "bij,bjk->bik",
+    "bhid,bhjd->bhij",
+    "ij->ji",
+    "ii->i",
+    "ij,ij->",
+    "...ij,...jk->...ik",
+    "i,j->ij",
+    "bid,bjd,bij->b",
+    "ij,jk",
+    "abc->ac",
+)
+
+
+@pytest.mark.parametrize("equation", EINSUMS)
+def test_einsum(equation: str) -> None:
+    size = dict(zip("abdhijk", (2, 2, 4, 3, 5, 5, 6), strict=True)) | {"c": 3}
+    terms = equation.partition("->")[0].split(",")
+    shapes = [tuple(size[one] for one in term.replace("...", "ab")) for term in terms]
+    names = [f"x{i}" for i in range(len(terms))]
+    inputs = [info(name, shape) for name, shape in zip(names, shapes, strict=True)]
+    made = tvmdml.onnx.load(model([N("Einsum", names, ["y"], equation=equation)], inputs, [info("y", None)]))
+    rng = np.random.default_rng(3)
+    arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in zip(names, shapes, strict=True)}
+    assert np.allclose(made(arrays)[0], np.einsum(equation, *arrays.values()), atol=1e-4)

@@ -1,0 +1,134 @@
+"""``tvmdml run model.onnx``: inputs from files or made up, outputs described or written, and timings as DxDispatch prints them."""
+
+from __future__ import annotations
+
+import io
+import time
+import zlib
+from array import array
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import _inside
+from tvmdml.console import printable
+from tvmdml.dxdispatch.commands import Timing, timings
+from tvmdml.errors import InvalidArgument, ModelError, message, reason, safe_repr
+from tvmdml.onnx.model import Argument, Model, load
+from tvmdml.targets import Target
+
+
+class Output(NamedTuple):
+    """Where outputs are written."""
+
+    folder: str | None
+    """``None`` if they are not."""
+    overwrite: bool
+    """Whether files that exist are replaced."""
+
+
+def run(
+    path: str,
+    inputs: Mapping[str, str],
+    sizes: Mapping[str, int],
+    target: Target,
+    output: Output,
+    timing: Timing,
+    write: Callable[[str], object],
+) -> None:
+    """Run a model.
+
+    Args:
+        path: the file.
+        inputs: files with arrays, by the inputs' names.
+        sizes: values of open sizes.
+        target: where to run.
+        output: where outputs are written.
+        timing: how often to run, and what to print of it.
+        write: receives the printed text.
+
+    Raises:
+        ModelError: the model or an output's name is wrong.
+        InvalidArgument: an input is wrong, or a size is missing.
+    """
+    model = load(path, sizes, target=target)
+    known = [one.name for one in model.inputs]
+    for name in inputs:
+        if name not in known:
+            raise InvalidArgument(message("input", safe_repr(name), ", ".join(map(printable, known)) or "none"))
+    feeds = {one.name: _read(one.name, inputs[one.name]) if one.name in inputs else _made_up(one) for one in model.inputs}
+    files = _files(model, output)
+    samples = array("d")
+    found: list[Any] = []
+    started = time.perf_counter()
+    while len(samples) < timing.iterations or 1e3 * (time.perf_counter() - started) < timing.milliseconds:
+        begin = time.perf_counter()
+        for _ in range(timing.repeat):
+            found = model(feeds)
+        samples.append(1e3 * (time.perf_counter() - begin) / timing.repeat)
+    for line in timings(printable(Path(path).name), samples, timing):
+        write(f"{line}\n")
+    for one, result in zip(model.outputs, found, strict=True):
+        write(f"Output '{printable(one.name)}': {result.dtype}{list(result.shape)}{_described(result)}\n")
+    for name, result in zip(files, found, strict=False):
+        _write(name, result, output)
+
+
+def _read(name: str, file: str) -> Any:
+    try:
+        return np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidArgument(message(f"input {name}", f"{file} ({reason(error)})", "a file of numpy.save")) from None
+
+
+def _made_up(one: Argument) -> Any:
+    """Random values, the same in each run: floats around 0, and integers that are small enough for indices."""
+    open_sizes = [str(n or "?") for n in one.shape or () if not isinstance(n, int)]
+    if one.shape is None or open_sizes:
+        given = f"no array for {one.name}, with open sizes {', '.join(open_sizes)}"
+        raise InvalidArgument(message("input", given, f"--input {one.name}=FILE.npy, or --size NAME=N"))
+    shape = tuple(n for n in one.shape if isinstance(n, int))
+    rng = np.random.default_rng(zlib.crc32(one.name.encode()))
+    if one.dtype.kind == "f":
+        return rng.standard_normal(shape).astype(one.dtype)
+    return rng.integers(0, 2, shape).astype(one.dtype)
+
+
+def _described(result: Any) -> str:
+    """The range of the elements."""
+    if not result.size:
+        return ""
+    return f", {result.min()} to {result.max()}"
+
+
+def _files(model: Model, output: Output) -> list[str]:
+    """The files of the outputs; checked before the model runs."""
+    if output.folder is None:
+        return []
+    found = [f"{one.name}.npy" for one in model.outputs]
+    for name in found:
+        try:
+            if len(_inside.steps(name)) != 1:
+                raise _inside.Refused("which names a folder")
+            if _inside.existing(output.folder, name) is not None and not output.overwrite:
+                raise _inside.Refused("which already exists")
+        except _inside.Refused as error:
+            raise _refusal(name, output, error) from None
+    return found
+
+
+def _write(name: str, result: Any, output: Output) -> None:
+    content = io.BytesIO()
+    np.save(content, np.asarray(result), allow_pickle=False)
+    try:
+        with _inside.create(output.folder or ".", name, lambda about: output.overwrite) as file:
+            file.write(content.getbuffer())
+    except _inside.Refused as error:
+        raise _refusal(name, output, error) from None
+
+
+def _refusal(name: str, output: Output, error: _inside.Refused) -> ModelError:
+    advice = "Use --overwrite to replace files." if "already exists" in str(error) else ""
+    return ModelError(message("output", f"{safe_repr(name)}, {error}", f"new files in {output.folder!r}", advice))

@@ -1,0 +1,361 @@
+"""``Conversion``: a model for certain sizes as a graph. Nodes are walked in order, and each becomes arrays and expressions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import onnx_bounds
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, counted, safe_repr
+from tvmdml.graph import Expression, Graph
+from tvmdml.onnx import described, folding, inference
+from tvmdml.onnx.node import Node, Result, Results, Rule
+from tvmdml.onnx.reading import Source, opsets
+from tvmdml.onnx.rules import RULES
+from tvmdml.onnx.values import Undecided, Value
+from tvmdml.onnx_nodes import Refused
+
+_MOST_LISTED = 20
+
+
+class Problem(NamedTuple):
+    """A node that cannot be converted."""
+
+    kind: str
+    where: str
+    """Where the node stands."""
+    reason: str
+    malformed: bool
+    """Whether the model is at fault."""
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.where}: {self.reason}"
+
+
+def raise_all(name: str, problems: Sequence[Problem]) -> None:
+    """Raise one error that lists all problems, if there are any.
+
+    Raises:
+        ModelError: a node is malformed.
+        Unsupported: nodes have no counterpart.
+    """
+    if problems:
+        lines = list(dict.fromkeys(map(str, problems)))
+        more = f"\n  and {len(lines) - _MOST_LISTED} more" if len(lines) > _MOST_LISTED else ""
+        text = "\n  ".join([f"{name}: {counted(len(lines), 'node')} cannot be converted:", *lines[:_MOST_LISTED]]) + more
+        raise (ModelError if any(one.malformed for one in problems) else Unsupported)(text)
+
+
+class Scope:
+    """The tensors that the nodes of a graph can read, the attributes of the function that it is in, and its operator sets."""
+
+    def __init__(
+        self, versions: Mapping[str, int], above: Scope | None = None, attributes: Mapping[str, Any] | None = None
+    ) -> None:
+        self.versions = versions
+        self.attributes: Mapping[str, Any] = attributes if attributes is not None else above.attributes if above else {}
+        """The attributes that nodes refer to, by name."""
+        self.place: str = above.place if above else ""
+        """What calls the function, for messages."""
+        self._above = above
+        self._values: dict[str, Value] = {}
+
+    def get(self, name: str) -> Value | None:
+        """A tensor, also one of the graph around this one."""
+        scope: Scope | None = self
+        while scope is not None:
+            if (found := scope._values.get(name)) is not None:
+                return found
+            scope = scope._above
+        return None
+
+    def set(self, name: str, value: Value) -> None:
+        """Name a tensor."""
+        if name:
+            self._values[name] = value
+
+
+def kind_of(proto: Any) -> str:
+    """ONNX's name of a node's operator; with its domain, unless that is ONNX's own."""
+    return str(proto.op_type) if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+
+
+def place_of(proto: Any) -> str:
+    """Where a node stands."""
+    if proto.name:
+        return f"{kind_of(proto)} {safe_repr(str(proto.name))}"
+    return f"{kind_of(proto)} of {', '.join(safe_repr(str(one)) for one in list(proto.output)[:3])}"
+
+
+class Model(NamedTuple):
+    """A model that was read, with what all conversions share."""
+
+    source: Source
+    arrays: dict[int, tuple[Any, NumpyArray]]
+    """The tensors of the model that were read, by the identities of their messages, which are kept."""
+
+    def array(self, tensor: Any) -> NumpyArray:
+        """The elements of a tensor of the model, read once."""
+        found = self.arrays.get(id(tensor))
+        if found is None or found[0] is not tensor:
+            found = self.arrays[id(tensor)] = (tensor, self.source.array(tensor))
+        return found[1]
+
+    def functions(self) -> dict[str, Any]:
+        """The model's own functions."""
+        return {f"{one.domain}.{one.name}" if one.domain else str(one.name): one for one in self.source.model.functions}
+
+    def missing(self) -> list[Problem]:
+        """The nodes whose operators map to nothing, whatever the sizes are."""
+        own = self.functions()
+        found = []
+        versions = dict(opsets(self.source.model))
+        bodies = [(self.source.model.graph.node, versions), *((one.node, dict(opsets(one))) for one in own.values())]
+        for nodes, around in bodies:
+            for proto in onnx_bounds.all_nodes(nodes):
+                kind = kind_of(proto)
+                if not (kind in own or kind in RULES or described.is_mapped(kind) or folding.folds(kind)):
+                    schema = inference.schema(proto, around)
+                    if schema is None:
+                        found.append(Problem(kind, place_of(proto), "no operator of this name is known", False))
+                    elif not (schema.has_function or schema.has_context_dependent_function):
+                        found.append(Problem(kind, place_of(proto), "DirectML has no counterpart", False))
+        return found
+
+
+class Conversion:
+    """One model for certain shapes of its inputs.
+
+    Attributes:
+        graph: the graph.
+        outputs: the model's outputs.
+        problems: the nodes that cannot be converted.
+    """
+
+    def __init__(self, model: Model, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> None:
+        """Convert.
+
+        Args:
+            model: the model.
+            shapes: the shape of each input.
+            decided: the elements of the inputs that are known.
+
+        Raises:
+            Undecided: the elements of more inputs must be known.
+            ModelError: the graph is broken.
+        """
+        self.graph = Graph(str(model.source.model.graph.name))
+        self.problems: list[Problem] = []
+        self._model, self._nodes = model, 0
+        self._functions = model.functions()
+        self._scope = Scope(dict(opsets(model.source.model)))
+        graph = model.source.model.graph
+        weights = {one.name for one in graph.initializer}
+        for one in graph.input:
+            if one.name not in weights:
+                dtype = inference.dtype_of(one.type.tensor_type.elem_type)
+                shape = shapes[one.name]
+                if one.name in decided or 0 in shape:
+                    self._scope.set(one.name, Value.known(decided.get(one.name, np.empty(shape, dtype))))
+                else:
+                    self._scope.set(one.name, Value.computed(self.graph.input(shape, dtype, name=one.name)))
+        self.outputs = self._graph(graph, self._scope)
+
+    # -- Graphs
+
+    def count(self, nodes: int) -> None:
+        """Count converted nodes, with those of functions and of the rounds of loops.
+
+        Raises:
+            ModelError: there are too many.
+        """
+        self._nodes += nodes
+        if self._nodes > onnx_bounds.MAX_NODES:
+            raise self._model.source.error(f"more than {onnx_bounds.MAX_NODES} nodes, with all loops unrolled", "fewer")
+
+    def _graph(self, graph: Any, scope: Scope) -> list[Value]:
+        for tensor in graph.initializer:
+            try:
+                scope.set(tensor.name, Value.known(self._model.array(tensor)))
+            except Unsupported as error:
+                self.problems.append(Problem("initializer", f"initializer {safe_repr(tensor.name)}", str(error), False))
+                scope.set(tensor.name, Value.lost())
+        if len(graph.sparse_initializer):
+            self.problems.append(Problem("initializer", "sparse initializers", "DirectML has no sparse tensors", False))
+        for proto in graph.node:
+            self._node(proto, scope)
+        return [self._read(one.name, scope, "the graph's outputs") for one in graph.output]
+
+    def _read(self, name: str, scope: Scope, where: str) -> Value:
+        found = scope.get(name)
+        if found is None:
+            given = f"{safe_repr(str(name))}, which {where} read, and no node before makes"
+            raise self._model.source.error(given, "nodes in an order in which each tensor is made before it is read")
+        return found
+
+    def _node(self, proto: Any, scope: Scope) -> None:
+        """Convert a node and name its outputs."""
+        self.count(1)
+        kind, place = kind_of(proto), scope.place + place_of(proto)
+        inputs = [self._read(name, scope, place) if name else None for name in proto.input]
+        results: list[Result] = [Result(None, None)] * len(proto.output)
+        values: list[Value | None] = []
+        graphs = any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute)
+        try:
+            attributes = self._attributes(proto, scope)
+            if not graphs and kind not in self._functions:
+                results = inference.results(proto, attributes, inputs, scope.versions)
+            if not any(one is not None and one.is_lost for one in inputs):
+                with self._within(place, scope):
+                    values = self._converted(proto, kind, inputs, attributes, results, scope)
+        except Undecided:
+            raise
+        except (ModelError, inference.Malformed) as error:
+            if isinstance(error, ModelError) and not graphs:
+                raise
+            self.problems.append(Problem(kind, place, str(error), True))
+        except (Refused, Unsupported, InvalidArgument) as error:
+            self.problems.append(Problem(kind, place, _line(error), False))
+        except (MemoryError, TvmdmlError):
+            raise
+        except Exception as error:  # what a malformed node leads to
+            self.problems.append(Problem(kind, place, f"{type(error).__name__}: {_line(error)}", True))
+        for i, name in enumerate(proto.output):
+            value = values[i] if i < len(values) else None
+            if value is None:
+                value = Value.lost(*(results[i] if i < len(results) else (None, None)))
+            scope.set(name, value)
+
+    @contextlib.contextmanager
+    def _within(self, place: str, scope: Scope) -> Iterator[None]:
+        """The scope that graphs in the attributes of the node that is being converted see."""
+        before, self._scope = self._scope, scope
+        line, self.graph.line = self.graph.line, lambda: place  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            self._scope, self.graph.line = before, line  # type: ignore[method-assign]
+
+    def array(self, tensor: Any) -> NumpyArray:
+        """The elements of a tensor in an attribute."""
+        return self._model.array(tensor)
+
+    def inner(self, graph: Any, inputs: Sequence[Value]) -> list[Value]:
+        """Convert a graph in an attribute of the node that is being converted."""
+        scope = Scope(self._scope.versions, self._scope)
+        if len(inputs) != len(graph.input):
+            raise Refused(f"its graph has {len(graph.input)} inputs, and is given {len(inputs)}")
+        for one, value in zip(graph.input, inputs, strict=True):
+            scope.set(one.name, value)
+        return self._graph(graph, scope)
+
+    # -- Nodes
+
+    def _attributes(self, proto: Any, scope: Scope) -> dict[str, Any]:
+        onnx = self._model.source.onnx
+        found = {}
+        for one in proto.attribute:
+            if one.ref_attr_name:
+                if one.ref_attr_name in scope.attributes:
+                    found[str(one.name)] = scope.attributes[one.ref_attr_name]
+            else:
+                found[str(one.name)] = onnx.helper.get_attribute_value(one)
+        return found
+
+    def _converted(
+        self,
+        proto: Any,
+        kind: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Any],
+        results: Sequence[Result],
+        scope: Scope,
+    ) -> list[Value | None]:
+        if (function := self._functions.get(kind)) is not None:
+            return self._called(function, inputs, attributes, scope)
+        opset = scope.versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
+        outputs = [bool(name) for name in proto.output]
+        node = Node(kind, inputs, outputs, attributes, results, opset, self)
+        folding.modernize(node)
+        for way in (described.without_elements, folding.fold):
+            if (found := way(node)) is not None:
+                return _finished(found, node)
+        rule: Rule | None = RULES.get(kind) or (described.convert if described.is_mapped(kind) else None)
+        try:
+            if rule is None:
+                raise Refused("DirectML has no counterpart")
+            return _finished(rule(node), node)
+        except (Refused, Unsupported, InvalidArgument):
+            body = inference.body(proto, attributes, inputs, scope.versions)
+            if body is None:
+                raise
+            problems = len(self.problems)
+            values = self._called(body, inputs, attributes, scope)
+            if len(self.problems) > problems:  # the first reason is the better one
+                del self.problems[problems:]
+                raise
+            return _finished(values, node)
+
+    def _called(
+        self, function: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], scope: Scope
+    ) -> list[Value | None]:
+        """Convert the body of a function in the place of a node that calls it."""
+        onnx = self._model.source.onnx
+        defaults = {str(one.name): onnx.helper.get_attribute_value(one) for one in function.attribute_proto}
+        inner = Scope({**scope.versions, **dict(opsets(function))}, None, {**defaults, **attributes})
+        inner.place = f"{scope.place}{function.name} / "
+        for name, value in zip(function.input, inputs, strict=False):
+            if value is not None:
+                inner.set(name, value)
+        for proto in function.node:
+            given = type(proto)()
+            given.CopyFrom(proto)
+            for i, name in enumerate(proto.input):
+                if name in function.input and inner.get(name) is None:
+                    given.input[i] = ""  # an optional input that the caller leaves out
+            self._node(given if list(given.input) != list(proto.input) else proto, inner)
+        return [inner.get(name) for name in function.output]
+
+
+def _finished(found: Results, node: Node) -> list[Value | None]:
+    """The values of a rule's results, with ONNX's types and shapes."""
+    several = list(found) if isinstance(found, (list, tuple)) else [found]
+    values: list[Value | None] = []
+    for i, used in enumerate(node.outputs):
+        one = several[i] if i < len(several) else None
+        if one is None:
+            if used:
+                raise Refused(f"its output {i} is used, which DirectML does not give")
+            values.append(None)
+        else:
+            values.append(_alike(one, node.results[i] if i < len(node.results) else Result(None, None)))
+    return values
+
+
+def _alike(one: Any, result: Result) -> Value:
+    if isinstance(one, Value):
+        if one.is_lost:
+            return Value.lost(*result)
+        one = one.content
+    if not isinstance(one, Expression):
+        array = np.asarray(one)
+        if result.dtype is not None and array.dtype != result.dtype:
+            array = array.astype(result.dtype)
+        return Value.known(array if result.shape is None else array.reshape(result.shape))
+    if result.dtype is not None and one.dtype != result.dtype:
+        same = result.dtype.kind in "biu" and one.dtype.kind in "biu" and result.dtype.itemsize == one.dtype.itemsize
+        one = one.view(result.dtype) if same else one.astype(result.dtype)
+    if result.shape is not None and one.shape != result.shape:
+        if int(np.prod(result.shape, dtype=object)) != one.size:
+            raise Refused(f"its result has the sizes {list(one.shape)}, and not {list(result.shape)}")
+        one = one.reshape(result.shape)
+    return Value.computed(one)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

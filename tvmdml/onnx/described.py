@@ -1,0 +1,95 @@
+"""Nodes by their descriptor classes: ``from_onnx`` makes the descriptor, and the graph gets a call of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tvmdml import doors, onnx_nodes
+from tvmdml.graph import Expression
+from tvmdml.onnx.node import Node, Results
+from tvmdml.onnx.values import Value
+from tvmdml.operators import Operator, all_operators
+from tvmdml.operators._contract import Role
+from tvmdml.operators._pointwise import Pointwise
+
+
+@functools.cache
+def functions() -> Mapping[str, str]:
+    """The functions of ONNX operators whose inputs and attributes are the function's: views and repetition cost nothing there."""
+    found = {}
+    for cls in all_operators().values():
+        own = getattr(cls.from_onnx, "__func__", None) is getattr(Operator.from_onnx, "__func__", None)
+        if issubclass(cls, Pointwise) and own and cls.FUNCTION:
+            found.update(dict.fromkeys(cls.ONNX, cls.FUNCTION))
+    return found
+
+
+def is_mapped(kind: str) -> bool:
+    """Whether an operator has a descriptor class."""
+    return kind in onnx_nodes.OPERATORS
+
+
+def convert(node: Node) -> Results:
+    """Add a node's call.
+
+    Raises:
+        Refused, TvmdmlError: the node has no descriptor.
+    """
+    if (function := functions().get(node.kind)) is not None:
+        call: Any = doors.public_name(function)
+        return call(*(node.maybe(i) for i in range(len(node.inputs))), **node.attributes)
+    names = [str(i) if value is not None else "" for i, value in enumerate(node.inputs)]
+    tensors = {
+        name: onnx_nodes.Tensor(value.dtype, value.shape)
+        for name, value in zip(names, node.inputs, strict=True)
+        if value is not None
+    }
+    proto = SimpleNamespace(
+        op_type=node.kind.rpartition(".")[2], input=names, output=["y" if used else "" for used in node.outputs], attribute=()
+    )
+    read = onnx_nodes.OnnxNode(proto, tensors, _Known(node))
+    read.attributes = node.attributes
+    desc = onnx_nodes.OPERATORS[node.kind](read)
+    return add(node, desc)
+
+
+def add(node: Node, desc: Operator) -> list[Expression | None]:
+    """Add a call whose inputs are the node's, as ONNX orders them."""
+    bound = onnx_nodes.bound(desc, node.kind, node.inputs)
+    edges = {}
+    for name, tensor in desc.tensors(Role.INPUT):
+        if tensor is not None and (value := bound.get(name)) is not None:
+            edges[name] = value.bytes_as(node.graph, tensor.data_type)
+    return list(node.graph.add(desc, edges))
+
+
+class _Known(Mapping[str, list[Any]]):
+    """The elements of inputs that a descriptor needs."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __getitem__(self, name: str) -> list[Any]:
+        if not name:
+            raise KeyError(name)
+        found: list[Any] = self._node.known(int(name)).reshape(-1).tolist()
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def without_elements(node: Node) -> list[Value] | None:
+    """The outputs, if none has elements: there is nothing to compute."""
+    used = [result for result, wanted in zip(node.results, node.outputs, strict=False) if wanted]
+    if not used or any(one.dtype is None or one.shape is None or 0 not in one.shape for one in used):
+        return None
+    return [Value.known(np.empty(one.shape or (), one.dtype or np.float32)) for one in node.results]

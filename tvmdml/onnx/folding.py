@@ -1,0 +1,260 @@
+"""What is known before a model runs: constants, shapes, and arithmetic with them. Older forms of nodes, too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.onnx.inference import dtype_of
+from tvmdml.onnx.node import Node, axis_of
+from tvmdml.onnx.values import Value, is_ours
+from tvmdml.onnx_nodes import Refused
+
+_MOST = 1 << 16
+"""The most elements of an array that is computed here; the graph computes larger ones."""
+
+# -- Attributes that are inputs in later versions --------------------------------------------------------------------
+
+_LATER: Mapping[str, Mapping[str, int]] = {
+    "Clip": {"min": 1, "max": 2},
+    "Pad": {"pads": 1, "value": 2},
+    "Slice": {"starts": 1, "ends": 2, "axes": 3},
+    "Split": {"split": 1},
+    "Squeeze": {"axes": 1},
+    "TopK": {"k": 1},
+    "Unsqueeze": {"axes": 1},
+    "Upsample": {"scales": 1},
+    **{
+        f"Reduce{name}": {"axes": 1}
+        for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    },
+}
+_OF_INPUT = (("Clip", "min"), ("Clip", "max"), ("Pad", "value"))
+"""Attributes that have the type of the first input."""
+
+
+def modernize(node: Node) -> None:
+    """Make inputs of the attributes that are inputs in later versions of an operator."""
+    for name, position in _LATER.get(node.kind, {}).items():
+        if name in node.attributes:
+            given = np.asarray(node.attributes.pop(name))
+            dtype = node.dtype() if (node.kind, name) in _OF_INPUT else np.float32 if given.dtype.kind == "f" else np.int64
+            with np.errstate(all="ignore"):
+                value = np.clip(given, *_limits(dtype)).astype(dtype) if np.dtype(dtype).kind in "iu" else given.astype(dtype)
+            node.inputs += [None] * (position + 1 - len(node.inputs))
+            node.inputs[position] = Value.known(value)
+
+
+def _limits(dtype: Any) -> tuple[int, int]:
+    about = np.iinfo(dtype)
+    return int(about.min), int(about.max)
+
+
+# -- Without inputs, or with only their shapes -----------------------------------------------------------------------
+
+
+def _constant(node: Node) -> NumpyArray:
+    (name, value), *more = node.attributes.items() or [("", None)]
+    if more or name in ("", "sparse_value"):
+        raise Refused("it is not one dense constant")
+    if name == "value":
+        return node.around.array(value)
+    if name in ("value_int", "value_ints"):
+        return np.asarray(value, np.int64)
+    if name in ("value_float", "value_floats"):
+        return np.asarray(value, np.float32)
+    raise Refused(f"its {name} is not one of DirectML's types")
+
+
+def _shape(node: Node) -> NumpyArray:
+    return np.asarray(node.shape()[node.integer("start", 0) : node.attributes.get("end")], np.int64)
+
+
+_ALWAYS: Mapping[str, Callable[[Node], NumpyArray]] = {
+    "Constant": _constant,
+    "Shape": _shape,
+    "Size": lambda node: np.asarray(math.prod(node.shape()), np.int64),
+}
+
+# -- Of known inputs -------------------------------------------------------------------------------------------------
+
+
+def _slice(node: Node) -> NumpyArray:
+    x = node.known(0)
+    starts, ends = node.integers(1), node.integers(2)
+    axes = node.integers(3) if node.has(3) else range(len(starts))
+    steps = node.integers(4) if node.has(4) else [1] * len(starts)
+    keys = [slice(None)] * x.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        keys[axis_of(axis, x.ndim)] = slice(start, end if end > -_FAR else None, step)
+    return x[tuple(keys)]
+
+
+_FAR = 2**31 - 1
+
+
+def _divided(x: NumpyArray, y: NumpyArray) -> Any:
+    if x.dtype.kind not in "iu":
+        return x / y
+    if not np.all(y):
+        raise Refused("it divides by 0")
+    if x.dtype.kind == "u":
+        return x // y
+    return np.where((x % y != 0) & ((x < 0) != (y < 0)), x // y + 1, x // y)  # C's division
+
+
+class _LaterOn(Exception):
+    """The rule of the operator computes it."""
+
+
+def _reduced(function: Callable[..., Any]) -> Callable[[Node], Any]:
+    def fold(node: Node) -> Any:
+        x = node.known(0)
+        axes = tuple(node.integers(1)) if node.has(1) else ()
+        if not x.size:
+            raise _LaterOn
+        if not axes and node.integer("noop_with_empty_axes", 0):
+            return x
+        kept = bool(node.integer("keepdims", 1))
+        return function(x, axis=axes or None, keepdims=kept, **({} if function in (np.max, np.min) else {"dtype": x.dtype}))
+
+    return fold
+
+
+def _range(node: Node) -> NumpyArray:
+    start, limit, delta = (node.known(i).reshape(()) for i in range(3))
+    if not delta:
+        raise Refused("its delta is 0")
+    count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
+    found: NumpyArray = (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
+    return found
+
+
+def _cast(node: Node) -> NumpyArray:
+    to = node.dtype(1) if node.kind == "CastLike" else dtype_of(node.integer("to", 0))
+    if not is_ours(to):
+        raise Refused("the type of its output is not one of DirectML's")
+    return node.known(0).astype(to)
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    return tuple(node.integers(1))
+
+
+def _numpy(function: Callable[..., Any]) -> Callable[[Node], Any]:
+    def fold(node: Node) -> Any:
+        arrays = [node.known(i) for i in range(len(node.inputs))]
+        found = function(*arrays)
+        return np.asarray(found).astype(arrays[-1].dtype) if np.asarray(found).dtype != np.bool_ else found
+
+    return fold
+
+
+def _several(function: Callable[..., Any]) -> Callable[[Node], Any]:
+    def fold(node: Node) -> Any:
+        found = node.known(0)
+        for i in range(1, len(node.inputs)):
+            found = function(found, node.known(i))
+        return found
+
+    return fold
+
+
+def _gather(node: Node) -> Any:
+    x, at = node.known(0), node.known(1)
+    return np.take(x, at, node.axis(x.ndim))
+
+
+def _full(node: Node) -> NumpyArray:
+    given = node.attributes.get("value")
+    value = np.zeros(1, np.float32) if given is None else node.around.array(given)
+    return np.full(tuple(node.integers(0)), value.reshape(-1)[0], value.dtype)
+
+
+def _mod(node: Node) -> Any:
+    function = np.fmod if node.integer("fmod", 0) else np.mod
+    if node.dtype().kind in "iu" and not np.all(node.known(1)):
+        raise Refused("it divides by 0")
+    return function(node.known(0), node.known(1))
+
+
+def _reshape(node: Node) -> Any:
+    return node.known(0).reshape(node.results[0].shape or ())
+
+
+_FOLDED: Mapping[str, Callable[[Node], Any]] = {
+    "Abs": _numpy(np.abs),
+    "Add": _numpy(np.add),
+    "And": _numpy(np.logical_and),
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Ceil": _numpy(np.ceil),
+    "Concat": lambda node: np.concatenate([node.known(i) for i in range(len(node.inputs))], node.axis(len(node.shape()))),
+    "ConstantOfShape": _full,
+    "Div": _numpy(_divided),
+    "Equal": _numpy(np.equal),
+    "Expand": lambda node: np.broadcast_to(node.known(0), node.results[0].shape or ()),
+    "Flatten": _reshape,
+    "Floor": _numpy(np.floor),
+    "Gather": _gather,
+    "Greater": _numpy(np.greater),
+    "GreaterOrEqual": _numpy(np.greater_equal),
+    "Identity": lambda node: node.known(0),
+    "Less": _numpy(np.less),
+    "LessOrEqual": _numpy(np.less_equal),
+    "Max": _several(np.maximum),
+    "Min": _several(np.minimum),
+    "Mod": _mod,
+    "Mul": _numpy(np.multiply),
+    "Neg": _numpy(np.negative),
+    "NonZero": lambda node: np.stack(np.nonzero(np.atleast_1d(node.known(0)))).astype(np.int64),
+    "Not": _numpy(np.logical_not),
+    "Or": _numpy(np.logical_or),
+    "Range": _range,
+    "ReduceMax": _reduced(np.max),
+    "ReduceMin": _reduced(np.min),
+    "ReduceProd": _reduced(np.prod),
+    "ReduceSum": _reduced(np.sum),
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Sqrt": _numpy(np.sqrt),
+    "Squeeze": _reshape,
+    "Sub": _numpy(np.subtract),
+    "Sum": _several(np.add),
+    "Tile": lambda node: np.tile(node.known(0), node.integers(1)),
+    "Transpose": lambda node: np.transpose(node.known(0), node.attributes.get("perm")),
+    "Unsqueeze": _reshape,
+    "Where": lambda node: np.where(node.known(0), node.known(1), node.known(2)),
+    "Xor": _numpy(np.logical_xor),
+}
+_OF_UNKNOWN_SIZE = ("NonZero",)
+"""Operators with results whose sizes inference does not know; they are not larger than the inputs allow."""
+
+
+def folds(kind: str) -> bool:
+    """Whether an operator may be computed here."""
+    return kind in _ALWAYS
+
+
+def fold(node: Node) -> Any:
+    """The result of a node if it is known now; ``None`` otherwise."""
+    if (always := _ALWAYS.get(node.kind)) is not None:
+        return [always(node)]
+    function = _FOLDED.get(node.kind)
+    if function is None or len(node.outputs) != 1 or not all(one is None or one.array is not None for one in node.inputs):
+        return None
+    known = [one for one in node.inputs if one is not None]
+    shape = node.results[0].shape
+    if not known or any(one.size > _MOST for one in known) or not all(is_ours(one.dtype) for one in known):
+        return None
+    if node.kind not in _OF_UNKNOWN_SIZE and (shape is None or math.prod(shape) > _MOST):
+        return None
+    with np.errstate(all="ignore"):
+        try:
+            return [np.asarray(function(node))]
+        except _LaterOn:
+            return None

@@ -1,0 +1,151 @@
+"""What ONNX's schemas say of a node: the types and shapes of its outputs, and the function that defines it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvmdml.onnx.node import Result
+from tvmdml.onnx.values import Value
+from tvmdml.onnx_nodes import numpy_type
+
+_MOST_DATA = 1024
+"""The most elements of a tensor that shapes may follow from."""
+
+
+class Malformed(Exception):
+    """A node does not fit its operator's schema."""
+
+
+def dtype_of(element: int) -> Any:
+    """The NumPy type of an ONNX element type; ``None`` if there is none."""
+    import onnx
+
+    found = numpy_type(onnx, element)
+    return None if found is None else np.dtype(found)
+
+
+def schema(proto: Any, versions: Mapping[str, int]) -> Any:
+    """The schema of a node's operator; ``None`` if ONNX has none."""
+    import onnx
+
+    domain = "" if proto.domain == "ai.onnx" else str(proto.domain)
+    try:
+        return onnx.defs.get_schema(str(proto.op_type), versions.get(domain, 1), domain)
+    except Exception:  # ONNX's own kind of exception
+        return None
+
+
+def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> list[Result]:
+    """The types and shapes of a node's outputs, as far as its schema says them.
+
+    Raises:
+        Malformed: the node has the wrong inputs or attributes.
+    """
+    import onnx
+
+    unknown = [Result(None, None)] * len(proto.output)
+    found = schema(proto, versions)
+    if found is None:
+        return unknown
+    if not found.min_input <= len(proto.input) <= found.max_input:
+        raise Malformed(f"it has {len(proto.input)} inputs; allowed: {found.min_input} to {found.max_input}")
+    types, data = {}, {}
+    node = _plain(proto, attributes)
+    for i, value in enumerate(inputs):
+        if value is None:
+            continue
+        name = node.input[i] = f"x{i}"
+        kind = _element(value)
+        if kind is None:
+            return unknown
+        shape = () if found.name == "Range" and value.size == 1 else value.shape  # ONNX Runtime takes vectors, too
+        types[name] = onnx.helper.make_tensor_type_proto(kind, shape)
+        if value.array is not None and value.array.size <= _MOST_DATA and value.array.ndim <= 1:
+            data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value.array).reshape(shape), name)
+    names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
+    del node.output[:]
+    node.output.extend(names)
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(found, node, types, data, opset_imports=imports)
+    except MemoryError:
+        raise
+    except Exception as error:  # ONNX does not document its exceptions
+        raise Malformed(" ".join(str(error).split())[:300]) from None
+    return [_result(inferred.get(name)) for name in names]
+
+
+def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> Any:
+    """The function that defines a node's operator; ``None`` if there is none."""
+    import onnx
+
+    found = schema(proto, versions)
+    if found is None:
+        return None
+    version = versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
+    try:
+        if found.has_function:
+            able = [one for one in found.function_opset_versions if one <= version]
+            content = found.get_function_with_opset_version(max(able)) if able else found.function_body
+            if not isinstance(content, bytes):
+                return content if len(content.node) else None
+        elif found.has_context_dependent_function:
+            types = []
+            for value in inputs:
+                kind = None if value is None else _element(value)
+                one = onnx.TypeProto() if value is None or kind is None else onnx.helper.make_tensor_type_proto(kind, value.shape)
+                types.append(one.SerializeToString())
+            able = [one for one in found.context_dependent_function_opset_versions if one <= version]
+            node = _plain(proto, attributes).SerializeToString()
+            if able:
+                content = found.get_context_dependent_function_with_opset_version(max(able), node, types)
+            else:
+                content = found.get_context_dependent_function(node, types)
+        else:
+            return None
+        function = onnx.FunctionProto()
+        function.ParseFromString(content)
+    except MemoryError:
+        raise
+    except Exception:  # ONNX does not document its exceptions
+        return None
+    return function if len(function.node) else None
+
+
+def _plain(proto: Any, attributes: Mapping[str, Any]) -> Any:
+    """The node with the values of attributes that refer to those of a function."""
+    import onnx
+
+    node = onnx.NodeProto()
+    node.CopyFrom(proto)
+    if any(one.ref_attr_name for one in proto.attribute):
+        del node.attribute[:]
+        kinds = {one.name: one.type for one in proto.attribute}
+        for name, value in attributes.items():
+            node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kinds.get(name) or None))
+    return node
+
+
+def _element(value: Value) -> int | None:
+    """ONNX's number of a value's type."""
+    import onnx
+
+    if value.dtype is None:
+        return None
+    try:
+        return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)))
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _result(kind: Any) -> Result:
+    if kind is None or not kind.HasField("tensor_type"):
+        return Result(None, None)
+    tensor = kind.tensor_type
+    shape: tuple[int, ...] | None = None
+    if tensor.HasField("shape") and all(one.HasField("dim_value") and one.dim_value >= 0 for one in tensor.shape.dim):
+        shape = tuple(int(one.dim_value) for one in tensor.shape.dim)
+    return Result(dtype_of(tensor.elem_type), shape)

@@ -1,0 +1,207 @@
+"""``Node``: a node of a model, as the rules of ``rules/`` read it; ``RULES`` has the rule of each operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.graph import Expression, Graph
+from tvmdml.onnx.values import Value
+from tvmdml.onnx_nodes import Refused
+
+
+class Result(NamedTuple):
+    """What ONNX's shape inference says of an output."""
+
+    dtype: Any
+    """``None`` if it is not known, or NumPy has no such type."""
+    shape: tuple[int, ...] | None
+
+
+class Around(Protocol):
+    """What converts the graph that a node is in."""
+
+    graph: Graph
+
+    def inner(self, graph: Any, inputs: Sequence[Value]) -> list[Value]:
+        """Convert a graph in an attribute of a node, and return its outputs."""
+
+    def array(self, tensor: Any) -> NumpyArray:
+        """The elements of a tensor in an attribute."""
+
+    def count(self, nodes: int) -> None:
+        """Count converted nodes; a model that makes too many is refused."""
+
+
+class Node:
+    """A node: its inputs are known arrays or expressions, and its attributes are values."""
+
+    def __init__(
+        self,
+        kind: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[bool],
+        attributes: Mapping[str, Any],
+        results: Sequence[Result],
+        opset: int,
+        around: Around,
+    ) -> None:
+        """Not public: ``converting`` makes nodes."""
+        self.kind = kind
+        """ONNX's name of the operator; with its domain, unless that is ONNX's own."""
+        self.inputs = list(inputs)
+        self.outputs = tuple(outputs)
+        """Whether each output is used."""
+        self.attributes = dict(attributes)
+        self.results = list(results)
+        """What is known about each output."""
+        self.opset = opset
+        """The version of the domain."""
+        self.around = around
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that is built."""
+        return self.around.graph
+
+    def replaced(self, kind: str = "", inputs: Sequence[Value | None] | None = None, **attributes: Any) -> Node:
+        """A node like this one, of another kind, with other inputs, or with other attributes; its results are not known."""
+        given = self.inputs if inputs is None else inputs
+        own = {**(self.attributes if not kind else {}), **attributes}
+        return Node(kind or self.kind, given, self.outputs, own, [Result(None, None)] * len(self.outputs), self.opset, self.around)
+
+    # -- Inputs
+
+    def has(self, position: int) -> bool:
+        """Whether there is an input at this position."""
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+    def value(self, position: int) -> Value:
+        """An input that must be there."""
+        found = self.inputs[position] if position < len(self.inputs) else None
+        if found is None:
+            raise Refused(f"its input {position} is missing")
+        return found
+
+    def x(self, position: int = 0) -> Expression:
+        """An input as an expression; bool as uint8, which has the same bytes."""
+        found = self.value(position).expression(self.graph)
+        return found.view(np.uint8) if found.dtype == np.bool_ else found
+
+    def maybe(self, position: int) -> Expression | None:
+        """``x``, or ``None`` for an absent input."""
+        return self.x(position) if self.has(position) else None
+
+    def dtype(self, position: int = 0) -> np.dtype[Any]:
+        """The type of an input."""
+        found: np.dtype[Any] = np.dtype(self.value(position).dtype)
+        return found
+
+    def shape(self, position: int = 0) -> tuple[int, ...]:
+        """The shape of an input."""
+        return self.value(position).shape or ()
+
+    def known(self, position: int) -> NumpyArray:
+        """The elements of an input that decides how the node is computed."""
+        return self.value(position).decided(self.graph)
+
+    def is_known(self, position: int) -> bool:
+        """Whether the elements of an input are known already."""
+        return self.has(position) and self.value(position).array is not None
+
+    def integers(self, position: int) -> list[int]:
+        """The elements of an input as integers."""
+        return [int(n) for n in self.known(position).reshape(-1)]
+
+    def number(self, position: int) -> float | int:
+        """The only element of an input."""
+        found = self.known(position)
+        if found.size != 1:
+            raise Refused(f"its input {position} has {found.size} elements, and not one")
+        number: float | int = found.reshape(-1)[0].item()
+        return number
+
+    # -- Attributes
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        found = self.attributes.get(name, default)
+        if not isinstance(found, int):
+            raise Refused(f"its {name} is not an integer")
+        return found
+
+    def real(self, name: str, default: float) -> float:
+        """A float attribute."""
+        found = self.attributes.get(name, default)
+        if not isinstance(found, (int, float)):
+            raise Refused(f"its {name} is not a number")
+        return float(found)
+
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        found = self.attributes.get(name, default)
+        if isinstance(found, bytes):
+            return found.decode("utf-8", "replace")
+        if not isinstance(found, str):
+            raise Refused(f"its {name} is not a string")
+        return found
+
+    def axis(self, rank: int, default: int = 0, name: str = "axis") -> int:
+        """An axis attribute, counted from the front."""
+        return axis_of(self.integer(name, default), rank)
+
+    # -- Helpers of rules
+
+    def constant(self, array: Any) -> Expression:
+        """A constant of the graph."""
+        return self.graph.constant(np.asarray(array))
+
+    def like(self, number: float, other: Expression) -> Expression:
+        """A constant without dimensions of another one's type."""
+        return self.graph.constant(np.asarray(number, other.dtype))
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front.
+
+    Raises:
+        Refused: there is no such axis.
+    """
+    if not -rank <= axis < max(rank, 1):
+        raise Refused(f"it has axis {axis}, for {rank} dimensions")
+    return axis % max(rank, 1)
+
+
+def along(axis: int, key: Any) -> tuple[Any, ...]:
+    """An index of one axis."""
+    return (*[slice(None)] * axis, key)
+
+
+def reshaped(x: Expression, shape: Sequence[int]) -> Expression:
+    """The same elements in another shape; a reason to refuse the node if they do not fit."""
+    if math.prod(shape) != x.size or any(n < 0 for n in shape):
+        raise Refused(f"its {x.size} elements cannot have the sizes {list(shape)}")
+    return x if tuple(shape) == x.shape else x.reshape(tuple(shape))
+
+
+Results = Any
+"""What a rule returns: a ``Value``, an ``Expression`` or an array for each output; one, or a sequence."""
+Rule = Callable[[Node], Results]
+RULES: dict[str, Rule] = {}
+"""The rule of each ONNX operator that needs more than its descriptor class."""
+
+
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
+    """Use a function as the rule of some operators."""
+
+    def registered(function: Rule) -> Rule:
+        for kind in kinds:
+            assert kind not in RULES, kind
+            RULES[kind] = function
+        return function
+
+    return registered

@@ -1,0 +1,191 @@
+"""Reading ONNX files: the model without its weights, and the weights as arrays, mapped from their files where that is possible."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvmdml import _inside, onnx_bounds
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
+from tvmdml.onnx_nodes import numpy_type
+
+MOST_BYTES = 1 << 31
+"""The limit of a Protocol Buffers message; larger models keep their weights in separate files."""
+_MOST_RANK = 64
+
+
+class Source:
+    """A model and where it came from."""
+
+    def __init__(self, given: Any) -> None:
+        """Read a path, the bytes of a file, or an ``onnx.ModelProto``.
+
+        Raises:
+            ModelError: it is not an ONNX model, or asks for more than a model may.
+            Unsupported: ONNX is not installed.
+        """
+        self.onnx = onnx = _onnx()
+        self.folder: Path | None = None
+        """Where files with weights may be."""
+        self.name = "model"
+        """For messages."""
+        if isinstance(given, onnx.ModelProto):
+            self.model = onnx.ModelProto()
+            self.model.CopyFrom(given)
+            size = self.model.ByteSize()
+        else:
+            content = self._content(given)
+            size = len(content)
+            self.model = self._parsed(content)
+        self._check_names()
+        self._check_tensors(size)
+        try:
+            onnx_bounds.check_nodes(Path(self.name), self.model)
+        except TvmdmlError as error:
+            raise ModelError(str(error)) from None
+
+    def error(self, given: str, allowed: str, advice: str = "") -> ModelError:
+        """An error of this model."""
+        return ModelError(message(self.name, given, allowed, advice))
+
+    def _content(self, given: Any) -> bytes:
+        if isinstance(given, (bytes, bytearray, memoryview)):
+            return bytes(given)
+        if not isinstance(given, (str, os.PathLike)):
+            raise self.error(safe_repr(given), "a path, the bytes of a file, or an onnx.ModelProto")
+        path = Path(os.fspath(given))
+        self.name, self.folder = str(path), path.parent
+        try:
+            about = path.stat()
+            if not stat.S_ISREG(about.st_mode) or about.st_size >= MOST_BYTES:
+                raise self.error("a folder, a device or a larger file", f"a file of less than {MOST_BYTES >> 20} MiB")
+            return path.read_bytes()
+        except (OSError, ValueError) as error:
+            raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
+
+    def _parsed(self, content: bytes) -> Any:
+        model = self.onnx.ModelProto()
+        try:
+            model.ParseFromString(content)
+        except MemoryError:
+            raise
+        except Exception as error:  # from Protocol Buffers, whose exceptions are not imported here
+            said = " ".join(str(error).split())[:200]
+            raise self.error(f"content that is not an ONNX model ({said})", "an ONNX model") from None
+        if not model.opset_import and not model.graph.node:
+            raise self.error("content without a graph", "an ONNX model", "The file is empty, or was cut off.")
+        return model
+
+    def _check_names(self) -> None:
+        """All names are text: Protocol Buffers gives what is none as bytes."""
+        for graph in onnx_bounds.graphs(self.model):
+            for one in (*graph.initializer, *graph.input, *graph.output):
+                self._require_text(one.name)
+        functions = [node for one in self.model.functions for node in one.node]
+        for function in self.model.functions:
+            self._require_text(function.name, function.domain, *function.input, *function.output, *function.attribute)
+        for node in onnx_bounds.all_nodes([*self.model.graph.node, *functions]):
+            attributes = [name for one in node.attribute for name in (one.name, one.ref_attr_name)]
+            self._require_text(node.op_type, node.domain, node.name, *node.input, *node.output, *attributes)
+
+    def _require_text(self, *names: Any) -> None:
+        for name in names:
+            if type(name) is not str:
+                raise self.error(f"a name of the bytes {safe_repr(name)}", "text", "The file is damaged.")
+
+    def _check_tensors(self, size: int) -> None:
+        """Sizes that the file can hold, before anything is made of them."""
+        for tensor in onnx_bounds.tensors(self.model):
+            count = math.prod(tensor.dims)
+            outside = tensor.data_location == self.onnx.TensorProto.EXTERNAL
+            if len(tensor.dims) > _MOST_RANK or min(tensor.dims, default=1) < 0 or (not outside and count > 4 * size):
+                given = f"a tensor {safe_repr(tensor.name)} of sizes {list(tensor.dims[:8])}"
+                raise self.error(given, f"as many elements as the file of {size} bytes has", "The file is damaged.")
+
+    # -- Tensors
+
+    def array(self, tensor: Any) -> NumpyArray:
+        """The elements of a tensor: mapped, if they are in another file.
+
+        Raises:
+            ModelError: the data does not fit the sizes, or is outside of the model's folder.
+            Unsupported: NumPy has no such type.
+        """
+        onnx = self.onnx
+        name, shape = safe_repr(tensor.name), tuple(tensor.dims)
+        dtype = numpy_type(onnx, tensor.data_type)
+        if dtype is None or np.dtype(dtype).kind == "O":
+            known = {number: text for text, number in onnx.TensorProto.DataType.items()}
+            raise Unsupported(f"tensor {name} of type {known.get(tensor.data_type, tensor.data_type)}: DirectML has no such type")
+        dtype = np.dtype(dtype)
+        packed = dtype.name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            if packed:
+                raise Unsupported(f"tensor {name} of type {dtype} in another file")
+            return self._mapped(tensor, dtype, shape)
+        if tensor.HasField("raw_data") and not packed:
+            content = tensor.raw_data
+            if len(content) != dtype.itemsize * math.prod(shape):
+                raise self.error(f"{len(content)} bytes for {name}, {dtype}{list(shape)}", f"{dtype.itemsize * math.prod(shape)}")
+            return _native(np.frombuffer(content, dtype).reshape(shape))
+        try:
+            found = np.asarray(onnx.numpy_helper.to_array(tensor))
+        except MemoryError:
+            raise
+        except Exception as error:  # ONNX does not document its exceptions
+            raise self.error(f"damaged data of {name} ({' '.join(str(error).split())[:200]})", f"{dtype}{list(shape)}") from None
+        if found.shape != shape:
+            raise self.error(f"data of sizes {list(found.shape)} for {name}", f"{dtype}{list(shape)}")
+        return found
+
+    def _mapped(self, tensor: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NumpyArray:
+        where = {entry.key: entry.value for entry in tensor.external_data}
+        location = where.get("location", "")
+        nbytes = dtype.itemsize * math.prod(shape)
+        if self.folder is None:
+            raise self.error(f"bytes, with data of {safe_repr(tensor.name)} in {safe_repr(location)}", "the path of the model")
+        try:
+            offset, length = int(where.get("offset") or 0), int(where.get("length") or nbytes)
+            with _inside.open_to_read(self.folder, location) as file:
+                there = os.fstat(file.fileno()).st_size
+                if length != nbytes or not 0 <= offset <= there - nbytes:
+                    raise _inside.Refused(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
+                if not nbytes:
+                    return np.empty(shape, dtype)
+                return _native(np.memmap(file, dtype, "r", offset, shape))
+        except _inside.Refused as error:
+            problem = str(error)
+        except (ValueError, OverflowError, OSError) as error:
+            problem = f"which cannot be mapped ({reason(error)})"
+        given = f"data of {safe_repr(tensor.name)} in {safe_repr(location)}, {problem}"
+        raise self.error(given, f"files in {str(self.folder.absolute())!r}", "Put them beside the model.")
+
+
+def _native(array: NumpyArray) -> NumpyArray:
+    """ONNX stores the low byte first."""
+    return array if sys.byteorder == "little" else array.byteswap()
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+        import onnx.numpy_helper
+        import onnx.shape_inference
+    except ImportError:
+        text = message("tvmdml.onnx", "no package onnx", "1.17 or later", "`pip install onnx`.")
+        raise Unsupported(text) from None
+    return onnx
+
+
+def opsets(source: Any) -> Iterator[tuple[str, int]]:
+    """The versions of the operator sets that a model or function imports."""
+    for one in source.opset_import:
+        yield ("" if one.domain == "ai.onnx" else str(one.domain)), int(one.version)

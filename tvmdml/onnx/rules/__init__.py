@@ -1,0 +1,31 @@
+"""The rules of ONNX operators that need more than their descriptor classes: views, choices by type, and compositions."""
+
+from __future__ import annotations
+
+from tvmdml.onnx.node import RULES
+from tvmdml.onnx.rules import (
+    control,
+    elements,
+    fused,
+    indices,
+    normalizing,
+    products,
+    quantized,
+    reductions,
+    transformers,
+    views,
+)
+
+__all__ = [
+    "RULES",
+    "control",
+    "elements",
+    "fused",
+    "indices",
+    "normalizing",
+    "products",
+    "quantized",
+    "reductions",
+    "transformers",
+    "views",
+]

@@ -1,0 +1,129 @@
+"""If, Loop and Scan: a known condition chooses a branch, and loops with a known number of rounds are unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tvmdml
+from tvmdml.onnx.node import Node, Results, along, axis_of, rule
+from tvmdml.onnx.values import Value, dependencies
+from tvmdml.onnx_nodes import Refused
+
+_MOST_ROUNDS = 1 << 14
+
+
+def _branch(node: Node, name: str) -> Any:
+    found = node.attributes.get(name)
+    if found is None or isinstance(found, (int, float, bytes, list)):
+        raise Refused(f"its {name} is missing")
+    return found
+
+
+@rule("If")
+def _if(node: Node) -> Results:
+    """A condition that the model's inputs decide computes both branches and selects, if their results have the same shapes."""
+    condition = node.value(0)
+    open_condition = condition.array is None and dependencies(condition.expression(node.graph))
+    if not open_condition or not _same(node):
+        chosen = "then_branch" if bool(node.number(0)) else "else_branch"
+        return node.around.inner(_branch(node, chosen), [])
+    both = [node.around.inner(_branch(node, name), []) for name in ("then_branch", "else_branch")]
+    if any(a.is_lost or b.is_lost or a.shape != b.shape or a.dtype != b.dtype for a, b in zip(*both, strict=True)):
+        chosen = "then_branch" if bool(node.number(0)) else "else_branch"
+        return both[chosen == "else_branch"]
+    x = node.x().reshape(())
+    found = []
+    for a, b in zip(*both, strict=True):
+        yes, no = a.expression(node.graph), b.expression(node.graph)
+        kind = np.dtype(np.uint8) if yes.dtype == np.bool_ else yes.dtype
+        found.append(tvmdml.where(x.broadcast(yes.shape), yes.view(kind), no.view(kind)).view(yes.dtype))
+    return found
+
+
+def _same(node: Node) -> bool:
+    """Whether both branches have as many outputs."""
+    counts = {len(_branch(node, name).output) for name in ("then_branch", "else_branch")}
+    return counts == {len(node.outputs)}
+
+
+def _stacked(node: Node, parts: Sequence[Value], axis: int = 0) -> Any:
+    """Results of the rounds as one tensor."""
+    if not parts:
+        raise Refused("it has no rounds, and the sizes of its results are not known")
+    if all(one.array is not None for one in parts):
+        return np.stack([np.asarray(one.array) for one in parts], axis)
+    several = [one.expression(node.graph) for one in parts]
+    axis = axis_of(axis, several[0].ndim + 1)
+    kind = np.dtype(np.uint8) if several[0].dtype == np.bool_ else several[0].dtype
+    wide = [one.view(kind)[along(axis, None)] for one in several]
+    return (wide[0] if len(wide) == 1 else tvmdml.join(wide, axis=axis)).view(several[0].dtype)
+
+
+@rule("Loop")
+def _loop(node: Node) -> Results:
+    body = _branch(node, "body")
+    most = int(node.number(0)) if node.has(0) else _MOST_ROUNDS + 1
+    going = bool(node.number(1)) if node.has(1) else True
+    state = [node.value(i) for i in range(2, len(node.inputs))]
+    scans: list[list[Value]] = [[] for _ in range(len(node.outputs) - len(state))]
+    rounds = 0
+    while going and rounds < most:
+        if rounds >= _MOST_ROUNDS:
+            raise Refused(f"it has more than {_MOST_ROUNDS} rounds")
+        given = [Value.known(np.asarray(rounds, np.int64)), Value.known(np.asarray(True)), *state]
+        results = node.around.inner(body, given)
+        if any(one.is_lost for one in results):
+            return [Value.lost()] * len(node.outputs)
+        going = bool(results[0].decided(node.graph).reshape(-1)[0])
+        state = results[1 : 1 + len(state)]
+        for one, parts in zip(results[1 + len(state) :], scans, strict=True):
+            parts.append(one)
+        rounds += 1
+    return [
+        *state,
+        *(_stacked(node, parts) if used else None for parts, used in zip(scans, node.outputs[len(state) :], strict=True)),
+    ]
+
+
+@rule("Scan")
+def _scan(node: Node) -> Results:
+    body = _branch(node, "body")
+    if node.opset < 9:
+        raise Refused("it is of version 8, with batches")
+    count = node.integer("num_scan_inputs", 0)
+    kept = len(node.inputs) - count
+    results = len(node.outputs) - kept
+    if not 0 < count <= len(node.inputs) or results < 0:
+        raise Refused(f"its num_scan_inputs is {count}")
+
+    def attribute(name: str, length: int) -> list[int]:
+        found = node.attributes.get(name, [0] * length)
+        if len(found) != length:
+            raise Refused(f"its {name} are {found}")
+        return list(found)
+
+    directions, axes = attribute("scan_input_directions", count), attribute("scan_input_axes", count)
+    state = [node.value(i) for i in range(kept)]
+    inputs = [node.value(kept + i).expression(node.graph) for i in range(count)]
+    axes = [axis_of(axis, one.ndim) for axis, one in zip(axes, inputs, strict=True)]
+    rounds = inputs[0].shape[axes[0]]
+    if rounds > _MOST_ROUNDS or any(one.shape[axis] != rounds for one, axis in zip(inputs, axes, strict=True)):
+        raise Refused(f"it has {rounds} rounds, or inputs of different lengths")
+    scans: list[list[Value]] = [[] for _ in range(results)]
+    for n in range(rounds):
+        parts = [
+            Value.computed(one[along(axis, rounds - 1 - n if back else n)])
+            for one, axis, back in zip(inputs, axes, directions, strict=True)
+        ]
+        found = node.around.inner(body, [*state, *parts])
+        if any(one.is_lost for one in found):
+            return [Value.lost()] * len(node.outputs)
+        state = found[:kept]
+        for one, some in zip(found[kept:], scans, strict=True):
+            some.append(one)
+    backward, places = attribute("scan_output_directions", results), attribute("scan_output_axes", results)
+    stacked = [_stacked(node, some[::-1] if back else some, axis) for some, back, axis in zip(scans, backward, places, strict=True)]
+    return [*state, *stacked]

@@ -1,0 +1,166 @@
+"""Operators of elements: those of several inputs, those whose function depends on the type, and compositions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tvmdml
+from tvmdml.graph import Expression
+from tvmdml.onnx import described
+from tvmdml.onnx.inference import dtype_of
+from tvmdml.onnx.node import Node, Results, rule
+from tvmdml.onnx.values import is_ours
+from tvmdml.onnx_nodes import Refused
+
+_CHAINS: dict[str, Callable[[Any, Any], Any]] = {"Sum": tvmdml.add, "Max": tvmdml.max, "Min": tvmdml.min, "Mean": tvmdml.add}
+
+
+@rule("Sum", "Max", "Min", "Mean")
+def _several(node: Node) -> Results:
+    inputs = [node.x(i) for i in range(len(node.inputs))]
+    found = functools.reduce(_CHAINS[node.kind], inputs)
+    return found if node.kind != "Mean" or len(inputs) == 1 else found * (1 / len(inputs))
+
+
+@rule("Mod")
+def _modulus(node: Node) -> Results:
+    return (tvmdml.modulus_truncate if node.integer("fmod", 0) else tvmdml.modulus_floor)(node.x(), node.x(1))
+
+
+@rule("BitShift")
+def _shift(node: Node) -> Results:
+    x, n = node.x(), node.x(1)
+    if node.text("direction", "") != "LEFT":
+        return tvmdml.bit_shift_right(x, n)
+    return tvmdml.bit_shift_left(*(one.view(f"uint{8 * one.dtype.itemsize}") for one in (x, n))).view(x.dtype)
+
+
+@rule("BitCast")
+def _bit_cast(node: Node) -> Results:
+    return node.x().view(node.results[0].dtype)
+
+
+@rule("Equal")
+def _equal(node: Node) -> Results:
+    return tvmdml.equals(node.x(), node.x(1))
+
+
+@rule("Pow")
+def _power(node: Node) -> Results:
+    """The result has the base's type; integers go through floats, as the exponent may be one."""
+    x, y = node.x(), node.x(1)
+    if x.dtype.kind != "f":
+        wide = tvmdml.pow(x.astype(np.float32), y.astype(np.float32))
+        return wide.astype(x.dtype)
+    if node.is_known(1) and node.value(1).size == 1:
+        exponent = float(node.number(1))
+        if exponent == 2:
+            return x * x
+        if exponent == 0.5:
+            return tvmdml.sqrt(x)
+    return tvmdml.pow(x, y.astype(x.dtype))
+
+
+@rule("Cast", "CastLike")
+def _cast(node: Node) -> Results:
+    """From bool elements are 0 or 1; to bool they are whether they are not 0."""
+    to = node.dtype(1) if node.kind == "CastLike" else dtype_of(node.integer("to", 0))
+    if not is_ours(to):
+        raise Refused("the type of its output is not one of DirectML's")
+    x = node.x()
+    if to.kind != "b":
+        return x.astype(to)
+    if node.dtype().kind == "b":
+        return x
+    return tvmdml.logical_not(tvmdml.equals(x, node.like(0, x)))
+
+
+@rule("Where")
+def _where(node: Node) -> Results:
+    return tvmdml.where(node.x(), node.x(1), node.x(2))
+
+
+@rule("Clip")
+def _clip(node: Node) -> Results:
+    """Limits that are known are attributes."""
+    x = node.x()
+    known = all(node.is_known(i) for i in (1, 2) if node.has(i))
+    if known and x.dtype.kind == "f":
+        low, high = (float(node.number(i)) if node.has(i) else limit for i, limit in ((1, -math.inf), (2, math.inf)))
+        if low <= high:
+            return tvmdml.clip(x, min=low, max=high)
+    found = tvmdml.max(x, node.x(1)) if node.has(1) else x
+    return tvmdml.min(found, node.x(2)) if node.has(2) else found
+
+
+@rule("IsInf")
+def _infinite(node: Node) -> Results:
+    if not node.integer("detect_positive", 1) and not node.integer("detect_negative", 1):
+        return np.zeros(node.shape(), np.bool_)
+    return described.convert(node)
+
+
+@rule("Round")
+def _round(node: Node) -> Results:
+    return tvmdml.round(node.x())
+
+
+@rule("Gelu", "com.microsoft.Gelu")
+def _gelu(node: Node) -> Results:
+    return gelu(node.x(), node.text("approximate", "none") == "tanh")
+
+
+def gelu(x: Expression, approximate: bool) -> Any:
+    """Each element times the part of the normal distribution below it; approximately by a tanh."""
+    if not approximate:
+        return tvmdml.activation_gelu(x)
+    inner = (x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)
+    return (tvmdml.tanh(inner) + 1.0) * (x * 0.5)
+
+
+@rule("Mish")
+def _mish(node: Node) -> Results:
+    x = node.x()
+    return x * tvmdml.tanh(tvmdml.activation_softplus(x))
+
+
+@rule("HardSwish")
+def _hard_swish(node: Node) -> Results:
+    return tvmdml.activation_hard_swish(node.x(), alpha=1 / 6)
+
+
+@rule("Swish", "com.microsoft.QuickGelu")
+def _swish(node: Node) -> Results:
+    usual = 1.702 if "." in node.kind else 1.0
+    return tvmdml.activation_swish(node.x(), sigmoid_input_scale=node.real("alpha", usual))
+
+
+@rule("PRelu")
+def _parametric(node: Node) -> Results:
+    x, slope = node.x(), node.x(1)
+    return tvmdml.activation_parameterized_relu(x, slope.broadcast(x.shape))
+
+
+@rule("BitwiseAnd", "BitwiseOr", "BitwiseXor")
+def _bits(node: Node) -> Results:
+    functions = {"BitwiseAnd": tvmdml.bit_and, "BitwiseOr": tvmdml.bit_or, "BitwiseXor": tvmdml.bit_xor}
+    return functions[node.kind](node.x(), node.x(1))
+
+
+@rule("Trilu")
+def _triangle(node: Node) -> Results:
+    k = int(node.number(1)) if node.has(1) else 0
+    x = node.x()
+    rows, columns = x.shape[-2:]
+    kept = np.tri(rows, columns, k - 1, dtype=np.bool_) if node.integer("upper", 1) else ~np.tri(rows, columns, k, dtype=np.bool_)
+    return tvmdml.where(node.constant(kept).view(np.uint8).broadcast(x.shape), node.like(0, x), x)
+
+
+@rule("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
+def _random(node: Node) -> Results:
+    raise Refused("its result is random, and not the same twice")

@@ -1,0 +1,119 @@
+"""Operators with indices, and those whose result's size may depend on elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tvmdml
+from tvmdml.onnx import described
+from tvmdml.onnx.node import Node, Results, along, axis_of, rule
+from tvmdml.onnx.values import Value
+from tvmdml.onnx_nodes import Refused
+
+
+@rule("Gather")
+def _gather(node: Node) -> Results:
+    """One index is a view."""
+    x = node.x()
+    axis = node.axis(x.ndim)
+    if node.is_known(1) and not node.shape(1):
+        at = int(node.number(1))
+        if not -x.shape[axis] <= at < x.shape[axis]:
+            raise Refused(f"its index is {at}, for {x.shape[axis]} elements")
+        return x[along(axis, at)]
+    return tvmdml.gather(x, node.x(1), axis=axis) if node.shape(1) else described.convert(node)
+
+
+@rule("Scatter")
+def _scatter(node: Node) -> Results:
+    return described.convert(node.replaced("ScatterElements", axis=node.integer("axis", 0)))
+
+
+@rule("OneHot")
+def _one_hot(node: Node) -> Results:
+    """Indices of floats are whole numbers."""
+    if node.dtype().kind == "f":
+        node.inputs[0] = Value.computed(node.x().astype(np.int64))
+    return described.convert(node)
+
+
+@rule("RNN", "GRU", "LSTM")
+def _recurrent(node: Node) -> Results:
+    """With the batch first: views with the time first."""
+    if not node.integer("layout", 0):
+        return described.convert(node)
+    inputs = list(node.inputs)
+    for i in (0, 5, 6):
+        if node.has(i):
+            inputs[i] = Value.computed(node.x(i).transpose(1, 0, 2))
+    own = {name: value for name, value in node.attributes.items() if name != "layout"}
+    found = described.convert(node.replaced(node.kind, inputs, **own))
+    orders = [(2, 0, 1, 3), (1, 0, 2), (1, 0, 2)]
+    return [
+        None if one is None else one.reshape(one.shape[-len(order) :]).transpose(*order)
+        for one, order in zip(found, orders, strict=False)
+    ]
+
+
+@rule("Compress")
+def _compress(node: Node) -> Results:
+    x = node.x()
+    places = np.flatnonzero(node.known(1).reshape(-1))
+    if "axis" not in node.attributes:
+        return tvmdml.gather(x.reshape(-1), node.constant(places.astype(np.int64)), axis=0)
+    return tvmdml.gather(x, node.constant(places.astype(np.int64)), axis=node.axis(x.ndim))
+
+
+@rule("NonZero")
+def _nonzero(node: Node) -> Results:
+    found = np.nonzero(np.atleast_1d(node.known(0)))
+    return np.stack(found).astype(np.int64)
+
+
+@rule("Range")
+def _range(node: Node) -> Results:
+    for i in range(3):
+        node.number(i)
+    return described.convert(node)
+
+
+@rule("CumSum", "CumProd")
+def _scan(node: Node) -> Results:
+    axis = axis_of(int(node.number(1)), len(node.shape()))
+    function = tvmdml.cumulative_summation if node.kind == "CumSum" else tvmdml.cumulative_product
+    direction = "decreasing" if node.integer("reverse", 0) else "increasing"
+    exclusive = bool(node.integer("exclusive", 0))
+    given: dict[str, Any] = {"has_exclusive_sum" if node.kind == "CumSum" else "has_exclusive_product": exclusive}
+    return function(node.x(), axis=axis, axis_direction=direction, **given)
+
+
+@rule("Pad")
+def _pad(node: Node) -> Results:
+    """Negative pads cut, which is a view; of the mode wrap, copies are joined."""
+    x, pads = node.x(), node.integers(1)
+    axes = [axis_of(n, x.ndim) for n in node.integers(3)] if node.has(3) else list(range(x.ndim))
+    if len(pads) != 2 * len(axes):
+        raise Refused(f"its pads are {pads}, for {len(axes)} dimensions")
+    starts, ends = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(axes):
+        starts[axis], ends[axis] = pads[i], pads[len(axes) + i]
+    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(starts, ends, x.shape, strict=True))
+    x = x[cut]
+    starts, ends = [max(n, 0) for n in starts], [max(n, 0) for n in ends]
+    if not any((*starts, *ends)):
+        return x
+    mode = node.text("mode", "constant")
+    if mode == "wrap":
+        for axis, (a, b) in enumerate(zip(starts, ends, strict=True)):
+            n = x.shape[axis]
+            if a or b:
+                places = np.arange(-a, n + b, dtype=np.int64) % n
+                x = tvmdml.gather(x, node.constant(places), axis=axis)
+        return x
+    modes = {"constant": "constant", "edge": "edge", "reflect": "reflection"}
+    if mode not in modes:
+        raise Refused(f"its mode is {mode}")
+    value = node.number(2) if node.has(2) and mode == "constant" else 0
+    return tvmdml.padding(x, start_padding=starts, end_padding=ends, padding_mode=modes[mode], padding_value=value)

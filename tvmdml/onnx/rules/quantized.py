@@ -1,0 +1,139 @@
+"""Quantized operators: those with a descriptor of their own, and compositions of dequantize, an operator, and quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tvmdml
+from tvmdml.onnx import described
+from tvmdml.onnx.node import Node, Results, rule
+from tvmdml.onnx.rules.products import turned
+from tvmdml.onnx.values import Value
+from tvmdml.onnx_nodes import Refused
+
+
+def _real(node: Node, at: int) -> Any:
+    """A quantized input, its scale and its zero point, as float32."""
+    return tvmdml.dequantize_linear(node.x(at), *_spread(node, at + 1, node.x(at).ndim))
+
+
+def _spread(node: Node, at: int, rank: int) -> list[Any]:
+    """A scale and a zero point of one element."""
+    found = []
+    for i in (at, at + 1):
+        x = node.maybe(i)
+        if x is not None and x.size != 1:
+            raise Refused("its scale has several elements")
+        found.append(None if x is None else x.reshape([1] * rank))
+    return found
+
+
+def _stored(node: Node, x: Any, at: int) -> Any:
+    """A result with a scale and a zero point."""
+    scale, zero = _spread(node, at, x.ndim)
+    return tvmdml.quantize_linear(x, scale, zero)
+
+
+@rule("com.microsoft.QLinearMul", "com.microsoft.QLinearAdd")
+def _binary(node: Node) -> Results:
+    a, b = _real(node, 0), _real(node, 3)
+    return _stored(node, a * b if node.kind.endswith("Mul") else a + b, 6)
+
+
+_UNARY: dict[str, Callable[[Node, Any], Any]] = {
+    "com.microsoft.QLinearSigmoid": lambda node, x: tvmdml.activation_sigmoid(x),
+    "com.microsoft.QLinearLeakyRelu": lambda node, x: tvmdml.activation_leaky_relu(x, alpha=node.real("alpha", 0.01)),
+    "com.microsoft.QLinearSoftmax": lambda node, x: tvmdml.activation_softmax(x, axes=[node.axis(x.ndim, -1)]),
+}
+
+
+@rule(*_UNARY)
+def _unary(node: Node) -> Results:
+    if node.kind.endswith("Softmax") and node.integer("opset", 13) < 13:
+        raise Refused("it is of a version before 13")
+    return _stored(node, _UNARY[node.kind](node, _real(node, 0)), 3)
+
+
+@rule("com.microsoft.QLinearConcat")
+def _concat(node: Node) -> Results:
+    parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
+    return _stored(node, tvmdml.join(parts, axis=node.axis(parts[0].ndim)), 0)
+
+
+@rule("com.microsoft.QGemm")
+def _product(node: Node) -> Results:
+    """A product of quantized matrices, and of 32-bit integers what is added to it."""
+    given = turned(node)
+    scales = [node.x(1), node.x(4)]
+    zeros = [node.maybe(2), node.maybe(5)]
+    sides = (1, -1 if "trans_b" in given else 1)  # the columns' scales lie along one dimension of b
+    factors = []
+    for i, (at, scale, zero, side) in enumerate(zip((0, 3), scales, zeros, sides, strict=True)):
+        shape = (1, 1) if scale.size == 1 else (scale.size, 1) if side < 0 else (1, scale.size)
+        if scale.size != 1 and not i:
+            raise Refused("the scale of its first matrix has several elements")
+        factors.append(tvmdml.dequantize_linear(node.x(at), scale.reshape(shape), None if zero is None else zero.reshape(shape)))
+    found = tvmdml.gemm(*factors, **given)
+    if node.has(6):
+        found = found + node.x(6).astype(np.float32) * (scales[0].reshape(1) * scales[1].reshape(-1))
+    if node.real("alpha", 1.0) != 1:
+        found = found * node.real("alpha", 1.0)
+    return _stored(node, found, 7) if node.has(7) else found
+
+
+@rule("com.microsoft.DequantizeLinear", "com.microsoft.QuantizeLinear")
+def _own_domain(node: Node) -> Results:
+    return described.convert(node.replaced(node.kind.rpartition(".")[2], **node.attributes))
+
+
+@rule("com.microsoft.DynamicQuantizeMatMul")
+def _dynamic(node: Node) -> Results:
+    """The matrix is quantized by its own largest and least elements."""
+    found = tvmdml.dynamic_quantize_linear(node.x())
+    quantized = Value.computed(found[0])
+    scale, zero = (Value.computed(one.reshape(())) for one in found[1:])
+    inputs = [quantized, node.value(1), scale, node.value(2), zero, *(node.inputs[3:5])]
+    return described.convert(node.replaced("com.microsoft.MatMulIntegerToFloat", inputs))
+
+
+@rule("com.microsoft.MatMulNBits")
+def _blocks(node: Node) -> Results:
+    """A matrix in blocks of 4 or 8 bits, dequantized as it is multiplied."""
+    k, n = node.integer("K", 0), node.integer("N", 0)
+    size, bits = node.integer("block_size", 0), node.integer("bits", 4)
+    if bits not in (4, 8) or size < 1 or k % size or node.has(4):
+        raise Refused(f"it has {bits} bits, blocks of {size} for {k} rows, or an order of groups")
+    matrix = _of_bits(node.known(1).reshape(n, -1), bits, k)
+    blocks = k // size
+    scales = node.x(2).reshape(n, blocks)
+    if not node.has(3):
+        zero: Value = Value.known(_typed(np.full((n, blocks), 1 << (bits - 1), np.uint8), bits))
+    elif node.dtype(3).kind == "f":
+        raise Refused("its zero points are floats")
+    else:
+        zero = Value.known(_of_bits(node.known(3).reshape(n, -1), bits, blocks))
+    inputs = [Value.known(matrix), Value.computed(scales), zero]
+    (wide,) = described.convert(node.replaced("DequantizeLinear", inputs, axis=1, block_size=size))
+    found = tvmdml.gemm(node.x().reshape(-1, k), wide, trans_b="transpose")
+    found = found.reshape(*node.shape()[:-1], n)
+    return found + node.x(5) if node.has(5) else found
+
+
+def _of_bits(stored: Any, bits: int, columns: int) -> Any:
+    """The elements of rows of bytes."""
+    if bits == 4:
+        stored = np.stack([stored & 15, stored >> 4], -1).reshape(stored.shape[0], -1)
+    if stored.shape[1] < columns:
+        raise Refused(f"its rows have {stored.shape[1]} elements, and not {columns}")
+    return _typed(stored[:, :columns], bits)
+
+
+def _typed(array: Any, bits: int) -> Any:
+    if bits == 8:
+        return np.ascontiguousarray(array)
+    import ml_dtypes
+
+    return array.astype(ml_dtypes.uint4)

@@ -1,0 +1,149 @@
+"""``Value``: a tensor of a model while the model is converted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import TvmdmlError
+from tvmdml.graph import Expression, Graph
+from tvmdml.graph.nodes import Call, Input
+from tvmdml.onnx_nodes import Refused
+from tvmdml.tensors import TensorDataType
+
+MOST_DECIDING = 4096
+"""The most elements of an input whose values may decide how a model is computed."""
+
+
+class Undecided(Exception):
+    """The values of some inputs of the model must be known before it can be compiled."""
+
+    def __init__(self, inputs: Iterable[str]) -> None:
+        self.inputs = frozenset(inputs)
+        super().__init__(f"the values of {', '.join(sorted(self.inputs))} decide how the model is computed")
+
+
+class Value:
+    """A tensor of the model: an array that is known already, an expression of the graph, or, after an error, neither."""
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...] | None, array: NumpyArray | None, expression: Expression | None) -> None:
+        """Not public: ``known``, ``computed`` and ``lost`` make values."""
+        self.dtype = dtype
+        """The NumPy type; ``None`` if it is unknown or NumPy has no such type."""
+        self.shape = shape
+        """The sizes; ``None`` after an error, where they are unknown."""
+        self.array = array
+        """The elements, if they are known."""
+        self._expression = expression
+
+    @classmethod
+    def known(cls, array: Any) -> Value:
+        """A tensor whose elements are known."""
+        found = np.asarray(array)
+        return cls(found.dtype, found.shape, found, None)
+
+    @classmethod
+    def computed(cls, expression: Expression) -> Value:
+        """A tensor that the graph computes."""
+        return cls(expression.dtype, expression.shape, None, expression)
+
+    @classmethod
+    def lost(cls, dtype: Any = None, shape: tuple[int, ...] | None = None) -> Value:
+        """A tensor that cannot be computed, because of an error that is already reported."""
+        return cls(dtype, shape, None, None)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is neither an array nor an expression."""
+        return self.array is None and self._expression is None
+
+    @property
+    def content(self) -> NumpyArray | Expression | None:
+        """The array if it is known, or the expression."""
+        return self._expression if self.array is None else self.array
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape or ())
+
+    def expression(self, graph: Graph) -> Expression:
+        """The tensor as an expression.
+
+        Raises:
+            Refused: DirectML has no such type.
+        """
+        if self._expression is None:
+            assert self.array is not None
+            if not is_ours(self.dtype):
+                raise Refused(f"its input has the type {self.dtype}, which is not one of DirectML's")
+            self._expression = graph.constant(self.array)
+        return self._expression
+
+    def bytes_as(self, graph: Graph, kind: TensorDataType) -> Expression:
+        """The tensor's memory without gaps; two elements in a byte if the type has them so."""
+        if kind.is_nibble:
+            if self.array is None:
+                raise Refused(f"its input has the type {kind.tvm}, and is not a constant")
+            return graph.constant(nibbles(self.array))
+        found = self.expression(graph)
+        if found.strides is not None:
+            self._expression = found = found.copy()
+        return found
+
+    def decided(self, graph: Graph) -> NumpyArray:
+        """The elements, computed now if they depend on constants only.
+
+        Raises:
+            Undecided: they depend on small inputs.
+            Refused: they depend on large inputs.
+        """
+        if self.array is None:
+            assert self._expression is not None
+            inputs = dependencies(self._expression)
+            if large := [one.name for one in inputs if math.prod(_sizes(one)) > MOST_DECIDING]:
+                raise Refused(f"it must be known before the model runs, but depends on the elements of {large[0]}")
+            if inputs:
+                raise Undecided(one.name for one in inputs)
+            (self.array,) = graph.compile([self._expression], "cpu")()
+        return self.array
+
+
+def dependencies(expression: Expression) -> list[Input]:
+    """The inputs of the graph that an expression depends on."""
+    waiting, seen = [expression.edge.source], {id(expression.edge.source)}
+    found = []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Input):
+            found.append(node)
+        elif isinstance(node, Call):
+            for edge in node.edges.values():
+                if id(edge.source) not in seen:
+                    seen.add(id(edge.source))
+                    waiting.append(edge.source)
+    return found
+
+
+def nibbles(array: NumpyArray) -> NumpyArray:
+    """Elements of 4 bits, two in a byte: the one with the even offset in the low bits."""
+    flat = array.reshape(-1).astype(np.int8).view(np.uint8) & 15
+    if flat.size % 2:
+        flat = np.append(flat, np.uint8(0))
+    return flat[::2] | (flat[1::2] << 4)
+
+
+def _sizes(node: Input) -> tuple[int, ...]:
+    return node.desc.sizes
+
+
+def is_ours(dtype: Any) -> bool:
+    """Whether DirectML has a NumPy type of whole bytes; bool is UINT8."""
+    try:
+        return dtype is not None and not TensorDataType.from_numpy(np.dtype(dtype)).is_nibble
+    except TvmdmlError:
+        return False

@@ -1,0 +1,135 @@
+"""``tvmdml run``: DxDispatch's models, and ONNX models."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tvmdml.console import parsed, table
+from tvmdml.device_options import device_option, device_rows, feature_level_option, target_of
+from tvmdml.errors import DeviceError, InvalidArgument, message
+
+if TYPE_CHECKING:
+    from tvmdml.enums import FeatureLevel
+    from tvmdml.targets import Target
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise InvalidArgument(message("option", repr(text), "NAME=VALUE"))
+    return name, value
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, value = _pair(text)
+    if not value.isdecimal() or len(value) > 18:
+        raise InvalidArgument(message(f"size {name}", repr(value), "an integer of 0 or more"))
+    return name, int(value)
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Minimum number of samples."
+)
+@click.option("-r", "--dispatch_repeat", type=click.IntRange(1), default=1, show_default=True, help="Dispatches per sample.")
+@click.option("-t", "--milliseconds_to_run", type=click.IntRange(0), default=0, help="Minimum time to take samples for.")
+@click.option(
+    "-w",
+    "--warmup_samples",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Maximum number of samples counted as cold.",
+)
+@click.option(
+    "-v",
+    "--timing_verbosity",
+    type=click.IntRange(0, 2),
+    default=0,
+    show_default=True,
+    help="0: hot timings in one line; 1: initialisation, cold and hot timings; 2: also each sample.",
+)
+@click.option("-s", "--show_adapters", is_flag=True, help="Show the available devices.")
+@click.option("-a", "--adapter", help="Run on the first device whose name contains this text.")
+@device_option
+@click.option("--input_path", type=click.Path(), help="Folder to read data files from.  [default: the model's folder]")
+@click.option(
+    "--input",
+    "inputs",
+    metavar="NAME=FILE.npy",
+    multiple=True,
+    callback=parsed(_pair),
+    help="ONNX: an input; may be repeated. Other inputs get random values.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    metavar="NAME=N",
+    multiple=True,
+    callback=parsed(_size),
+    help="ONNX: the value of a size that the model leaves open; may be repeated.",
+)
+@click.option("--output_path", type=click.Path(), help="Folder to write files to; required if the model writes files.")
+@click.option("--overwrite", is_flag=True, help="Replace files that already exist in that folder.")
+@feature_level_option
+def run(
+    model: str | None,
+    dispatch_iterations: int,
+    dispatch_repeat: int,
+    milliseconds_to_run: int,
+    warmup_samples: int,
+    timing_verbosity: int,
+    show_adapters: bool,
+    adapter: str | None,
+    device: Target | None,
+    input_path: str | None,
+    inputs: tuple[tuple[str, str], ...],
+    sizes: tuple[tuple[str, int], ...],
+    output_path: str | None,
+    overwrite: bool,
+    feature_level: FeatureLevel | None,
+) -> None:
+    """Run a MODEL: an ONNX file, or a JSON file of resources, dispatchables and commands; - is standard input.
+
+    The options are DxDispatch's. Of an ONNX model each output is described; --output_path writes NAME.npy files.
+    """
+    if adapter is not None and device is not None:
+        raise click.UsageError("--adapter and --device name the same thing: give one of them.")
+    if show_adapters:
+        table(("target", "device", "state"), device_rows())
+    if model is None:
+        if show_adapters:
+            return
+        raise click.UsageError("Missing argument 'MODEL': the path of a JSON file, or - for standard input.")
+    from tvmdml import dxdispatch
+
+    target = device or target_of("cpu" if adapter is None else _find_adapter(adapter))
+    timing = dxdispatch.Timing(dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity)
+    if model.endswith(".onnx"):
+        from tvmdml.onnx import command
+
+        output = command.Output(output_path, overwrite)
+        command.run(model, dict(inputs), dict(sizes), target, output, timing, sys.stdout.write)
+        return
+    if inputs or sizes:
+        raise click.UsageError("--input and --size are for ONNX models.")
+    dxdispatch.read(model, input_path=input_path).run(
+        target,
+        feature_level=feature_level,
+        output_path=output_path,
+        overwrite=overwrite,
+        timing=timing,
+        write=sys.stdout.write,
+    )
+
+
+def _find_adapter(part: str) -> str:
+    rows = [row for row in device_rows() if row["device"] != "none"]
+    for row in rows:
+        if part.lower() in f"{row['device']} {row['target']}".lower():
+            return str(row["target"])
+    raise DeviceError(message("adapter", repr(part), f"a part of one of {', '.join(repr(row['device']) for row in rows)}"))
