@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,13 @@ SHAPE = [1, 1, 2, 2]
 ZEROS = np.zeros((2, 2), np.float32)
 
 
-@pytest.fixture(scope="module")
-def device() -> dml.Device:
-    return dml.Device()
+@pytest.fixture(scope="module", params=["cpu", "vulkan"])
+def device(request: pytest.FixtureRequest) -> Iterator[dml.Device]:
+    if request.param != "cpu":
+        request.getfixturevalue(request.param)  # skips what this machine does not have
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVMDML_DEVICE", request.param)
+        yield dml.Device()
 
 
 def copied(device: dml.Device, sizes: Any = SHAPE, dtype: Any = np.float32, **given: Any) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ import pytest
 
 import tvmdml
 import tvmdml.directml as dml
+from tvmdml.targets import Target
 
 
 class Case(NamedTuple):
@@ -365,11 +366,6 @@ CASES |= {
 }
 
 
-@pytest.fixture(scope="module")
-def device() -> dml.Device:
-    return dml.Device()
-
-
 def computed(device: dml.Device, case: Case, name: str) -> list[np.ndarray]:
     """The results of a graph of one function."""
     graph = dml.Graph(device)
@@ -389,7 +385,20 @@ def test_the_table_has_every_function() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_function_computes_what_it_says(device: dml.Device, name: str) -> None:
+def test_a_function_computes_what_it_says(name: str) -> None:
+    check(dml.Device(use_gpu=False), name)
+
+
+@pytest.mark.drawn("name", CASES, 12, "fill_value_sequence", "gemm", "split", "top_k")
+def test_functions_compute_the_same_on_other_devices(device: Target, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("TVMDML_DEVICE", device.name)
+    home = dml.Device()
+    assert repr(home) == "dml.Device on GPU"
+    check(home, name)
+
+
+def check(device: dml.Device, name: str) -> None:
+    """Compare a function's results with what is right."""
     case = CASES[name]
     found = computed(device, case, name)
     right = case.right(*case.arrays) if callable(case.right) else case.right
