@@ -299,7 +299,7 @@ def test_what_operators_refuse_is_a_runtime_error(graph: dml.Graph) -> None:
         lambda: dml.activation_relu(bits),
         lambda: dml.reduce(x, function=dml.ReduceFunction.SUM, axes=[9]),
         lambda: dml.slice(x, input_window_offsets=[0] * 4, input_window_sizes=[9] * 4, input_window_strides=[1] * 4),
-        lambda: dml.roi_align_grad(x, region, batch, **rois),  # the gradient of regions needs the image
+        lambda: dml.roi_align_grad(x, region, batch, compute_output_roi_gradient=True, **rois),  # it needs the image
     ):
         with pytest.raises(RuntimeError, match=r"E_INVALIDARG \(0x80070057\)$"):
             refused()

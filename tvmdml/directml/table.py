@@ -218,6 +218,7 @@ TABLE = (
         "resample_grad",
         f"input_gradient: Expression, *, output_sizes: Sequence[int], mode: InterpolationMode, {_OFFSETS}",
         renamed={"input_gradient": "input"},
+        fixed={"rounding_direction": "increasing"},  # the gradient of what `resample` does by default
     ),
     Row("slice", f"{_INPUT}, *, {_WINDOW}"),
     Row(
@@ -273,7 +274,7 @@ TABLE = (
         "roi_align_grad",
         "input_gradient: Expression, roi: Expression, batch_indices: Expression, input: Expression | None = None, *, "
         f"{_ROI}{_SAMPLES}batch_size: int, image_height: int, image_width: int, compute_output_gradient: bool = True, "
-        "compute_output_roi_gradient: bool = True",
+        "compute_output_roi_gradient: bool = False",
         after=_roi_align_grad,
     ),
     Row(
