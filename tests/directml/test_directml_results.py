@@ -180,8 +180,9 @@ def test_statistics_of_a_batch(device: dml.Device) -> None:
 def test_gradients_of_regions(device: dml.Device) -> None:
     rois = {
         "reduction_function": dml.ReduceFunction.AVERAGE, "interpolation_mode": dml.InterpolationMode.LINEAR,
-        "spatial_scale_x": 1.0, "spatial_scale_y": 1.0, "input_pixel_offset": 0.5, "output_pixel_offset": -0.5, "minimum_samples_per_output": 1,
-        "maximum_samples_per_output": 1, "align_regions_to_corners": False, "batch_size": 1, "image_height": 4, "image_width": 4,
+        "spatial_scale_x": 1.0, "spatial_scale_y": 1.0, "input_pixel_offset": 0.5, "output_pixel_offset": -0.5,
+        "minimum_samples_per_output": 1, "maximum_samples_per_output": 1, "align_regions_to_corners": False,
+        "batch_size": 1, "image_height": 4, "image_width": 4,
     }  # fmt: skip
     gradient, roi, batch = np.ones((1, 1, 2, 2), np.float32), shaped([[0.0, 0.0, 4.0, 4.0]]), shaped([0], np.uint32)
     (found,) = computed(device, lambda g, r, b: dml.roi_align_grad(g, r, b, **rois), gradient, roi, batch)

@@ -13,6 +13,8 @@ import pytest
 
 import tvmdml
 import tvmdml.directml as dml
+from tvmdml import targets
+from tvmdml.directml import devices
 
 MEMBERS = {
     "TensorDataType": "UNKNOWN FLOAT32 FLOAT16 UINT32 UINT16 UINT8 INT32 INT16 INT8 FLOAT64 UINT64 INT64",
@@ -427,6 +429,42 @@ x = graph.input([2, 2], name="x")
 op = graph.compile([dml.activation_relu(x)])
 print(dml.__version__, __name__, sys.argv[1:], op({"x": np.array([1.0, -1.0, 2.0, -2.0])})[0].tolist())
 """
+
+
+def test_everything_may_be_imported_at_once() -> None:
+    names: dict[str, Any] = {}
+    exec("from tvmdml.directml import *", names)
+    found = {name for name in names if name != "__builtins__"}
+    assert found >= {"Device", "Graph", "slice", "TensorPolicy", *MEMBERS, *FIELDS, *ATTRIBUTES}
+    assert not any(inspect.ismodule(names[name]) for name in found)
+
+
+def rows(*states: tuple[str, str, str]) -> Any:
+    """Drivers that find such devices."""
+
+    def target_class(kind: str) -> Any:
+        own = [{"target": target, "device": name, "state": state} for target, name, state in states if target.startswith(kind)]
+        return type("Kind", (), {"devices": staticmethod(lambda: own)})
+
+    return target_class
+
+
+@pytest.mark.parametrize(
+    ("states", "right"),
+    [
+        ((), "cpu"),
+        ((("vulkan:0", "llvmpipe, CPU", "ready; Vulkan"), ("vulkan:1", "Radeon, GPU", "ready; Vulkan")), "vulkan:1"),
+        ((("vulkan:0", "Radeon, GPU", "ready"), ("cuda:0", "H100, sm_90", "ready; CUDA 12; compiles with nvcc")), "cuda:0"),
+        ((("vulkan:0", "Radeon, GPU", "ready"), ("cuda:0", "H100, sm_90", "ready; CUDA 12; no compiler")), "vulkan:0"),
+        ((("vulkan:0", "Radeon, GPU", "its driver is too old"), ("cuda", "none", "no driver")), "cpu"),
+    ],
+)
+def test_the_best_device_is_the_first_gpu_that_works(monkeypatch: pytest.MonkeyPatch, states: Any, right: str) -> None:
+    monkeypatch.setattr(devices, "_NODES", ("/",))
+    monkeypatch.setattr(targets, "target_class", rows(*states))
+    assert devices._best() == right
+    monkeypatch.setattr(devices, "_NODES", ("/nothing/of/this/name",))
+    assert devices._best() == "cpu"  # nobody is asked
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

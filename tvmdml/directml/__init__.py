@@ -6,6 +6,8 @@ program.py`` runs a program as it is. README.md explains.
 
 from __future__ import annotations
 
+from types import ModuleType as _Module
+
 from tvmdml import __version__ as __version__
 from tvmdml.directml.activations import FusedActivation as FusedActivation
 from tvmdml.directml.compiled import CompiledOperator as CompiledOperator
@@ -44,3 +46,5 @@ from tvmdml.directml.tensors import TensorDesc as TensorDesc
 from tvmdml.directml.tensors import TensorPolicy as TensorPolicy
 
 globals().update(_FUNCTIONS)
+
+__all__ = [name for name, one in globals().items() if name != "annotations" and name[0] != "_" and not isinstance(one, _Module)]

@@ -39,6 +39,7 @@ class Slot:
         self.bytes = desc.span_in_bytes
         self.count = -(-self.bytes // self.dtype.itemsize)
         """The elements of its memory."""
+        self._by_bytes = self.strided or self.count != math.prod(self.sizes)
 
     def __str__(self) -> str:
         """For messages: ``input 0 'x' (float32 [1, 1, 2, 2])``."""
@@ -58,49 +59,67 @@ class Slot:
                 raise ValueError(f"{self}: a Buffer of {value.dtype}; Buffers are not converted")
             self._check_size(value)
             return value.memory[: self.count]
-        array = np.asarray(value)
-        check_cast(array, self.dtype, str(self))
+        array = value if type(value) is np.ndarray else np.asarray(value)
+        if array.dtype != self.dtype:
+            check_cast(array, self.dtype, str(self))
         self._check_size(array)
         return placed(device, flat(array, self.dtype)[: self.count])
 
     def _check_size(self, value: Any) -> None:
-        if not self.strided and self.count == math.prod(self.sizes):
-            check_count(value, self.sizes, str(self))
+        if not self._by_bytes:
+            if value.size != self.count:
+                check_count(value, self.sizes, str(self))
         elif value.size < self.count:
             given = value.size * self.dtype.itemsize
             raise ValueError(f"{self}: an array of {given} bytes does not fill its {self.bytes} bytes")
 
 
-def found(slots: Sequence[Slot], given: Any, verb: str) -> dict[int, Any]:
-    """What was given for each input, by its index.
+class Slots:
+    """The inputs of a graph, in the order in which they were made."""
 
-    Raises:
-        ValueError: a key is no input of the graph, or one is bound twice.
-        TypeError: a key is neither an expression nor a name.
-    """
-    if given is None:
-        given = {}
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{verb}() takes a dict of inputs, not {type(given).__name__}")
-    by_token = {slot.token: slot for slot in slots}
-    by_name = {slot.name: slot for slot in slots if slot.name is not None}
-    bound: dict[int, Any] = {}
-    owned = verb == "initialize"
-    for key, value in given.items():
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.all = list(slots)
+        self._by_token = {slot.token: slot for slot in slots}
+        self._by_name = {slot.name: slot for slot in slots if slot.name is not None}
+
+    def of(self, key: object, verb: str) -> Slot:
+        """The input of a key.
+
+        Raises:
+            ValueError: there is none.
+            TypeError: it is neither an expression nor a name.
+        """
         if isinstance(key, Expression):
-            slot = by_token.get(key.token)
+            slot = self._by_token.get(key.token)
             if slot is None:
                 raise ValueError(f"{key!r} is not an input of this graph")
         elif isinstance(key, str):
-            slot = by_name.get(key)
+            slot = self._by_name.get(key)
             if slot is None:
                 raise ValueError(f"this graph has no input named {key!r}")
         else:
             raise TypeError(f"the keys of {verb}() are Expressions or names of inputs, not {type(key).__name__}")
-        if slot.owned != owned:
-            right = "dispatch it" if owned else "give it to initialize()"
-            raise ValueError(f"{slot} is {'not ' if owned else ''}owned by DirectML: {right}")
-        if slot.index in bound:
-            raise ValueError(f"{slot} is bound twice")
-        bound[slot.index] = value
-    return bound
+        return slot
+
+    def given(self, values: Any, verb: str) -> dict[int, Any]:
+        """What was given for each input, by its index.
+
+        Raises:
+            ValueError: a key is no input of the graph, is not for this verb, or is bound twice.
+            TypeError: the values are no dict, or a key is neither an expression nor a name.
+        """
+        if values is None:
+            return {}
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{verb}() takes a dict of inputs, not {type(values).__name__}")
+        bound: dict[int, Any] = {}
+        owned = verb == "initialize"
+        for key, value in values.items():
+            slot = self.of(key, verb)
+            if slot.owned != owned:
+                right = "dispatch it" if owned else "give it to initialize()"
+                raise ValueError(f"{slot} is {'not ' if owned else ''}owned by DirectML: {right}")
+            if slot.index in bound:
+                raise ValueError(f"{slot} is bound twice")
+            bound[slot.index] = value
+        return bound

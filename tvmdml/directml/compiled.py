@@ -6,7 +6,7 @@ from typing import Any
 
 from tvmdml import graph
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.directml.bindings import Slot, found
+from tvmdml.directml.bindings import Slot, Slots
 from tvmdml.directml.devices import Buffer, Device
 
 
@@ -18,10 +18,11 @@ class CompiledOperator:
     ) -> None:
         """Not public: ``Graph.compile`` makes it, of each input and whether anything depends on it."""
         self._device, self._compiled = device, compiled
-        self._slots = [slot for slot, _ in slots]
+        self._slots = Slots([slot for slot, _ in slots])
         self._unread = {slot.index for slot, read in slots if not read}
         self._constants = constants
-        self._owned = [slot for slot in self._slots if slot.owned]
+        self._owned = [slot for slot in self._slots.all if slot.owned]
+        self._others = [slot for slot in self._slots.all if not slot.owned]
         self._initialized = False
         if all(slot.token in constants for slot in self._owned):
             self.initialize()
@@ -61,7 +62,7 @@ class CompiledOperator:
             ValueError: one is missing, unknown, not owned, bound twice, or does not fit.
             TypeError: a key is neither an expression nor a name.
         """
-        bound = found(self._slots, weights, "initialize")
+        bound = self._slots.given(weights, "initialize")
         for slot in self._owned:
             if slot.index not in bound and slot.token in self._constants:
                 bound[slot.index] = self._constants[slot.token]
@@ -85,8 +86,7 @@ class CompiledOperator:
         """
         if not self._initialized:
             raise ValueError(f"initialize() the operator before it is dispatched: it owns {', '.join(map(str, self._owned))}")
-        wanted = [slot for slot in self._slots if not slot.owned]
-        results = self._compiled(self._complete(found(self._slots, inputs, "dispatch"), wanted, "dispatch"))
+        results = self._compiled(self._complete(self._slots.given(inputs, "dispatch"), self._others, "dispatch"))
         if not readback:
             return [Buffer.holding(self._device, one) for one in results]
         return [one.numpy() if type(one) is DeviceArray else one for one in results]
@@ -101,4 +101,4 @@ class CompiledOperator:
         return [slot.memory(bound[slot.index], self._device) if slot.index in bound else None for slot in wanted]
 
     def __repr__(self) -> str:
-        return f"<dml.CompiledOperator of {len(self._slots)} inputs on {self._device.target}>"
+        return f"<dml.CompiledOperator of {len(self._slots.all)} inputs on {self._device.target}>"

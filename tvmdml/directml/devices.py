@@ -55,7 +55,8 @@ def _best() -> str:
         except TvmdmlError:
             continue
         for row in rows:
-            if row["state"].startswith("ready") and not row["device"].endswith(", CPU"):
+            ready = row["state"].startswith("ready") and (kind != "cuda" or "compiles with" in row["state"])
+            if ready and not row["device"].endswith(", CPU"):
                 return row["target"]
     return "cpu"
 

@@ -6,6 +6,8 @@ It is older than ``tvmdml.directml`` and has less: all tensors that are given ar
 
 from __future__ import annotations
 
+from types import ModuleType as _Module
+
 from tvmdml.directml.activations import FusedActivation as FusedActivation
 from tvmdml.directml.enums import ConvolutionDirection as ConvolutionDirection
 from tvmdml.directml.enums import ConvolutionMode as ConvolutionMode
@@ -40,3 +42,5 @@ for _kind in (
     *(InterpolationMode, PaddingMode, ExecutionFlags, OperatorType),
 ):
     globals().update(_kind.__members__)  # members are names of the module, too
+
+__all__ = [name for name, one in globals().items() if name != "annotations" and name[0] != "_" and not isinstance(one, _Module)]
