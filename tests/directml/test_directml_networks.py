@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tvmdml.directml as dml
+from tvmdml.targets import Target
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: it computes what is right")
 F = torch.nn.functional
@@ -327,3 +329,9 @@ def test_a_block_of_a_denoiser(batch: int) -> None:
     x = dml.reinterpret(x, [batch, width, 4, 4], [16 * width, 1, 4 * width, width])
     x, a = dml.join([x + first, first], axis=1), torch.cat([a.swapaxes(2, 3).reshape(batch, width, 4, 4) + before, before], 1)
     net.check(residual(net, x, a, 16))
+
+
+@pytest.mark.parametrize("network", [test_a_digit_classifier, test_a_block_of_a_text_encoder, test_super_resolution])
+def test_networks_on_vulkan(vulkan: Target, monkeypatch: pytest.MonkeyPatch, network: Callable[[], None]) -> None:
+    monkeypatch.setenv("TVMDML_DEVICE", vulkan.name)
+    network()
