@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -154,8 +155,13 @@ def called(door: str, home: Owner | None = None, **arguments: Any) -> Any:
     if any(one is not graph for one in owners):
         raise ValueError(f"{door}(): the expressions are of different graphs")
     with refusing():
-        found = doors.public_name(door)(**{name: _value(one) for name, one in arguments.items()})  # type: ignore[operator]
+        found = _door(door)(**{name: _value(one) for name, one in arguments.items()})
     return graph.wrapped(found)
+
+
+@functools.cache
+def _door(name: str) -> Any:
+    return doors.public_name(name)
 
 
 def _is(given: Any) -> bool:
