@@ -90,6 +90,7 @@ SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_CACHE_SIZE": _parsed("tvmdml.disk.stores:default_limit"),
     "TVMDML_CUDA_COMPILER": _one_of("nvcc", "nvrtc"),
     "TVMDML_CUDA_LIBRARY": _library,
+    "TVMDML_DEVICE": _parsed("tvmdml.directml.devices:Device"),
     "TVMDML_DISABLE_JIT": _switch("off"),
     "TVMDML_DISABLE_NATIVE": _switch("off"),
     "TVMDML_NUM_THREADS": _parsed("tvmdml.targets.cpu.thread_count:thread_count"),

@@ -149,6 +149,13 @@ class CompiledGraph:
         return len(self._plan.steps)
 
     @property
+    def binding_count(self) -> int:
+        """The arrays that one run binds (``DML_BINDING_PROPERTIES.RequiredDescriptorCount``): what is given, kept and returned, and
+        one for all intermediate results.
+        """
+        return self._plan.slots
+
+    @property
     def initialized(self) -> bool:
         """Whether all owned inputs were given."""
         return all(one.slot in self._owned for one in self._inputs if one.node.owned and one.slot >= 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.operators._contract import Operator
@@ -127,7 +127,16 @@ def _mapped(edge: Edge, copies: Mapping[int, Call]) -> Edge:
     return edge._replace(source=copies[id(edge.source)]) if isinstance(edge.source, Call) else edge
 
 
-def needed(calls: Iterable[Call], results: Iterable[Result]) -> list[Call]:
+class HasEdge(Protocol):
+    """A ``Result``, or an expression."""
+
+    @property
+    def edge(self) -> Edge:
+        """The memory."""
+        ...
+
+
+def needed(calls: Iterable[Call], results: Iterable[HasEdge]) -> list[Call]:
     """The calls that some results depend on, in order."""
     wanted = {id(one.edge.source) for one in results}
     found = []
