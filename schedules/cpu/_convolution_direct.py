@@ -53,7 +53,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
     def kernel(self) -> Kernel:
         """The kernel."""
         own, tile = self.plan, self.tile
-        result = self.given.output_tensor.data_type.tvm
+        result = self.after.head.output_tensor.data_type.tvm
         blocked = own.products > KC or self.sums == "int32"
         temporaries = (
             (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + tile.columns),
@@ -127,7 +127,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         with T.function() as f:
             self.tensors = f.tensors(self.desc, packed={"filter_tensor": self.factors} if self.owned else {})
             names = ("frame", "packed", "table", "totals", "stored", "panels")
-            result = self.given.output_tensor.data_type.tvm
+            result = self.after.head.output_tensor.data_type.tvm
             types = (self.factors, self.factors, "int64", self.sums, result, self.factors)
             self.frame, self.filters, self.table, self.totals, self.stored, self.places = (
                 f.buffer(f"{name}_scratch", dtype) for name, dtype in zip(names, types, strict=True)

@@ -9,7 +9,7 @@ from tvmdml.kernels import tensorir_values as T
 
 _TYPES = {
     "float16": ("half", "f16"), "float32": ("float", "f32"), "float64": ("double", "f64"),
-    "int8": ("i8", "i8"), "uint8": ("i8", "i8"), "int32": ("i32", "i32"),
+    **{f"{sign}int{bits}": (f"i{bits}", f"i{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def _source(dtype: str, lanes: int) -> str:
         pairs = ((one, one if other is None else other) for one in range(first, first + lanes // 2))
         return ", ".join(f"i32 {one}" for pair in pairs for one in pair)
 
-    align = {"half": 2, "float": 4, "double": 8, "i8": 1, "i32": 4}[own]
+    align = {"half": 2, "float": 4, "double": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}[own]
     return f"""
 declare {x} @llvm.masked.load.{kind}(ptr, i32, {m}, {x})
 declare void @llvm.masked.store.{kind}({x}, ptr, i32, {m})

@@ -81,3 +81,15 @@ def test_what_lies_otherwise_is_left_alone() -> None:
     y = tvmdml.convolution(x, graph.constant(array(8, 8, 3, 3)), start_padding=[1, 1], end_padding=[1, 1])
     assert both(graph, [y + x.transpose(0, 1, 3, 2)], {"x": array(1, 8, 6, 6)}).kernel_count == 2
     assert both(graph, [tvmdml.abs(y.transpose(0, 1, 3, 2))], {"x": array(1, 8, 6, 6)}).kernel_count == 2
+
+
+def test_dynamic_quantization_is_a_kernel_for_each_product() -> None:
+    """A product of integers, as floats, times a scale, plus a bias, activated."""
+    graph = tvmdml.Graph()
+    x = graph.input((6, 20), name="x", dtype="uint8")
+    weights = graph.constant(RNG.integers(-100, 100, (20, 30), np.int8))
+    total = tvmdml.matrix_multiply_integer(x, weights)
+    y = tvmdml.cast(total, "float32") * graph.constant(array(1) / 16) + graph.constant(array(30))
+    compiled = both(graph, [tvmdml.activation_relu(y)], {"x": RNG.integers(0, 255, (6, 20), np.uint8)})
+    assert compiled.kernel_count == 1
+    assert "of FUSED_MATRIX_MULTIPLY_INTEGER" in str(compiled.explain())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from support import Array, seeded, tensor
 
@@ -100,6 +101,14 @@ def scaled(y: TensorDesc) -> Follower:
 FOLLOWERS = (residual, gate, scaled)
 
 
+def ordinary(rng: np.random.Generator, one: TensorDesc) -> Array:
+    """Ordinary numbers; a single one, such as a scale, is not 0."""
+    if not one.data_type.is_float:
+        return rng.integers(0, 100, one.sizes).astype(one.data_type.numpy)
+    found = rng.standard_normal(one.sizes)
+    return (np.abs(found) / 4 + 0.25 if one.element_count == 1 else found).astype(one.data_type.numpy)
+
+
 def agrees(head: Any, follower: Follower, target: Target, seed: object = 0, bits: bool = True) -> Any:
     """The kernel's results are the bits of the head's and then of each node's on the CPU; elsewhere near the reference."""
     nodes, wiring, others = follower
@@ -107,7 +116,7 @@ def agrees(head: Any, follower: Follower, target: Target, seed: object = 0, bits
     nodes = [_like(node, head.output_tensor) for node in nodes]
     desc = follow(head, nodes, wiring)
     names = [one for _, one in head.tensors(Role.INPUT) if one is not None]
-    values = [seeded(seed, i).standard_normal(one.sizes).astype(one.data_type.numpy) for i, one in enumerate((*names, *others))]
+    values = [ordinary(seeded(seed, i), one) for i, one in enumerate((*names, *others))]
     arrays = [Place(one).holding(x).array for one, x in zip((*names, *others), values, strict=True)]
     expected = None
     if bits:
@@ -131,7 +140,7 @@ def _with_absent(head: Any, arrays: list[Array]) -> Iterator[Any]:
 
 def _like(node: Any, y: TensorDesc) -> Any:
     """The node, whose packed tensors lie as the head's result."""
-    return node.with_tensors(lambda one: y if one.strides is None else one)
+    return node.with_tensors(lambda one: TensorDesc(one.data_type, y.sizes, y.strides) if one.strides is None else one)
 
 
 CONVOLUTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
@@ -194,6 +203,78 @@ def test_products(name: str, draw: Draw) -> None:
         assert kernel_for(desc, cpu).name == way
 
 
+def quantized_convolution(integer: bool = False, **more: Any) -> Any:
+    x, w = TensorDesc("uint8", (2, 8, 9, 9)), TensorDesc("int8", (12, 8, 3, 3))
+    one, zero = TensorDesc("float32", (1, 1, 1, 1)), TensorDesc("uint8", (1, 1, 1, 1))
+    pad: dict[str, Any] = {name: [1, 1] for name in ("strides", "dilations", "start_padding", "end_padding")} | {"group_count": 1}
+    if integer:
+        return tvmdml.ConvolutionInteger.of(x, zero, w, None, **pad)
+    return tvmdml.QuantizedLinearConvolution.of(x, one, zero, w, one, None, None, one, zero, **pad)
+
+
+def quantized_product(kind: str) -> Any:
+    a, b = TensorDesc("uint8", (20, 30)), TensorDesc("int8", (30, 40))
+    one, zero = TensorDesc("float32", (1, 1)), TensorDesc("uint8", (1, 1))
+    if kind == "integer":
+        return tvmdml.MatrixMultiplyInteger.of(a, zero, b, None)
+    if kind == "float":
+        return tvmdml.MatrixMultiplyIntegerToFloat.of(a, one, zero, b, one, None, None)
+    return tvmdml.QuantizedLinearMatrixMultiply.of(a, one, zero, b, one, None, one, zero)
+
+
+def as_floats(y: TensorDesc) -> Follower:
+    """Integers as floats, times a number, plus what lies as the output; as float16."""
+    floats, one = TensorDesc("float32", y.sizes), TensorDesc("float32", y.sizes, (0,) * y.rank)
+    nodes = [
+        tvmdml.Cast.of(y, output_tensor="float32"),
+        tvmdml.ElementWiseMultiply.of(floats, one),
+        tvmdml.ElementWiseAdd.of(floats, floats),
+        tvmdml.Cast.of(floats, output_tensor="float16"),
+    ]
+    return nodes, [[0], [Result(0), 1], [Result(1), 2], [Result(2)]], [one, floats]
+
+
+def as_bytes(y: TensorDesc) -> Follower:
+    """Floats, quantized."""
+    one, zero = (TensorDesc(dtype, y.sizes, (0,) * y.rank) for dtype in (y.data_type, "int8"))
+    nodes: list[Operator] = [tvmdml.ActivationRelu.of(y), tvmdml.ElementWiseQuantizeLinear.of(y, one, zero)]
+    return nodes, [[0], [Result(0), 1, 2]], [one, zero]
+
+
+OTHER_TYPES: dict[str, tuple[Callable[[], Any], Callable[[TensorDesc], Follower]]] = {
+    "a convolution of integers": (lambda: quantized_convolution(integer=True), as_floats),
+    "a quantized convolution": (quantized_convolution, as_floats),
+    "a convolution of floats": (lambda: convolution(channels=12), as_bytes),
+    "whole rows": (lambda: convolution(size=(4, 40)), as_bytes),
+    "depthwise": (lambda: convolution(channels=8, filters=8, groups=8, size=(9, 7)), as_bytes),
+    "channels last": (channels_last, as_bytes),
+    "a product of integers": (lambda: quantized_product("integer"), as_floats),
+    "integers as floats": (lambda: quantized_product("float"), as_bytes),
+    "a quantized product": (lambda: quantized_product("quantized"), as_floats),
+    "a product of float16": (lambda: gemm("float16", 17, 30, 40), as_bytes),
+    "a row": (lambda: gemm("float32", 1, 64, 100), as_bytes),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TYPES)
+def test_other_types(name: str) -> None:
+    """What follows may have an output of another type than the head's result."""
+    make, follower = OTHER_TYPES[name]
+    head = make()
+    cpu = targets.resolve("cpu")
+    desc = agrees(head, follower(head.output_tensor), cpu, name)
+    assert desc.output_tensor.data_type is not head.output_tensor.data_type
+    assert kernel_for(desc, cpu).name == kernel_for(head, cpu).name
+    assert lines.read(lines.of(desc), "a line") == desc
+
+
+@pytest.mark.drawn("name", OTHER_TYPES, 3)
+def test_other_types_on_devices(device: Target, name: str) -> None:
+    make, follower = OTHER_TYPES[name]
+    head = make()
+    agrees(head, follower(head.output_tensor), device, bits=False)
+
+
 def test_devices(device: Target, draw: Draw) -> None:
     heads = [make for _, make in (*CONVOLUTIONS.values(), *PRODUCTS.values())]
     for make in draw(heads, 3):
@@ -253,13 +334,13 @@ def test_what_cannot_follow() -> None:
     fill = tvmdml.FillValueSequence(output_tensor=y, value_data_type="float32", value_start=1, value_delta=1)
     soft = gemm("float32", 4, 5, 6, fused_activation=tvmdml.ActivationSoftmax1.fused(axes=[3]))
     cases: list[tuple[Any, str]] = [
-        (lambda: follow(relu, [relu], [[0]]), "ACTIVATION_RELU; allowed: CONVOLUTION, GEMM"),
+        (lambda: follow(relu, [relu], [[0]]), "ACTIVATION_RELU; allowed: CONVOLUTION, "),
         (lambda: follow(head, [other], [[0]]), "the head's result"),
-        (lambda: follow(head, [compare], [[0, 1]]), "uint8"),
+        (lambda: follow(head, [compare], [[0, 1], [0, 1]]), "2 sequences"),
         (lambda: follow(head, [fill, tvmdml.ElementWiseAdd.of(y, y)], [[], [0, Result(0)]]), "count elements"),
         (lambda: follow(soft, [tvmdml.ActivationRelu.of(soft.output_tensor)], [[0]]), "whole rows"),
     ]
     for call, said in cases:
         with pytest.raises(InvalidArgument, match=said):
             call()
-    assert len(FOLLOWED) == 2
+    assert len(FOLLOWED) == 7

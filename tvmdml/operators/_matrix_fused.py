@@ -16,13 +16,18 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._chain_reference import Step, expected
-from tvmdml.operators._contract import Array, Inputs, Operator, OptionalOperator, Role
+from tvmdml.operators._contract import Array, Inputs, Operator, OptionalOperator
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse
 from tvmdml.operators._pointwise_fused import Value as Wire
-from tvmdml.operators._support import Support, support
-from tvmdml.operators.convolution import Convolution
+from tvmdml.operators._support import support
+from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.gemm import Gemm
+from tvmdml.operators.matrix_multiply_integer import (
+    MatrixMultiplyInteger,
+    MatrixMultiplyIntegerToFloat,
+    QuantizedLinearMatrixMultiply,
+)
 from tvmdml.tensors import TensorDesc
 
 _BRIEF = 3
@@ -41,34 +46,45 @@ class Followed(Matrix):
 
     # -- Rules
 
+    def validate(self, level: FeatureLevel, extensions: bool = False) -> None:
+        """The head's contract, that of what follows, and that both fit."""
+        self._check_epilogue()
+        self.head().validate(level, extensions)
+        super().validate(level, extensions)
+
     def check_part(self, name: str, fused: Operator, level: FeatureLevel, extensions: bool) -> None:
-        """What follows has its own contract."""
+        """What follows has its own contract, and the head checks its own parts."""
         if name == "epilogue":
             fused.validate(level, extensions)
-        else:
-            super().check_part(name, fused, level, extensions)
+
+    def check_attributes(self, level: FeatureLevel) -> None:
+        """The head checks them."""
+
+    def check_level(self, level: FeatureLevel) -> None:
+        """The head checks it."""
 
     def check(self) -> None:
-        """What follows takes the result, and gives one of its type."""
-        super().check()
-        chain, y = self.epilogue, self.output_tensor
-        allowed = "a FUSED_POINTWISE with one output"
-        self.require(isinstance(chain, FusedPointwise), "epilogue", chain and chain.NAME, allowed)
-        assert isinstance(chain, FusedPointwise)
-        self.require(len(chain.output_tensors) == 1, "epilogue", f"{len(chain.output_tensors)} outputs", allowed)
+        """What follows takes the result, and gives the output."""
+        self._check_epilogue()
+        chain, y = self._chain, self.output_tensor
         self.require(not chain.formula().counted, "epilogue", "operators that count elements", "others")
         self.require(self.of_rows() is None, "fused_activation", "an operator on whole rows", "one on elements")
-        given = counted(len(self.epilogue_tensors), "tensor")
-        wanted = len(chain.input_tensors) - 1
-        self.require(
-            len(self.epilogue_tensors) == wanted, "epilogue_tensors", given, f"{wanted}: the epilogue's inputs but for the first"
-        )
-        for i, (one, tensor) in enumerate(zip((y, *self.epilogue_tensors), chain.input_tensors, strict=True)):
-            name = "output_tensor" if i == 0 else f"epilogue_tensors[{i - 1}]"
+        given, wanted = counted(len(self.epilogue_tensors), "tensor"), len(chain.input_tensors) - 1
+        allowed = f"{wanted}: the epilogue's inputs but for the first"
+        self.require(len(self.epilogue_tensors) == wanted, "epilogue_tensors", given, allowed)
+        pairs = [(f"epilogue_tensors[{i}]", one, f"input {i + 1}") for i, one in enumerate(self.epilogue_tensors)]
+        others = (*chain.input_tensors[1:], *chain.output_tensors)
+        for (name, one, place), tensor in zip([*pairs, ("output_tensor", y, "output")], others, strict=True):
             fits = (one.data_type, one.sizes) == (tensor.data_type, tensor.sizes)
-            self.require(fits, name, one, f"{tensor.data_type.tvm}{list(tensor.sizes)}, as the epilogue's input {i}")
-        (result,) = chain.output_tensors
-        self.require(result.data_type is y.data_type, "epilogue", result.data_type.tvm, f"{y.data_type.tvm}, as the head's result")
+            self.require(fits, name, one, f"{tensor.data_type.tvm}{list(tensor.sizes)}, as the epilogue's {place}")
+        self.head().check()
+
+    def _check_epilogue(self) -> None:
+        chain, allowed = self.epilogue, "a FUSED_POINTWISE with inputs, the first of which is the result, and one output"
+        self.require(isinstance(chain, FusedPointwise), "epilogue", chain and chain.NAME, allowed)
+        assert isinstance(chain, FusedPointwise)
+        outputs = counted(len(chain.output_tensors), "output")
+        self.require(len(chain.output_tensors) == 1 and len(chain.input_tensors) > 0, "epilogue", outputs, allowed)
 
     # -- What is computed
 
@@ -77,9 +93,18 @@ class Followed(Matrix):
         return tuple(dict.fromkeys((*self.head().modules(), *self._chain.modules())))
 
     def head(self) -> Matrix:
-        """The operator without what follows."""
-        found: Matrix = self.HEAD(**{field.name: getattr(self, field.name) for field in self.HEAD.fields()})
+        """The operator without what follows; its result, which is not stored, lies as the output."""
+        fields = {field.name: getattr(self, field.name) for field in self.HEAD.fields()}
+        y = self.output_tensor
+        found: Matrix = self.HEAD(
+            **{**fields, "output_tensor": TensorDesc(self._chain.input_tensors[0].data_type, y.sizes, y.strides)}
+        )
         return found
+
+    @property
+    def computed(self) -> str:
+        """That of the head."""
+        return self.head().computed
 
     def later(self) -> tuple[tuple[str, TensorDesc], ...]:
         """The other inputs of what follows."""
@@ -92,7 +117,8 @@ class Followed(Matrix):
     def finish(self, total: Any, *values: Any) -> Any:
         """The head's element, rounded, and passed on."""
         count = len(values) - len(self.epilogue_tensors)
-        own = T.to(super().finish(total, *values[:count]), self.output_tensor.data_type.tvm)
+        head = self.head()
+        own = T.to(head.finish(total, *values[:count]), head.output_tensor.data_type.tvm)
         pairs = zip(values[count:], self.epilogue_tensors, strict=True)
         return self.after(own, *(T.to(value, tensor.data_type.tvm) for value, tensor in pairs))
 
@@ -134,26 +160,38 @@ class Followed(Matrix):
         return expected(steps, present, [numbers[i] for i in self._chain.results])
 
 
-def _support(head: type[Operator]) -> tuple[Support, ...]:
-    """The head's rows; what follows may have any type."""
-    names = [field.name for field in head.fields() if field.role in (Role.INPUT, Role.OUTPUT)]
-    (row,) = support("1.0 all r8")
-    found = []
-    for own in head.SUPPORT:
-        level = None if own.level is None else str(own.level)
-        assert row.others is not None
-        found.append(Support(level, None, **{name: own.tensors[name] for name in names}, epilogue_tensors=row.others))
-    return tuple(found)
+_ANY = support("1.0 all r8")
+"""The head and what follows have their own tables."""
 
 
 class FusedConvolution(Followed, Convolution):
-    """A convolution, and pointwise operators behind it. Other inputs lie as the output, or have an element for each channel."""
+    """A convolution, and pointwise operators behind it."""
 
     NAME = "FUSED_CONVOLUTION"
     SCHEDULE = "convolution"
-    SUPPORT = _support(Convolution)
+    SUPPORT = _ANY
     FUNCTION = ""
     HEAD = Convolution
+
+
+class FusedConvolutionInteger(Followed, ConvolutionInteger):
+    """A convolution of integers, and pointwise operators behind it."""
+
+    NAME = "FUSED_CONVOLUTION_INTEGER"
+    SCHEDULE = "convolution"
+    SUPPORT = _ANY
+    FUNCTION = ""
+    HEAD = ConvolutionInteger
+
+
+class FusedQuantizedLinearConvolution(Followed, QuantizedLinearConvolution):
+    """A convolution of quantized numbers, and pointwise operators behind it."""
+
+    NAME = "FUSED_QUANTIZED_LINEAR_CONVOLUTION"
+    SCHEDULE = "convolution"
+    SUPPORT = _ANY
+    FUNCTION = ""
+    HEAD = QuantizedLinearConvolution
 
 
 class FusedGemm(Followed, Gemm):
@@ -161,12 +199,48 @@ class FusedGemm(Followed, Gemm):
 
     NAME = "FUSED_GEMM"
     SCHEDULE = "gemm"
-    SUPPORT = _support(Gemm)
+    SUPPORT = _ANY
     FUNCTION = ""
     HEAD = Gemm
 
 
-FOLLOWED: dict[type[Operator], type[Any]] = {one.HEAD: one for one in (FusedConvolution, FusedGemm)}
+class FusedMatrixMultiplyInteger(Followed, MatrixMultiplyInteger):
+    """A product of integers, and pointwise operators behind it."""
+
+    NAME = "FUSED_MATRIX_MULTIPLY_INTEGER"
+    SCHEDULE = "matrix_multiply_integer"
+    SUPPORT = _ANY
+    FUNCTION = ""
+    HEAD = MatrixMultiplyInteger
+
+
+class FusedMatrixMultiplyIntegerToFloat(Followed, MatrixMultiplyIntegerToFloat):
+    """A product of integers as floats, and pointwise operators behind it."""
+
+    NAME = "FUSED_MATRIX_MULTIPLY_INTEGER_TO_FLOAT"
+    SCHEDULE = "matrix_multiply_integer"
+    SUPPORT = _ANY
+    FUNCTION = ""
+    HEAD = MatrixMultiplyIntegerToFloat
+
+
+class FusedQuantizedLinearMatrixMultiply(Followed, QuantizedLinearMatrixMultiply):
+    """A product of quantized numbers, and pointwise operators behind it."""
+
+    NAME = "FUSED_QUANTIZED_LINEAR_MATRIX_MULTIPLY"
+    SCHEDULE = "matrix_multiply_integer"
+    SUPPORT = _ANY
+    FUNCTION = ""
+    HEAD = QuantizedLinearMatrixMultiply
+
+
+FOLLOWED: dict[type[Operator], type[Any]] = {
+    one.HEAD: one
+    for one in (
+        *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm),
+        *(FusedMatrixMultiplyInteger, FusedMatrixMultiplyIntegerToFloat, FusedQuantizedLinearMatrixMultiply),
+    )
+}
 """The classes with what follows, by those without."""
 
 
