@@ -19,7 +19,7 @@ import tvmdml
 from tvmdml import CompiledOperator, InvalidArgument, TensorDesc, compiler, knobs, packs, targets
 from tvmdml.guarded import Place
 from tvmdml.operators import Operator
-from tvmdml.packs import verify
+from tvmdml.packs import look, verify
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -360,6 +360,26 @@ def test_a_pack_has_what_initialize_needs(tmp_path: Path) -> None:
     assert report.ran == 1
     done = subprocess.run([sys.executable, "-c", _WITHOUT_COMPILER, str(path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("where", [where for where in LEVELS[:2] if runs(where)])
+def test_packs_have_every_kernel_that_packs(where: str, tmp_path: Path) -> None:
+    numbers = {"strides": (1, 1), "dilations": (1, 1), "start_padding": (1, 1), "end_padding": (1, 1), "group_count": 1}
+    usual = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0)}
+    x, w = ((1, 40, 9, 9), (30, 40, 3, 3)), ((1, 70, 40, 40), (20, 70, 3, 3))
+    wanted: list[Operator] = [
+        tvmdml.Convolution.of(*(T("float32", one) for one in some), None, **usual, **numbers) for some in (x, w)
+    ]
+    wanted = [owning(one, "filter_tensor") for one in wanted]
+    zero = T("int8", (1, 1, 1, 1), flags="OWNED_BY_DML")
+    wanted.append(tvmdml.ConvolutionInteger.of(T("uint8", x[0]), None, T("int8", x[1], flags="OWNED_BY_DML"), zero, **numbers))
+    path = tmp_path / "owned.tvmdml"
+    packs.build(Spec((where,), tuple(map(Wanted, wanted)), {}), path, jobs=1)
+    report = verify.verify(path, seed=2)
+    assert report.failed == ()
+    assert report.ran == 3
+    rows = look.rows(packs.Pack(path))
+    assert all(packed["layout"] for row in rows for launch in row["launches"] for packed in launch["packed"])
 
 
 def test_recording_knows_inputs_that_never_change() -> None:

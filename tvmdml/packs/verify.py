@@ -16,19 +16,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvmdml import persistent, targets
+from tvmdml import targets
 from tvmdml.arrays.device_array import launched
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
+from tvmdml.guarded import Place
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import lines, look, signing
 from tvmdml.packs.records import Kernel, Launch, Operation, launch_of
 from tvmdml.packs.shelf import LoadedPack
-from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launch as Prepared
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
 from tvmdml.trial import Trial, any_values
 
 MAX_BYTES = 256 << 20
@@ -309,11 +310,18 @@ class _Check:
 
     def _launch(self, machine: Target, kernel: Decided, trial: Trial) -> str:
         launch, *packers = (self._prepared(machine, one) for one in kernel.every)
-        packings = tuple(map(Packing, kernel.owned, packers))
         places = trial.places()
         with machine.holding([place.memory for place in places.values()]) as there:
             arrays = {name: there(place.array) for name, place in places.items()}
-            arrays |= persistent.keep((), packings, arrays, machine)
+            packed = {}
+            for owned, packer in zip(kernel.owned, packers, strict=True):
+                buffer = np.zeros(owned.elements, owned.dtype)
+                place = Place(TensorDesc(buffer.dtype, buffer.shape)).holding(buffer)
+                packer(*(arrays[name] for name in owned.inputs), place.array)
+                if not place.is_guarded():
+                    return f"the kernel that packs {owned.name} wrote to memory outside its buffer"
+                packed[owned.name] = place.array
+            arrays |= packed
             launched(launch, list(arrays.values()))
             machine.wait()
         return trial.problem(places)
