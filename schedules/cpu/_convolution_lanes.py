@@ -82,7 +82,7 @@ _BEGIN, _READ = 2.0, 0.75
 """The cycles of a step besides those of its sums, and more for each vector, which is in the second cache."""
 _FEW = 64
 """Places up to which a product of matrices would have to compute too many for nothing."""
-_NARROW = 32
+_NARROW = 16
 """Rows up to which sums of floats of places that are no places of the output take too long."""
 
 
