@@ -107,11 +107,16 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True) 
 
 
 def _lanes(formula: Formula, target: Target) -> int:
-    """Elements of a vector: a cache line of the first output, unless that needs too many registers for the widest type."""
+    """Elements of a vector: a cache line of the first output, unless that needs too many registers for the widest type.
+
+    Several operators in turn have more values at a time: a line of the widest type. (Of bytes and float16 that was a sixth faster
+    than whole lines of the output, which are streamed if they are many.)
+    """
     lanes: int = LINE // formula.outputs[0].data_type.itemsize
     types = (*(tensor.data_type for tensor in (*formula.inputs, *formula.outputs)), *formula.between)
     widest = max(map(_computed_bytes, types))
     most = 4 * LINE if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 2 * LINE  # type: ignore[attr-defined]
+    most = LINE if formula.between else most
     while lanes * widest > most:
         lanes //= 2
     return lanes

@@ -91,3 +91,12 @@ def test_half_precision_is_rounded_before_the_activation(monkeypatch: pytest.Mon
     y = tvmdml.activation_sigmoid(tvmdml.gemm(x, array(40, 20, dtype="float16")))
     _, (found, right) = both(graph, [y], monkeypatch, x=array(4, 40, dtype="float16"))
     assert np.array_equal(found[0], right[0])
+
+
+def test_equal_numbers_are_one_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((4, 8), name="x")
+    y = tvmdml.join([(x * 0.5)[1:], tvmdml.exp(x[2:] + 0.5)], axis=0) * 0.25 + 0.5
+    compiled, (found, right) = both(graph, [y, tvmdml.top_k(y * 0.5, 2).values], monkeypatch, x=array(4, 8))
+    assert compiled.persistent_size == 8
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 from support import Array, seeded, tensor
 
 import tvmdml
-from tvmdml import InvalidArgument, Operator, TensorDesc, operators, targets
+from tvmdml import InvalidArgument, Operator, TensorDesc, operators, packs, targets
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import references
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
@@ -127,8 +132,8 @@ def agrees(head: Any, follower: Follower, target: Target, seed: object = 0, bits
             made[Result(i)] = Place(node.outputs()[0]).array
             CompiledOperator(node, target)(*(made[one] for one in some), made[Result(i)])
         expected = (made[Result(len(nodes) - 1)],)
-    given = iter(arrays)
-    problem = references.tried(desc, target, Trial(desc, (), lambda *_: next(given), expected))
+    taken = iter(arrays)
+    problem = references.tried(desc, target, Trial(desc, (), lambda *_: next(taken), expected))
     assert not problem, f"{problem}\n{lines.toml(lines.of(desc))}"
     return desc
 
@@ -281,8 +286,8 @@ def test_devices(device: Target, draw: Draw) -> None:
         head = make()
         if "float64" in str(head.output_tensor):
             continue
-        (follower,) = draw(FOLLOWERS)
-        agrees(head, follower(head.output_tensor), device, bits=False)
+        for follower in draw(FOLLOWERS):
+            agrees(head, follower(head.output_tensor), device, bits=False)
 
 
 def test_several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,6 +329,46 @@ def test_lines_and_references() -> None:
             desc.validate(NEWEST_FEATURE_LEVEL)
             assert desc.NAME not in operators.all_operators()
             assert operators.by_name(desc.NAME) is type(desc)
+
+
+def test_a_pack_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
+    head = convolution()
+    nodes, wiring, _ = residual(head.output_tensor)
+    desc = follow(head, nodes, wiring)
+    arrays = [ordinary(seeded(i), one) for i, (_, one) in enumerate(desc.tensors()) if one is not None]
+    with packs.record() as recording:
+        tvmdml.compile(desc)(*arrays)
+    right = arrays[3].copy()
+    arrays[3][:] = 0
+    recording.write(tmp_path / "spec.toml")
+    packs.build(tmp_path / "spec.toml", tmp_path / "some.pack")
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "empty"))
+    with tvmdml.load_pack(tmp_path / "some.pack", strict=True):
+        tvmdml.compile(desc)(*arrays)
+    assert np.array_equal(arrays[3], right)
+
+
+@given(st.integers(0, 2**32))
+def test_damaged_lines_are_refused(seed: int) -> None:
+    """Whatever a line says, it is a descriptor that obeys its rules, or an error that says what is wrong."""
+    rng = random.Random(seed)
+    head = rng.choice((convolution, lambda: gemm("float32", 4, 5, 6)))()
+    line: Any = lines.of(follow(head, *scaled(head.output_tensor)[:2]))
+    for _ in range(rng.randint(1, 3)):
+        place = line
+        while True:
+            keys = list(place) if isinstance(place, dict) else range(len(place))
+            key = rng.choice(list(keys))
+            if not isinstance(place[key], (dict, list)) or not place[key] or rng.random() < 0.2:
+                break
+            place = place[key]
+        if rng.random() < 0.3:
+            del place[key]
+        else:
+            others = ([], {}, 0, 1, 7, -1, 2**40, "", "float32[4]", "float16[2, 12, 9, 9]", None, "RELU", head.NAME)
+            place[key] = rng.choice(others)
+    with contextlib.suppress(tvmdml.TvmdmlError):
+        lines.read(line, "a line").validate(NEWEST_FEATURE_LEVEL, extensions=True)
 
 
 def test_what_cannot_follow() -> None:

@@ -83,8 +83,10 @@ class Followed(Matrix):
         chain, allowed = self.epilogue, "a FUSED_POINTWISE with inputs, the first of which is the result, and one output"
         self.require(isinstance(chain, FusedPointwise), "epilogue", chain and chain.NAME, allowed)
         assert isinstance(chain, FusedPointwise)
-        outputs = counted(len(chain.output_tensors), "output")
-        self.require(len(chain.output_tensors) == 1 and len(chain.input_tensors) > 0, "epilogue", outputs, allowed)
+        inputs, outputs = (len(some or ()) for some in (chain.input_tensors, chain.output_tensors))
+        given = f"{counted(inputs, 'input')} and {counted(outputs, 'output')}"
+        self.require(inputs > 0 and outputs == 1, "epilogue", given, allowed)
+        self.require(self.output_tensor is not None, "output_tensor", "None", "a TensorDesc")
 
     # -- What is computed
 

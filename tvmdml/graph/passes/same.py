@@ -1,15 +1,27 @@
-"""Let equal calls be one: the same operator, of the same memory."""
+"""Let equal calls be one: the same operator, of the same memory. Small constants that are equal are one, too."""
 
 from __future__ import annotations
 
-from tvmdml.graph.nodes import Call, Edge
+from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
 
+MOST_BYTES = 64
+"""Constants up to this size are compared: numbers in formulas."""
+
 
 def run(program: Program, target: Target) -> None:
-    """Keep the first of equal calls."""
+    """Keep the first of equal calls and constants."""
+    numbers: dict[object, Constant] = {}
+    program.replace(
+        {
+            (one, 0): Edge(kept)
+            for one in program.constants()
+            if one.array.nbytes <= MOST_BYTES
+            and (kept := numbers.setdefault((one.array.dtype, one.array.shape, one.array.tobytes()), one)) is not one
+        }
+    )
     first: dict[object, Call] = {}
     gone: list[Call] = []
     instead: dict[Value, Edge] = {}
