@@ -93,3 +93,14 @@ def test_dynamic_quantization_is_a_kernel_for_each_product() -> None:
     compiled = both(graph, [tvmdml.activation_relu(y)], {"x": RNG.integers(0, 255, (6, 20), np.uint8)})
     assert compiled.kernel_count == 1
     assert "of FUSED_MATRIX_MULTIPLY_INTEGER" in str(compiled.explain())
+
+
+def test_a_reader_may_see_the_rows_of_a_product_as_several_dimensions() -> None:
+    graph = tvmdml.Graph()
+    rng = np.random.default_rng(6)
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 5, 16), (16, 24), (24,)))
+    product = tvmdml.gemm(graph.input((2, 5, 16), name="x").reshape(10, 16), graph.constant(w)).reshape(2, 5, 24)
+    compiled = graph.compile(tvmdml.activation_relu(product + b))
+    assert compiled.kernel_count == 1
+    right = tvmdml.activation_relu(tvmdml.add(tvmdml.gemm(x.reshape(10, 16), w).reshape(2, 5, 24), b))
+    assert np.array_equal(compiled([x])[0], right)

@@ -173,7 +173,7 @@ class Expression(Traced):
             sizes = tuple((self.size // rest if rest else 0) if n == -1 else n for n in sizes)
         if math.prod(sizes) != self.size or any(n < 0 for n in sizes):
             raise InvalidArgument(message("reshape", safe_repr(shape), f"sizes for {self.size} elements"))
-        strides = _reshaped(self.desc.sizes, self.desc.layout, sizes)
+        strides = reshaped_strides(self.desc.sizes, self.desc.layout, sizes)
         if strides is None:
             return self.copy().reshape(sizes)
         return self._viewed(sizes or (1,), strides if sizes else (1,), zero_dimensional=not sizes)
@@ -289,7 +289,7 @@ def _sizes(given: Sequence[Any], where: str) -> tuple[int, ...]:
         raise InvalidArgument(message(where, safe_repr(given), "integers")) from None
 
 
-def _reshaped(sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
+def reshaped_strides(sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> tuple[int, ...] | None:
     """The strides of the same elements in another shape; ``None`` if no strides say it."""
     if math.prod(sizes) == 0:
         return tuple(1 for _ in shape)

@@ -6,7 +6,10 @@ quickly, is left alone.
 
 from __future__ import annotations
 
+import dataclasses
+
 from tvmdml.errors import InvalidArgument, Unsupported
+from tvmdml.graph.expression import reshaped_strides
 from tvmdml.graph.nodes import Call
 from tvmdml.graph.program import Program
 from tvmdml.operators._contract import Operator
@@ -15,6 +18,7 @@ from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
 from tvmdml.operators._pointwise_fused import Result as Made
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
 
 _SLOW = "default"
 """The kernel of what no schedule serves."""
@@ -42,6 +46,8 @@ def _followed(head: Call, call: Call, name: str, target: Target) -> tuple[Operat
     names = [one for one, _, _ in call.inputs()]
     others = [one for one in names if one != name]
     chain = _group(call.desc, names.index(name))
+    if chain is not None:
+        chain = _regrouped(chain, head.outputs()[0])
     if chain is None or len(head.edges) + len(others) + 1 > target.most_arrays:
         return None
     try:
@@ -51,6 +57,23 @@ def _followed(head: Call, call: Call, name: str, target: Target) -> tuple[Operat
     except (InvalidArgument, Unsupported):
         return None
     return desc, others
+
+
+def _regrouped(chain: FusedPointwise, like: TensorDesc | None) -> FusedPointwise | None:
+    """The group with other sizes for the same elements: a product's rows may be several dimensions for its reader."""
+    result = chain.output_tensors[0]
+    if like is None or like.sizes == result.sizes:
+        return chain
+    if like.element_count != result.element_count or any(one.sizes != result.sizes for one in chain.input_tensors):
+        return None
+
+    found = []
+    for tensor in (*chain.input_tensors, result):
+        strides = reshaped_strides(tensor.sizes, tensor.layout, like.sizes)
+        if strides is None:
+            return None
+        found.append(TensorDesc(tensor.data_type, like.sizes, strides))
+    return dataclasses.replace(chain, input_tensors=tuple(found[:-1]), output_tensors=tuple(found[-1:]))
 
 
 def _group(desc: Operator, first: int) -> FusedPointwise | None:
