@@ -121,6 +121,16 @@ def test_truth_values_are_numbers_in_samples() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_remainders_are_those_of_c() -> None:
+    net = Built()
+    a, b = net.given(np.array([-7.0, -1, 1, 7])), net.given(np.array([5.0, 5, -5, -5]))
+    remainder, quotient = net.computed(a % b, 2.0 / b)
+    assert remainder.tolist() == [-2, -1, 1, 2]
+    np.testing.assert_allclose(quotient, [0.4, 0.4, -0.4, -0.4], rtol=1e-6)
+    with pytest.raises(TypeError):
+        a % 2
+
+
 def test_what_is_bound_must_fit() -> None:
     net = Built()
     x, w = net.given(drawn(1, 1, 2, 2)), net.given(np.ones(4), OWNED, [1, 1, 2, 2])
