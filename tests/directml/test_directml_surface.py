@@ -255,6 +255,7 @@ def test_pairs_must_agree(graph: dml.Graph) -> None:
         (lambda: dml.where(b, a, a), r"where\(.*shapes differ"),
         (lambda: dml.pow(a, b), r"pow\(.*shapes differ"),
         (lambda: a * c, "element types differ"),
+        (lambda: dml.join([], axis=0), "no expressions"),
         (lambda: a + dml.Graph(dml.Device()).input([1, 1, 2, 2]), "different graphs"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -334,6 +335,7 @@ def test_arguments_of_the_wrong_kind_are_type_errors(graph: dml.Graph) -> None:
 
 
 def test_values_of_fills_must_be_of_the_type(graph: dml.Graph) -> None:
+    assert dml.fill_value_constant(graph, sizes=[], value=1).shape == (1,)
     with pytest.raises(ValueError, match="value=300"):
         dml.fill_value_constant(graph, sizes=[1, 1, 2, 2], value=300, dtype=np.uint8)
     with pytest.raises(ValueError, match="value_delta='a'"):
@@ -379,7 +381,7 @@ def test_arguments_that_have_several_ways(graph: dml.Graph) -> None:
     outputs = [
         dml.reduce(x, function=dml.ReduceFunction.SUM),
         dml.reduce(x, function=dml.ReduceFunction.ARGMAX, axes=[3], output_dtype=np.uint32),
-        dml.reduce(x, function=dml.ReduceFunction.ARGMIN, axes=[3]),
+        dml.reduce(x, function=dml.ReduceFunction.ARGMIN, axes=[3], output_dtype=dml.TensorDataType.UNKNOWN),
         dml.pow(x, 2.0),
         dml.abs(x, scale_bias=(2, -3)),
         dml.less_than(x, x, output_dtype=dml.TensorDataType.UINT32),

@@ -97,6 +97,40 @@ def test_a_network_with_positional_attributes() -> None:
     assert np.array_equal(found[4], found[0])
 
 
+def test_truth_values_are_numbers_in_samples() -> None:
+    net = Built()
+    image = drawn(1, 2, 4, 4)
+    x = net.given(image)
+    relu = dml.FusedActivation(dml.OperatorType.ACTIVATION_RELU)
+    mean, variance, scale, bias = (net.given(np.full((1, 2, 1, 1), n), OWNED, [1, 2, 1, 1]) for n in (0.5, 2.0, 3.0, 0.25))
+    found = net.computed(
+        dml.batch_normalization(x, mean, variance, scale, bias, 1, 1e-5, relu),
+        dml.mean_variance_normalization(x, scale, bias, [0, 2, 3], 1, 1, 1e-5, relu),
+        dml.mean_variance_normalization(x, None, None, [0, 2, 3], 1, 1e-5),
+        dml.mean_variance_normalization(x, axes=[0, 2, 3], normalize_variance=True, epsilon=1e-5),
+        dml.average_pooling(x, [2, 2], [2, 2], [0, 0], [0, 0], 0),
+        dml.average_pooling(x, [2, 2], [2, 2], [0, 0], [0, 0], [0, 0], 0),
+        dml.average_pooling(
+            x, strides=[2, 2], window_sizes=[2, 2], start_padding=[0, 0], end_padding=[0, 0], include_padding=False
+        ),
+    )
+    normal = (image - image.mean((0, 2, 3), keepdims=True)) / np.sqrt(image.var((0, 2, 3), keepdims=True) + 1e-5)
+    pooled = image.reshape(1, 2, 2, 2, 2, 2).mean((3, 5))
+    right = [np.maximum(3 * (image - 0.5) / np.sqrt(2 + 1e-5) + 0.25, 0), np.maximum(3 * normal + 0.25, 0), normal, normal]
+    for one, other in zip(found, [*right, pooled, pooled, pooled], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_remainders_are_those_of_c() -> None:
+    net = Built()
+    a, b = net.given(np.array([-7.0, -1, 1, 7])), net.given(np.array([5.0, 5, -5, -5]))
+    remainder, quotient = net.computed(a % b, 2.0 / b)
+    assert remainder.tolist() == [-2, -1, 1, 2]
+    np.testing.assert_allclose(quotient, [0.4, 0.4, -0.4, -0.4], rtol=1e-6)
+    with pytest.raises(TypeError):
+        a % 2
+
+
 def test_what_is_bound_must_fit() -> None:
     net = Built()
     x, w = net.given(drawn(1, 1, 2, 2)), net.given(np.ones(4), OWNED, [1, 1, 2, 2])

@@ -147,10 +147,12 @@ def called(door: str, home: Owner | None = None, **arguments: Any) -> Any:
     """The expressions that a function of tvmdml makes of expressions, and of other arguments.
 
     Raises:
-        ValueError: the expressions are not of one graph.
+        ValueError: the expressions are not of one graph, or there are none.
         Refused: the operator does not accept the tensors or attributes.
     """
     owners = [one.graph for given in arguments.values() for one in (given if isinstance(given, list) else [given]) if _is(one)]
+    if home is None and not owners:
+        raise ValueError(f"{door}(): there are no expressions")
     graph = owners[0] if home is None else home
     if any(one is not graph for one in owners):
         raise ValueError(f"{door}(): the expressions are of different graphs")

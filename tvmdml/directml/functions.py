@@ -95,7 +95,7 @@ _CONVERTERS: dict[str, Convert] = {
     "Sequence[float]": lambda given, where: _several(_real)(given, where) or None,
     "ScaleBias | None": _optional(_scale_bias),
     "DtypeLike": _dtype,
-    "DtypeLike | None": _optional(_dtype),
+    "DtypeLike | None": lambda given, where: None if given in (None, enums.TensorDataType.UNKNOWN) else _dtype(given, where),
     "FusedActivation | None": _optional(_fused),
     "Sequence[FusedActivation]": _several(_fused),
     **{name: _enumerated(kind) for name, kind in vars(enums).items() if isinstance(kind, type) and issubclass(kind, Enumeration)},

@@ -67,7 +67,7 @@ def _numbers(*names: str) -> Callable[[str, Arguments], None]:
 
     def check(name: str, given: Arguments) -> None:
         kind = numpy_type(given.get("dtype") or np.float32)
-        given["dtype"] = kind.name
+        given["dtype"], given["sizes"] = kind.name, given["sizes"] or [1]
         for one in names:
             try:
                 given[one] = np.array(given[one], kind).item()

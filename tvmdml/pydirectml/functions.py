@@ -31,7 +31,6 @@ TABLE: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
     "batch_normalization": ("batch_normalization", "input mean variance scale bias spatial epsilon fused_activation?", {}),
     "local_response_normalization": ("local_response_normalization", "input cross_channel local_size alpha beta bias", {}),
     "gemm": ("gemm", f"{_TWO} c? trans_a? trans_b? alpha? beta? fused_activation?", {}),
-    "average_pooling": ("average_pooling", f"input strides window_sizes {_WINDOWS} include_padding", {}),
     "max_pooling": ("max_pooling", "input window_sizes strides? start_padding? end_padding? dilations? output_indices?", {}),
     "reinterpret": (
         "reinterpret",
@@ -91,7 +90,7 @@ def mean_variance_normalization(
     out, and then ``epsilon`` and ``fused_activation``.
     """
     names = ["normalize_mean", "epsilon", "fused_activation"]
-    rest = names if more and isinstance(more[0], bool) else names[1:]
+    rest = names if more and isinstance(more[0], int) else names[1:]  # a truth value may be written as 1
     if len(more) > len(rest):
         raise TypeError(f"mean_variance_normalization(): given {5 + len(more)} arguments; allowed: up to {5 + len(rest)}")
     given = {**dict(zip(rest, more, strict=False)), **named}
@@ -100,9 +99,32 @@ def mean_variance_normalization(
     )
 
 
+def average_pooling(
+    input: Expression,  # noqa: A002
+    strides: Any,
+    window_sizes: Any,
+    start_padding: Any = (),
+    end_padding: Any = (),
+    *more: Any,
+    **named: Any,
+) -> Any:
+    """``tvmdml.directml.average_pooling``: behind ``end_padding`` come ``dilations``, which may be left out or 0, and then
+    ``include_padding``.
+    """
+    rest = ["dilations", "include_padding"] if more and not isinstance(more[0], int) else ["include_padding"]
+    if len(more) > len(rest):
+        raise TypeError(f"average_pooling(): given {5 + len(more)} arguments; allowed: up to {5 + len(rest)}")
+    given = {**dict(zip(rest, more, strict=False)), **named}
+    given["dilations"] = [step or 1 for step in given.get("dilations", ())]
+    return directml.average_pooling(  # type: ignore[attr-defined]
+        input, strides=strides, window_sizes=window_sizes, start_padding=start_padding, end_padding=end_padding, **given
+    )
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: _made(name, *row) for name, row in TABLE.items()},
     "input_tensor": input_tensor,
     "mean_variance_normalization": mean_variance_normalization,
+    "average_pooling": average_pooling,
 }
 """All functions, by name."""

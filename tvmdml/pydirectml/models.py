@@ -61,6 +61,12 @@ class Expression(directml.Expression):
 
     __slots__ = ()
 
+    def __mod__(self, other: Any) -> Any:
+        """The remainder with the sign of the dividend, as in C; the newer interface's has that of the divisor."""
+        if not isinstance(other, directml.Expression):
+            return NotImplemented
+        return directml.modulus_truncate(self, other)  # type: ignore[attr-defined]
+
     def get_output_desc(self) -> directml.TensorDesc:
         """The tensor."""
         return self.desc
