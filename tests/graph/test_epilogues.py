@@ -9,6 +9,7 @@ import pytest
 
 import tvmdml
 from tvmdml.graph import passes
+from tvmdml.targets import Target
 
 RNG = np.random.default_rng(9)
 
@@ -17,13 +18,13 @@ def array(*shape: int, dtype: Any = np.float32) -> Any:
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def both(graph: tvmdml.Graph, outputs: list[Any], given: dict[str, Any]) -> tvmdml.CompiledGraph:
+def both(graph: tvmdml.Graph, outputs: list[Any], given: dict[str, Any], target: str = "cpu") -> tvmdml.CompiledGraph:
     """The graph with this pass, whose results have the bits of those without."""
-    compiled = graph.compile(outputs)
+    compiled = graph.compile(outputs, target)
     with pytest.MonkeyPatch.context() as patch:
         new = (passes.chains.run, passes.epilogues.run)
         patch.setattr(passes, "PASSES", tuple(one for one in passes.PASSES if one[1] not in new))
-        plain = graph.compile(outputs)
+        plain = graph.compile(outputs, target)
     for one, other in zip(compiled(given), plain(given), strict=True):
         assert np.array_equal(one, other, equal_nan=True)
     return compiled
@@ -39,11 +40,11 @@ def block(graph: tvmdml.Graph, x: Any, channels: int) -> Any:
     return y
 
 
-def test_a_residual_block_is_a_kernel_for_each_convolution() -> None:
+def test_a_residual_block_is_a_kernel_for_each_convolution(target: Target) -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 8, 14, 14), name="x")
     y = block(graph, block(graph, x, 8), 8)
-    compiled = both(graph, [y], {"x": array(1, 8, 14, 14)})
+    compiled = both(graph, [y], {"x": array(1, 8, 14, 14)}, target.name)
     assert compiled.kernel_count == 4
     assert str(compiled.explain()).count("of FUSED_CONVOLUTION, with 2 others") == 6  # lines of three calls each
 
