@@ -214,3 +214,23 @@ def test_einsum(equation: str) -> None:
     rng = np.random.default_rng(3)
     arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in zip(names, shapes, strict=True)}
     assert np.allclose(made(arrays)[0], np.einsum(equation, *arrays.values()), atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["cuda", "vulkan"])
+def test_on_a_device(target: str) -> None:
+    nodes = [
+        N("MatMul", ["x", "w"], ["a"]),
+        N("Relu", ["a"], ["b"]),
+        N("Transpose", ["b"], ["c"]),
+        N("Softmax", ["c"], ["d"], axis=0),
+        N("Greater", ["d", "half"], ["y"]),
+    ]
+    made = model(
+        nodes, [info("x", ["n", 3])], [info("d", [4, "n"]), info("y", [4, "n"], BOOL)], {"w": ramp(3, 4), "half": np.float32(0.5)}
+    )
+    there, here = (tvmdml.onnx.load(made, target=one) for one in (target, "cpu"))
+    for one, other in zip(there(x=ramp(5, 3)), here(x=ramp(5, 3)), strict=True):
+        assert one.dtype == other.dtype
+        assert np.allclose(one, other, atol=1e-6)
+    found = there(x=tvmdml.asarray(ramp(5, 3), device=target))
+    assert all(isinstance(one, tvmdml.DeviceArray) for one in found)

@@ -40,9 +40,6 @@ UNMAPPED = [
     "StringConcat",
     "StringNormalizer",
     "StringSplit",
-    "BlackmanWindow",
-    "HammingWindow",
-    "HannWindow",
 ]
 """Operators without a counterpart."""
 REASONS = [

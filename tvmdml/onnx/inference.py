@@ -90,8 +90,7 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
         if found.has_function:
             able = [one for one in found.function_opset_versions if one <= version]
             content = found.get_function_with_opset_version(max(able)) if able else found.function_body
-            if not isinstance(content, bytes):
-                return content if len(content.node) else None
+            content = content if isinstance(content, bytes) else content.SerializeToString()
         elif found.has_context_dependent_function:
             types = []
             for value in inputs:
@@ -112,7 +111,12 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
         raise
     except Exception:  # ONNX does not document its exceptions
         return None
-    return function if len(function.node) else None
+    if not len(function.node):
+        return None
+    for one in found.attributes.values():
+        if one.default_value.name:
+            function.attribute_proto.append(one.default_value)
+    return function
 
 
 def _plain(proto: Any, attributes: Mapping[str, Any]) -> Any:
