@@ -16,7 +16,7 @@ from tvmdml.device_options import device_option, device_rows, feature_level_opti
 from tvmdml.errors import InvalidArgument, TvmdmlError
 from tvmdml.operation_options import Operation, operation_options, operator_name
 from tvmdml.packs.cli import pack
-from tvmdml.run_cli import run
+from tvmdml.run_cli import named_size, run
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
 
@@ -330,7 +330,18 @@ def _bench_file(text: str) -> Any:
 @click.option("--resume", is_flag=True, help="Continue the file of --json: measure only the cases that it lacks.")
 @click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, and the time to the first result.")
 @click.option("--tuned", is_flag=True, help="Measure tuned knobs instead: this machine's records in the logs against the defaults.")
+@click.option(
+    "--size",
+    "sizes",
+    metavar="NAME=N",
+    multiple=True,
+    callback=parsed(named_size),
+    help="The value of a size that an ONNX model leaves open; may be repeated.",
+)
+@click.argument("models", metavar="[MODEL.onnx]…", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 def bench(
+    models: tuple[str, ...],
+    sizes: tuple[tuple[str, int], ...],
     full: bool,
     names: tuple[str, ...],
     text: str,
@@ -349,7 +360,17 @@ def bench(
     the results so far. With --device cuda, the peers run on the device too (PyTorch, CuPy; RAFT with --full), times come from the
     device's events, and CUDA has its own goals. On other devices the peers run on the CPU, there are no goals, and the limit is
     the device's copy speed.
+
+    Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes.
     """
+    if models:
+        from tvmdml.bench import models as of_models
+
+        def note(text: str) -> None:
+            click.secho(text, dim=True, err=True)
+
+        of_models.run(models, dict(sizes), device, threads, json_path, full, note, table)
+        return
     if packs:
         from tvmdml.bench import packs as pack_figures
 

@@ -23,7 +23,8 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _size(text: str) -> tuple[str, int]:
+def named_size(text: str) -> tuple[str, int]:
+    """``NAME=N``: an open size of a model, and its value."""
     name, value = _pair(text)
     if not value.isdecimal() or len(value) > 18:
         raise InvalidArgument(message(f"size {name}", repr(value), "an integer of 0 or more"))
@@ -70,7 +71,7 @@ def _size(text: str) -> tuple[str, int]:
     "sizes",
     metavar="NAME=N",
     multiple=True,
-    callback=parsed(_size),
+    callback=parsed(named_size),
     help="ONNX: the value of a size that the model leaves open; may be repeated.",
 )
 @click.option("--output_path", type=click.Path(), help="Folder to write files to; required if the model writes files.")

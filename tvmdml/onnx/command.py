@@ -8,6 +8,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ def run(
     for name in inputs:
         if name not in known:
             raise InvalidArgument(message("input", safe_repr(name), ", ".join(map(printable, known)) or "none"))
-    feeds = {one.name: _read(one.name, inputs[one.name]) if one.name in inputs else _made_up(one) for one in model.inputs}
+    feeds = made_up(model, {name: _read(name, file) for name, file in inputs.items()})
     files = _files(model, output)
     samples = array("d")
     found: list[Any] = []
@@ -81,6 +82,15 @@ def _read(name: str, file: str) -> Any:
         return np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InvalidArgument(message(f"input {name}", f"{file} ({reason(error)})", "a file of numpy.save")) from None
+
+
+def made_up(model: Model, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """An array for each input: those that are given, and random ones, the same in each run.
+
+    Raises:
+        InvalidArgument: an input that is not given has open sizes.
+    """
+    return {one.name: given[one.name] if one.name in given else _made_up(one) for one in model.inputs}
 
 
 def _made_up(one: Argument) -> Any:

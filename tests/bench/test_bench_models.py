@@ -1,0 +1,57 @@
+"""``tvmdml bench MODEL.onnx``: a line for each model, checked against ONNX Runtime where it is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tvmdml.bench import models
+from tvmdml.cli import main
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    helper = onnx.helper
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["rows", n]) for name, n in (("x", 3), ("y", 2)))
+    w = onnx.numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2) - 2, "w")
+    graph = helper.make_graph(nodes, "small", [x], [y], [w])
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+def test_a_model_is_measured_beside_its_peer(model: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "figures.json"
+    done = CliRunner().invoke(main, ["bench", str(model), "--size", "rows=4", "--size", "other=3", "--json", str(kept)])
+    assert done.exit_code == 0, done.output
+    assert "small.onnx" in done.output
+    (found,) = json.loads(kept.read_text())
+    assert found["kernels"] == 1
+    assert found["persistent"] >= 24
+    assert found["ours"]["median"] > 0
+    assert sum(part for _, part in found["shares"]) == pytest.approx(1)
+    if found["note"]:
+        assert "not installed" in found["note"]
+    else:
+        assert found["difference"] < 1e-5
+        assert found["peer"]["median"] > 0
+
+
+def test_a_size_that_is_missing_is_an_error(model: Path) -> None:
+    done = CliRunner().invoke(main, ["bench", str(model)])
+    assert done.exit_code != 0
+    assert "rows" in str(done.output) + str(done.exception)
+
+
+def test_differences_are_parts_of_the_largest_element() -> None:
+    right = [np.array([1.0, -4.0, np.inf])]
+    assert models._difference([np.array([1.0, -4.4, np.inf])], right) == pytest.approx(0.1)
+    assert models._difference([np.zeros(0)], [np.zeros(0)]) == 0
