@@ -44,3 +44,46 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(tvmdml.InvalidArgument, match=said):
             compiled(given)  # type: ignore[arg-type]
+
+
+def test_arrays_leave_arithmetic_to_expressions() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((3, 2))
+    sums = [np.full((3, 2), 2, np.float32) + x, np.float32(2) + x]
+    assert all(isinstance(one, tvmdml.Expression) for one in sums)
+    for found in graph.compile(sums)([np.ones((3, 2), np.float32)]):
+        assert np.array_equal(found, np.full((3, 2), 3))
+    with pytest.raises(TypeError, match="no value"):
+        np.asarray(x)
+
+
+@pytest.mark.parametrize(
+    "key", [np.array([1, 2]), (np.array([1, 2]), 0), np.ones((5, 5), bool), True, slice("a", None), slice(0, 9, 0)]
+)
+def test_an_index_that_is_no_view_is_refused(key: object) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match="index"):
+        tvmdml.Graph().input((5, 5))[key]
+
+
+def test_views_of_nothing_are_views() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((0, 5))
+    (found,) = graph.compile(x[:, 3] + 1)([np.zeros((0, 5), np.float32)])
+    assert found.shape == (0,)
+
+
+def test_what_is_no_sequence_is_refused() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2,))
+    compiled = graph.compile(x + graph.input((2,)))
+    some = np.ones(2, np.float32)
+    for wrong in (
+        lambda: graph.input(5),  # type: ignore[arg-type]
+        lambda: graph.compile(None),  # type: ignore[arg-type]
+        lambda: x.reinterpret((2,), offset=0.5),  # type: ignore[arg-type]
+        lambda: compiled(5),  # type: ignore[arg-type]
+        lambda: compiled({"": some}),
+        lambda: compiled.bind([some, some], None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(tvmdml.InvalidArgument):
+            wrong()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,8 @@ class Graph:
         if data_type.is_nibble:
             given, allowed = data_type.tvm, "types of whole bytes"
             raise InvalidArgument(message("Graph.input dtype", given, allowed, "Give uint8, and DEQUANTIZE's own descriptor."))
+        if not isinstance(shape, Iterable):
+            raise InvalidArgument(message("Graph.input shape", safe_repr(shape), "a sequence of sizes"))
         sizes = tuple(shape)
         desc = ArrayTensorDesc(data_type, sizes or (1,), strides, zero_dimensional=not sizes)
         return self.described_input(desc, data_type.numpy if kind is None else kind, owned=owned, name=name)
@@ -126,6 +128,10 @@ class Graph:
         Raises:
             InvalidArgument, Unsupported: the descriptor breaks its contract, an input is missing, or would read outside of memory.
         """
+        if not isinstance(desc, Operator):
+            raise InvalidArgument(message("Graph.add desc", safe_repr(desc), "an operator's descriptor"))
+        if not isinstance(inputs, (Mapping, Sequence)):
+            raise InvalidArgument(message(f"{desc.NAME} inputs", safe_repr(inputs), "a mapping or a sequence of expressions"))
         desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
         wanted = dict(desc.tensors(Role.INPUT))
         given = inputs if isinstance(inputs, Mapping) else dict(zip(wanted, inputs, strict=False))
@@ -167,6 +173,8 @@ class Graph:
             Unsupported: the target or the feature level does not support an operator.
             CompileError: a kernel does not compile.
         """
+        if not isinstance(outputs, (Expression, Iterable)):
+            raise InvalidArgument(message("Graph.compile outputs", safe_repr(outputs), "expressions of this graph"))
         several = [outputs] if isinstance(outputs, Expression) else list(outputs)
         for one in several:
             if not isinstance(one, Expression) or one.graph is not self:

@@ -302,7 +302,7 @@ class CompiledGraph:
         if self._plain is None:
             return None
         if isinstance(inputs, dict):
-            if inputs.keys() != self._names:
+            if "" in inputs or inputs.keys() != self._names:
                 return None
             inputs = [inputs[one.node.name] for one in self._inputs]
         if not isinstance(inputs, (list, tuple)) or len(inputs) != len(self._inputs):
@@ -344,6 +344,7 @@ class CompiledGraph:
         if given is None:
             given = {}
         if not isinstance(given, Mapping):
+            given = _several(given, where, "a mapping or a sequence of arrays")
             if len(given) != len(wanted):
                 allowed = f"{len(wanted)}: {', '.join(one.name for one in wanted) or 'none'}"
                 raise InvalidArgument(message(where, counted(len(given), "array"), allowed))
@@ -407,6 +408,7 @@ class CompiledGraph:
                     arrays.assign(array, source)
 
     def _checked_outputs(self, given: Sequence[Any]) -> list[Any]:
+        given = _several(given, "bind outputs", "a sequence of arrays")
         if len(given) != len(self._outputs):
             raise InvalidArgument(message("bind outputs", counted(len(given), "array"), str(len(self._outputs))))
         found = []
@@ -478,3 +480,11 @@ def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
 
 def _shape(desc: TensorDesc) -> tuple[int, ...]:
     return () if getattr(desc, "zero_dimensional", False) else desc.sizes
+
+
+def _several(given: Any, where: str, allowed: str) -> Sequence[Any]:
+    try:
+        len(given)
+    except TypeError:
+        raise InvalidArgument(message(where, safe_repr(given), allowed)) from None
+    return given  # type: ignore[no-any-return]
