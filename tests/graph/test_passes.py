@@ -91,3 +91,13 @@ def test_half_precision_is_rounded_before_the_activation(monkeypatch: pytest.Mon
     y = tvmdml.activation_sigmoid(tvmdml.gemm(x, array(40, 20, dtype="float16")))
     _, (found, right) = both(graph, [y], monkeypatch, x=array(4, 40, dtype="float16"))
     assert np.array_equal(found[0], right[0])
+
+
+def test_a_result_that_is_a_copy_of_a_copy_of_an_input() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2, 3))
+    once = tvmdml.identity(x)
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for found in graph.compile([tvmdml.identity(once), tvmdml.identity(tvmdml.identity(once))])([given]):
+        assert np.array_equal(found, given)
+        assert found is not given
