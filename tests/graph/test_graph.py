@@ -44,3 +44,64 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(tvmdml.InvalidArgument, match=said):
             compiled(given)  # type: ignore[arg-type]
+
+
+def test_arrays_leave_arithmetic_to_expressions() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((3, 2))
+    sums = [np.full((3, 2), 2, np.float32) + x, np.float32(2) + x]
+    assert all(isinstance(one, tvmdml.Expression) for one in sums)
+    for found in graph.compile(sums)([np.ones((3, 2), np.float32)]):
+        assert np.array_equal(found, np.full((3, 2), 3))
+    with pytest.raises(TypeError, match="no value"):
+        np.asarray(x)
+
+
+@pytest.mark.parametrize(
+    "key", [np.array([1, 2]), (np.array([1, 2]), 0), np.ones((5, 5), bool), True, slice("a", None), slice(0, 9, 0)]
+)
+def test_an_index_that_is_no_view_is_refused(key: object) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match="index"):
+        tvmdml.Graph().input((5, 5))[key]
+
+
+def test_views_of_nothing_are_views() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((0, 5))
+    (found,) = graph.compile(x[:, 3] + 1)([np.zeros((0, 5), np.float32)])
+    assert found.shape == (0,)
+
+
+def test_what_is_no_sequence_is_refused() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2,))
+    compiled = graph.compile(x + graph.input((2,)))
+    some = np.ones(2, np.float32)
+    for wrong in (
+        lambda: graph.input(5),  # type: ignore[arg-type]
+        lambda: graph.compile(None),  # type: ignore[arg-type]
+        lambda: x.reinterpret((2,), offset=0.5),  # type: ignore[arg-type]
+        lambda: compiled(5),  # type: ignore[arg-type]
+        lambda: compiled({"": some}),
+        lambda: compiled.bind([some, some], None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(tvmdml.InvalidArgument):
+            wrong()
+
+
+def test_descriptors_are_nodes() -> None:
+    graph = tvmdml.Graph()
+    x, bytes_ = graph.input((4, 3), name="x"), graph.input((20,), "uint8")
+    owned = tvmdml.TensorDesc("float32", (3, 2), flags="OWNED_BY_DML")
+    desc = tvmdml.Gemm.of(tvmdml.TensorDesc("float32", (4, 3)), owned)
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (y,) = graph.add(desc, [x, graph.constant(weights), None])
+    ones = np.ones((4, 3), np.float32)
+    (z,) = graph.add(desc, [graph.constant(ones), graph.constant(weights), None])
+    found = graph.compile([y, z])({"x": ones}) if y is not None and z is not None else []
+    assert all(np.array_equal(one, ones @ weights) for one in found)
+    negative = tvmdml.ElementWiseNegate.of(tvmdml.TensorDesc("float32", (4,)))
+    with pytest.raises(tvmdml.InvalidArgument, match="a multiple of 4 bytes"):
+        graph.add(negative, [bytes_[1:17]])
+    with pytest.raises(tvmdml.InvalidArgument, match="an owned input or a constant"):
+        graph.add(desc, [x, x[:2].reshape(6), None])

@@ -100,3 +100,13 @@ def test_equal_numbers_are_one_constant(monkeypatch: pytest.MonkeyPatch) -> None
     compiled, (found, right) = both(graph, [y, tvmdml.top_k(y * 0.5, 2).values], monkeypatch, x=array(4, 8))
     assert compiled.persistent_size == 8
     assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+
+
+def test_a_result_that_is_a_copy_of_a_copy_of_an_input() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2, 3))
+    once = tvmdml.identity(x)
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for found in graph.compile([tvmdml.identity(once), tvmdml.identity(tvmdml.identity(once))])([given]):
+        assert np.array_equal(found, given)
+        assert found is not given

@@ -125,6 +125,9 @@ HOSTILE = {
     "an output that is not there": _set("outputs", 0, "reads", ["call", 0, 5, 0]),
     "a large output": _set("outputs", 0, "sizes", [1 << 20]),
     "an output of another shape": _set("outputs", 0, "shape", [7]),
+    "an output that is smaller than its kernel's": lambda described: described["outputs"][0].update(sizes=[1], shape=[1]),
+    "an output whose size overflows": _set("outputs", 0, "shape", [1 << 31, 1 << 31, 4]),
+    "inputs with one name": lambda described: described["inputs"].append(described["inputs"][0]),
     "no type": _set("outputs", 0, "dtype", "complex64"),
     "inputs that are no list": _set("inputs", {"0": 1}),
 }

@@ -28,8 +28,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made = backend._Part._made
 
     def watched(self: Any, given: Any) -> Any:
-        found.append(made(self, given))
-        return found[-1]
+        one = made(self, given)
+        found.append(one.graph)
+        return one
 
     monkeypatch.setattr(backend._Part, "_made", watched)
     return found
@@ -148,3 +149,95 @@ class _Module(nn.Module):
 )
 def test_operators(function: Any) -> None:
     check(_Module(function), torch.rand(4, 6) + 0.25)
+
+
+def test_results_have_the_types_of_pytorch() -> None:
+    """What DirectML's operators give in another type stays in PyTorch."""
+    whole = torch.arange(-6, 6)
+    chosen = whole > 0
+    for function in (
+        lambda x: x / 3,
+        lambda x: x.clamp(0.5),
+        lambda x: torch.add(x, 3, alpha=2),
+        lambda x: torch.where(x > 0, chosen, ~chosen),
+        lambda x: torch.cat([chosen, x > 1]),
+        lambda x: (x * 0.5).clamp(1, -1),
+    ):
+        torch._dynamo.reset()
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            torch.testing.assert_close(torch.compile(function, backend="tvmdml")(whole), function(whole))
+
+
+def test_numbers_that_half_precision_has_not() -> None:
+    x = torch.randn(50).half() * 0.1
+
+    def function(x: Any) -> Any:
+        return x * 1e5, x * 1e-8 * 1e5, x + 0.1, x / 3.3
+
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(function, backend="tvmdml")(x), function(x), rtol=1e-3, atol=1e-3)
+
+
+def test_results_lie_as_pytorch_expects_them() -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+
+    def function(x: Any) -> Any:
+        y = x + 1
+        return y, torch.as_strided(y, (120,), (1,)), y.permute(1, 3, 0, 2) * 2
+
+    with torch.no_grad():
+        found = torch.compile(function, backend="tvmdml")(x)
+    for one, other in zip(found, function(x), strict=True):
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_output_padding_of_a_transposed_convolution(more: int) -> None:
+    for padding in (0, 1, 2):
+        torch._dynamo.reset()
+        check(nn.ConvTranspose2d(4, 6, 3, 3, padding, more, groups=2), torch.randn(2, 4, 5, 5))
+
+
+def test_odd_tensors_are_left_to_pytorch() -> None:
+    scalar = torch.tensor(2.0)
+    negative = torch.randn(3, dtype=torch.cfloat).conj().imag
+    nothing = torch.zeros(0)
+    for function, given in (
+        (lambda x: x.sum(0), scalar),
+        (lambda x: x.softmax(0), scalar),
+        (lambda x: x.squeeze(0) + 1, scalar),
+        (lambda x: x * 2, negative),
+        (lambda x: torch.cat([x, x]) + 1, nothing),
+    ):
+        torch._dynamo.reset()
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            torch.testing.assert_close(torch.compile(function, backend="tvmdml")(given), function(given))
+
+
+def test_a_refusal_is_of_some_sizes_only(graphs: list[Any]) -> None:
+    compiled = torch.compile(lambda x: x.sum(0), backend="tvmdml", dynamic=True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for count in (0, 5):
+            torch.testing.assert_close(compiled(torch.ones(count, 4)), torch.full((4,), float(count)))
+    assert len(graphs) == 1
+
+
+def test_training_with_a_pooling() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2))
+    x = torch.randn(2, 3, 8, 8)
+    right = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        found = torch.autograd.grad(torch.compile(model, backend="tvmdml")(x).sum(), list(model.parameters()))
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+
+
+def test_tensors_of_inference_mode() -> None:
+    with torch.inference_mode():
+        model = nn.Linear(3, 2).eval()
+        x = torch.randn(4, 3)
+        torch.testing.assert_close(torch.compile(model, backend="tvmdml")(x), model(x))

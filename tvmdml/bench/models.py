@@ -161,7 +161,8 @@ def _difference(found: Sequence[Any], right: Sequence[Any]) -> float:
     for one, other in zip(found, right, strict=True):
         wide = np.asarray(other, np.float64)
         scale = float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))) or 1.0
-        apart = np.abs(np.asarray(one, np.float64) - wide)
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            apart = np.abs(np.asarray(one, np.float64) - wide)
         largest = max(largest, float(np.max(apart, initial=0.0, where=np.isfinite(apart))) / scale)
     return largest
 

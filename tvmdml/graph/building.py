@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,16 @@ from tvmdml import arrays, functions, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
-from tvmdml.graph.compiled import CompiledGraph, compiled
+from tvmdml.graph import passes
+from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
+from tvmdml.graph.kernels import Progress
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.program import Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
+from tvmdml.operators.element_wise_unary import ElementWiseIdentity
+from tvmdml.targets import Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -73,6 +78,8 @@ class Graph:
         if data_type.is_nibble:
             given, allowed = data_type.tvm, "types of whole bytes"
             raise InvalidArgument(message("Graph.input dtype", given, allowed, "Give uint8, and DEQUANTIZE's own descriptor."))
+        if not isinstance(shape, Iterable):
+            raise InvalidArgument(message("Graph.input shape", safe_repr(shape), "a sequence of sizes"))
         sizes = tuple(shape)
         desc = ArrayTensorDesc(data_type, sizes or (1,), strides, zero_dimensional=not sizes)
         return self.described_input(desc, data_type.numpy if kind is None else kind, owned=owned, name=name)
@@ -126,6 +133,10 @@ class Graph:
         Raises:
             InvalidArgument, Unsupported: the descriptor breaks its contract, an input is missing, or would read outside of memory.
         """
+        if not isinstance(desc, Operator):
+            raise InvalidArgument(message("Graph.add desc", safe_repr(desc), "an operator's descriptor"))
+        if not isinstance(inputs, (Mapping, Sequence)):
+            raise InvalidArgument(message(f"{desc.NAME} inputs", safe_repr(inputs), "a mapping or a sequence of expressions"))
         desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
         wanted = dict(desc.tensors(Role.INPUT))
         given = inputs if isinstance(inputs, Mapping) else dict(zip(wanted, inputs, strict=False))
@@ -167,6 +178,8 @@ class Graph:
             Unsupported: the target or the feature level does not support an operator.
             CompileError: a kernel does not compile.
         """
+        if not isinstance(outputs, (Expression, Iterable)):
+            raise InvalidArgument(message("Graph.compile outputs", safe_repr(outputs), "expressions of this graph"))
         several = [outputs] if isinstance(outputs, Expression) else list(outputs)
         for one in several:
             if not isinstance(one, Expression) or one.graph is not self:
@@ -178,7 +191,7 @@ class Graph:
             level = FeatureLevel.of(feature_level)
             for call in self.calls:
                 call.desc.validate(level)
-        return compiled(self.name, self.inputs, self.calls, several, targets.resolve(target, "Graph.compile target"), progress)
+        return _compiled(self.name, self.inputs, self.calls, several, targets.resolve(target, "Graph.compile target"), progress)
 
     # -- What functions call
 
@@ -247,8 +260,11 @@ class Graph:
             raise InvalidArgument(
                 message(where, f"{given.edge.source} with {room} bytes", f"the {tensor.span_in_bytes} bytes of {tensor}")
             )
+        if given.edge.offset % tensor.data_type.itemsize:
+            allowed = f"one that begins at a multiple of {tensor.data_type.itemsize} bytes"
+            raise InvalidArgument(message(where, f"{given.edge.source} from byte {given.edge.offset} on", allowed))
         owned = bool(tensor.flags & TensorFlags.OWNED_BY_DML)
-        if owned and not isinstance(given.edge.source, Input) and not _is_constant(given.edge.source):
+        if owned and not _never_changes(given.edge.source):
             raise InvalidArgument(message(where, f"OWNED_BY_DML, of {given.edge.source}", "an owned input or a constant"))
         return given.edge
 
@@ -265,8 +281,8 @@ class Graph:
         return tuple(results)
 
 
-def _is_constant(node: Node) -> bool:
-    return isinstance(node, Constant)
+def _never_changes(node: Node) -> bool:
+    return isinstance(node, Constant) or (isinstance(node, Input) and node.owned)
 
 
 def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None) -> Expression:
@@ -277,3 +293,38 @@ def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None)
     kind = one.dtype if dtype is None else np.dtype(dtype)
     desc = ArrayTensorDesc(TensorDataType.from_numpy(kind), sizes or (1,), zero_dimensional=not sizes)
     return Expression(one.graph, one.edge, desc, kind)
+
+
+def _compiled(
+    name: str,
+    inputs: Sequence[Input],
+    calls: Sequence[Call],
+    outputs: Sequence[Expression],
+    target: Target,
+    progress: Progress | None = None,
+) -> CompiledGraph:
+    """Compile what some expressions depend on: the way from what was recorded to a ``CompiledGraph``."""
+    results, copies = _results(outputs)
+    every = [*calls, *copies]
+    program = Program(needed(every, results), results)
+    passes.run_all(program, target)
+    forms = [(one.dtype, one.shape) for one in outputs]
+    return CompiledGraph(name, inputs, program, forms, target, calls=calls, progress=progress)
+
+
+def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
+    """The outputs as whole results of calls, and the copies for that: of a view, an input, or the same output again."""
+    results: list[Result] = []
+    copies: list[Call] = []
+    seen: set[Value] = set()
+    for one in outputs:
+        edge, desc = one.edge, one.desc
+        whole = isinstance(edge.source, Call) and edge.offset == 0 and desc.is_packed
+        if not whole or edge.value in seen or edge.source.bytes_of(edge.output) != desc.span_in_bytes:
+            source = TensorDesc(desc.data_type, desc.sizes, desc.strides) if desc.element_count else desc
+            copy = Call(ElementWiseIdentity.of(source), {"input_tensor": edge}, "", "")
+            copies.append(copy)
+            edge = Edge(copy)
+        seen.add(edge.value)
+        results.append(Result(edge, TensorDesc(desc.data_type, desc.sizes) if desc.element_count else desc))
+    return results, copies

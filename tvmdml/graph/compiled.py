@@ -20,10 +20,9 @@ from tvmdml.graph import passes
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.kernels import Progress
-from tvmdml.graph.nodes import Call, Constant, Edge, Input
+from tvmdml.graph.nodes import Call, Constant, Input
 from tvmdml.graph.plan import Plan, plan
-from tvmdml.graph.program import Program, Result, Value, needed
-from tvmdml.operators.element_wise_unary import ElementWiseIdentity
+from tvmdml.graph.program import Program, Value
 from tvmdml.targets import Step, Target
 from tvmdml.tensors import TensorDesc, native
 
@@ -329,7 +328,7 @@ class CompiledGraph:
         if self._plain is None:
             return None
         if isinstance(inputs, dict):
-            if inputs.keys() != self._names:
+            if "" in inputs or inputs.keys() != self._names:
                 return None
             inputs = [inputs[one.node.name] for one in self._inputs]
         if not isinstance(inputs, (list, tuple)) or len(inputs) != len(self._inputs):
@@ -371,6 +370,7 @@ class CompiledGraph:
         if given is None:
             given = {}
         if not isinstance(given, Mapping):
+            given = _several(given, where, "a mapping or a sequence of arrays")
             if len(given) != len(wanted):
                 allowed = f"{len(wanted)}: {', '.join(one.name for one in wanted) or 'none'}"
                 raise InvalidArgument(message(where, counted(len(given), "array"), allowed))
@@ -409,7 +409,11 @@ class CompiledGraph:
         return self._moved(one, view, steps)
 
     def _moved(self, one: _Given, view: NumpyArray, steps: tuple[int, ...]) -> Any:
-        memory = np.zeros(one.node.bytes_of(0), np.uint8)
+        try:
+            memory = np.zeros(one.node.bytes_of(0), np.uint8)
+        except MemoryError:
+            given = f"an array to be copied to {one.node.bytes_of(0)} bytes"
+            raise InvalidArgument(message(f"CompiledGraph {one.name}", given, "a copy that fits in memory")) from None
         if one.node.desc.element_count:
             arrays.assign(np.ndarray(one.shape, one.dtype, memory, 0, steps), view)
         return self.target.asarray(memory)
@@ -434,6 +438,7 @@ class CompiledGraph:
                     arrays.assign(array, source)
 
     def _checked_outputs(self, given: Sequence[Any]) -> list[Any]:
+        given = _several(given, "bind outputs", "a sequence of arrays")
         if len(given) != len(self._outputs):
             raise InvalidArgument(message("bind outputs", counted(len(given), "array"), str(len(self._outputs))))
         found = []
@@ -468,40 +473,13 @@ class CompiledGraph:
         return found
 
 
-def compiled(
-    name: str,
-    inputs: Sequence[Input],
-    calls: Sequence[Call],
-    outputs: Sequence[Expression],
-    target: Target,
-    progress: Progress | None = None,
-) -> CompiledGraph:
-    """Compile what some expressions depend on: the way from what was recorded to a ``CompiledGraph``."""
-    results, copies = _results(outputs)
-    every = [*calls, *copies]
-    program = Program(needed(every, results), results)
-    passes.run_all(program, target)
-    forms = [(one.dtype, one.shape) for one in outputs]
-    return CompiledGraph(name, inputs, program, forms, target, calls=calls, progress=progress)
-
-
-def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
-    """The outputs as whole results of calls, and the copies for that: of a view, an input, or the same output again."""
-    results: list[Result] = []
-    copies: list[Call] = []
-    seen: set[Value] = set()
-    for one in outputs:
-        edge, desc = one.edge, one.desc
-        whole = isinstance(edge.source, Call) and edge.offset == 0 and desc.is_packed
-        if not whole or edge.value in seen or edge.source.bytes_of(edge.output) != desc.span_in_bytes:
-            source = TensorDesc(desc.data_type, desc.sizes, desc.strides) if desc.element_count else desc
-            copy = Call(ElementWiseIdentity.of(source), {"input_tensor": edge}, "", "")
-            copies.append(copy)
-            edge = Edge(copy)
-        seen.add(edge.value)
-        results.append(Result(edge, TensorDesc(desc.data_type, desc.sizes) if desc.element_count else desc))
-    return results, copies
-
-
 def _shape(desc: TensorDesc) -> tuple[int, ...]:
     return () if getattr(desc, "zero_dimensional", False) else desc.sizes
+
+
+def _several(given: Any, where: str, allowed: str) -> Sequence[Any]:
+    try:
+        len(given)
+    except TypeError:
+        raise InvalidArgument(message(where, safe_repr(given), allowed)) from None
+    return given  # type: ignore[no-any-return]

@@ -85,6 +85,12 @@ class Expression(Traced):
         """An expression has no value."""
         raise TypeError("an expression of a graph has no value until the graph runs")
 
+    __array_ufunc__ = None  # NumPy's arrays leave arithmetic with an expression to the expression
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """An expression is no array."""
+        raise TypeError("an expression of a graph has no value until the graph runs")
+
     # -- Arithmetic
 
     def __add__(self, other: Any) -> Expression:
@@ -148,8 +154,10 @@ class Expression(Traced):
             InvalidArgument: it would read outside of the memory.
         """
         kind = self.dtype if dtype is None else _numpy_type(dtype)
-        desc = ArrayTensorDesc(TensorDataType.from_numpy(kind), tuple(sizes) or (1,), strides, zero_dimensional=not tuple(sizes))
-        start = self.edge.offset + operator.index(offset) * kind.itemsize
+        shape = _sizes((sizes,), "reinterpret sizes")
+        (first,) = _sizes((offset,), "reinterpret offset")
+        desc = ArrayTensorDesc(TensorDataType.from_numpy(kind), shape or (1,), strides, zero_dimensional=not shape)
+        start = self.edge.offset + first * kind.itemsize
         room = self.edge.source.bytes_of(self.edge.output)
         if start < 0 or start + desc.span_in_bytes > room:
             allowed = f"a view inside of the {room} bytes of {self.edge.source}"
@@ -212,7 +220,7 @@ class Expression(Traced):
         given = sum(one is not None and one is not Ellipsis for one in keys)
         if given > self.ndim or sum(one is Ellipsis for one in keys) > 1:
             raise InvalidArgument(message("index", safe_repr(key), f"at most {self.ndim} integers and slices"))
-        if Ellipsis not in keys:
+        if not any(one is Ellipsis for one in keys):
             keys.append(Ellipsis)
         sizes: list[int] = []
         steps: list[int] = []
@@ -230,7 +238,10 @@ class Expression(Traced):
                 continue
             size, step = self.shape[axis], self.desc.layout[axis]
             if isinstance(one, slice):
-                start, stop, by = one.indices(size)
+                try:
+                    start, stop, by = one.indices(size)
+                except (TypeError, ValueError) as error:
+                    raise InvalidArgument(message("index", safe_repr(one), f"slices of integers ({error})")) from None
                 if by < 1:
                     raise InvalidArgument(message("index", safe_repr(one), "slices with a positive step", "Use reverse functions."))
                 sizes.append(len(range(start, stop, by)))
@@ -238,6 +249,8 @@ class Expression(Traced):
                 offset += start * step if sizes[-1] else 0
             else:
                 try:
+                    if isinstance(one, (bool, np.bool_)):
+                        raise TypeError("a mask")
                     at = operator.index(one)
                 except TypeError:
                     allowed = "integers, slices, None and ..."
@@ -246,6 +259,8 @@ class Expression(Traced):
                     raise IndexError(f"index {at} is out of range for axis {axis} of size {size}")
                 offset += (at + size if at < 0 else at) * step
             axis += 1
+        if 0 in sizes:  # there is no memory to be inside of
+            offset, steps = 0, [1 for _ in sizes]
         return self._viewed(sizes or [1], steps or [1], zero_dimensional=not sizes, offset=offset)
 
     def astype(self, dtype: Any) -> Expression:
@@ -282,7 +297,7 @@ def _numpy_type(dtype: Any) -> np.dtype[Any]:
 def _sizes(given: Sequence[Any], where: str) -> tuple[int, ...]:
     """Integers, given one by one or as one sequence."""
     if len(given) == 1 and not isinstance(given[0], (int, np.integer)):
-        (given,) = given
+        given = given[0]
     try:
         return tuple(operator.index(n) for n in given)
     except TypeError:

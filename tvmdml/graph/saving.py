@@ -13,6 +13,7 @@ place against the size of what it is in.
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -191,6 +192,9 @@ def _made(described: Mapping[str, Any], memory: NumpyArray, target: targets.Targ
 
 def _parsed(described: Mapping[str, Any], memory: NumpyArray) -> tuple[Program, list[Input], list[Form]]:
     inputs = [_read_input(one) for one in described["inputs"]]
+    names = [one.name for one in inputs if one.name]
+    if len(set(names)) != len(names):
+        raise ValueError("two inputs with the same name")
     nodes: dict[str, list[Any]] = {"input": inputs, "constant": [], "call": []}
     nodes["constant"] += [_read_constant(one, memory) for one in described["constants"]]
     for one in described["calls"]:
@@ -202,8 +206,10 @@ def _parsed(described: Mapping[str, Any], memory: NumpyArray) -> tuple[Program, 
         desc: TensorDesc = ArrayTensorDesc(kind, _sizes(one["sizes"]))
         edge = _read_edge(one["reads"], nodes)
         _require_room(edge, desc, "an output")
-        if int(np.prod(shape)) != desc.element_count or (isinstance(edge.source, Input) or edge.offset):
+        if math.prod(shape) != desc.element_count or (isinstance(edge.source, Input) or edge.offset):
             raise ValueError("an output that is no whole result")
+        if isinstance(edge.source, Call) and edge.source.bytes_of(edge.output) != desc.span_in_bytes:
+            raise ValueError("an output of another size than what writes it")  # its kernel would write beyond its end
         results.append(Result(edge, desc))
         forms.append((dtype, shape))
     return Program(nodes["call"], results), inputs, forms

@@ -24,6 +24,12 @@ TABLE: dict[Any, Entry] = {}
 """The functions, by overloads such as ``aten.add.Tensor``."""
 MIXED: set[Any] = set()
 """Those whose tensors may have different types."""
+FIRST_ONLY = {
+    aten.max_pool2d_with_indices.default,
+    aten.native_layer_norm.default,
+    aten._native_batch_norm_legit_no_training.default,
+}
+"""Those of whose results only the first is made: gradients need the others, and then PyTorch computes them all."""
 
 
 def entry(*overloads: Any, mixed: bool = False) -> Callable[[Entry], Entry]:
@@ -43,7 +49,7 @@ def _require(holds: bool, what: str) -> None:
 
 
 def _axes(dims: Sequence[int] | None, rank: int) -> list[int]:
-    return list(range(rank)) if not dims else [dim % rank for dim in dims]
+    return list(range(rank)) if not dims or not rank else [dim % rank for dim in dims]
 
 
 def _truth(x: Expression) -> Expression:
@@ -79,12 +85,28 @@ for _overload, _name in {
     aten.ceil.default: "ceil",
     aten.maximum.default: "max",
     aten.minimum.default: "min",
-    aten.mul.Tensor: "multiply",
-    aten.mul.Scalar: "multiply",
-    aten.div.Tensor: "divide",
-    aten.div.Scalar: "divide",
 }.items():
     TABLE[_overload] = getattr(tvmdml, _name)
+
+
+def _with_number(function: Entry) -> Entry:
+    """With a number that is not one of half precision, PyTorch computes in single precision."""
+
+    def computed(a: Any, b: Any) -> Any:
+        for x, number in ((a, b), (b, a)):
+            if isinstance(x, Expression) and x.dtype == np.float16 and isinstance(number, (int, float)):
+                with np.errstate(over="ignore"):
+                    exact = float(np.float16(number)) == number
+                if not exact:
+                    wide = [one.astype("float32") if one is x else one for one in (a, b)]
+                    return function(*wide).astype("float16")
+        return function(a, b)
+
+    return computed
+
+
+TABLE[aten.mul.Tensor] = TABLE[aten.mul.Scalar] = _with_number(tvmdml.multiply)
+TABLE[aten.div.Tensor] = TABLE[aten.div.Scalar] = _with_number(tvmdml.divide)
 
 for _overload, _name in {
     aten.eq: "equals",
@@ -122,12 +144,18 @@ def _or(a: Expression, b: Expression) -> Expression:
 
 @entry(aten.add.Tensor, aten.add.Scalar)
 def _add(a: Any, b: Any, alpha: Any = 1) -> Any:
-    return tvmdml.add(a, b if alpha == 1 else tvmdml.multiply(b, alpha))
+    return _with_number(tvmdml.add)(a, _times(b, alpha))
 
 
 @entry(aten.sub.Tensor, aten.sub.Scalar)
 def _sub(a: Any, b: Any, alpha: Any = 1) -> Any:
-    return tvmdml.subtract(a, b if alpha == 1 else tvmdml.multiply(b, alpha))
+    return _with_number(tvmdml.subtract)(a, _times(b, alpha))
+
+
+def _times(b: Any, alpha: Any) -> Any:
+    if alpha == 1:
+        return b
+    return TABLE[aten.mul.Tensor](b, alpha) if isinstance(b, Expression) else b * alpha
 
 
 @entry(aten.rsqrt.default)
@@ -151,7 +179,8 @@ def _gelu(x: Expression, *, approximate: str = "none") -> Any:
 
 @entry(aten.clamp.default)
 def _clamp(x: Expression, low: Any = None, high: Any = None) -> Any:
-    return tvmdml.clip(x, min=-math.inf if low is None else low, max=math.inf if high is None else high)
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    return tvmdml.clip(x, min=min(low, high), max=high)  # PyTorch: the higher bound counts
 
 
 @entry(aten.hardtanh.default)
@@ -166,6 +195,8 @@ def _leaky_relu(x: Expression, slope: float = 0.01) -> Any:
 
 @entry(aten.where.self, mixed=True)
 def _where(condition: Expression, a: Any, b: Any) -> Any:
+    if isinstance(a, Expression) and a.dtype == np.bool_:
+        return _truth(tvmdml.where(_number(condition), _number(a), _number(b)))
     return tvmdml.where(_number(condition), a, b)
 
 
@@ -235,8 +266,11 @@ def _split(x: Expression, sizes: Sequence[int], dim: int = 0) -> tuple[Expressio
 
 @entry(aten.cat.default)
 def _cat(tensors: Sequence[Expression], dim: int = 0) -> Any:
-    whole = [one for one in tensors if one.shape != (0,)]
-    return tvmdml.join(whole, axis=dim % whole[0].ndim)
+    whole = [one for one in tensors if one.size] or list(tensors[:1])
+    if len(whole) == 1:
+        return whole[0]
+    found = tvmdml.join([_number(one) for one in whole], axis=dim % whole[0].ndim)
+    return _truth(found) if whole[0].dtype == np.bool_ else found
 
 
 @entry(aten.constant_pad_nd.default)
@@ -280,13 +314,13 @@ def _reduced(x: Expression, function: str, dims: Sequence[int] | None, keep: boo
 @entry(aten._softmax.default)
 def _softmax(x: Expression, dim: int, half_to_float: bool) -> Any:
     _require(not half_to_float, "softmax to another type")
-    return tvmdml.activation_softmax(x, axes=[dim % x.ndim])
+    return tvmdml.activation_softmax(x, axes=_axes([dim], x.ndim))
 
 
 @entry(aten._log_softmax.default)
 def _log_softmax(x: Expression, dim: int, half_to_float: bool) -> Any:
     _require(not half_to_float, "log_softmax to another type")
-    return tvmdml.activation_log_softmax(x, axes=[dim % x.ndim])
+    return tvmdml.activation_log_softmax(x, axes=_axes([dim], x.ndim))
 
 
 @entry(aten.native_layer_norm.default)
@@ -343,8 +377,8 @@ def _convolution(
         strides=list(strides),
         dilations=list(dilations),
         start_padding=list(padding),
-        end_padding=list(padding),
-        output_padding=list(output_padding),
+        end_padding=[max(n - more, 0) for n, more in zip(padding, output_padding, strict=True)],  # PyTorch cuts so much less off
+        output_padding=[max(more - n, 0) for n, more in zip(padding, output_padding, strict=True)],
         group_count=groups,
         direction="backward" if transposed else "forward",
     )

@@ -10,19 +10,20 @@ import operator
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from tvmdml.errors import TvmdmlError
+from tvmdml.errors import TvmdmlError, Unsupported
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.tensors import TensorDataType
-from tvmdml.torch._aten import MIXED, TABLE
+from tvmdml.torch._aten import FIRST_ONLY, MIXED, TABLE
 
 _TYPES = {getattr(torch, one.tvm) for one in TensorDataType if hasattr(torch, one.tvm) and not one.is_nibble} | {torch.bool}
 _NUMBERS = {operator.getitem, operator.add, operator.mul, operator.sub, operator.floordiv, torch.ops.aten.sym_size.int}
@@ -38,7 +39,7 @@ def tvmdml(module: GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         return _parted(traced, fixed)
 
     def with_gradients(traced: GraphModule, _: Any) -> Callable[..., Any]:
-        return _parted(traced, ())
+        return make_boxed_func(_parted(traced, ()))  # type: ignore[no-any-return] # PyTorch has no types here
 
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=with_gradients, inference_compiler=without_gradients, decompositions=core_aten_decompositions()
@@ -73,6 +74,8 @@ class _Support(OperatorSupportBase):  # type: ignore[misc] # PyTorch has no type
             return node.target is operator.getitem and isinstance(source, Node) and source.target in TABLE
         if node.target not in TABLE:
             return False
+        if node.target in FIRST_ONLY and any(user.target is not operator.getitem or user.args[1] for user in node.users):
+            return False
         tensors = [one.meta.get("val") for one in node.all_input_nodes]
         types = {one.dtype for one in tensors if isinstance(one, torch.Tensor)}
         on_cpu = all(one.device.type == "cpu" for one in tensors if isinstance(one, torch.Tensor))
@@ -88,40 +91,45 @@ class _Support(OperatorSupportBase):  # type: ignore[misc] # PyTorch has no type
         return alike and on_cpu and floats and types <= _TYPES and types_out <= _TYPES
 
 
+class _Made(NamedTuple):
+    """A part as a graph."""
+
+    graph: CompiledGraph
+    orders: tuple[list[int] | None, ...]
+    """For each result that PyTorch expects to lie otherwise than row-major: the order of dimensions that makes it so."""
+
+
 class _Part(torch.nn.Module):  # type: ignore[misc] # as above
     """A part of a module, compiled for the sizes that it is called with."""
 
     def __init__(self, part: GraphModule, fixed: Sequence[bool]) -> None:
         super().__init__()
         self._part, self._fixed = part, list(fixed)
-        self._compiled: dict[Any, CompiledGraph] = {}
+        self._compiled: dict[Any, _Made | None] = {}
         self._versions: tuple[Any, ...] = ()
         self._changes = 0
-        self._refused = False
         self._lock = threading.RLock()
 
     def forward(self, *arguments: Any) -> Any:
         """Run on tensors and sizes."""
-        if self._refused:
+        made, given = self._ready(arguments)
+        if made is None:
             return self._part(*arguments)
-        try:
-            compiled, given = self._ready(arguments)
-            found = [torch.from_numpy(array) for array in compiled(given)]
-        except TvmdmlError as error:
-            warnings.warn(f"tvmdml: a part of the graph stays in PyTorch: {error}", stacklevel=2)
-            self._refused = True
-            return self._part(*arguments)
+        found = [
+            torch.from_numpy(array) if order is None else torch.from_numpy(array).permute(order)
+            for array, order in zip(made.graph(given), made.orders, strict=True)
+        ]
         return found[0] if isinstance(self._output, Node) else tuple(found)
 
     @property
     def _output(self) -> Any:
         return next(node for node in self._part.graph.nodes if node.op == "output").args[0]
 
-    def _ready(self, arguments: Sequence[Any]) -> tuple[CompiledGraph, list[Any]]:
-        """The graph for such arguments, and the arrays that it takes."""
-        given = [one.detach() if isinstance(one, torch.Tensor) else one for one in arguments]
-        versions = tuple((one.data_ptr(), one._version) for one, keep in zip(arguments, self._fixed, strict=True) if keep)
+    def _ready(self, arguments: Sequence[Any]) -> tuple[_Made | None, list[Any]]:
+        """The graph for such arguments, and the arrays that it takes; ``None`` if PyTorch is to compute it."""
+        given = [_plain(one) if isinstance(one, torch.Tensor) else one for one in arguments]
         with self._lock:
+            versions = tuple(_version(one) for one, keep in zip(arguments, self._fixed, strict=True) if keep)
             if versions != self._versions:
                 self._compiled.clear()
                 self._versions = versions
@@ -129,15 +137,23 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
                 if self._changes > MOST_CHANGES:
                     self._fixed = [False] * len(self._fixed)
                     self._versions = ()
-            key = tuple((tuple(one.shape), one.dtype) if isinstance(one, torch.Tensor) else one for one in given)
-            compiled = self._compiled.get(key)
-            if compiled is None:
-                compiled = self._compiled[key] = self._made(given)
-        return compiled, [
-            one.numpy() for one, keep in zip(given, self._fixed, strict=True) if isinstance(one, torch.Tensor) and not keep
-        ]
+            key = tuple((tuple(one.shape), one.dtype) if isinstance(one, torch.Tensor) else (type(one), one) for one in given)
+            fixed = self._fixed
+            if key not in self._compiled:
+                self._compiled[key] = self._tried(given)
+            made = self._compiled[key]
+        return made, [one.numpy() for one, keep in zip(given, fixed, strict=True) if isinstance(one, torch.Tensor) and not keep]
 
-    def _made(self, given: Sequence[Any]) -> CompiledGraph:
+    def _tried(self, given: Sequence[Any]) -> _Made | None:
+        """The part as a graph, or a warning that says why not."""
+        try:
+            return self._made(given)
+        except (TvmdmlError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+            # entries may meet arguments that nobody thought of: PyTorch knows them
+            warnings.warn(f"tvmdml: a part of the graph stays in PyTorch: {error}", stacklevel=4)
+            return None
+
+    def _made(self, given: Sequence[Any]) -> _Made:
         """The part as a graph."""
         graph = Graph()
         values: dict[Node, Any] = {}
@@ -149,11 +165,46 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
                     one = graph.constant(one.numpy()) if keep else graph.input(one.shape, str(one.dtype).removeprefix("torch."))
                 values[node] = one
             elif node.op == "output":
-                results = torch.fx.map_arg(node.args[0], values.__getitem__)
-                return graph.compile([results] if isinstance(results, Expression) else list(results))
+                nodes = [node.args[0]] if isinstance(node.args[0], Node) else list(node.args[0])
+                orders = [_order(one.meta.get("val")) for one in nodes]
+                results = [
+                    values[one] if order is None else values[one].transpose([order.index(i) for i in range(len(order))])
+                    for one, order in zip(nodes, orders, strict=True)
+                ]
+                return _Made(graph.compile(results), tuple(orders))
             else:
                 arguments_of = torch.fx.map_arg(node.args, values.__getitem__)
                 named = torch.fx.map_arg(node.kwargs, values.__getitem__)
                 function = TABLE.get(node.target, node.target)
                 values[node] = function(*arguments_of, **named)
+                _require_form(node, values[node])
         raise AssertionError("a graph of PyTorch without an output")
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_neg()
+
+
+def _version(tensor: torch.Tensor) -> tuple[int, int]:
+    """What changes with a tensor's elements; tensors of ``torch.inference_mode`` count no changes."""
+    return tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version
+
+
+def _require_form(node: Node, value: Any) -> None:
+    """PyTorch has types for results of its own, such as float32 for a quotient of integers."""
+    expected = node.meta.get("val")
+    if isinstance(expected, torch.Tensor) and isinstance(value, Expression):
+        name = str(expected.dtype).removeprefix("torch.")
+        if value.dtype.name != name:
+            raise Unsupported(f"{node.target} of {value.dtype.name} whose result is {name} in PyTorch")
+
+
+def _order(expected: Any) -> list[int] | None:
+    """How a result's dimensions must be permuted after it is computed, so that its strides are as PyTorch expects them."""
+    if not isinstance(expected, torch.Tensor) or expected.ndim < 2:
+        return None
+    steps = [step if isinstance(step, int) else step.node.hint for step in expected.stride()]
+    by_step = sorted(range(expected.ndim), key=lambda i: -steps[i])
+    if 0 in steps or None in steps or by_step == list(range(expected.ndim)):
+        return None
+    return [by_step.index(i) for i in range(expected.ndim)]

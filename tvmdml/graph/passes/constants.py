@@ -53,7 +53,7 @@ def _results(call: Call, edges: dict[str, Edge]) -> dict[int, NumpyArray]:
             whole = np.empty(tensor.stored.span_in_bytes, np.uint8)
             found[i] = whole
             arrays[name] = reading(whole, 0, tensor)
-    CompiledOperator(call.desc, resolve("cpu"))(**arrays)
+    CompiledOperator(call.desc.unowned(), resolve("cpu"))(**arrays)
     return found
 
 

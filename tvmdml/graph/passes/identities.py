@@ -19,6 +19,8 @@ def run(program: Program, target: Target) -> None:
     for call in program.calls:
         if call.desc.NAME in COPIES and _changes_nothing(call):
             edge = call.edges["input_tensor"]
+            while (other := instead.get(edge.value)) is not None:  # a copy of a copy
+                edge = other._replace(offset=other.offset + edge.offset)
             if (call, 0) in results and not isinstance(edge.source, Call):
                 continue  # a result has memory of its own
             if (call, 0) in results and edge.value in results:
