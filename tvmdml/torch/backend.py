@@ -81,7 +81,8 @@ class _Support(OperatorSupportBase):  # type: ignore[misc] # PyTorch has no type
         on_cpu = all(one.device.type == "cpu" for one in tensors if isinstance(one, torch.Tensor))
         result = node.meta.get("val")
         if isinstance(result, torch.Tensor):
-            if node.target not in MIXED and any(isinstance(one, float) for one in node.args) and not result.dtype.is_floating_point:
+            of_floats = any(one.is_floating_point for one in types) or result.dtype.is_floating_point
+            if node.target not in MIXED and any(isinstance(one, float) for one in node.args) and not of_floats:
                 return False
             types_out = {result.dtype}
         else:
