@@ -198,7 +198,7 @@ def test_integers_that_a_kernel_does_not_take_are_an_error() -> None:
 
 
 class _Nowhere(DeviceLaunch):
-    _dispatch = _prepare = _begins_well = None  # type: ignore[assignment]
+    dispatch = steps = runner = alignment = begins_well = identity = seconds = None  # type: ignore[assignment]
 
 
 def test_a_kernel_that_does_not_fit_its_operator_is_an_error() -> None:

@@ -422,6 +422,7 @@ _LIBRARIES = ("torch", "cupy", "cupy-cuda12x", "cupy-cuda13x", "onnx", "onnxrunt
 _EXTRAS = {
     "compiler": "compiles kernels that are not in a pack or the cache",
     "cuda": "compiles for CUDA without the CUDA toolkit",
+    "onnx": "reads ONNX models",
     "sign": "signs packs, and checks signatures",
     "tune": "searches for faster knobs",
     "bench": "compares speed with other libraries, with plots",
