@@ -171,6 +171,9 @@ class LocalResponseNormalizationGrad(Response):
             first = gradient * base**-self.beta
             result = first - factor * windows.combined(parts, table, np.sum, 0)
             error = np.abs(first) * off + np.abs(factor) * windows.combined(np.abs(parts) * off, table, np.sum, 0)
+            # The factor may be below the normal numbers, where it is rounded to a multiple of the least one.
+            least = 2.0**-1074 if dtype == np.float64 else 2.0**-149
+            error = error + least * windows.combined(np.abs(parts), table, np.sum, 0)
             size = np.maximum(np.abs(parts), np.abs(gradient * x))
             most = windows.combined(np.where(np.isnan(size), 0, size), table, np.max, 0) * np.maximum(np.abs(factor), 1)
             all_held = windows.combined(np.where(held, 1.0, 0.0), table, np.min, 1) > 0
