@@ -402,8 +402,8 @@ class Arithmetic:
             return spirv_rounding.rounded(self, EXACT_MATH[name], scalar, *values)
         if name in ("sqrt", "rsqrt") and scalar.bits < 64:
             return self._root(name, scalar, *values)
-        if name == "fma" and scalar == FLOAT:
-            return spirv_exact.fused(self, *values)
+        if name == "fma" and scalar.bits > 16:
+            return spirv_exact.fused(self, scalar, *values)
         if name in EXACT_MATH:
             return self._rounded(scalar, self.module.extended(EXACT_MATH[name], self.type(scalar), *values))
         if scalar.bits == 64:
@@ -424,6 +424,17 @@ class Arithmetic:
     def bits(self, source: Scalar, target: Scalar, value: int) -> int:
         """The same bits as another type of the same width."""
         return self._reinterpret_lane(source, target, value)
+
+    def words(self, value: int) -> tuple[int, int]:
+        """The low and the high 32 bits of a float64."""
+        pair = self.module.pure("Bitcast", self.module.vector(UINT, 2), value)
+        low, high = (self.module.pure("CompositeExtract", self.module.type(UINT), pair, i) for i in range(2))
+        return low, high
+
+    def of_words(self, low: int, high: int) -> int:
+        """The float64 with these bits."""
+        pair = self.module.pure("CompositeConstruct", self.module.vector(UINT, 2), low, high)
+        return self.module.pure("Bitcast", self.module.type(Scalar("float", 64)), pair)
 
     def both(self, a: int, b: int) -> int:
         """Whether both truth values hold."""

@@ -1,4 +1,4 @@
-"""Quotients, square roots and fused sums of float32, correctly rounded on every device.
+"""Quotients and square roots of float32, and fused sums of float32 and float64, correctly rounded on every device.
 
 Vulkan allows errors of several units in the last place, and a device may flush subnormals. So the device divides the significands
 only, which gives nearly all bits; integer arithmetic then finds the remainder, the missing bits and the rounding. The remainder is
@@ -39,6 +39,12 @@ class Steps(Protocol):
 
     def bits(self, source: Scalar, target: Scalar, value: int) -> int:
         """The same bits as another type."""
+
+    def words(self, value: int) -> tuple[int, int]:
+        """The low and the high 32 bits of a float64."""
+
+    def of_words(self, low: int, high: int) -> int:
+        """The float64 with these bits."""
 
     def leading_zeros(self, scalar: Scalar, value: int) -> int:
         """The number of zero bits above the highest set bit, as an int32."""
@@ -161,19 +167,18 @@ def root(steps: Steps, value: int) -> int:
     return steps.bits(UINT, FLOAT, w.pick(same, whole, found))
 
 
-def fused(steps: Steps, a: int, b: int, c: int) -> int:
-    """``a * b + c``, rounded once, unless a part of it is below the normal numbers.
+def fused(steps: Steps, scalar: Scalar, a: int, b: int, c: int) -> int:
+    """``a * b + c``, rounded once, unless a part of it is below the normal numbers, or a factor next to the largest.
 
     Boldo's and Melquiond's way: the product and the sum are two floats each, and what their roundings lose is rounded to odd.
     """
-    w = _Words(steps)
+    parts: _Single | _Double = _Single(steps) if scalar == FLOAT else _Double(steps)
 
     def real(node: str, a: int, b: int) -> int:
-        return steps.binary(node, FLOAT, a, b)
+        return steps.binary(node, scalar, a, b)
 
     def halves(x: int) -> tuple[int, int]:
-        up = w.op("Add", steps.bits(FLOAT, UINT, x), w.n(1 << 11))
-        high = steps.bits(UINT, FLOAT, w.op("BitwiseAnd", up, w.n(0xFFFFF000)))
+        high = parts.upper(x)
         return high, real("Sub", x, high)
 
     def total(a: int, b: int) -> tuple[int, int]:
@@ -189,13 +194,56 @@ def fused(steps: Steps, a: int, b: int, c: int) -> int:
     low, lower = total(c, rest)
     high, low = total(product, low)
     some, lost = total(low, lower)
-    bits, other = (steps.bits(FLOAT, UINT, x) for x in (some, lost))
-    differ = w.has("GE", w.op("BitwiseXor", bits, other), w.n(_SIGN))
-    change = w.pick(differ, w.n(0xFFFFFFFF), w.n(1))  # to the next number toward what is lost
-    even = w.has("EQ", w.op("BitwiseAnd", bits, w.n(1)), w.n(0))
-    inexact = w.has("NE", w.op("BitwiseAnd", other, w.n(_MAGNITUDE)), w.n(0))
-    odd = w.pick(steps.both(even, inexact), w.op("Add", bits, change), bits)
-    found = steps.bits(FLOAT, UINT, real("Add", high, steps.bits(UINT, FLOAT, odd)))
-    plain = steps.bits(FLOAT, UINT, real("Add", product, c))
-    finite = w.has("LT", w.op("BitwiseAnd", plain, w.n(_MAGNITUDE)), w.n(_INFINITY))
-    return steps.bits(UINT, FLOAT, w.pick(finite, found, plain))
+    found = real("Add", high, parts.odd(some, lost))
+    plain = real("Add", product, c)
+    return steps.select(scalar, parts.is_finite(plain), found, plain)
+
+
+class _Single(_Words):
+    """The bits of float32 that a fused sum needs."""
+
+    def bits(self, value: int) -> int:
+        return self.steps.bits(FLOAT, UINT, value)
+
+    def upper(self, value: int) -> int:
+        """The nearest number with half of the bits."""
+        up = self.op("Add", self.bits(value), self.n(1 << 11))
+        return self.steps.bits(UINT, FLOAT, self.op("BitwiseAnd", up, self.n(0xFFFFF000)))
+
+    def odd(self, value: int, lost: int) -> int:
+        """The number, or its neighbour toward what was lost, so that the last bit is 1 if anything was."""
+        bits, other = self.bits(value), self.bits(lost)
+        differ = self.has("GE", self.op("BitwiseXor", bits, other), self.n(_SIGN))
+        change = self.pick(differ, self.n(0xFFFFFFFF), self.n(1))
+        even = self.has("EQ", self.op("BitwiseAnd", bits, self.n(1)), self.n(0))
+        inexact = self.has("NE", self.op("BitwiseAnd", other, self.n(_MAGNITUDE)), self.n(0))
+        found = self.pick(self.steps.both(even, inexact), self.op("Add", bits, change), bits)
+        return self.steps.bits(UINT, FLOAT, found)
+
+    def is_finite(self, value: int) -> int:
+        return self.has("LT", self.op("BitwiseAnd", self.bits(value), self.n(_MAGNITUDE)), self.n(_INFINITY))
+
+
+class _Double(_Words):
+    """The same of float64, in two words each: a device may have no 64-bit integers."""
+
+    def upper(self, value: int) -> int:
+        low, high = self.steps.words(value)
+        up = self.op("Add", low, self.n(1 << 26))
+        carried = self.op("Add", high, self.pick(self.has("LT", up, low), self.n(1), self.n(0)))
+        return self.steps.of_words(self.op("BitwiseAnd", up, self.n(0xF8000000)), carried)
+
+    def odd(self, value: int, lost: int) -> int:
+        (low, high), (other_low, other_high) = self.steps.words(value), self.steps.words(lost)
+        differ = self.has("GE", self.op("BitwiseXor", high, other_high), self.n(_SIGN))
+        even = self.has("EQ", self.op("BitwiseAnd", low, self.n(1)), self.n(0))
+        rest = self.op("BitwiseOr", other_low, self.op("BitwiseAnd", other_high, self.n(_MAGNITUDE)))
+        changes = self.steps.both(even, self.has("NE", rest, self.n(0)))
+        borrow = self.pick(self.has("EQ", low, self.n(0)), self.n(1), self.n(0))
+        new_low = self.pick(differ, self.op("Sub", low, self.n(1)), self.op("BitwiseOr", low, self.n(1)))
+        new_high = self.pick(differ, self.op("Sub", high, borrow), high)
+        return self.steps.of_words(self.pick(changes, new_low, low), self.pick(changes, new_high, high))
+
+    def is_finite(self, value: int) -> int:
+        _, high = self.steps.words(value)
+        return self.has("LT", self.op("BitwiseAnd", high, self.n(_MAGNITUDE)), self.n(0x7FF00000))
