@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from tvmdml.schedules.gpu import pointwise as on_gpu
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import spirv_exact
+from tvmdml.targets.vulkan.spirv_tables import Scalar
 
 FLOATS, SIGNED = ("float32", "float64", "float16"), ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -255,6 +257,13 @@ class Twin:
     def leading_zeros(self, scalar: Any, value: Any) -> Any:
         return np.array([32 - int(one).bit_length() for one in np.asarray(value).ravel()], np.int32).reshape(np.shape(value))
 
+    def words(self, value: Any) -> Any:
+        bits = np.asarray(value).view(np.uint64)
+        return bits.astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)
+
+    def of_words(self, low: Any, high: Any) -> Any:
+        return (high.astype(np.uint64) << np.uint64(32) | low).view(np.float64)
+
     def both(self, a: Any, b: Any) -> Any:
         return a & b
 
@@ -297,5 +306,16 @@ def test_fused_sums_are_rounded_once() -> None:
     near = near + np.where(rng.random(20000) < 0.5, np.spacing(near), 0).astype(np.float32)
     for last in (c, -c, near):
         exact = a.astype(np.longdouble) * b.astype(np.longdouble) + last.astype(np.longdouble)
-        found = spirv_exact.fused(Twin(0), a, b, last)  # type: ignore[arg-type]
+        found = spirv_exact.fused(Twin(0), Scalar("float", 32), a, b, last)  # type: ignore[arg-type]
         assert np.array_equal(found, exact.astype(np.float32))
+
+
+def test_fused_sums_of_float64_are_rounded_once() -> None:
+    rng = seeded("fused float64")
+    a, b, c = (np.ldexp(rng.uniform(1, 2, 2000), rng.integers(-4, 5, 2000)) for _ in range(3))
+    near = np.where(rng.random(2000) < 0.5, -(a * b), c)
+    near = near + np.where(rng.random(2000) < 0.5, np.spacing(near), 0)
+    for last in (c, -c, near, near * 2.0**-60):
+        exact = [float(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in zip(a, b, last, strict=True)]
+        found = spirv_exact.fused(Twin(0), Scalar("float", 64), a, b, last)  # type: ignore[arg-type]
+        assert np.array_equal(found, exact)
