@@ -135,7 +135,9 @@ def _rounded_power(x: Any, exponent: Any) -> Any:
 
 def _power(x: Array, exponent: Array) -> Any:
     if x.dtype.kind == "f":
-        return np.power(precise(x), precise(exponent.astype(x.dtype)))
+        base, power = precise(x), precise(exponent.astype(x.dtype))
+        # A C library may say inf for -inf to the power of -2**63.
+        return np.where(np.isinf(base) & (power < -(2.0**62)), base.dtype.type(0), np.power(base, power))
     if exponent.dtype.kind != "f":
         return _exact_power(x, exponent)
     finite = np.where(np.isfinite(exponent), exponent, 0)
