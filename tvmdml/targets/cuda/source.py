@@ -181,7 +181,7 @@ class Writer:
         if self.buffers.shared_bytes and for_arrays >= _OWN_REGISTERS // 4:  # parts of tiles, and where they are
             beside += _OWN_REGISTERS // 4
         if len(self.buffers.parameters) > _OWN_REGISTERS // 8:  # addresses, places, and what compilers keep of each
-            beside += 16 * len(self.buffers.parameters)
+            beside += 4 * len(self.buffers.parameters)
         registers = min(max(beside, with_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
 
