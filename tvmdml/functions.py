@@ -384,11 +384,11 @@ class _Plan:
             return _launch(desc, self._target, pairs)
 
     def _with_layouts(self, out: list[NumpyArray]) -> Operator:
-        descs = self._desc.outputs()
-        changed = {
-            name: dataclasses.replace(desc, strides=_strides_of(array, desc.sizes))
-            for name, desc, array in zip(self._names, descs, out, strict=True)
-        }
+        changed: dict[str, Any] = {}
+        for name, desc, array in zip(self._names, self._desc.outputs(), out, strict=True):
+            field, of_several, _ = name.partition("[")
+            laid = dataclasses.replace(desc, strides=_strides_of(array, desc.sizes))
+            changed[field] = (*changed.get(field, ()), laid) if of_several else laid
         return dataclasses.replace(self._desc, **changed)  # type: ignore[type-var] # its subclasses are dataclasses
 
     def _check_out(self, given: tuple[Any, ...]) -> list[NumpyArray]:

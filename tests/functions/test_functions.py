@@ -866,3 +866,13 @@ def test_the_memory_of_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 def test_any_byte_but_0_of_a_bool_array_is_true() -> None:
     raw = np.array([0, 1, 2, 0, 255, 128], np.uint8)
     assert tvmdml.nonzero_coordinates(raw.view(bool))[:, 0].tolist() == [1, 2, 4, 5]
+
+
+def test_several_outputs_may_be_strided_arrays() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    room = np.zeros((4, 12), np.float32)
+    out = (room[:, :4:2], room[:, 4::2])
+    assert tvmdml.split(x, axis=1, output_axis_sizes=[2, 4], out=out) == out
+    assert np.array_equal(out[0], x[:, :2])
+    assert np.array_equal(out[1], x[:, 2:])
+    assert not room[:, 1::2].any()
