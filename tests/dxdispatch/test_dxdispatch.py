@@ -297,7 +297,8 @@ def test_a_header_of_a_file_that_lies_about_sizes_is_refused(run: Run, tmp_path:
         (resource([1], sizeinbytes=4), "Did you mean sizeInBytes?"),
         (resource([1], type="texture"), 'resources.x.type: given "texture"; allowed: buffer'),
         (resource([]), "resources.x.initialValues: given []; allowed: a list of at least one value"),
-        (resource("deferred"), 'resources.x.initialValues: given "deferred"'),
+        (resource("deferred"), "given 'x', which is deferred; allowed: a resource that a dispatch before this command writes"),
+        (resource("deferred", sizeInBytes=4), "given a deferred resource with a size or an offset"),
         (resource([1, True]), 'initialValues[1]: given true; allowed: a number, "nan", "inf" or "-inf", for FLOAT32'),
         (resource(["ten"]), 'initialValues[0]: given "ten"'),
         (resource([10**400]), "initialValues[0]: given 1000"),
@@ -326,7 +327,7 @@ def test_a_header_of_a_file_that_lies_about_sizes_is_refused(run: Run, tmp_path:
         (resource({"sourcePath": "pipe"}), 'sourcePath: given "pipe", which is not a regular file'),
         (resource({"sourcePath": "odd.bin"}), "sourcePath: given a file of 7 bytes; allowed: 4 bytes for each element"),
         (resource({"sourcePath": "odd.bin"}, None), "given no initialValuesDataType"),
-        (resource({"sourcePath": "image.png"}), "sourcePath: given an image"),
+        (resource({"sourcePath": "image.png"}), "sourcePath: given a file that is no image"),
         (resource({"sourcePath": "int.npy"}), "sourcePath: given a file of INT32; allowed: FLOAT32, as in initialValuesDataType"),
         (resource({"sourcePath": "complex.npy"}), "sourcePath: given a file of complex64"),
         (resource({"sourcePath": "object.npy"}), "sourcePath: given a file that cannot be read (ValueError"),
@@ -484,8 +485,6 @@ def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run, monk
         "conv": {"type": "DML_OPERATOR_CONVOLUTION", "desc": {"FusedActivation": {"Type": "GRU"}}},
         "rnn": {"type": "dml_operator_rnn", "desc": {"ActivationDescs": [{"Type": "GEMM"}]}},
         "shader": {"type": "hlsl", "sourcePath": "add.hlsl", "compilerArgs": []},
-        "network": {"type": "onnx", "sourcePath": "x.onnx"},
-        "graph": {"type": "dmlSerializedGraph", "sourcePath": "x.bin"},
         "attention": {"type": "MULTIHEAD_ATTENTION", "desc": {"MaskType": "NONE", "InputTensor": {"Type": "BUFFER"}}},
     }
     text = refusal(run, model)
@@ -497,8 +496,6 @@ def test_every_operator_that_is_missing_is_named_and_nothing_runs(run: Run, monk
         "dml_operator_rnn",
         "GEMM",
         "hlsl",
-        "onnx",
-        "dmlSerializedGraph",
         "MULTIHEAD_ATTENTION",
     ]
     assert "dispatchables.rnn.desc.ActivationDescs[0].Type" in given
@@ -783,7 +780,7 @@ def test_a_file_holds_the_whole_buffer_or_what_the_dimensions_say(run: Run) -> N
         ("pipe", "which already exists and is not a regular file"),
         ("a\0b", "which is not a valid file name"),
         ("x" * 300, "which is not a valid file name"),
-        ("x.png", "allowed: a .npy file, or raw data in a file with another suffix"),
+        ("x.png", "given []; allowed: [1, channels, height, width], with 1, 3 or 4 channels"),
     ],
 )
 @pytest.mark.parametrize("overwrite", [False, True])

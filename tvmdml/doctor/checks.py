@@ -423,6 +423,7 @@ _EXTRAS = {
     "compiler": "compiles kernels that are not in a pack or the cache",
     "cuda": "compiles for CUDA without the CUDA toolkit",
     "onnx": "reads ONNX models",
+    "dxdispatch": "runs JSON models with serialized graphs and images",
     "sign": "signs packs, and checks signatures",
     "tune": "searches for faster knobs",
     "bench": "compares speed with other libraries, with plots",

@@ -12,13 +12,13 @@ from tvmdml.dxdispatch.resources import Buffer, Resource
 from tvmdml.enums import TensorFlags
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import MAX_ELEMENTS, TensorDesc
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 
-_FIELDS = ("name", "elementCount", "elementSizeInBytes", "elementOffset")
-# Fields that only shaders and ONNX models use.
-_IGNORED = ("counter", "counterOffsetBytes", "elementStride", "format", "shape")
+_FIELDS = ("name", "elementCount", "elementSizeInBytes", "elementOffset", "shape")
+# Fields that only shaders use.
+_IGNORED = ("counter", "counterOffsetBytes", "elementStride", "format")
 
 
 class Binding(NamedTuple):
@@ -32,6 +32,8 @@ class Binding(NamedTuple):
     """The bytes of an element of the binding; ``None`` means the size of the resource's own elements."""
     offset: int
     """The number of elements before the first bound one."""
+    shape: tuple[int, ...] = ()
+    """The shape of an ONNX model's tensor; empty if the model says it."""
 
     def view(self, resource: Resource, buffer: Buffer, desc: TensorDesc, frozen: bool) -> AnyArray:
         """The tensor in its resource's buffer, or with ``frozen`` a copy of its current elements.
@@ -73,7 +75,7 @@ Bindings = dict[str, list[Binding]]
 """The bindings by the name of a descriptor's field; several for an array of tensors."""
 
 
-def read(node: Node, desc: Operator, resources: Mapping[str, Any], owned: bool) -> Bindings:
+def read(node: Node, desc: Operator, resources: Mapping[str, Resource], owned: bool) -> Bindings:
     """The bindings of a dispatch; with ``owned``, those of a dispatchable, which are for tensors OWNED_BY_DML.
 
     Raises:
@@ -92,7 +94,7 @@ def read(node: Node, desc: Operator, resources: Mapping[str, Any], owned: bool) 
         sources = binding.items() if isinstance(binding.value, list) else [binding]
         if len(sources) != len(tensors):
             raise binding.error(f"{len(sources)} resources", f"{len(tensors)}, one for each tensor")
-        found[name] = [_binding(source, resources) for source in sources]
+        found[name] = [not_deferred(one(source, resources), resources) for source in sources]
     return found
 
 
@@ -128,15 +130,32 @@ def _is_owned(tensors: tuple[TensorDesc, ...]) -> bool:
     return any(tensor.flags is TensorFlags.OWNED_BY_DML for tensor in tensors)
 
 
-def _binding(node: Node, resources: Mapping[str, Any]) -> Binding:
-    if isinstance(node.value, dict):
-        node.only(_FIELDS, ignored=_IGNORED)
-        name = node.need("name", "the name of a resource")
-        # In DxDispatch zero means "as in the resource".
-        count, itemsize, offset = (found.integer() if (found := node.get(field)) else 0 for field in _FIELDS[1:])
-    else:
-        name, count, itemsize, offset = node, 0, 0, 0
-    return Binding(node, reference(name, resources, "resource"), count or None, itemsize or None, offset)
+def one(node: Node, resources: Mapping[str, Resource]) -> Binding:
+    """The binding that a node describes: the name of a resource, or an object.
+
+    Raises:
+        ModelError: a field is invalid, or the model declares no such resource.
+    """
+    if not isinstance(node.value, dict):
+        return Binding(node, reference(node, resources, "resource"), None, None, 0)
+    node.only(_FIELDS, ignored=_IGNORED)
+    name = node.need("name", "the name of a resource")
+    # In DxDispatch zero means "as in the resource".
+    count, itemsize, offset = (found.integer() if (found := node.get(field)) else 0 for field in _FIELDS[1:4])
+    sizes = node.get("shape")
+    shape = tuple(size.integer(1, MAX_ELEMENTS) for size in sizes.items()) if sizes else ()
+    return Binding(node, reference(name, resources, "resource"), count or None, itemsize or None, offset, shape)
+
+
+def not_deferred(found: Binding, resources: Mapping[str, Resource]) -> Binding:
+    """The binding itself, of a resource that is not deferred.
+
+    Raises:
+        ModelError: the resource is deferred.
+    """
+    if resources[found.resource].deferred:
+        raise found.node.error(f"{found.resource!r}, which is deferred", "a resource with initial values")
+    return found
 
 
 def reference(node: Node, known: Mapping[str, Any], kind: str) -> str:

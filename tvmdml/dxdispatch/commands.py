@@ -14,18 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from tvmdml import _inside
-from tvmdml.compiler import CompiledOperator
 from tvmdml.console import printable
-from tvmdml.dxdispatch import bindings
+from tvmdml.dxdispatch import bindings, images
 from tvmdml.dxdispatch.bindings import AnyArray
-from tvmdml.dxdispatch.dispatchables import Dispatchable
+from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
 from tvmdml.dxdispatch.nodes import Node, shown
 from tvmdml.dxdispatch.resources import Buffer, Resource
-from tvmdml.errors import InvalidArgument, ModelError, reason
-from tvmdml.operators._contract import Role
+from tvmdml.errors import ModelError, reason
 from tvmdml.tensors import MAX_ELEMENTS
 
-_IMAGES = (".bmp", ".jpeg", ".jpg", ".png")
 _CHUNK = 1 << 14
 _MAX_DIMENSIONS = 32
 """The most dimensions that every version of NumPy can read."""
@@ -46,17 +43,13 @@ class Timing(NamedTuple):
     """``-v``: 0 for one line, 1 for statistics, 2 also for every sample."""
 
 
-Owned = dict[str, list["AnyArray | None"]]
-"""The tensors of a dispatchable's fields that are not bound in dispatches: ``None`` for those that are OWNED_BY_DML."""
-
-
 class Session(NamedTuple):
     """A run of a model."""
 
     resources: Mapping[str, Resource]
-    buffers: Mapping[str, Buffer]
-    operators: Mapping[str, CompiledOperator]
-    owned: Mapping[str, Owned]
+    buffers: dict[str, Buffer]
+    """Deferred resources have none before a result is written to them."""
+    runners: Mapping[str, Runner]
     """By dispatchable."""
     output_path: Path | None
     """The folder for written files; ``None`` if the run writes none."""
@@ -99,19 +92,19 @@ class Dispatch(Command):
     def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "dispatchable", "bindings"), ignored=("threadGroupCount",))  # of shaders
         self._name = bindings.reference(node.need("dispatchable", "the name of a dispatchable"), dispatchables, "dispatchable")
-        self._desc = dispatchables[self._name].desc
         self._node = node.need("bindings", "an object that maps tensors to resources")
-        self._bindings = bindings.read(self._node, self._desc, resources, owned=False)
+        self._bindings = dispatchables[self._name].bindings(self._node, resources)
 
     def check(self, session: Session) -> None:
-        """Bind once, which checks sizes, alignment and overlaps."""
+        """Bind once, which checks sizes, alignment and overlaps, and makes the buffers of deferred resources."""
         self._bind(session, lambda array: array)
 
     def run(self, session: Session) -> None:
         """Take samples as the timing says."""
-        timing, target = session.timing, session.operators[self._name].target
+        timing, runner = session.timing, session.runners[self._name]
+        target = runner.target
         samples = array("d")  # there may be very many samples, so use only 8 bytes for each
-        used = {bound.resource for tensors in self._bindings.values() for bound in tensors}
+        used = {bound.resource for tensors in self._bindings.values() for bound in tensors} if runner.stays_there else ()
         with target.holding([session.buffers[name] for name in used]) as there:
             started = time.perf_counter()
             while len(samples) < timing.iterations or 1e3 * (time.perf_counter() - started) < timing.milliseconds:
@@ -127,19 +120,7 @@ class Dispatch(Command):
 
     def _bind(self, session: Session, there: Callable[[AnyArray], AnyArray]) -> Callable[[], None]:
         """A call on the bound tensors, each as returned by ``there``."""
-        desc = self._desc
-        given = bindings.arrays(desc, self._bindings, session.resources, session.buffers)
-        bound: Owned = {name: [*arrays] for name, arrays in given.items()}
-        bound.update(session.owned[self._name])
-        tensors: list[AnyArray | None] = []
-        for field in desc.fields():
-            if field.role in (Role.INPUT, Role.OUTPUT):  # an absent array has no tensors; an absent optional tensor is None
-                own = bound.get(field.dml_name, [] if field.many else [None])
-                tensors += [None if array is None else there(array) for array in own]
-        try:
-            return session.operators[self._name].bind(*tensors)
-        except InvalidArgument as error:
-            raise self._node.blame(error, desc.NAME, self._bindings) from None
+        return session.runners[self._name].bind(self._node, self._bindings, session.resources, session.buffers, there)
 
 
 def timings(name: str, samples: Sequence[float], timing: Timing) -> Iterator[str]:
@@ -170,13 +151,18 @@ class Print(Command):
     def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "resource", "verbose"))
         self._name, self._resource = _typed(node, resources)
+        self._node = node
         verbose = node.get("verbose")
         self._verbose = verbose.flag() if verbose else False
 
+    def check(self, session: Session) -> None:
+        """A deferred resource was written before."""
+        _require_written(self._node, self._name, session)
+
     def run(self, session: Session) -> None:
         """Print in pieces, because a buffer's text is much larger than the buffer."""
-        resource = self._resource
-        elements = resource.elements(session.buffers[self._name], resource.offset + resource.initial.size)
+        resource, buffer = self._resource, session.buffers[self._name]
+        elements = resource.elements(buffer, buffer.nbytes if resource.deferred else resource.offset + resource.initial.size)
         session.write(f"Resource '{printable(self._name)}':" + ("\n" if self._verbose else " "))
         for first in range(0, len(elements), _CHUNK):
             piece = elements[first : first + _CHUNK]
@@ -201,7 +187,7 @@ def _verbose(elements: AnyArray, first: int, width: int) -> Iterator[str]:
 
 
 class WriteFile(Command):
-    """Writes a resource to a file: .npy, or raw data."""
+    """Writes a resource to a file: .npy, an image, or raw data."""
 
     def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "resource", "targetPath", "dimensions"))
@@ -209,17 +195,32 @@ class WriteFile(Command):
         self._target = node.need("targetPath", "the path of a file to write")
         self._target.text()
         dimensions = node.get("dimensions")
+        self._node = dimensions or node
         self._dimensions = [size.integer(1, MAX_ELEMENTS) for size in dimensions.items()] if dimensions else []
-        room, wanted = self._resource.size // self._resource.itemsize, math.prod(self._dimensions)
-        if dimensions and (wanted > room or len(self._dimensions) > _MAX_DIMENSIONS):
+        self._image = images.SUFFIXES.get(os.path.splitext(self._target.text())[1].lower())
+        """The format, of an image."""
+        kind = self._resource.data_type
+        if self._image is not None:
+            images.checked(self._dimensions, self._node)
+            if kind is None or not kind.is_float:
+                raise self._target.error("a resource of integers", "a resource of floats from 0 to 1")
+        if not self._resource.deferred:
+            self._check_dimensions(self._resource.size)
+
+    def _check_dimensions(self, size: int) -> None:
+        room, wanted = size // self._resource.itemsize, math.prod(self._dimensions)
+        if self._dimensions and (wanted > room or len(self._dimensions) > _MAX_DIMENSIONS):
             given = f"{len(self._dimensions)} dimensions, {wanted} elements"
-            raise dimensions.error(given, f"at most {_MAX_DIMENSIONS} dimensions, and {room} elements, the size of {self._name!r}")
+            allowed = f"at most {_MAX_DIMENSIONS} dimensions, and {room} elements, the size of {self._name!r}"
+            raise self._node.error(given, allowed)
 
     def check(self, session: Session) -> None:
         """The file can be written, and would not replace a file that must be kept."""
+        _require_written(self._node, self._name, session)
+        self._check_dimensions(self._size(session))
         folder, name = self._folder(session), self._target.text()
-        if os.path.splitext(name)[1].lower() in _IMAGES:
-            raise self._target.wrong("a .npy file, or raw data in a file with another suffix", "Images are not supported.")
+        if self._image is not None:
+            images.require()
         try:
             if _inside.existing(folder, name) is not None and not session.overwrite:
                 raise _inside.Refused(_THERE)
@@ -230,13 +231,16 @@ class WriteFile(Command):
         """Write the whole buffer, or the part given by the dimensions."""
         folder, name = self._folder(session), self._target.text()
         path = os.path.join(folder.resolve(), *_inside.steps(name))
-        elements = self._resource.elements(session.buffers[self._name], self._resource.size)
+        self._check_dimensions(self._size(session))
+        elements = self._resource.elements(session.buffers[self._name], self._size(session))
         if self._dimensions:
             elements = elements[: math.prod(self._dimensions)].reshape(self._dimensions)
         try:
             with _inside.create(folder, name, lambda about: session.overwrite or _identity(about) in session.made) as file:
                 session.made.add(_identity(os.fstat(file.fileno())))
-                if path.lower().endswith(".npy"):
+                if self._image is not None:
+                    file.write(images.written(elements, self._image))
+                elif path.lower().endswith(".npy"):
                     np.save(file, elements)
                 else:
                     elements.tofile(file)
@@ -245,6 +249,9 @@ class WriteFile(Command):
         except OSError as error:
             raise self._target.error(f"{path!r}, which cannot be written ({reason(error)})", "a path that can be written") from None
         session.write(f"Resource '{printable(self._name)}' written to '{printable(path)}'\n")
+
+    def _size(self, session: Session) -> int:
+        return session.buffers[self._name].nbytes if self._resource.deferred else self._resource.size
 
     def _folder(self, session: Session) -> Path:
         # A model may be untrusted: the user decides where it may write.
@@ -267,6 +274,11 @@ _THERE = "which already exists"
 
 def _identity(about: os.stat_result) -> tuple[int, int]:
     return about.st_dev, about.st_ino
+
+
+def _require_written(node: Node, name: str, session: Session) -> None:
+    if name not in session.buffers:
+        raise node.error(f"{name!r}, which is deferred", "a resource that a dispatch before this command writes")
 
 
 def _typed(node: Node, resources: Mapping[str, Resource]) -> tuple[str, Resource]:

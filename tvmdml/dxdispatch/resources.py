@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tvmdml import _inside
+from tvmdml.dxdispatch import images
 from tvmdml.dxdispatch.nodes import Node, as_number, shown
 from tvmdml.errors import InvalidArgument, safe_repr
 from tvmdml.tensors import BYTE_TYPES, TYPE_NAMES, TensorDataType
@@ -28,8 +29,7 @@ _MAX_COUNT = 2**32 - 1
 _CHUNK = 1 << 16
 _MAX_DIMENSIONS = 64
 """The most dimensions of a NumPy array."""
-_IMAGES = (".bmp", ".jpeg", ".jpg", ".png")
-_FIELDS = ("initialValues", "initialValuesDataType", "initialValuesOffsetInBytes", "sizeInBytes", "type")
+_FIELDS = ("initialValues", "initialValuesDataType", "initialValuesOffsetInBytes", "resampleSize", "sizeInBytes", "type")
 
 
 class Initial(NamedTuple):
@@ -59,6 +59,11 @@ class Resource(NamedTuple):
         return self.initial.data_type
 
     @property
+    def deferred(self) -> bool:
+        """Whether it has no size and no values before an ONNX model writes a result to it."""
+        return self.initial.size == 0
+
+    @property
     def itemsize(self) -> int:
         """The bytes of an element; 1 if there is no single type."""
         return 1 if self.data_type is None else self.data_type.itemsize
@@ -75,7 +80,7 @@ def read(node: Node, folder: Path) -> Resource:
     Raises:
         ModelError: the declaration is invalid.
     """
-    node.only(_FIELDS, ignored=("resampleMode", "resampleSize"))  # only for images
+    node.only(_FIELDS, ignored=("resampleMode",))  # images are always resampled by cubic polynomials
     if kind := node.get("type"):
         kind.choice({"buffer": None})
     named = node.get("initialValuesDataType")
@@ -83,6 +88,8 @@ def read(node: Node, folder: Path) -> Resource:
     initial = _initial(node, node.need("initialValues", "the initial values of the buffer"), data_type, folder)
     offset_node, size_node = node.get("initialValuesOffsetInBytes"), node.get("sizeInBytes")
     offset = offset_node.integer() if offset_node else 0
+    if initial.size == 0 and (offset_node or size_node):
+        raise node.error("a deferred resource with a size or an offset", "neither", "The result that is written to it decides.")
     size = size_node.integer(1) if size_node else offset + initial.size
     if size < offset + initial.size:
         allowed = f"at least {offset + initial.size}: {initial.size} bytes of initial values at offset {offset}"
@@ -91,7 +98,7 @@ def read(node: Node, folder: Path) -> Resource:
 
 
 def allocate(resources: Mapping[str, Resource]) -> dict[str, Buffer]:
-    """Buffers for all resources, with their initial values.
+    """Buffers for all resources but the deferred ones, with their initial values.
 
     Raises:
         ModelError: they do not fit in memory, or a data file cannot be read.
@@ -102,7 +109,7 @@ def allocate(resources: Mapping[str, Resource]) -> dict[str, Buffer]:
         raise largest.node.error(
             f"{largest.size} bytes", f"{free} bytes for all resources together, the free memory of this machine"
         )
-    return {name: _allocate(resource) for name, resource in resources.items()}
+    return {name: _allocate(resource) for name, resource in resources.items() if not resource.deferred}
 
 
 def _allocate(resource: Resource) -> Buffer:
@@ -134,8 +141,10 @@ def _available_memory() -> int:
 def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
     if isinstance(node.value, list):
         return _list(resource, node, data_type)
+    if node.value == "deferred":
+        return Initial(_known(resource, data_type), 0, lambda view: None)
     if not isinstance(node.value, dict):
-        raise node.wrong("a list, or an object of one of the forms", '"deferred" is only for ONNX models.')
+        raise node.wrong('a list, an object of one of the forms, or "deferred" for what an ONNX model writes')
     forms = [form for key, form in _FORMS.items() if key in node.value]
     if len(forms) != 1:
         raise node.wrong(f"an object with one of {', '.join(_FORMS)}")
@@ -199,10 +208,10 @@ def _typed_element(node: Node) -> bytes:
 
 def _file(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
     source = node.need("sourcePath", "the path of a file")
-    with _open(source, folder) as file:
+    with opened(source, folder) as file:
         suffix = os.path.splitext(source.text())[1].lower()
-        if suffix in _IMAGES:
-            raise source.error("an image", "a .npy file, or raw data", "Decode the image, and save the pixels with numpy.save.")
+        if suffix in images.SUFFIXES:
+            return _image(resource, source, file, folder, data_type)
         if suffix == ".npy":
             return _npy(source, file, folder, data_type)
         known, size = _known(resource, data_type), _size(file)
@@ -243,6 +252,19 @@ def _npy(source: Node, file: BinaryIO, folder: Path, data_type: TensorDataType |
     return Initial(found, size, write)
 
 
+def _image(resource: Node, source: Node, file: BinaryIO, folder: Path, data_type: TensorDataType | None) -> Initial:
+    known = _known(resource, data_type)
+    if not known.is_float:
+        raise source.error(f"an image as {known.name}", "an image as FLOAT32, FLOAT16 or FLOAT64: pixels are from 0 to 1")
+    sizes = images.sizes_of(file, source, resource.get("resampleSize"))
+
+    def write(view: Buffer) -> None:
+        with opened(source, folder) as again:
+            view.view(known.numpy)[:] = images.read(again, source, sizes).reshape(-1)
+
+    return Initial(known, math.prod(sizes) * known.itemsize, write)
+
+
 _HEADERS: Mapping[tuple[int, int], Callable[[BinaryIO], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -251,13 +273,18 @@ _HEADERS: Mapping[tuple[int, int], Callable[[BinaryIO], tuple[tuple[int, ...], b
 
 
 def _fill(content: Buffer, source: Node, folder: Path, start: int) -> None:
-    with _open(source, folder) as file:
+    with opened(source, folder) as file:
         file.seek(start)
         if file.readinto(content.data) != content.nbytes:  # type: ignore[attr-defined]
             raise OSError("the file became shorter while it was read")
 
 
-def _open(source: Node, folder: Path) -> BinaryIO:
+def opened(source: Node, folder: Path) -> BinaryIO:
+    """Open the file that a model names, which must be inside the folder.
+
+    Raises:
+        ModelError: there is no such file, or it may not be read.
+    """
     try:
         return _inside.open_to_read(folder, source.text())
     except _inside.Refused as error:

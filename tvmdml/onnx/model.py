@@ -176,6 +176,17 @@ class Model:
             raise InvalidArgument(message("compiled", "a model whose outputs are all known", "a model that computes"))
         return found
 
+    def forms(self, inputs: Mapping[str, Any]) -> list[tuple[Any, tuple[int, ...]]]:
+        """The type and shape of each output for inputs, without running the model. Inputs are as for a call.
+
+        Raises:
+            InvalidArgument, Unsupported: as a call does.
+        """
+        compiled = self._for(inputs)
+        rest = iter(compiled.graph.parts()[1] if compiled.graph is not None else ())
+        known = compiled.known
+        return [(known[i].dtype, known[i].shape) if i in known else next(rest) for i in range(len(self.outputs))]
+
     def compile_if_known(self) -> None:
         """Compile now, if no size of an input is open."""
         shapes = {one.name: one.shape for one in self.inputs}

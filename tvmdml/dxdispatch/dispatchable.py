@@ -1,0 +1,94 @@
+"""What a dispatchable is: something that a model's commands dispatch, of whatever kind."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvmdml.dxdispatch.bindings import Bindings
+from tvmdml.dxdispatch.nodes import Node
+from tvmdml.dxdispatch.resources import Buffer, Resource
+from tvmdml.enums import FeatureLevel
+from tvmdml.errors import ModelError
+from tvmdml.operators import Operator
+from tvmdml.targets import Target
+
+
+class Runner(abc.ABC):
+    """A dispatchable that is compiled for a target."""
+
+    stays_there = True
+    """Whether the buffers that a dispatch binds are kept in the target's memory while it is repeated."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        """Where it runs."""
+
+    def initialize(self, resources: Mapping[str, Resource], buffers: Mapping[str, Buffer]) -> None:  # noqa: B027 - most own nothing
+        """Take the tensors that it owns from the buffers, once.
+
+        Raises:
+            ModelError: one does not fit.
+        """
+
+    @abc.abstractmethod
+    def bind(
+        self,
+        node: Node,
+        found: Bindings,
+        resources: Mapping[str, Resource],
+        buffers: dict[str, Buffer],
+        there: Callable[[Any], Any],
+    ) -> Callable[[], None]:
+        """A function that runs it on buffers.
+
+        Args:
+            node: the bindings in the model, for errors.
+            found: the bindings.
+            resources: the declarations of the buffers.
+            buffers: the buffers. Those of deferred resources are made here, with the size that a result has.
+            there: maps a part of a buffer to the same part in the target's memory.
+
+        Raises:
+            ModelError: a tensor does not fit in its buffer.
+        """
+
+
+class Dispatchable(abc.ABC):
+    """What a model declares as a dispatchable."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        """The object of its fields."""
+
+    @property
+    def desc(self) -> Operator:
+        """The descriptor of a dispatchable that is a single operator.
+
+        Raises:
+            ModelError: it is none.
+        """
+        raise self.node.error("a dispatchable that is not a single operator", "dispatchables of the type DML_OPERATOR_…")
+
+    @abc.abstractmethod
+    def bindings(self, node: Node, resources: Mapping[str, Resource]) -> Bindings:
+        """The bindings of a dispatch.
+
+        Raises:
+            ModelError: one is missing, or is not allowed.
+        """
+
+    @abc.abstractmethod
+    def compiled(self, target: Target, level: str | FeatureLevel | None) -> Runner:
+        """Compile it.
+
+        Raises:
+            ModelError: the model asks for what is not allowed.
+            CompileError, DeviceError: a kernel or the device is not available.
+        """
+
+
+def said(node: Node, error: Exception) -> ModelError:
+    """Another module's error about a node."""
+    return ModelError(f"{node.where}: {error}")
