@@ -2,11 +2,45 @@
 
 The way of a model: ``reading`` makes a file into a message and arrays; ``converting`` walks the nodes of ``onnx_bounds``'s limits,
 ``folding`` computes what is known before the model runs, and ``rules`` and ``described`` make the rest into calls of a ``Graph``;
-``inference`` asks ONNX's schemas for types and shapes; ``model`` runs the compiled graphs. README.md explains.
+``inference`` asks ONNX's schemas for types and shapes; ``model`` runs the compiled graphs; ``session`` has ONNX
+Runtime's calls, so that ``import tvmdml.onnx as onnxruntime`` is all that a program changes. README.md explains.
 """
 
 from __future__ import annotations
 
-from tvmdml.onnx.model import Argument, Model, load
+from tvmdml.onnx.model import Argument, InferenceSession, Model, load
+from tvmdml.onnx.options import (
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    RunOptions,
+    SessionOptions,
+    get_all_providers,
+    get_available_providers,
+    get_device,
+    set_default_logger_severity,
+    set_default_logger_verbosity,
+)
+from tvmdml.onnx.ortvalue import OrtValue
+from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
 
-__all__ = ["Argument", "Model", "load"]
+__all__ = [
+    "Argument",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "Model",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+    "load",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+]

@@ -17,7 +17,9 @@ from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import CompiledGraph
 from tvmdml.onnx import converting, inference
 from tvmdml.onnx.converting import Conversion
+from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.reading import Source, opsets
+from tvmdml.onnx.session import ModelMetadata, Session
 from tvmdml.onnx.values import MOST_DECIDING, Undecided, is_ours
 
 Progress = Callable[[int, int], object]
@@ -29,7 +31,7 @@ _MOST_TURNS = 16
 
 
 class Argument(NamedTuple):
-    """An input or output of a model, as in ONNX Runtime."""
+    """An input or output of a model."""
 
     name: str
     type: str
@@ -77,11 +79,14 @@ def load(
     return found
 
 
-class Model:
+class Model(Session):
     """An ONNX model. Call it with its inputs: ``model(x=array)``; it returns a list of arrays, one for each output.
 
     Several threads may run it at the same time.
     """
+
+    inputs: list[Argument]
+    outputs: list[Argument]
 
     def __init__(self, model: Any, sizes: Mapping[str, int], target: targets.Target, progress: Progress | None = None) -> None:
         """Not public: ``load`` makes models."""
@@ -144,23 +149,6 @@ class Model:
             found |= dict(zip((i for i in range(len(self.outputs)) if i not in found), results, strict=True))
         return [found[i] for i in range(len(self.outputs))]
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[Any]:
-        """Run, as ``onnxruntime.InferenceSession.run``: ``output_names`` are the wanted outputs, ``None`` for all."""
-        names = [one.name for one in self.outputs]
-        for name in output_names or ():
-            if name not in names:
-                raise InvalidArgument(message("run output_names", safe_repr(name), ", ".join(names)))
-        found = self(input_feed)
-        return found if not output_names else [found[names.index(name)] for name in output_names]
-
-    def get_inputs(self) -> list[Argument]:
-        """The inputs, as ``onnxruntime.InferenceSession.get_inputs``."""
-        return list(self.inputs)
-
-    def get_outputs(self) -> list[Argument]:
-        """The outputs, as ``onnxruntime.InferenceSession.get_outputs``."""
-        return list(self.outputs)
-
     def compiled(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> CompiledGraph:
         """The compiled graph for inputs, for ``explain``, ``profile`` and ``bind``. Inputs are arrays or shapes.
 
@@ -186,6 +174,25 @@ class Model:
         rest = iter(compiled.graph.parts()[1] if compiled.graph is not None else ())
         known = compiled.known
         return [(known[i].dtype, known[i].shape) if i in known else next(rest) for i in range(len(self.outputs))]
+
+    def plain(self, inputs: Mapping[str, Any]) -> CompiledGraph | None:
+        """The compiled graph for inputs if it reads all of them and computes all outputs; ``None`` otherwise.
+
+        Raises:
+            InvalidArgument: an input is missing or does not fit.
+        """
+        found = self._for(inputs)
+        whole = not found.known and not self._deciding and set(found.inputs) == set(inputs)
+        return found.graph if whole else None
+
+    def metadata(self) -> ModelMetadata:
+        """What the file says of itself."""
+        about = self._source.model
+        custom = {str(one.key): str(one.value) for one in about.metadata_props}
+        graph = about.graph
+        return ModelMetadata(
+            about.producer_name, graph.name, about.domain, about.doc_string, graph.doc_string, about.model_version, custom
+        )
 
     def compile_if_known(self) -> None:
         """Compile now, if no size of an input is open."""
@@ -286,6 +293,35 @@ class Model:
     @staticmethod
     def _open(graph: Any) -> str:
         return ", ".join(dict.fromkeys(n for one in graph.input for n in _symbols(one))) or "none"
+
+
+class InferenceSession(Model):
+    """``onnxruntime.InferenceSession``: a model on the target of the first provider that this machine has."""
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes | Any,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        **others: Any,
+    ) -> None:
+        """Read a model.
+
+        Args:
+            path_or_bytes: as for ``load``.
+            sess_options: ``add_free_dimension_override_by_name`` gives symbolic sizes; nothing else has an effect.
+            providers: names of ONNX Runtime's providers, pairs of a name and options, or targets' names; without them, the CPU.
+            provider_options: ``device_id`` has an effect.
+            others: what else ONNX Runtime takes; it has no effect.
+
+        Raises:
+            ModelError, Unsupported, InvalidArgument: as ``load``.
+        """
+        self.options = sess_options or SessionOptions()
+        self.provider, target = chosen(providers, provider_options)
+        super().__init__(path_or_bytes, self.options.sizes, target)
+        self.compile_if_known()
 
 
 def _size(dimension: Any, sizes: Mapping[str, int]) -> int | str | None:

@@ -1,0 +1,208 @@
+"""Programs for ONNX Runtime run with one import changed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+from tvmdml.targets import Target
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from test_onnx_models import FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+
+
+def small() -> bytes:
+    nodes = [N("MatMul", ["x", "w"], ["y"]), N("Add", ["y", "state"], ["next"]), N("Shape", ["x"], ["s"])]
+    made = model(
+        nodes,
+        [info("x", ["n", 3]), info("state", ["n", 2])],
+        [info("y", ["n", 2]), info("next", ["n", 2]), info("s", [2], INT64)],
+        {"w": ramp(3, 2)},
+        ir_version=10,
+        producer_name="tests",
+    )
+    onnx.helper.set_model_props(made, {"author": "me"})
+    return bytes(made.SerializeToString())
+
+
+def program(ort: Any) -> list[Any]:
+    """What programs commonly do, by the module that they import."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads, options.log_severity_level = 2, 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = ort.InferenceSession(small(), sess_options=options, providers=["CPUExecutionProvider"])
+    about = session.get_modelmeta()
+    found: list[Any] = [
+        [(one.name, one.type, list(one.shape)) for one in (*session.get_inputs(), *session.get_outputs())],
+        session.get_providers(),
+        (about.producer_name, about.graph_name, about.custom_metadata_map),
+        options.get_session_config_entry("session.intra_op.allow_spinning"),
+        session.get_overridable_initializers(),
+    ]
+    feeds = {"x": ramp(4, 3), "state": ramp(4, 2)}
+    found += session.run(None, feeds) + session.run(["next"], feeds, ort.RunOptions()) + session.run([], feeds)
+
+    done, told = threading.Event(), []
+
+    def callback(results: Any, data: Any, error: str) -> None:
+        told.append((list(results), data, error))
+        done.set()
+
+    session.run_async(["y"], feeds, callback, "data")
+    assert done.wait(60)
+    found += [told[0][0][0], told[0][1:]]
+
+    state = ort.OrtValue.ortvalue_from_numpy(ramp(4, 2), "cpu", 0)
+    found += [state.shape(), state.data_type(), state.element_type(), state.device_name(), state.is_tensor(), state.numpy().copy()]
+    found += [one.numpy() for one in session.run_with_ort_values(["y"], {"x": state_of(ort, ramp(4, 3)), "state": state})]
+
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", ramp(4, 3))
+    binding.bind_ortvalue_input("state", state)
+    binding.bind_output("next", "cpu")
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    found += binding.copy_outputs_to_cpu() + [one.numpy() for one in binding.get_outputs()]
+
+    place = np.zeros((4, 2), np.float32)
+    x = ramp(4, 3)
+    binding.clear_binding_inputs()
+    binding.clear_binding_outputs()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_ortvalue_input("state", state)
+    binding.bind_output("y", "cpu", 0, np.float32, place.shape, place.ctypes.data)
+    for _ in range(2):
+        binding.synchronize_inputs()
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        found.append(place.copy())
+        x *= 2
+    room = ort.OrtValue.ortvalue_from_shape_and_type([4, 2], np.float32, "cpu", 0)
+    binding.bind_ortvalue_output("next", room)
+    session.run_with_iobinding(binding)
+    state.update_inplace(ramp(4, 2) * 3)
+    session.run_with_iobinding(binding)
+    return [*found, room.numpy()]
+
+
+def state_of(ort: Any, array: Any) -> Any:
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def test_a_program_gives_the_same_with_either_import() -> None:
+    onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    for found, right in zip(program(tvmdml.onnx), program(onnxruntime), strict=True):
+        if isinstance(right, np.ndarray):
+            assert found.dtype == right.dtype
+            assert np.allclose(found, right, atol=1e-5)
+        else:
+            assert found == right
+
+
+@pytest.mark.parametrize("name", ["cpu", "vulkan", "cuda"])
+def test_bound_arrays_stay_on_their_device(name: str, request: pytest.FixtureRequest) -> None:
+    """A decoder's loop: what one run gives is an input of the next, and nothing leaves the device."""
+    if name != "cpu":
+        request.getfixturevalue(name)
+    nodes = [N("MatMul", ["x", "w"], ["y"]), N("Add", ["y", "state"], ["next"])]
+    inputs, outputs = [info("x", ["n", 3]), info("state", ["n", 2])], [info("y", ["n", 2]), info("next", ["n", 2])]
+    session = tvmdml.onnx.InferenceSession(model(nodes, inputs, outputs, {"w": ramp(3, 2)}), providers=[name])
+    value = tvmdml.onnx.OrtValue
+    two = [value.ortvalue_from_numpy(ramp(4, 2), name), value.ortvalue_from_shape_and_type([4, 2], np.float32, name)]
+    step = ramp(4, 3) @ ramp(3, 2)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", ramp(4, 3))
+    y = value.ortvalue_from_shape_and_type([4, 2], FLOAT, name)
+    binding.bind_ortvalue_output("y", y)
+    for i in range(3):
+        binding.bind_ortvalue_input("state", two[i % 2])
+        binding.bind_ortvalue_output("next", two[1 - i % 2])
+        session.run_with_iobinding(binding)
+    assert np.allclose(two[1].numpy(), ramp(4, 2) + 3 * step, atol=1e-4)
+    assert np.allclose(y.numpy(), step, atol=1e-5)
+    assert y.device_name() == name
+    binding.bind_ortvalue_input("state", two[1])  # in its own place: it is computed first, and then copied
+    binding.bind_ortvalue_output("next", two[1])
+    session.run_with_iobinding(binding)
+    assert np.allclose(two[1].numpy(), ramp(4, 2) + 4 * step, atol=1e-4)
+    binding.bind_output("next", name)
+    binding.bind_output("y", "cpu")
+    session.run_with_iobinding(binding)
+    there, here = binding.get_outputs()
+    assert (there.device_name(), here.device_name()) == (name, "cpu")
+    assert np.allclose(there.numpy(), ramp(4, 2) + 5 * step, atol=1e-4)
+    feeds = {"x": value.ortvalue_from_numpy(ramp(4, 3), name), "state": two[0]}
+    assert {one.device_name() for one in session.run_with_ort_values(None, feeds)} == {name}
+
+
+def test_wrong_bindings_are_refused() -> None:
+    session = tvmdml.onnx.InferenceSession(small())
+    binding = session.io_binding()
+    value, place = tvmdml.onnx.OrtValue, np.zeros((4, 2), np.float32)
+    for call, said in (
+        (lambda: binding.bind_cpu_input("z", place), "'z'; allowed: x, state"),
+        (lambda: binding.bind_cpu_input("x", [1.0]), "list"),
+        (lambda: binding.bind_output("x"), "'x'; allowed: y, next, s"),
+        (lambda: binding.bind_output("y", "tpu"), "'tpu'"),
+        (lambda: binding.bind_input("x", "cpu", 0, np.float32, [4, 3], 0), "buffer_ptr"),
+        (lambda: binding.bind_input("x", "cpu", 0, np.float32, [4, -3], 64), "shape"),
+        (lambda: binding.bind_input("x", "cpu", 0, np.complex64, [4, 3], 64), "element_type"),
+        (lambda: binding.bind_input("x", "cpu", 0, np.float32, [4, 3], place.ctypes.data + 1), "aligned"),
+        (lambda: session.run_with_iobinding(binding), "no bound outputs"),
+        (lambda: session.run(["z"], {}), "run output_names"),
+        (lambda: session.run(None, {"x": ramp(4, 3)}), "no state"),
+        (lambda: value.ortvalue_from_shape_and_type([1 << 60], np.float32), "shape"),
+        (lambda: value.ortvalue_from_numpy(place, "cpu").update_inplace(place[:2]), "update_inplace"),
+        (lambda: tvmdml.onnx.SessionOptions().get_session_config_entry("x"), "'x'"),
+        (lambda: tvmdml.onnx.InferenceSession(small(), providers=[7]), "providers"),
+        (lambda: tvmdml.onnx.InferenceSession(small(), providers=["vulkan:x"]), "providers|no Vulkan"),
+    ):
+        with pytest.raises((tvmdml.InvalidArgument, tvmdml.DeviceError), match=said):
+            call()
+    binding.bind_cpu_input("x", ramp(4, 3))
+    binding.bind_cpu_input("state", ramp(4, 2))
+    binding.bind_ortvalue_output("y", value(np.zeros((3, 2), np.float32)))
+    with pytest.raises(tvmdml.InvalidArgument, match="bound output y"):
+        session.run_with_iobinding(binding)
+    with pytest.raises(tvmdml.Unsupported, match="trace"):
+        session.end_profiling()
+    held = np.zeros((4, 2), np.float32)
+    held.flags.writeable = False
+    binding.bind_ortvalue_output("y", value(held))
+    with pytest.raises((tvmdml.InvalidArgument, ValueError), match=r"read-only|writ"):
+        session.run_with_iobinding(binding)
+
+
+def test_providers_are_targets(vulkan: Target) -> None:
+    with pytest.warns(UserWarning, match="TensorrtExecutionProvider"):
+        session = tvmdml.onnx.InferenceSession(
+            small(), providers=["TensorrtExecutionProvider", ("VulkanExecutionProvider", {"device_id": 0})]
+        )
+    assert session.target == vulkan
+    assert session.get_providers() == ["VulkanExecutionProvider", "CPUExecutionProvider"]
+    assert session.get_provider_options()["VulkanExecutionProvider"] == {"device_id": "0"}
+    assert tvmdml.onnx.InferenceSession(small(), None, ["vulkan:0"]).target == vulkan
+    assert {"VulkanExecutionProvider", "DmlExecutionProvider", "CPUExecutionProvider"} <= set(tvmdml.onnx.get_available_providers())
+    assert tvmdml.onnx.get_device() == "GPU"
+    value = tvmdml.onnx.OrtValue.ortvalue_from_numpy(ramp(3), "vulkan")
+    with pytest.raises(tvmdml.Unsupported, match="no addresses"):
+        value.data_ptr()
+    with pytest.raises(tvmdml.Unsupported, match="OrtValue"):
+        session.io_binding().bind_input("x", "vulkan", 0, np.float32, [4, 3], 64)
+
+
+def test_sizes_are_closed_by_options() -> None:
+    options = tvmdml.onnx.SessionOptions()
+    options.add_free_dimension_override_by_name("n", 4)
+    session = tvmdml.onnx.InferenceSession(small(), options)
+    assert session.get_inputs()[0].shape == [4, 3]
+    assert session.get_session_options() is options

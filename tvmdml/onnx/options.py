@@ -1,0 +1,223 @@
+"""The options of ONNX Runtime's sessions, and its providers as targets."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvmdml import targets
+from tvmdml.errors import InvalidArgument, TvmdmlError, message, safe_repr
+from tvmdml.targets import Target
+
+CPU = "CPUExecutionProvider"
+_TARGETS: Mapping[str, tuple[str, ...]] = {
+    "DmlExecutionProvider": ("cuda", "vulkan"),
+    "CUDAExecutionProvider": ("cuda",),
+    "VulkanExecutionProvider": ("vulkan",),
+    CPU: ("cpu",),
+}
+"""The kinds of target of each provider: the first one that this machine has is used. ONNX Runtime has no provider for Vulkan."""
+_DEVICES: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("cpu",),
+    "cuda": ("cuda",),
+    "dml": ("cuda", "vulkan"),
+    "gpu": ("cuda", "vulkan"),
+    "vulkan": ("vulkan",),
+}
+"""The same of ONNX Runtime's names of devices."""
+
+
+class GraphOptimizationLevel(enum.IntEnum):
+    """How much a graph is optimized. It is always optimized; a level has no effect."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(enum.IntEnum):
+    """Whether operators run at the same time. They run in turn; a mode has no effect."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(enum.IntEnum):
+    """The order of operators; it has no effect."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+@dataclass
+class SessionOptions:
+    """``onnxruntime.SessionOptions``. Only the sizes of ``add_free_dimension_override_by_name`` have an effect."""
+
+    enable_cpu_mem_arena: bool = True
+    enable_mem_pattern: bool = True
+    enable_mem_reuse: bool = True
+    enable_profiling: bool = False
+    execution_mode: int = ExecutionMode.ORT_SEQUENTIAL
+    execution_order: int = ExecutionOrder.DEFAULT
+    graph_optimization_level: int = GraphOptimizationLevel.ORT_ENABLE_ALL
+    inter_op_num_threads: int = 0
+    intra_op_num_threads: int = 0
+    log_severity_level: int = 2
+    log_verbosity_level: int = 0
+    logid: str = ""
+    optimized_model_filepath: str = ""
+    profile_file_prefix: str = "onnxruntime_profile_"
+    use_deterministic_compute: bool = False
+    use_per_session_threads: bool = True
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Values of symbolic sizes."""
+    entries: dict[str, str] = field(default_factory=dict)
+
+    def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
+        """Close a symbolic size."""
+        self.sizes[name] = value
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry; it has no effect."""
+        self.entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """An entry that was added.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        return _entry(self.entries, key, "SessionOptions")
+
+
+@dataclass
+class RunOptions:
+    """``onnxruntime.RunOptions``; they have no effect."""
+
+    log_severity_level: int = 2
+    log_verbosity_level: int = 0
+    logid: str = ""
+    only_execute_path_to_fetches: bool = False
+    terminate: bool = False
+    entries: dict[str, str] = field(default_factory=dict)
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry; it has no effect."""
+        self.entries[key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        """An entry that was added.
+
+        Raises:
+            InvalidArgument: there is none.
+        """
+        return _entry(self.entries, key, "RunOptions")
+
+
+def _entry(entries: Mapping[str, str], key: str, where: str) -> str:
+    if key not in entries:
+        raise InvalidArgument(message(where, safe_repr(key), ", ".join(entries) or "no entries"))
+    return entries[key]
+
+
+# -- Providers --------------------------------------------------------------------------------------------------------
+
+
+def get_all_providers() -> list[str]:
+    """The providers that have a target."""
+    return list(_TARGETS)
+
+
+def get_available_providers() -> list[str]:
+    """The providers whose targets this machine has, the best first."""
+    return [name for name, kinds in _TARGETS.items() if any(_usable(kind) for kind in kinds)]
+
+
+def get_device() -> str:
+    """``GPU`` if a provider for one is available, and ``CPU`` otherwise."""
+    return "GPU" if len(get_available_providers()) > 1 else "CPU"
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Accept a severity; nothing is logged."""
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Accept a verbosity; nothing is logged."""
+
+
+def device(name: str, number: int = 0, where: str = "device_type") -> Target:
+    """The target of a device, by ONNX Runtime's name.
+
+    Raises:
+        InvalidArgument: there is no such device.
+        DeviceError: this machine has none.
+    """
+    kinds = _DEVICES.get(name.lower()) if isinstance(name, str) else None
+    if kinds is None:
+        raise InvalidArgument(message(where, safe_repr(name), ", ".join(_DEVICES)))
+    return _first(kinds, number, where)
+
+
+def provider_of(target: Target) -> str:
+    """The provider that stands for a target."""
+    return next(name for name in ("CUDAExecutionProvider", "VulkanExecutionProvider", CPU) if _TARGETS[name] == (target.kind,))
+
+
+def chosen(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None = None) -> tuple[str, Target]:
+    """The first provider that can be used, and its target. As in ONNX Runtime, others are passed over with a warning.
+
+    Args:
+        providers: names, or pairs of a name and options; names of targets, too.
+        options: options for each provider, unless they are in pairs: ``device_id`` has an effect.
+
+    Raises:
+        InvalidArgument: an entry is not a provider, or a target of tvmdml's own name cannot be used.
+    """
+    several: list[tuple[str, Mapping[str, Any]]] = []
+    one: Any
+    own: Any
+    for one, own in itertools.zip_longest(providers or (), options or (), fillvalue={}):
+        name, given = one if isinstance(one, tuple) and len(one) == 2 else (one, own)
+        if not isinstance(name, str) or not isinstance(given, Mapping):
+            raise InvalidArgument(message("providers", safe_repr(one), "names, or pairs of a name and a mapping"))
+        several.append((name, given))
+    for name, own in several:
+        if name.partition(":")[0] in targets.kinds():
+            target = targets.resolve(name, "providers")
+            return provider_of(target), target
+        try:
+            return name, _first(_TARGETS[name], own.get("device_id", 0), f"providers {name}")
+        except KeyError:
+            reason = f"there is no such provider here; there are {', '.join(_TARGETS)}"
+        except TvmdmlError as error:
+            reason = str(error)
+        warnings.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=4)
+    return CPU, targets.resolve("cpu")
+
+
+def _first(kinds: Iterable[str], number: Any, where: str) -> Target:
+    """The first kind of target that this machine has."""
+    *before, last = kinds
+    kind = next((one for one in before if _usable(one)), last)
+    if kind == "cpu":
+        return targets.resolve(kind, where)
+    try:
+        return targets.resolve(f"{kind}:{int(number)}", where)
+    except (TypeError, ValueError):
+        raise InvalidArgument(message(f"{where} device_id", safe_repr(number), "an integer")) from None
+
+
+def _usable(kind: str) -> bool:
+    try:
+        targets.resolve(kind)
+    except TvmdmlError:
+        return False
+    return True

@@ -1,0 +1,383 @@
+"""The calls of ``onnxruntime.InferenceSession``, which ``Model`` inherits, and bindings of inputs and outputs on devices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tvmdml import arrays
+from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.graph import CompiledGraph
+from tvmdml.onnx import options
+from tvmdml.onnx.options import CPU, RunOptions, SessionOptions
+from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element
+from tvmdml.targets import Target
+
+
+class NodeArg(NamedTuple):
+    """An input or output, as in ONNX Runtime."""
+
+    name: str
+    type: str
+    """ONNX's name of the type: ``tensor(float)``; empty for an output whose type the model does not say."""
+    shape: list[int | str | None]
+    """The sizes; a string is a symbolic size, and ``None`` one without a name."""
+
+
+class ModelMetadata(NamedTuple):
+    """What the file says of itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
+
+
+class _Argument(Protocol):
+    """An input or output of a model."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int | str | None, ...] | None: ...
+
+
+class Session:
+    """The calls, for a model that can be called."""
+
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    target: Target
+    options = SessionOptions()
+    provider = ""
+    """The name of the provider that was asked for; empty for that of the target."""
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
+        """Run."""
+        raise NotImplementedError
+
+    def plain(self, inputs: Mapping[str, Any]) -> CompiledGraph | None:
+        """The compiled graph for inputs if it reads all of them and computes all outputs; ``None`` otherwise."""
+        raise NotImplementedError
+
+    def metadata(self) -> ModelMetadata:
+        """What the file says of itself."""
+        raise NotImplementedError
+
+    # -- Facts
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs."""
+        return list(map(_node_arg, self.inputs))
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs."""
+        return list(map(_node_arg, self.outputs))
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: weights cannot be replaced by inputs."""
+        return []
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the file says of itself."""
+        return self.metadata()
+
+    def get_providers(self) -> list[str]:
+        """The provider that stands for the target, and the CPU's."""
+        return list(dict.fromkeys((self.provider or options.provider_of(self.target), CPU)))
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options of each provider."""
+        number = self.target.name.partition(":")[2]
+        return {name: {} if name == CPU or not number.isdigit() else {"device_id": number} for name in self.get_providers()}
+
+    def get_session_options(self) -> SessionOptions:
+        """The options that were given."""
+        return self.options
+
+    def disable_fallback(self) -> None:
+        """Nothing falls back to another provider."""
+
+    def enable_fallback(self) -> None:
+        """Nothing falls back to another provider."""
+
+    # -- Running
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[Any]:
+        """Run: ``output_names`` are the wanted outputs, and ``None`` all.
+
+        Raises:
+            InvalidArgument: an output is unknown; or an input is missing, unknown, or has another type or shape.
+        """
+        wanted = self._positions(output_names)
+        found = self({name: _array(one) for name, one in input_feed.items()})
+        return [found[i] for i in wanted]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[Any, Any, str], object],
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Run in a thread, which calls ``callback(results, user_data, error)`` at the end; the error is empty if there is none."""
+        self._positions(output_names)
+
+        def work() -> None:
+            try:
+                results, said = self.run(output_names, input_feed), ""
+            except Exception as error:  # the callback is told
+                results, said = [], str(error) or type(error).__name__
+            callback(results, user_data, said)
+
+        threading.Thread(target=work, name="run_async", daemon=True).start()
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[OrtValue]:
+        """``run`` of values on devices: the results stay where the inputs are."""
+        return [OrtValue(one) for one in self.run(output_names, input_dict_ort_values)]
+
+    def io_binding(self) -> IOBinding:
+        """Inputs and outputs that are bound once, to run on them repeatedly."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run on what is bound.
+
+        Raises:
+            InvalidArgument: an input is not bound or does not fit, or no output is bound.
+        """
+        iobinding.run()
+
+    def end_profiling(self) -> str:
+        """There is no profile of all runs.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise Unsupported(message("end_profiling", "a profile of all runs", "one run", "model.compiled(…).trace(inputs, path)."))
+
+    def _positions(self, names: Sequence[str] | None) -> list[int]:
+        known = [one.name for one in self.outputs]
+        for name in names or ():
+            if name not in known:
+                raise InvalidArgument(message("run output_names", safe_repr(name), ", ".join(known)))
+        return [known.index(name) for name in names or known]
+
+
+def _node_arg(one: _Argument) -> NodeArg:
+    return NodeArg(one.name, one.type, list(one.shape or ()))
+
+
+def _array(one: Any) -> Any:
+    return one.array if isinstance(one, OrtValue) else one
+
+
+class _Place(NamedTuple):
+    """Where an output goes."""
+
+    target: Target
+    array: Any
+    """The memory that it is written to; ``None`` for new memory in each run."""
+
+
+class IOBinding:
+    """``onnxruntime.IOBinding``: inputs and outputs of a model, on any devices.
+
+    If each input lies on the model's device as the graph reads it, and each output has memory there, a run copies nothing.
+    """
+
+    def __init__(self, session: Session) -> None:
+        """Not public: ``io_binding`` makes it."""
+        self._session = session
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, _Place] = {}
+        self._results: list[OrtValue] = []
+        self._quick: Callable[[], None] | None = None
+
+    # -- Inputs
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Bind an array of the CPU; for a device it is copied now.
+
+        Raises:
+            InvalidArgument: there is no such input, or it is not an array.
+        """
+        array = arrays.view(arr_on_cpu, f"bind_cpu_input {name}")
+        self._bind(name, self._session.target.asarray(array) if type(array) is not DeviceArray else array)
+
+    def bind_input(
+        self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
+    ) -> None:
+        """Bind the caller's memory, which must stay alive. Vulkan's memory has no addresses: bind an OrtValue there.
+
+        Raises:
+            InvalidArgument: there is no such input or device, or the shape, type or address is none.
+            Unsupported: the device's memory has no addresses.
+        """
+        self._bind(name, at_address(buffer_ptr, shape, element_type, options.device(device_type, device_id)))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
+        """Bind an ``OrtValue``, or an array of any library.
+
+        Raises:
+            InvalidArgument: there is no such input, or it is not an array.
+        """
+        self._bind(name, arrays.view(_array(ortvalue), f"bind_ortvalue_input {name}"))
+
+    def synchronize_inputs(self) -> None:
+        """Return when copies of inputs are done."""
+        self._session.target.wait()
+
+    def clear_binding_inputs(self) -> None:
+        """Bind no inputs."""
+        self._inputs.clear()
+        self._quick = None
+
+    # -- Outputs
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Bind an output to a device: to the caller's memory there, or, without ``buffer_ptr``, to new memory in each run.
+
+        Raises:
+            InvalidArgument: there is no such output or device, or the shape, type or address is none.
+            Unsupported: the device's memory has no addresses.
+        """
+        target = options.device(device_type, device_id)
+        memory = None
+        if buffer_ptr:
+            memory = at_address(buffer_ptr, shape, element_type, target)
+        elif shape is not None and element_type is not None:
+            checked_shape(shape)
+            element(element_type)
+        self._bind_output(name, _Place(target, memory))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: Any) -> None:
+        """Bind an output to the memory of an ``OrtValue``, or of an array of any library.
+
+        Raises:
+            InvalidArgument: there is no such output, or it is not an array.
+        """
+        array = arrays.view(_array(ortvalue), f"bind_ortvalue_output {name}", write=True)
+        target = array.target if isinstance(array, DeviceArray) else options.device("cpu")
+        self._bind_output(name, _Place(target, array))
+
+    def synchronize_outputs(self) -> None:
+        """Return when the outputs are computed."""
+        self._session.target.wait()
+
+    def clear_binding_outputs(self) -> None:
+        """Bind no outputs."""
+        self._outputs.clear()
+        self._results, self._quick = [], None
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order in which they were bound."""
+        return list(self._results)
+
+    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
+        """The same."""
+        return self.get_outputs()
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """Copies of the outputs of the last run, as NumPy arrays."""
+        return [one.numpy().copy() for one in self._results]
+
+    # -- How
+
+    def _bind(self, name: str, array: Any) -> None:
+        self._known(name, self._session.inputs, "input")
+        self._inputs[name], self._quick = array, None
+
+    def _bind_output(self, name: str, place: _Place) -> None:
+        self._known(name, self._session.outputs, "output")
+        self._outputs.pop(name, None)
+        self._outputs[name] = place
+        self._quick = None
+
+    @staticmethod
+    def _known(name: str, among: Sequence[Any], what: str) -> None:
+        names = [one.name for one in among]
+        if name not in names:
+            raise InvalidArgument(message(f"bind {what}", safe_repr(name), ", ".join(names) or "none"))
+
+    def run(self) -> None:
+        """Run on what is bound.
+
+        Raises:
+            InvalidArgument: an input is not bound or does not fit, or no output is bound.
+        """
+        if not self._outputs:
+            known = ", ".join(one.name for one in self._session.outputs)
+            raise InvalidArgument(message("run_with_iobinding", "no bound outputs", known, "bind_output(name)."))
+        if self._quick is None and all(one.array is not None for one in self._outputs.values()):
+            self._quick = self._bound()
+        if self._quick is not None:
+            self._quick()
+            self._session.target.wait()
+            return
+        session = self._session
+        home = session.target
+        given = {name: self._there(one) for name, one in self._inputs.items()}
+        found = dict(zip((one.name for one in session.outputs), session(given), strict=True))
+        results = []
+        for name, place in self._outputs.items():
+            array = found[name]
+            if place.array is not None:
+                self._write(name, place.array, array)
+                array = place.array
+            elif place.target.moves and (type(array) is not DeviceArray or array.target != place.target):
+                array = place.target.asarray(array.numpy() if type(array) is DeviceArray else array)
+            elif not place.target.moves and type(array) is DeviceArray:
+                array = array.numpy()
+            results.append(OrtValue(array))
+        home.wait()
+        self._results = results
+
+    def _there(self, array: Any) -> Any:
+        """An input on the model's device."""
+        home = self._session.target
+        if type(array) is DeviceArray and array.target not in (home, home.home):
+            array = array.numpy()
+        return home.asarray(array) if home.moves and type(array) is not DeviceArray else array
+
+    @staticmethod
+    def _write(name: str, memory: Any, array: Any) -> None:
+        if memory.dtype != array.dtype or tuple(memory.shape) != tuple(array.shape):
+            given, allowed = f"{memory.dtype}{list(memory.shape)}", f"{array.dtype}{list(array.shape)}"
+            raise InvalidArgument(message(f"bound output {name}", given, allowed))
+        arrays.assign(memory, array)
+
+    def _bound(self) -> Callable[[], None] | None:
+        """A run without checks and copies; ``None`` if something must be copied."""
+        names = [one.name for one in self._session.outputs]
+        if set(names) != set(self._outputs):
+            return None
+        graph = self._session.plain(self._inputs)
+        if graph is None:
+            return None
+        try:
+            run = graph.bind(self._inputs, [self._outputs[name].array for name in names])
+        except InvalidArgument:  # arrays that lie elsewhere or otherwise, or overlap, are copied
+            return None
+        self._results = [OrtValue(one.array) for one in self._outputs.values()]
+        return run
