@@ -13,7 +13,7 @@ import tvmdml
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
-from test_onnx_models import model  # noqa: E402 - it needs ONNX
+from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 
@@ -30,6 +30,8 @@ class Case(NamedTuple):
     weights: tuple[int, ...] = ()
     """The inputs that are constants of the model."""
     tolerance: float = 1e-4
+    domain: str = "com.microsoft"
+    opset: int = 17
 
     @property
     def id(self) -> str:
@@ -185,6 +187,13 @@ CASES = [
         {"num_heads": 2, "unidirectional": 1},
         (1, 3, 4, 6, 7),
     ),
+    Case("ConvTransposeWithDynamicPads", all_of(f(1, 3, 5, 5), f(3, 2, 3, 3), is_([1, 1, 1, 1], np.int64), f(2)), weights=(2,)),
+    Case("ScaledTanh", all_of(X), 1, {"alpha": 1.2, "beta": 0.7}, domain="", opset=9),
+    Case("ParametricSoftplus", all_of(X), 1, {"alpha": 1.2, "beta": 0.7}, domain="", opset=9),
+    Case("ImageScaler", all_of(f(1, 3, 4, 4)), 1, {"scale": 2.0, "bias": [0.1, -0.2, 3.0]}, domain="", opset=9),
+    Case("Crop", all_of(f(1, 3, 8, 8)), 1, {"border": [1, 2, 3, 1]}, domain="", opset=9),
+    Case("Crop", all_of(f(1, 3, 8, 8)), 1, {"border": [1, 2, 3, 1], "scale": [4, 3]}, domain="", opset=9),
+    Case("Affine", all_of(X), 1, {"alpha": 1.2, "beta": 0.7}, domain="", opset=9),
     Case("QuantizeLinear", all_of(X, *Q), weights=(1, 2), tolerance=1),
     Case("DequantizeLinear", all_of(u8(3, 4), *Q), weights=(1, 2)),
 ]
@@ -200,8 +209,8 @@ def test_an_operator_gives_what_onnx_runtime_computes(case: Case) -> None:
     to_type = onnx.helper.np_dtype_to_tensor_dtype
     inputs = [onnx.helper.make_tensor_value_info(name, to_type(one.dtype), one.shape) for name, one in given.items()]
     outputs = [onnx.helper.ValueInfoProto(name=name) for name in results]
-    node = onnx.helper.make_node(case.kind, names, results, domain="com.microsoft", **case.attributes)
-    made = model([node], inputs, outputs, weights, 17)
+    node = onnx.helper.make_node(case.kind, names, results, domain=case.domain, **case.attributes)
+    made = model([node], inputs, outputs, weights, case.opset)
     made.ir_version = 10
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -214,3 +223,133 @@ def test_an_operator_gives_what_onnx_runtime_computes(case: Case) -> None:
         assert (one.dtype, one.shape) == (right.dtype, right.shape)
         most = case.tolerance if right.dtype.kind in "iu" else case.tolerance * np.abs(right).max()
         assert np.abs(one.astype(np.float64) - right.astype(np.float64)).max() <= most
+
+
+class Same(NamedTuple):
+    """An operator that ONNX Runtime has not on the CPU, and operators of ONNX that compute the same."""
+
+    node: Any
+    others: list[Any]
+    inputs: dict[str, Callable[[Rng], Any]]
+
+    @property
+    def id(self) -> str:
+        """The operator."""
+        return str(self.node.op_type)
+
+
+def microsoft(kind: str, *inputs: str, **attributes: Any) -> Any:
+    return N(kind, inputs, ["y"], domain="com.microsoft.dml" if kind.startswith("Dml") else "com.microsoft", **attributes)
+
+
+A, B = f(3, 4), f(4, 5)
+IMAGE = f(1, 4, 6, 6)
+SAME = [
+    Same(
+        microsoft("FusedMatMulActivation", "a", "b", activation="LeakyRelu", activation_alpha=0.3, alpha=0.5),
+        [N("MatMul", ["a", "b"], ["c"]), N("Mul", ["c", "half"], ["d"]), N("LeakyRelu", ["d"], ["y"], alpha=0.3)],
+        {"a": A, "b": B, "half": is_(0.5)},
+    ),
+    Same(microsoft("BiasAdd", "a", "b", "c"), [N("Sum", ["a", "b", "c"], ["y"])], {"a": X, "b": f(16), "c": X}),
+    Same(
+        microsoft("BiasSplitGelu", "a", "b"),
+        [
+            N("Add", ["a", "b"], ["c"]),
+            N("Split", ["c"], ["d", "e"], axis=-1, num_outputs=2),
+            N("Gelu", ["e"], ["g"]),
+            N("Mul", ["d", "g"], ["y"]),
+        ],
+        {"a": X, "b": f(16)},
+    ),
+    Same(
+        microsoft("BiasSoftmax", "a", "b", axis=1, is_inner_broadcast=0),
+        [N("Add", ["a", "b"], ["c"]), N("Softmax", ["c"], ["y"], axis=1)],
+        {"a": A, "b": f(1, 4)},
+    ),
+    Same(
+        microsoft("GroupNorm", "x", "s", "b", groups=2, activation=1, epsilon=1e-5),
+        [
+            N("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+            N("GroupNormalization", ["t", "s", "b"], ["n"], num_groups=2, epsilon=1e-5),
+            N("Sigmoid", ["n"], ["g"]),
+            N("Mul", ["n", "g"], ["m"]),
+            N("Transpose", ["m"], ["y"], perm=[0, 2, 3, 1]),
+        ],
+        {"x": f(2, 3, 3, 4), "s": f(4), "b": f(4)},
+    ),
+    Same(
+        microsoft("NhwcConv", "x", "w", "b", pads=[1, 1, 1, 1]),
+        [
+            N("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+            N("Transpose", ["w"], ["u"], perm=[0, 3, 1, 2]),
+            N("Conv", ["t", "u", "b"], ["c"], pads=[1, 1, 1, 1]),
+            N("Transpose", ["c"], ["y"], perm=[0, 2, 3, 1]),
+        ],
+        {"x": f(1, 5, 5, 3), "w": f(4, 3, 3, 3), "b": f(4)},
+    ),
+    Same(
+        microsoft("DmlFusedConv", "x", "w", fused_activation="LeakyRelu", fused_alpha=0.3, strides=[2, 2]),
+        [N("Conv", ["x", "w"], ["c"], strides=[2, 2]), N("LeakyRelu", ["c"], ["y"], alpha=0.3)],
+        {"x": IMAGE, "w": f(2, 4, 3, 3)},
+    ),
+    Same(
+        microsoft("DmlFusedConvTranspose", "x", "w", fused_activation="Relu"),
+        [N("ConvTranspose", ["x", "w"], ["c"]), N("Relu", ["c"], ["y"])],
+        {"x": IMAGE, "w": f(4, 2, 3, 3)},
+    ),
+    Same(
+        microsoft("DmlFusedGemm", "a", "b", "c", fused_activation="Tanh", alpha=0.5),
+        [N("Gemm", ["a", "b", "c"], ["d"], alpha=0.5), N("Tanh", ["d"], ["y"])],
+        {"a": A, "b": B, "c": f(5)},
+    ),
+    Same(
+        microsoft("DmlFusedMatMul", "a", "b", fused_activation="Sigmoid"),
+        [N("MatMul", ["a", "b"], ["d"]), N("Sigmoid", ["d"], ["y"])],
+        {"a": A, "b": B},
+    ),
+    Same(
+        microsoft("DmlFusedAdd", "a", "a", fused_activation="Relu"),
+        [N("Add", ["a", "a"], ["d"]), N("Relu", ["d"], ["y"])],
+        {"a": A},
+    ),
+    Same(
+        microsoft("DmlFusedSum", "a", "a", fused_activation="Relu"),
+        [N("Sum", ["a", "a"], ["d"]), N("Relu", ["d"], ["y"])],
+        {"a": A},
+    ),
+    Same(
+        microsoft("DmlFusedBatchNormalization", "x", "s", "b", "m", "v", fused_activation="Elu", fused_alpha=0.7),
+        [N("BatchNormalization", ["x", "s", "b", "m", "v"], ["c"]), N("Elu", ["c"], ["y"], alpha=0.7)],
+        {"x": IMAGE, "s": f(4), "b": f(4), "m": f(4), "v": lambda rng: f(4)(rng) ** 2},
+    ),
+    Same(
+        microsoft("DmlFusedInstanceNormalization", "x", "s", "b", fused_activation="Relu"),
+        [N("InstanceNormalization", ["x", "s", "b"], ["c"]), N("Relu", ["c"], ["y"])],
+        {"x": IMAGE, "s": f(4), "b": f(4)},
+    ),
+    Same(
+        microsoft("DmlFusedMeanVarianceNormalization", "x", fused_activation="Relu"),
+        [N("MeanVarianceNormalization", ["x"], ["c"]), N("Relu", ["c"], ["y"])],
+        {"x": IMAGE},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SAME, ids=lambda case: case.id)
+def test_an_operator_gives_what_others_give(case: Same) -> None:
+    rng = np.random.default_rng(5)
+    given = {name: make(rng) for name, make in case.inputs.items()}
+    found = []
+    for nodes in ([case.node], case.others):
+        read = {name for node in nodes for name in node.input}
+        inputs = [onnx.helper.make_tensor_value_info(name, 1, one.shape) for name, one in given.items() if name in read]
+        made = model(nodes, inputs, [onnx.helper.ValueInfoProto(name="y")], {}, 21, ir_version=10)
+        if nodes is case.others:
+            session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+            found += session.run(None, {name: given[name] for name in read & set(given)})
+        else:
+            made.opset_import.append(onnx.helper.make_opsetid("com.microsoft.dml", 1))
+            found += tvmdml.onnx.load(made)({name: given[name] for name in read & set(given)})
+    one, right = found
+    assert (one.dtype, one.shape) == (right.dtype, right.shape)
+    assert np.abs(one - right).max() <= 1e-4 * np.abs(right).max()

@@ -165,6 +165,11 @@ class Conversion:
                 else:
                     self._scope.set(one.name, Value.computed(self.graph.input(shape, dtype, name=one.name)))
         self.outputs = self._graph(graph, self._scope)
+        for one, value in zip(graph.output, self.outputs, strict=True):
+            if value.parts is not None:
+                self.problems.append(
+                    Problem("output", f"output {safe_repr(one.name)}", "it is a sequence, and not a tensor", False)
+                )
 
     # -- Graphs
 
@@ -341,6 +346,8 @@ def _alike(one: Any, result: Result) -> Value:
     if isinstance(one, Value):
         if one.is_lost:
             return Value.lost(*result)
+        if one.parts is not None:
+            return one
         one = one.content
     if not isinstance(one, Expression):
         array = np.asarray(one)

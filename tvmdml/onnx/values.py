@@ -28,7 +28,10 @@ class Undecided(Exception):
 
 
 class Value:
-    """A tensor of the model: an array that is known already, an expression of the graph, or, after an error, neither."""
+    """A tensor of the model: an array that is known already, an expression of the graph, or, after an error, neither.
+
+    A sequence has the tensors in ``parts``.
+    """
 
     def __init__(self, dtype: Any, shape: tuple[int, ...] | None, array: NumpyArray | None, expression: Expression | None) -> None:
         """Not public: ``known``, ``computed`` and ``lost`` make values."""
@@ -39,6 +42,14 @@ class Value:
         self.array = array
         """The elements, if they are known."""
         self._expression = expression
+        self.parts: tuple[Value, ...] | None = None
+
+    @classmethod
+    def sequence(cls, parts: Iterable[Value]) -> Value:
+        """Several tensors."""
+        found = cls(None, None, None, None)
+        found.parts = tuple(parts)
+        return found
 
     @classmethod
     def known(cls, array: Any) -> Value:
@@ -59,7 +70,7 @@ class Value:
     @property
     def is_lost(self) -> bool:
         """Whether there is neither an array nor an expression."""
-        return self.array is None and self._expression is None
+        return self.array is None and self._expression is None and self.parts is None
 
     @property
     def content(self) -> NumpyArray | Expression | None:
@@ -77,12 +88,17 @@ class Value:
         Raises:
             Refused: DirectML has no such type.
         """
+        self._require_tensor()
         if self._expression is None:
             assert self.array is not None
             if not is_ours(self.dtype):
                 raise Refused(f"its input has the type {self.dtype}, which is not one of DirectML's")
             self._expression = graph.constant(self.array)
         return self._expression
+
+    def _require_tensor(self) -> None:
+        if self.parts is not None:
+            raise Refused("its input is a sequence, and not a tensor")
 
     def bytes_as(self, graph: Graph, kind: TensorDataType) -> Expression:
         """The tensor's memory without gaps; two elements in a byte if the type has them so."""
@@ -102,6 +118,7 @@ class Value:
             Undecided: they depend on small inputs.
             Refused: they depend on large inputs.
         """
+        self._require_tensor()
         if self.array is None:
             assert self._expression is not None
             inputs = dependencies(self._expression)

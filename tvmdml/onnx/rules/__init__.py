@@ -12,6 +12,11 @@ from tvmdml.onnx.rules import (
     products,
     quantized,
     reductions,
+    resizing,
+    sampling,
+    scattering,
+    sequences,
+    spectra,
     transformers,
     views,
 )
@@ -26,6 +31,11 @@ __all__ = [
     "products",
     "quantized",
     "reductions",
+    "resizing",
+    "sampling",
+    "scattering",
+    "sequences",
+    "spectra",
     "transformers",
     "views",
 ]

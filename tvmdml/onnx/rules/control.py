@@ -31,7 +31,10 @@ def _if(node: Node) -> Results:
         chosen = "then_branch" if bool(node.number(0)) else "else_branch"
         return node.around.inner(_branch(node, chosen), [])
     both = [node.around.inner(_branch(node, name), []) for name in ("then_branch", "else_branch")]
-    if any(a.is_lost or b.is_lost or a.shape != b.shape or a.dtype != b.dtype for a, b in zip(*both, strict=True)):
+    if any(
+        a.is_lost or b.is_lost or a.parts is not None or b.parts is not None or a.shape != b.shape or a.dtype != b.dtype
+        for a, b in zip(*both, strict=True)
+    ):
         chosen = "then_branch" if bool(node.number(0)) else "else_branch"
         return both[chosen == "else_branch"]
     x = node.x().reshape(())

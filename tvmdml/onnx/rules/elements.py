@@ -34,10 +34,18 @@ def _modulus(node: Node) -> Results:
 
 @rule("BitShift")
 def _shift(node: Node) -> Results:
+    """Signed integers keep their sign to the right: the bits of a negative one are shifted as their complement."""
     x, n = node.x(), node.x(1)
-    if node.text("direction", "") != "LEFT":
-        return tvmdml.bit_shift_right(x, n)
-    return tvmdml.bit_shift_left(*(one.view(f"uint{8 * one.dtype.itemsize}") for one in (x, n))).view(x.dtype)
+    kind, bits = x.dtype, 8 * x.dtype.itemsize
+    plain, by = x.view(f"uint{bits}"), n.view(f"uint{bits}")
+    if node.text("direction", "") == "LEFT":
+        return tvmdml.bit_shift_left(plain, by).view(kind)
+    if kind.kind == "u":
+        return tvmdml.bit_shift_right(plain, by)
+    by = tvmdml.min(by, node.like(bits - 1, by))  # no bits are left; a negative number is a large one here
+    negative = tvmdml.less_than(x, node.like(0, x))
+    moved = tvmdml.bit_shift_right(tvmdml.where(negative, tvmdml.bit_not(plain), plain), by)
+    return tvmdml.where(negative, tvmdml.bit_not(moved), moved).view(kind)
 
 
 @rule("BitCast")
@@ -159,6 +167,32 @@ def _triangle(node: Node) -> Results:
     rows, columns = x.shape[-2:]
     kept = np.tri(rows, columns, k - 1, dtype=np.bool_) if node.integer("upper", 1) else ~np.tri(rows, columns, k, dtype=np.bool_)
     return tvmdml.where(node.constant(kept).view(np.uint8).broadcast(x.shape), node.like(0, x), x)
+
+
+@rule("Crop")
+def _crop(node: Node) -> Results:
+    """Rows and columns inside of a border."""
+    x = node.x()
+    left, top, right, bottom = node.attributes.get("border", (0, 0, 0, 0))
+    rows, columns = node.attributes.get("scale", (0, 0))
+    return x[:, :, top : top + rows if rows else x.shape[2] - bottom, left : left + columns if columns else x.shape[3] - right]
+
+
+@rule("ImageScaler")
+def _scaled(node: Node) -> Results:
+    x = node.x()
+    bias = np.asarray(node.attributes.get("bias", [0.0] * x.shape[1]), x.dtype)
+    return x * node.real("scale", 1.0) + node.constant(bias).reshape(1, x.shape[1], 1, 1)
+
+
+@rule("ParametricSoftplus")
+def _softplus(node: Node) -> Results:
+    return tvmdml.activation_parametric_softplus(node.x(), alpha=node.real("alpha", 1.0), beta=node.real("beta", 1.0))
+
+
+@rule("ScaledTanh")
+def _tanh(node: Node) -> Results:
+    return tvmdml.activation_scaled_tanh(node.x(), alpha=node.real("alpha", 1.0), beta=node.real("beta", 1.0))
 
 
 @rule("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")

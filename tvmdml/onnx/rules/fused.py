@@ -7,7 +7,7 @@ from typing import Any
 
 import tvmdml
 from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, rule
+from tvmdml.onnx.node import RULES, Node, Results, rule
 from tvmdml.onnx.rules.elements import gelu
 from tvmdml.onnx.rules.products import turned
 from tvmdml.onnx.values import Value
@@ -52,6 +52,66 @@ _ACTIVATIONS: dict[str, Callable[[Any, list[float]], Any]] = {
     "Clip": lambda x, given: tvmdml.clip(x, min=given[0], max=given[1]),
     "HardSigmoid": lambda x, given: tvmdml.activation_hard_sigmoid(x, alpha=given[0], beta=given[1]),
 }
+
+
+@rule("com.microsoft.ConvTransposeWithDynamicPads")
+def _dynamic_pads(node: Node) -> Results:
+    pads = {"pads": node.integers(2)} if node.has(2) else {}
+    inputs = [*node.inputs[:2], *([node.value(3)] if node.has(3) else [])]
+    return described.convert(node.replaced("ConvTranspose", inputs, **{**node.attributes, **pads}))
+
+
+@rule("com.microsoft.FusedMatMulActivation")
+def _product(node: Node) -> Results:
+    own = {name: value for name, value in node.attributes.items() if not name.startswith("activation")}
+    (found,) = _several(RULES["com.microsoft.FusedMatMul"](node.replaced("com.microsoft.FusedMatMul", **own)))
+    return _activated(node, found, "activation", ("alpha", "beta", "gamma"), "activation_")
+
+
+_DML = "com.microsoft.dml.DmlFused"
+_FUSABLE = (
+    "Add",
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "Gemm",
+    "InstanceNormalization",
+    "MatMul",
+    "MeanVarianceNormalization",
+    "Sum",
+)
+
+
+@rule(*(_DML + name for name in _FUSABLE))
+def _dml(node: Node) -> Results:
+    """What ONNX Runtime's provider writes into optimized models: an operator of ONNX, and an activation of ONNX after it."""
+    own = {name: value for name, value in node.attributes.items() if not name.startswith("fused_")}
+    kind = node.kind.removeprefix(_DML)
+    inner = node.replaced(kind, **own)
+    inner.opset = _OPSET
+    found = _several((RULES.get(kind) or described.convert)(inner))
+    return _activated(node, found[0], "fused_activation", ("alpha", "beta", "gamma", "ratio", "axis"), "fused_")
+
+
+_OPSET = 13
+"""The version of ONNX's operators whose attributes the provider's operators have."""
+
+
+def _several(found: Results) -> Any:
+    return found if isinstance(found, (list, tuple)) else [found]
+
+
+def _activated(node: Node, x: Any, name: str, numbers: tuple[str, ...], prefix: str) -> Results:
+    """An activation by the name of ONNX's operator."""
+    kind = node.text(name, "")
+    if not kind:
+        return x
+    given = {one: node.attributes[prefix + one] for one in numbers if prefix + one in node.attributes}
+    inner = node.replaced(kind, [Value.computed(x)], **given)
+    inner.opset = _OPSET
+    if kind not in RULES and not described.is_mapped(kind):
+        raise Refused(f"its activation is {kind}")
+    return _several((RULES.get(kind) or described.convert)(inner))[0]
 
 
 @rule("com.microsoft.FusedConv", "com.microsoft.FusedGemm")

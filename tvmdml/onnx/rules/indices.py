@@ -26,11 +26,6 @@ def _gather(node: Node) -> Results:
     return tvmdml.gather(x, node.x(1), axis=axis) if node.shape(1) else described.convert(node)
 
 
-@rule("Scatter")
-def _scatter(node: Node) -> Results:
-    return described.convert(node.replaced("ScatterElements", axis=node.integer("axis", 0)))
-
-
 @rule("OneHot")
 def _one_hot(node: Node) -> Results:
     """Indices of floats are whole numbers."""
@@ -117,3 +112,23 @@ def _pad(node: Node) -> Results:
         raise Refused(f"its mode is {mode}")
     value = node.number(2) if node.has(2) and mode == "constant" else 0
     return tvmdml.padding(x, start_padding=starts, end_padding=ends, padding_mode=modes[mode], padding_value=value)
+
+
+@rule("MaxPool")
+def _pool(node: Node) -> Results:
+    """Indices that count columns first are made of those that count rows first."""
+    if not node.integer("storage_order", 0):
+        return described.convert(node)
+    own = {name: value for name, value in node.attributes.items() if name != "storage_order"}
+    found: list[Any] = list(described.convert(node.replaced("MaxPool", **own)))
+    if len(found) < 2 or found[1] is None:
+        return found
+    result, at = found
+    if len(node.shape()) != 4:
+        raise Refused("its indices count columns first, of other than two dimensions")
+    at = at.view(np.int64) if at.dtype == np.uint64 else at.astype(np.int64)
+    height, width = (node.like(n, at) for n in node.shape()[2:])
+    plane = node.like(node.shape()[2] * node.shape()[3], at)
+    inside = tvmdml.modulus_floor(at, plane)
+    row, column = tvmdml.divide(inside, width), tvmdml.modulus_floor(inside, width)
+    return [result, at - inside + column * height + row]

@@ -32,11 +32,19 @@ def _groups(node: Node) -> Results:
 
 @rule("BatchNormalization")
 def _batch(node: Node) -> Results:
-    """Statistics that a model in training gives are refused; without it, they are the inputs."""
-    if node.integer("training_mode", 0) or not node.integer("spatial", 1) or (node.opset < 14 and any(node.outputs[1:])):
-        raise Refused("it is in training, or its parameters are not those of channels")
-    found = described.convert(node)
-    return [*found[:1], *(node.value(i) for i in (3, 4))]
+    """In training, the statistics are the batch's, and what is returned of them is a part of the way from the old ones."""
+    if not node.integer("spatial", 1) or (node.opset < 14 and any(node.outputs[1:])):
+        raise Refused("it is in training as before version 14, or its parameters are not those of channels")
+    if not node.integer("training_mode", 0):
+        found = described.convert(node)
+        return [*found[:1], *(node.value(i) for i in (3, 4))]
+    x, part = node.x(), node.real("momentum", 0.9)
+    each = (1, x.shape[1], *[1] * (x.ndim - 2))
+    scale, bias = (node.x(i).astype(x.dtype).reshape(each) for i in (1, 2))
+    result, mean, variance = tvmdml.batch_normalization_training(x, scale, bias, epsilon=node.real("epsilon", 1e-5))
+    old = [node.x(i).reshape(each) for i in (3, 4)]
+    moved = [a * part + b.astype(a.dtype) * (1 - part) for a, b in zip(old, (mean, variance), strict=True)]
+    return [result, *(one.reshape(x.shape[1]) for one in moved)]
 
 
 def normalized(x: Expression, scale: Any, bias: Any, epsilon: float, mean: bool = True) -> Any:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 import tvmdml
+from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, rule
+from tvmdml.onnx.node import Node, Results, along, reshaped, rule
 from tvmdml.onnx.rules.products import turned
-from tvmdml.onnx.values import Value
+from tvmdml.onnx.values import Value, is_ours
 from tvmdml.onnx_nodes import Refused
 
 
@@ -84,9 +85,56 @@ def _product(node: Node) -> Results:
     return _stored(node, found, 7) if node.has(7) else found
 
 
-@rule("com.microsoft.DequantizeLinear", "com.microsoft.QuantizeLinear")
-def _own_domain(node: Node) -> Results:
-    return described.convert(node.replaced(node.kind.rpartition(".")[2], **node.attributes))
+@rule("DequantizeLinear", "com.microsoft.DequantizeLinear")
+def _dequantize(node: Node) -> Results:
+    """Types and blocks that DirectML's operators do not have are computed by elements."""
+    try:
+        return described.convert(node.replaced("DequantizeLinear", **node.attributes))
+    except (Refused, TvmdmlError):
+        x = _bytes(node.value(0), node).astype(np.float32)
+        scale, zero = (_parameter(node, i) for i in (1, 2))
+        found = (x if zero is None else x - zero) * scale
+        return found.astype(node.dtype(1))
+
+
+@rule("QuantizeLinear", "com.microsoft.QuantizeLinear")
+def _quantize(node: Node) -> Results:
+    try:
+        return described.convert(node.replaced("QuantizeLinear", **node.attributes))
+    except (Refused, TvmdmlError):
+        to = node.dtype(2) if node.has(2) else node.results[0].dtype
+        if to is None or to.kind not in "iu" or to.itemsize > 2 or not is_ours(to) or node.integer("precision", 0) > 1:
+            raise
+        scale, zero = (_parameter(node, i) for i in (1, 2))
+        found = tvmdml.round(node.x().astype(np.float32) / scale)
+        about = np.iinfo(to)
+        return tvmdml.clip(found if zero is None else found + zero, min=float(about.min), max=float(about.max)).astype(to)
+
+
+def _bytes(value: Value, node: Node) -> Any:
+    """A tensor; constants of 4 bits have one element in a byte."""
+    if value.array is not None and not is_ours(value.dtype):
+        return node.constant(value.array.astype(np.int16))
+    return value.expression(node.graph)
+
+
+def _parameter(node: Node, at: int) -> Any:
+    """A scale or zero point as float32, repeated to the sizes of the input: for all, for slices of an axis, or for blocks."""
+    if not node.has(at):
+        return None
+    found = _bytes(node.value(at), node).astype(np.float32)
+    shape = node.shape()
+    if found.size == 1:
+        return found.reshape([1] * len(shape)).broadcast(shape)
+    axis, block = node.axis(len(shape), 1), node.integer("block_size", 0)
+    if not block:
+        return reshaped(found, [n if i == axis else 1 for i, n in enumerate(shape)]).broadcast(shape)
+    if found.ndim != len(shape) or found.shape[axis] * block < shape[axis]:
+        raise Refused(f"its parameter has the sizes {list(found.shape)}, for blocks of {block} in {list(shape)}")
+    wide = found[along(axis + 1, None)]
+    wide = wide.broadcast([*wide.shape[: axis + 1], block, *wide.shape[axis + 2 :]])
+    wide = reshaped(wide, (*found.shape[:axis], found.shape[axis] * block, *found.shape[axis + 1 :]))
+    return wide[along(axis, slice(0, shape[axis]))]
 
 
 @rule("com.microsoft.DynamicQuantizeMatMul")

@@ -14,7 +14,7 @@ from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
 
-@rule("Identity")
+@rule("Identity", "MemcpyFromHost", "MemcpyToHost")
 def _identity(node: Node) -> Results:
     return node.value(0)
 
@@ -125,11 +125,6 @@ def _concat(node: Node) -> Results:
     axis = node.axis(parts[0].ndim)
     parts = [one for one in parts if one.shape[axis]]
     return parts[0] if len(parts) == 1 else tvmdml.join(parts, axis=axis)
-
-
-@rule("ConcatFromSequence", "SequenceConstruct", "SequenceAt", "SplitToSequence", "SequenceEmpty", "SequenceInsert")
-def _sequence(node: Node) -> Results:
-    raise Refused("DirectML has no sequences")
 
 
 @rule("SpaceToDepth", "DepthToSpace")

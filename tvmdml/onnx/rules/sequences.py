@@ -1,0 +1,100 @@
+"""Sequences inside of a model: their lengths and places are known, so they are only lists of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+import tvmdml
+from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
+from tvmdml.onnx.rules.views import parted
+from tvmdml.onnx.values import Value
+from tvmdml.onnx_nodes import Refused
+
+
+def _parts(node: Node) -> list[Value]:
+    found = node.value(0).parts
+    if found is None:
+        raise Refused("its input is not a sequence")
+    return list(found)
+
+
+def _place(node: Node, position: int, count: int, usual: int, *, end: bool = False) -> int:
+    """A place in a sequence, counted from the front; ``end`` allows the place after the last one."""
+    place = int(node.number(position)) if node.has(position) else usual
+    if not -count <= place < count + end:
+        raise Refused(f"its position is {place}, for {count} tensors")
+    return place + count if place < 0 else place
+
+
+def _insert(node: Node, parts: list[Value]) -> Value:
+    parts.insert(_place(node, 2, len(parts), len(parts), end=True), node.value(1))
+    return Value.sequence(parts)
+
+
+def _erase(node: Node, parts: list[Value]) -> Value:
+    del parts[_place(node, 1, len(parts), len(parts) - 1)]
+    return Value.sequence(parts)
+
+
+_ACTIONS: Mapping[str, Callable[[Node, list[Value]], Any]] = {
+    "SequenceInsert": _insert,
+    "SequenceErase": _erase,
+    "SequenceAt": lambda node, parts: parts[_place(node, 1, len(parts), 0)],
+    "SequenceLength": lambda node, parts: np.asarray(len(parts), np.int64),
+}
+
+
+@rule(*_ACTIONS)
+def _act(node: Node) -> Results:
+    return _ACTIONS[node.kind](node, _parts(node))
+
+
+@rule("SequenceEmpty")
+def _empty(node: Node) -> Results:
+    return Value.sequence([])
+
+
+@rule("SequenceConstruct")
+def _construct(node: Node) -> Results:
+    return Value.sequence([node.value(i) for i in range(len(node.inputs))])
+
+
+@rule("SplitToSequence")
+def _split(node: Node) -> Results:
+    """Parts of given sizes; without them parts of one row, which may lose the dimension."""
+    x = node.x()
+    axis = node.axis(x.ndim)
+    kept = True
+    if not node.has(1):
+        kept, sizes = bool(node.integer("keepdims", 1)), [1] * x.shape[axis]
+    elif node.shape(1):
+        sizes = node.integers(1)
+    else:
+        size = int(node.number(1))
+        if size < 1:
+            raise Refused(f"its parts have {size} elements")
+        sizes = [min(size, x.shape[axis] - i) for i in range(0, x.shape[axis], size)]
+    node.around.count(len(sizes))
+    dtype = node.dtype()
+    found = [one if kept else reshaped(one, (*one.shape[:axis], *one.shape[axis + 1 :])) for one in parted(x, axis, sizes)]
+    return Value.sequence([Value.computed(one.view(dtype)) for one in found])
+
+
+@rule("ConcatFromSequence")
+def _join(node: Node) -> Results:
+    parts = _parts(node)
+    if not parts:
+        raise Refused("its sequence is empty")
+    kind = np.dtype(parts[0].dtype)
+    several = [one.expression(node.graph) for one in parts if one.size] or [parts[0].expression(node.graph)]
+    several = [one.view(np.uint8) if one.dtype == np.bool_ else one for one in several]
+    if node.integer("new_axis", 0):
+        axis = axis_of(node.integer("axis", 0), several[0].ndim + 1)
+        several = [one[along(axis, None)] for one in several]
+    else:
+        axis = node.axis(several[0].ndim)
+    found = several[0] if len(several) == 1 else tvmdml.join(several, axis=axis)
+    return found.view(kind)

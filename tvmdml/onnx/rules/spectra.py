@@ -1,0 +1,94 @@
+"""Fourier transforms as products with matrices of angles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import tvmdml
+from tvmdml.arrays import NumpyArray
+from tvmdml.graph import Expression
+from tvmdml.onnx.node import Node, Result, Results, axis_of, reshaped, rule
+from tvmdml.onnx_nodes import Refused
+
+_MOST_ANGLES = 1 << 24
+
+
+@rule("DFT")
+def _transform(node: Node) -> Results:
+    x = node.x()
+    axis = axis_of(int(node.number(2)) if node.has(2) else node.integer("axis", 1 if node.opset < 20 else -2), x.ndim)
+    if axis == x.ndim - 1:
+        raise Refused("its axis is that of the real and imaginary parts")
+    onesided, inverse = bool(node.integer("onesided", 0)), bool(node.integer("inverse", 0))
+    usual = 2 * (x.shape[axis] - 1) if onesided and inverse else x.shape[axis]
+    length = int(node.number(1)) if node.has(1) else usual
+    return transformed(node, x, axis, length, onesided, inverse)
+
+
+@rule("STFT")
+def _short_time(node: Node) -> Results:
+    """Overlapping frames, times a window."""
+    x, step = node.x(), int(node.number(1))
+    if x.ndim == 2:
+        x = x.reshape(*x.shape, 1)
+    window = node.maybe(2)
+    length = int(node.number(3)) if node.has(3) else window.shape[0] if window is not None else 0
+    if x.ndim != 3 or step < 1 or not 0 < length <= x.shape[1]:
+        raise Refused(f"its frames have {length} elements, with steps of {step}")
+    count = (x.shape[1] - length) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(length)
+    frames = tvmdml.gather(x, node.constant(places.reshape(-1).astype(np.int64)), axis=1)
+    frames = reshaped(frames, (x.shape[0], count, length, x.shape[2]))
+    node.results[0] = Result(node.results[0].dtype, None)  # ONNX's inference does not know that the result is one-sided
+    if window is not None:
+        frames = frames * reshaped(window, (length, 1))
+    return transformed(node, frames, 2, length, bool(node.integer("onesided", 1)), False)
+
+
+def transformed(node: Node, x: Expression, axis: int, length: int, onesided: bool, inverse: bool) -> Any:
+    """The Fourier transform along an axis; the last dimension has real parts alone, or real and imaginary parts."""
+    given, parts = x.shape[axis], x.shape[-1]
+    if parts not in (1, 2) or length < 1 or (onesided and (parts == 2) != inverse):
+        raise Refused(f"it is of length {length}, and its elements have {parts} parts")
+    if given * parts * (2 * length) > _MOST_ANGLES:
+        raise Refused(f"it transforms {given} elements to {length}, which is too large a matrix")
+    matrix = _backwards_to_real(given, length) if onesided and inverse else _matrix(given, parts, length, onesided, inverse)
+    last = [n for n in range(x.ndim) if n not in (axis, x.ndim - 1)]
+    turned = x.transpose(*last, axis, x.ndim - 1)
+    flat = turned.reshape(math.prod(x.shape[n] for n in last), given * parts)
+    results = matrix.shape[1]
+    found = tvmdml.gemm(flat, node.constant(matrix.reshape(given * parts, -1).astype(x.dtype)))
+    found = found.reshape(*(x.shape[n] for n in last), results, matrix.shape[2])
+    order = list(range(len(last)))
+    order.insert(axis, len(last))
+    return found.transpose(*order, x.ndim - 1)
+
+
+def _angles(rows: int, columns: int, length: int) -> NumpyArray:
+    found: NumpyArray = np.outer(np.arange(rows), np.arange(columns)) % length * (2 * np.pi / length)
+    return found
+
+
+def _matrix(given: int, parts: int, length: int, onesided: bool, inverse: bool) -> NumpyArray:
+    """{elements * parts, results, 2}; elements from ``length`` on are not read."""
+    results = length // 2 + 1 if onesided else length
+    angles = _angles(given, results, length) * (1 if inverse else -1)
+    real, imaginary = np.cos(angles), np.sin(angles)
+    rows = [np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)][:parts]
+    found = np.stack(rows, 1).reshape(given * parts, results, 2) / (length if inverse else 1)
+    found[length * parts :] = 0
+    return found
+
+
+def _backwards_to_real(given: int, length: int) -> NumpyArray:
+    """{elements * 2, results, 1}: each element stands for its conjugate, too."""
+    angles = _angles(given, length, length)
+    twice = np.full((given, 1), 2 / length)
+    twice[0] = 1 / length
+    if not length % 2 and length // 2 < given:
+        twice[length // 2] = 1 / length
+    twice[length // 2 + 1 :] = 0
+    return np.stack([np.cos(angles) * twice, -np.sin(angles) * twice], 1).reshape(given * 2, length, 1)
