@@ -41,6 +41,11 @@ def _log(f: Any) -> Any:
     return _series(3, lambda i: (-1) ** (i + 1) / mp.mpf(i), f) if abs(f) < 0.01 else (mp.log1p(f) - f + f**2 / 2) / f**3
 
 
+def _log1p(u: Any) -> Any:
+    x = u + mp.mpf(1) / 2
+    return mp.log1p(x) / x if x > mp.mpf(10) ** -25 else mp.mpf(1)
+
+
 def _log_ratio(w: Any) -> Any:
     """``atanh(s) * 2 = 2 * s + s * w * R(w)`` with ``w = s**2``."""
     s = mp.sqrt(w)
@@ -119,6 +124,8 @@ FITS = (
         {"float32": 5, "float64": 11}),
     Fit("LOG", "ln(1 + f) = f - f**2 / 2 + f**3 * p(f), 1 + f from 3/4 to 3/2", _log, mp.mpf(-0.25), mp.mpf(0.5),
         lambda f: abs(f**3 / mp.log1p(f)) if f else mp.mpf(0), {"float32": 7}),
+    Fit("LOG1P", "ln(1 + x) = x * p(x - 1/2), x from 0 to 1", _log1p, mp.mpf(-0.5), mp.mpf(0.5), lambda u: 1 / _log1p(u),
+        {"float32": 9}),
     Fit("LOG_RATIO", "ln((1 + s) / (1 - s)) = 2 * s + s * w * p(w), w = s**2, s from 0 to 0.2", _log_ratio, mp.mpf(0),
         mp.mpf("0.04"), lambda w: w, {"float64": 7}),
     Fit("ASINH", "asinh(a) = a + a**3 * p(a**2), a from 0 to 0.53125", _odd(mp.asinh, _asinh_term), mp.mpf(0), mp.mpf("0.2823"),

@@ -35,8 +35,13 @@ _LARGEST_TANH = {32: 9.1, 64: 19.1}
 
 def exp(x: Any) -> Any:
     """The power of e to x."""
-    low, high = _LIMITS[T.bits_of(x)]
+    return exp_between(x, *_LIMITS[T.bits_of(x)])
+
+
+def exp_between(x: Any, low: float, high: float, where: Any = None, less: int = 0) -> Any:
+    """The same for an x that is limited, less a number of powers of two ``where`` a condition holds."""
     r, raised = _rest(not_below(not_above(x, high), low))
+    raised = raised if where is None else choice(where, fixed(raised - T.like(x, less)), raised)
     one = T.like(x, 1)
     return scaled(fused(fused(polynomial(r, EXP[T.scalar_type(x)]), r, one), r, one), raised)
 

@@ -9,18 +9,23 @@ from tvmdml.bench.cases import Case, Group, K, M
 from tvmdml.bench.work import Operand, Work
 
 SINGLE = Group("smooth activations f32", 1.5)
-NAMES = ("sigmoid", "elu", "gelu", "softplus", "swish")
+NARROW = Group("smooth activations f16", 1.5)
+FUSED = Group("gelu, softplus, swish f32", 2.0)
+"""What peers compute in several passes, or by a slow function."""
+FUSED_NARROW = Group("gelu, softplus, swish f16", 2.0)
+SIZES = (("4K", 4 * K), ("64K", 64 * K), ("1M", M), ("16M", 16 * M))
+NAMES: dict[str, dict[str, Any]] = {
+    "sigmoid": {}, "elu": {"alpha": 1.0}, "gelu": {}, "softplus": {"steepness": 1.0}, "swish": {"sigmoid_input_scale": 1.0},
+}  # fmt: skip
 
 
 def _cases() -> Iterator[Case]:
-    for name in NAMES:
-        given: dict[str, Any] = _ATTRIBUTES.get(name, {})
-        for point, size in (("4K", 4 * K), ("64K", 64 * K), ("1M", M), ("16M", 16 * M)):
-            work = Work.on(f"ACTIVATION_{name.upper()}", Operand((size,), "float32", "usual"), **given)
-            yield Case(f"{name} f32", point, work, quick=size == 64 * K, group=SINGLE)
+    for name, given in NAMES.items():
+        single, narrow = (FUSED, FUSED_NARROW) if name in ("gelu", "softplus", "swish") else (SINGLE, NARROW)
+        for short, dtype, group in (("f32", "float32", single), ("f16", "float16", narrow)):
+            for point, size in SIZES:
+                work = Work.on(f"ACTIVATION_{name.upper()}", Operand((size,), dtype, "usual"), **given)
+                yield Case(f"{name} {short}", point, work, quick=(point, short) == ("64K", "f32"), group=group)
 
 
-_ATTRIBUTES: dict[str, dict[str, Any]] = {
-    "elu": {"alpha": 1.0}, "softplus": {"steepness": 1.0}, "swish": {"sigmoid_input_scale": 1.0},
-}  # fmt: skip
 CASES = tuple(_cases())

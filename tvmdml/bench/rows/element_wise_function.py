@@ -31,7 +31,8 @@ def _cases() -> Iterator[Case]:
     for name, data in FUNCTIONS:
         for point, size in SIZES:
             yield Case(f"{name} f32", point, function(name, size, data), quick=name in QUICK and size == 64 * K, group=SINGLE)
-        yield Case(f"{name} f16", "64K", function(name, 64 * K, data, "float16"), group=NARROW)
+        for point, size in SIZES:
+            yield Case(f"{name} f16", point, function(name, size, data, "float16"), group=NARROW)
 
 
 CASES = tuple(_cases())
