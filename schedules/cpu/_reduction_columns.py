@@ -8,9 +8,12 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Source
-from tvmdml.kernels.reduction import CHAIN, FOLDS, LEVELS, Totals, Values, Walk
+from tvmdml.kernels.reduction import FOLDS, LEVELS, Totals, Values, Walk
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._reduction import CELL, Writer, bits, held, splat
+
+ROWS = 8
+"""Rows that a task goes over together: a processor reads ahead in so many sequences, and not in many more."""
 
 
 class Columns(Writer):  # type: ignore[misc] # mypy knows these modules by another name
@@ -53,9 +56,9 @@ class Columns(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         *outer, last = self.inner
         with T.loop(T.let(math.prod(outer, start=T.i64(1)))) as row:
             at = T.unravel(row, outer)
-            with T.loop(T.let(T.truncdiv(last + (CHAIN - 1), T.i64(CHAIN)))) as block:
-                start = T.let(block * CHAIN)
-                yield at, start, T.let(T.min(last - start, T.i64(CHAIN))), T.let(row * last + start)
+            with T.loop(T.let(T.truncdiv(last + (ROWS - 1), T.i64(ROWS)))) as block:
+                start = T.let(block * ROWS)
+                yield at, start, T.let(T.min(last - start, T.i64(ROWS))), T.let(row * last + start)
 
     def _position(self, place: Any) -> Any:
         return splat(T.cast(place, self.position), self.lanes)
@@ -82,7 +85,7 @@ class Columns(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
     def _walk(self, walk: Walk, types: list[str]) -> list[str]:
         """The totals of a panel's slices; returns the types of what is found."""
         lanes = self.lanes
-        levels = 1 if walk.exact else LEVELS - 1
+        levels = 1 if walk.exact else LEVELS
         first = [T.i64(0)] * self.ranks[1]
         like = walk.values(
             self._found(types, T.i64(0)), self._position(T.i64(0)), self.read(self.sources, [*first, self._first()], lanes)

@@ -12,26 +12,29 @@ and the processor's vectors, never from the number of tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Source
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.reduction import CHAIN, FOLDS, LEVELS, Totals, Values, Walk
+from tvmdml.kernels.reduction import CHAIN, FOLDS, LAST, LEVELS, Combination, Totals, Values, Walk
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._reduction import Reduction
-from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu import STREAMED, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._reduction import Writer, across, from_cell, held, lane_numbers, splat, to_cell, tree, widened
 from tvmdml.schedules.cpu._reduction_columns import Columns
+from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
 
 _POWERS = tuple(1 << n for n in range(26))
 
 KNOBS = Knobs(
     "reduction",
+    STREAMED,
     algorithm=Knob("auto", ("auto", "rows", "columns"), "the way; auto takes columns where neighbouring slices are contiguous"),
     task_elements=Knob(1 << 16, (1, *_POWERS[10:24]), "least elements for each task", derived=lambda caches: caches.l2 // 2 // 8
     ),
@@ -42,10 +45,17 @@ KNOBS = Knobs(
         1 << 16, _POWERS[10:24], "longest row whose values are kept between walks", derived=lambda caches: caches.l2 // 2 // 8
     ),
     vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
+    stream_bytes=stream_bytes("least bytes of a result with all elements to write with non-temporal stores"),
 )  # fmt: skip
 
 _PARTS = 64
 """Most parts of a slice."""
+_LINES = 16
+"""The least lines of a row that is written past the caches."""
+_SHORT = 1 << 10
+_BLOCK = 8
+"""Where the place of an element is sought in a slice that is not short: the groups of a block. Blocks are compared by their largest
+elements, and then one of them is looked through."""
 
 
 def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kernel:
@@ -59,7 +69,9 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
     register = 64 if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 32  # type: ignore[attr-defined]
     run = inner[-1] if way == "rows" else outer[-1]
     lanes = _fitting(register // widest, run if way == "columns" or contiguous else 1)
-    vectors = _fitting(max(1, knobs.vectors // max((walk.states for walk in desc.walks()), default=1)), run // lanes)
+    sought = way == "rows" and any(walk.extreme for walk in desc.walks())
+    states = max((1 if sought else walk.states for walk in desc.walks()), default=1)
+    vectors = _fitting(max(1, knobs.vectors // states), run // lanes)
     group = lanes * vectors
 
     tasks = split(length * count * len(operands), target, knobs.task_elements, knobs.tasks_per_thread)
@@ -83,6 +95,8 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         ranks=(len(outer), len(inner)),
         last=tuple(_known(steps[-1]) for steps in (inner_steps if way == "rows" else outer_steps)),
         tail=run % group != 0,
+        block=_BLOCK * group if sought and (len(inner) > 1 or length > _SHORT) else 0,
+        stream=_streamed(desc, way, lanes, inner[-1], knobs.stream_bytes),
         parts=parts > 1,
         divided=divided,
         keeps=keeps,
@@ -111,6 +125,17 @@ def _fitting(most: int, length: int) -> int:
     return found
 
 
+def _streamed(desc: Reduction, way: str, lanes: int, run: int, least: int) -> bool:
+    """Whether the result with all elements is written past the caches: it is large, and its rows have many lines."""
+    results = [tensor for name, tensor in desc.operands() if name in desc.EACH]
+    if way != "rows" or len(results) != 1 or lanes == 1:
+        return False
+    (result,) = results
+    itemsize = result.data_type.itemsize
+    contiguous = desc.spaces().inner_steps[-1][-1] == 1
+    return bool(contiguous and result.element_count * itemsize >= least and run * itemsize >= _LINES * LINE)
+
+
 def _known(step: int) -> int:
     """A stride that the code depends on; -1 for any other."""
     return step if step in (0, 1) else -1
@@ -118,6 +143,9 @@ def _known(step: int) -> int:
 
 class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another name
     """A slice in vectors."""
+
+    block: int
+    stream: bool
 
     def body(self) -> None:
         if not self.divided:
@@ -221,6 +249,8 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
 
     def _part(self, walk: Walk, found: list[Any], part: Any) -> Values:
         """What the elements of a part come to."""
+        if walk.extreme is not None:
+            return self._place(walk, walk.extreme, found, part)
         lanes, last = self.lanes, self.inner[-1]
         group, wide = lanes * self.vectors, widened(found, lanes)
         like = self._like(walk, found, lanes)
@@ -269,18 +299,139 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
         together: Values = across(walk, found_values, lanes)
         return together
 
+    def _place(self, walk: Walk, extreme: Combination, found: list[Any], part: Any) -> Values:
+        """The place of the largest element of a part: that of its block in each lane first, and then in the block."""
+        if not self.block:
+            return self._place_in(walk, extreme, found, [T.i64(0)] * self.ranks[1], T.i64(0), self.length)
+        lanes, last, block = self.lanes, self.inner[-1], self.block
+        group, wide = lanes * self.vectors, widened(found, lanes)
+        best = Totals(walk, self._like(walk, found, lanes))
+        identity = self._identity(extreme)
+
+        def add(value: Any, start: Any) -> None:
+            best.add(walk.values(wide, splat(T.cast(start, self.position), lanes), [value]))
+
+        for at, start, stop, position in self._runs(part):
+            done = T.let(start + T.truncdiv(stop - start, T.i64(group)) * group)
+            with T.loop(T.let(T.truncdiv(done - start + (block - 1), T.i64(block)))) as number:
+                first = T.let(start + number * block)
+                add(self._largest(extreme, at, first, T.let(T.min(done - first, T.i64(block)))), T.let(position + first))
+            if self.tail:
+                with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
+                    first = T.let(done + j * lanes)
+                    place = T.let(T.min(first, last - lanes))
+                    new = lane_numbers(lanes) >= splat(T.cast(first - place, "int32"), lanes)
+                    add(T.hold(T.select(new, self._elements_at(at, place), identity)), T.let(position + done))
+        _, begin = across(walk, best.values, lanes)
+        # Where all are the least, that of no element may be found; then the place is not used.
+        begin = T.hold(T.cast(begin, "int64"))
+        begin = T.let(T.Select((begin >= T.i64(0)) & (begin < self.length), begin, T.i64(0)))
+        row = T.hold(T.truncdiv(begin, last))
+        start = T.let(begin - row * last)
+        stop = T.let(T.min(start + block, last))
+        return self._place_in(walk, extreme, found, [*T.unravel(row, self.inner[:-1]), T.let(row * last)], start, stop)
+
+    def _identity(self, extreme: Combination) -> Any:
+        """What is not larger than any element."""
+        (identity,) = extreme.identity((self._elements_at([T.i64(0)] * (self.ranks[1] - 1), T.i64(0)),))
+        return T.hold(identity)
+
+    def _largest(self, extreme: Combination, at: Sequence[Any], first: Any, length: Any) -> Any:
+        """The largest elements of some groups of a row, in each lane."""
+        lanes, group, identity = self.lanes, self.lanes * self.vectors, self._identity(extreme)
+        totals = [T.Variable(T.type_of(identity), identity) for _ in range(self.vectors)]
+        with T.loop(T.let(T.truncdiv(length, T.i64(group)))) as i:
+            for v, total in enumerate(totals):
+                value = self._elements_at(at, T.let(first + i * group + v * lanes))
+                total.set(extreme.combine((total.value,), (value,))[0])
+        values = [T.hold(total.value) for total in totals]
+        while len(values) > 1:
+            values = [T.hold(extreme.combine((a,), (b,))[0]) for a, b in zip(values[::2], values[1::2], strict=True)]
+        return values[0]
+
+    def _place_in(self, walk: Walk, extreme: Combination, found: list[Any], at: list[Any], start: Any, stop: Any) -> Values:
+        """The place of the largest element of a row, between two places. The last coordinate is the row's position."""
+        *at, position = at
+        lanes, last, is_last = self.lanes, self.inner[-1], walk.combinations == (LAST,)
+        largest = T.Variable(T.type_of(self._identity(extreme)), self._largest(extreme, at, start, T.let(stop - start)))
+        count = T.let(T.truncdiv(stop - start + (lanes - 1), T.i64(lanes)))
+
+        def place_of(i: Any) -> Any:
+            return T.let(T.min(start + i * lanes, last - lanes))
+
+        whole = T.let(T.truncdiv(stop - start, T.i64(lanes * self.vectors)) * self.vectors)
+        with T.loop(T.let(count - whole)) as i:
+            largest.set(extreme.combine((largest.value,), (self._elements_at(at, place_of(whole + i)),))[0])
+        (value,) = self._folded(extreme.combine, (largest.value,))
+        none = -1 if is_last else 2**31 - 1
+        like = self._position(T.i64(0), lanes)
+        place = T.Variable(T.type_of(like), T.like(like, none))
+
+        def look(fits: Callable[[Any], Any]) -> None:
+            with T.loop(count) as i:
+                here = place_of(i if is_last else count - 1 - i)  # what is found last counts
+                fit = fits(self._elements_at(at, here))
+                place.set(T.Select(fit, self._position(T.let(position + here), lanes), place.value))
+
+        def equal(x: Any) -> Any:
+            return T.expression(x == splat(value, lanes))
+
+        if T.is_float(value):
+            T.either(T.is_nan(value), lambda: look(T.is_nan), lambda: look(equal))
+        else:
+            look(equal)
+        nearest = T.max if is_last else T.min
+        (position,) = self._folded(lambda a, b: (nearest(a[0], b[0]),), (place.value,))
+        return (T.hold(walk.values(found, position, [value])[0]), position)
+
+    def _folded(self, combine: Callable[[Values, Values], Values], values: Values) -> Values:
+        """The lanes combined, each half with the other."""
+        found: Values = across(SimpleNamespace(combine=combine), values, self.lanes)
+        return found
+
+    def _elements_at(self, at: Sequence[Any], place: Any) -> Any:
+        """A vector of the only input."""
+        return self.read(self.sources, [*at, place], self.lanes)[0]
+
     def _elements(self, found: list[Any], part: Any) -> None:
         """The results of the elements of a part. The last vector of a row begins earlier, and computes some of them again."""
         if not self.outputs:
             return
-        lanes, wide = self.lanes, widened(found, self.lanes)
         for at, start, stop, position in self._runs(part):
-            with T.loop(T.let(T.truncdiv(stop - start + (lanes - 1), T.i64(lanes)))) as i:
-                place = T.let(T.min(start + i * lanes, self.inner[-1] - lanes))
-                kept = T.hold(self._kept(self.kinds[0])[T.run(self.row + position + place, lanes)]) if self.keeps else None
-                elements = self.read(self.sources, [*at, place], lanes)
-                values = self.desc.element_of(self._position(position + place, lanes), elements, wide, kept)
-                self.results(self.sinks, [*at, place], values, self.outputs)
+            if self.stream:
+                self._streamed_run(found, at, start, stop, position)
+                continue
+            with T.loop(T.let(T.truncdiv(stop - start + (self.lanes - 1), T.i64(self.lanes)))) as i:
+                place = T.let(T.min(start + i * self.lanes, self.inner[-1] - self.lanes))
+                self._put(found, at, place, position)
+        if self.stream:
+            self.leaves.fence()
+
+    def _streamed_run(self, found: list[Any], at: list[Any], start: Any, stop: Any, position: Any) -> None:
+        """Whole lines past the caches. Vectors before the first and behind the last one have elements of these, too."""
+        ((_, tensor),) = self.outputs
+        lines, (sink,) = LINE // tensor.data_type.itemsize, self.sinks
+        before = T.truncdiv(self.leaves.misalignment(sink.buffer, sink.place([*at, start])), T.i64(tensor.data_type.itemsize))
+        head = T.let(T.min(T.Select(before > T.i64(0), T.i64(lines) - before, T.i64(0)), stop - start))
+        whole = T.let(T.truncdiv(stop - start - head, T.i64(lines)))
+        done = T.let(start + head + whole * lines)
+        for first, end in ((start, T.let(start + head)), (done, stop)):
+            with T.loop(T.let(T.truncdiv(end - first + (self.lanes - 1), T.i64(self.lanes)))) as i:
+                self._put(found, at, T.let(T.max(T.min(first + i * self.lanes, end - self.lanes), T.i64(0))), position)
+        with T.loop(whole) as i:
+            self._put(found, at, T.let(start + head + i * lines), position, lines)
+
+    def _put(self, found: list[Any], at: list[Any], place: Any, position: Any, line: int = 0) -> None:
+        """A vector of results; a whole line past the caches, if there is one."""
+        lanes = line or self.lanes
+        kept = T.hold(self._kept(self.kinds[0])[T.run(self.row + position + place, lanes)]) if self.keeps else None
+        elements = self.read(self.sources, [*at, place], lanes)
+        values = self.desc.element_of(self._position(position + place, lanes), elements, widened(found, lanes), kept)
+        if line:
+            ((sink,), (value,)) = self.sinks, self.desc.results_of(values, self.outputs)
+            self.leaves.stream(sink.buffer, sink.place([*at, place]), T.hold(value))
+        else:
+            self.results(self.sinks, [*at, place], values, self.outputs)
 
 
 _WAYS: dict[str, type[Writer]] = {"rows": _Rows, "columns": Columns}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -246,3 +247,43 @@ def test_the_first_of_elements_that_are_all_the_least_is_found(dtype: str, lengt
         for axis, one in ((1, x), (0, np.ascontiguousarray(x.T))):
             assert not function(one, axes=[axis]).any()
             assert (function(one, axes=[axis], axis_direction="decreasing") == length - 1).all()
+
+
+def _all_first(x: Array, position: int) -> None:
+    """Zeros of both signs, NaN, and the largest value several times."""
+    x[0] = 0
+    x[0, ::3] = -0.0
+    x[1, position:] = x[1].max()
+    x[2, position::7] = nan
+    x[3] = x[3].min()
+
+
+@pytest.mark.parametrize("sizes", [(5, 1000), (4, 3001), (4, 70000), (40, 17)])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
+def test_places_in_slices_of_many_blocks(sizes: tuple[int, int], dtype: str) -> None:
+    x = (100 * seeded(sizes).standard_normal(sizes)).astype(dtype)
+    if x.dtype.kind == "f":
+        _all_first(x, sizes[1] // 2)
+    key = x.astype(np.longdouble) if x.dtype.kind == "f" else x
+    for one, found in ((key, tvmdml.argmax), (-key if x.dtype.kind == "f" else ~key, tvmdml.argmin)):
+        np.testing.assert_array_equal(found(x, axes=(1,))[:, 0], one.argmax(1))
+        with knobs.using(reduction={"task_elements": 1, "part_elements": 1024}):
+            np.testing.assert_array_equal(found(x, axes=(1,))[:, 0], one.argmax(1))
+        last = found(x, axes=(1,), axis_direction="decreasing")[:, 0]
+        np.testing.assert_array_equal(last, sizes[1] - 1 - one[:, ::-1].argmax(1))
+        pair = np.ascontiguousarray(x.reshape(2, sizes[0] // 2, -1)[:, :, :-1] if sizes[0] % 2 == 0 else x[None, :, :-1])
+        flat = one.reshape(*pair.shape[:2], -1)[:, :, :-1].transpose(1, 0, 2).reshape(pair.shape[1], -1)
+        np.testing.assert_array_equal(found(pair, axes=(0, 2)).ravel(), flat.argmax(1))
+
+
+@pytest.mark.parametrize("columns", [1024, 1031])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_streamed_rows_have_the_same_bits(columns: int, dtype: str) -> None:
+    x = seeded((columns, dtype)).standard_normal((600, columns)).astype(dtype)
+    wanted = tvmdml.activation_softmax(x), tvmdml.mean_variance_normalization(x, axes=(1,))
+    with knobs.using(reduction={"stream_bytes": 1 << 20}):
+        for one, function in zip(
+            wanted, (tvmdml.activation_softmax, partial(tvmdml.mean_variance_normalization, axes=(1,))), strict=True
+        ):
+            out = np.empty(x.size + 5, dtype)[5:].reshape(x.shape)
+            assert_same_bits(function(x, out=out), one)

@@ -136,6 +136,10 @@ class Walk(NamedTuple):
     kept: bool = False
     """Whether ``element`` gets the value that an element became, as its last argument: it need not be computed again."""
 
+    extreme: Combination | None = None
+    """That of the elements themselves, if the place of the largest or smallest one is sought: a schedule may go by it, and look for
+    the place afterwards."""
+
     @property
     def states(self) -> int:
         """The number of values of the combinations."""
@@ -191,7 +195,8 @@ def places(largest: bool, last: bool = False) -> tuple[Walk, ...]:
         return key, position if last else T.select(least, 0, position)
 
     combination = LAST if last else FIRST
-    return (Walk((combination,), lambda position, x: (key_of(x, largest), position), settled, counted=True),)
+    extreme = LARGEST if largest else SMALLEST
+    return (Walk((combination,), lambda position, x: (key_of(x, largest), position), settled, counted=True, extreme=extreme),)
 
 
 class Totals:

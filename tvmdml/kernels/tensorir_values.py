@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml.kernels import extremes, scaling
 from tvmdml.kernels import fused as fused_in_steps
-from tvmdml.kernels import scaling
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.launched import Word
 
@@ -240,12 +240,20 @@ def is_infinite(value: Any) -> Any:
 
 def maximum(a: Any, b: Any) -> Any:
     """``a`` if it is greater or NaN, otherwise ``b``: a NaN in either is kept, and of two zeros the result is ``b``."""
-    return T.Select(or_nan(a > b, a), a, b)
+    return _extreme("greater", a, b)
 
 
 def minimum(a: Any, b: Any) -> Any:
     """``a`` if it is less or NaN, otherwise ``b``: a NaN in either is kept, and of two zeros the result is ``b``."""
-    return T.Select(or_nan(a < b, a), a, b)
+    return _extreme("less", a, b)
+
+
+def _extreme(step: str, a: Any, b: Any) -> Any:
+    dtype, lanes = scalar_type(a), T.lanes(a)
+    if lanes > 1 and dtype in ("float32", "float64") and T.has_instructions("x86"):
+        own = T.call_imported(T.type_of(a), extremes.name(step, dtype, lanes), extremes.source(step, dtype, lanes), a, b)
+        return T.Select(is_nan(a), a, own)
+    return T.Select(or_nan(a > b if step == "greater" else a < b, a), a, b)
 
 
 def or_nan(condition: Any, value: Any) -> Any:
