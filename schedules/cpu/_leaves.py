@@ -81,6 +81,19 @@ define i{n} @tvmdml_bits_here{n}(<{n} x i1> %mask) alwaysinline {{
             for n in (16, 32, 64)
         ),
     ),
+    # LLVM makes one instruction of loads from many addresses, which takes longer than the loads on some processors.
+    "apart": _Leaf(
+        "x86",
+        "".join(
+            f"""
+define i{n} @tvmdml_apart{n}(i{n} %x) alwaysinline {{
+  %same = call i{n} asm "", "=r,0"(i{n} %x)
+  ret i{n} %same
+}}
+"""
+            for n in (8, 16, 32, 64)
+        ),
+    ),
     "compress": _Leaf(
         "avx512f",
         """
@@ -213,6 +226,12 @@ class Leaves:
         if "bits_here" not in self._native or T.lanes(mask) == 8:
             return self.bits(mask)
         return T.let(T.call_extern(f"uint{T.lanes(mask)}", f"tvmdml_bits_here{T.lanes(mask)}", mask))
+
+    def apart(self, value: Any) -> Any:
+        """The same integer, which is loaded by an instruction of its own."""
+        if "apart" not in self._native:
+            return value
+        return T.let(T.call_extern(T.type_of(value), f"tvmdml_apart{value.ty.dtype.bits}", value))
 
     def not_less(self, a: Any, b: Any) -> Any:
         """Where a vector of floats is not less than another: greater, equal, or NaN in either."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.movement import Rule
+from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._woven import unwoven
 
 AT_ONCE = 16
@@ -38,6 +39,26 @@ def picked(rules: Sequence[tuple[Rule, Sequence[Any]]], at: Sequence[Any], narro
             total = total + T.cast(own[lane], "int64") * rule.step
         offsets.append(T.let(total))
     return offsets
+
+
+def as_they_are(
+    rule: Rule, buffers: Sequence[Any], at: Sequence[Any], leaves: Leaves, unit: bool
+) -> tuple[Any, Callable[[], list[Any]]]:
+    """Whether so many indices of a row are all in range without a change; and then the offsets that they mean."""
+    assert rule.look is not None
+    place, indices = T.let(movement.value(rule.look.place, at)), buffers[rule.look.tensor]
+    run = T.let(indices[T.run(place, AT_ONCE)])
+    width = run.ty.dtype.bits
+    kind = f"uint{width}"
+    # A size of the range or more says that of all indices of its type.
+    least = T.let(T.min(rule.size, T.i64((1 << min(width, 63)) - 1)))
+    mask = leaves.bits(T.reinterpret(f"{kind}x{AT_ONCE}", run) < _splat(least, kind))
+
+    def offsets() -> list[Any]:
+        found = [T.cast(indices[T.let(place + lane)], "int64") for lane in range(AT_ONCE)]
+        return [T.let(one if unit else one * rule.step) for one in found]
+
+    return mask == T.const((1 << AT_ONCE) - 1, f"uint{AT_ONCE}"), offsets
 
 
 def _clamped(run: Any, size: Any, narrow: str) -> Any:

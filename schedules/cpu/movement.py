@@ -41,7 +41,7 @@ from tvmdml.schedules.cpu._arranged import (
     tuples_of,
 )
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._picked import AT_ONCE, picked
+from tvmdml.schedules.cpu._picked import AT_ONCE, as_they_are, picked
 from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.schedules.cpu._woven import unwoven, woven
@@ -66,6 +66,8 @@ KNOBS = Knobs(
 
 _ROWS = 4
 """With fewer rows for each task, tasks also divide rows."""
+_PIECE = 1 << 18
+"""The bytes after which a task goes on with the next of several moves, where results are large."""
 
 
 def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel:
@@ -108,6 +110,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         types=desc.kinds(),
         way="tiles" if turned is not None else "woven" if runs is not None else "lines" if contiguous else "elements",
         tuples=tuples_of(moves),
+        unit=all(rule.step == 1 for rule in moves[0].rules),
         runs=0 if runs is None or turned is not None else moves[0].sizes[-2],
         lanes=lanes,
         last=(read, written),
@@ -119,7 +122,8 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     )
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
-    scalars = (tasks, fill, offset, *writer.scalars)
+    pieces = max(1, work // (tasks * _PIECE)) if writer.stream and len(moves) > 1 else 1
+    scalars = (tasks, pieces, fill, offset, *writer.scalars)
     module, *also = desc.modules()
     scratch = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
@@ -163,6 +167,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     """How many runs take turns, if the way is ``woven``."""
     tuples: str
     """The type in which many indices of a row are compared at once; empty if they are not contiguous."""
+    unit: bool
+    """Whether what is looked up are offsets: the source's steps there are 1."""
     parallel: bool
     parts: bool
 
@@ -200,7 +206,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         with T.function() as f:
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
             table: Any = f.buffer("table", "int64") if len(moves) > 1 else None
-            tasks, fill, offset = f.scalar("tasks"), f.scalar("fill"), f.scalar("offset")
+            tasks, pieces, fill, offset = (f.scalar(name) for name in ("tasks", "pieces", "fill", "offset"))
             numbers = f.scalars("number", count)
             for i, number in enumerate(f.scalars("own", len(self.own) * len(moves))):
                 T.store(table, i, number)
@@ -215,7 +221,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 tensors = list(buffers)
                 for of, first in many.items():
                     tensors[of] = self.leaves.kept(table, T.let(part + first), str(buffers[of].dtype))
-                self._move(number, tasks, move, tensors)
+                self._move(number, T.let(tasks * pieces), move, tensors)
 
             def task(number: Any) -> None:
                 bits = str(buffers[results[0]].dtype)
@@ -224,8 +230,9 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 else:
                     self.fill = T.let(buffers[self.transfer.filled_from[0]][offset])
                 if len(moves) > 1:
-                    with T.loop(T.i64(len(moves))) as part:
-                        one(number, part)
+                    # Piece by piece, since memory is read fastest where what was read before ends.
+                    with T.loop(pieces) as piece, T.loop(T.i64(len(moves))) as part:
+                        one(T.let(number * pieces + piece), part)
                 else:
                     self._move(number, tasks, moves[0].expressions(numbers), buffers)
                 if self.stream:
@@ -246,7 +253,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         total = math.prod(outer[1:], start=outer[0]) if outer else T.i64(1)
         run = self._run
         if not self.parts:
-            begin, end = share(number, tasks, total) if self.parallel else (T.i64(0), T.let(total * T.i64(1)))
+            whole = not self.parallel and len(self.transfer.moves) == 1
+            begin, end = (T.i64(0), T.let(total * T.i64(1))) if whole else share(number, tasks, total)
             self._each_row(begin, end, outer, lambda at: run(self._row(move, at, buffers), T.i64(0), length))
             return
         begin, end = share(number, tasks, T.let(total * length))
@@ -303,7 +311,20 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         """Elements that are a step apart."""
         step = step if self.last[0] < 0 else self.last[0]
         sink = Sink(self.formula, (Source(row.buffers[row.move.source], (step,), T.let(base)),), (row.result,))
-        (self.lines if self.way == "lines" else self.elements)(sink, start, stop)
+        apart = self.last[0] if self.last[1] == 1 and self.last[0] > 1 else 0
+        (self.lines if self.way == "lines" else self._apart if apart else self.elements)(sink, start, stop)
+
+    def _apart(self, sink: Sink, start: Any, stop: Any) -> None:
+        """Elements that are a few steps apart: all of them are read, and some taken."""
+        (source,), (result,), apart = sink.sources, sink.outputs, self.last[0]
+        lanes = self.lanes
+        # Behind the last element there may be none.
+        whole = T.let(T.max(T.truncdiv(stop - start - 1, T.i64(lanes)), T.i64(0)))
+        with T.loop(whole) as i:
+            x = T.let(start + i * lanes)
+            several = T.hold(source.buffer[T.run(T.let(source.place([x])), apart * lanes)])
+            T.store(result.buffer, result.place([x], lanes), T.Shuffle([several], [apart * lane for lane in range(lanes)]))
+        self.elements(sink, T.let(start + whole * lanes), stop)
 
     def _filled(self, row: _Row, start: Any, stop: Any) -> None:
         sink = Sink(self.formula, (_Constant(self.fill),), (row.result,))  # type: ignore[arg-type]
@@ -316,11 +337,21 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             rounds = T.let(T.truncdiv(T.max(stop - start, T.i64(0)), T.i64(AT_ONCE)))
             with T.loop(rounds) as i:
                 x = T.let(start + i * AT_ONCE)
-                offsets = picked([(rule, row.buffers) for rule in rules], [*row.outer, x], self.tuples)
-                for lane, offset in enumerate(offsets):
-                    at = T.let(x + lane)
-                    found = row.buffers[row.move.source][row.source + at * row.move.read.steps[-1] + offset]
-                    T.store(row.result.buffer, row.result.place([at]), found)
+
+                def put(offsets: Sequence[Any], x: Any = x) -> None:
+                    for lane, offset in enumerate(offsets):
+                        at = T.let(x + lane)
+                        found = row.buffers[row.move.source][row.source + at * row.move.read.steps[-1] + offset]
+                        T.store(row.result.buffer, row.result.place([at]), self.leaves.apart(found))
+
+                def brought(x: Any = x, put: Any = put) -> None:
+                    put(picked([(rule, row.buffers) for rule in rules], [*row.outer, x], self.tuples))
+
+                if len(rules) == 1 and self.leaves.has("bits"):
+                    fits, offsets = as_they_are(rules[0], row.buffers, [*row.outer, x], self.leaves, self.unit)
+                    T.either(fits, lambda put=put, offsets=offsets: put(offsets()), brought)
+                else:
+                    brought()
             start = T.let(start + rounds * AT_ONCE)
         sink = Sink(self.formula, (), (row.result,))
         with T.loop(stop - start) as i:

@@ -11,9 +11,12 @@ from support import Array, seeded
 import tvmdml
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import onnx_cases
+from tvmdml.operators._accuracy import difference
 from tvmdml.operators._resampling import grid_of
 from tvmdml.operators._resampling_reference import Rule
+from tvmdml.operators.roi_align import RoiAlign
 from tvmdml.targets import Target, resolve
+from tvmdml.tensors import TensorDesc
 
 f32 = np.float32
 PLACES: dict[str, dict[str, Any]] = {
@@ -177,3 +180,25 @@ def test_gradients_are_derivatives() -> None:
             ends[0][moved], ends[1][moved] = ends[0][moved] + 1e-6 * way, ends[1][moved] - 1e-6 * way
             slope = ((forward(*ends[0]) - forward(*ends[1])) * gradient).sum() / 2e-6
             assert slope == pytest.approx((found * way).sum(), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("mode", ["linear", "nearest_neighbor"])
+def test_regions_of_many_channels(kind: str, mode: str) -> None:
+    """Averages of all sizes of regions, one of them around an infinity, and one turned."""
+    rng = seeded(kind + mode)
+    x = rng.standard_normal((2, 70, 19, 23)).astype(kind)
+    x[1, :, 9, 11] = np.inf
+    start = rng.uniform(-3, 18, (9, 2))
+    regions = np.concatenate([start, start + rng.uniform(0, 14, (9, 2))], 1).astype(kind)
+    regions[3] = regions[3, [2, 3, 0, 1]]
+    batch = np.array([0, 1, 0, 0, 5, 1, 0, 1, 0], np.uint32)
+    desc = RoiAlign.of(
+        *(TensorDesc(str(one.dtype), one.shape) for one in (x, regions, batch)),
+        output_tensor=TensorDesc(kind, (9, 70, 5, 3)), reduction_function="average", interpolation_mode=mode,
+        spatial_scale_x=1.1, spatial_scale_y=0.9, out_of_bounds_input_value=-1.5,
+        minimum_samples_per_output=1, maximum_samples_per_output=3,
+    )  # fmt: skip
+    (wanted,), out = desc.reference(x, regions, batch), np.empty((9, 70, 5, 3), kind)
+    CompiledOperator(desc, resolve("cpu"))(x, regions, batch, out)
+    assert not difference(out, wanted)

@@ -133,6 +133,12 @@ def _block(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Arra
     return values
 
 
+def _regions(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
+    """Corners of rectangles: x1, y1, x2, y2."""
+    corners = rng.random((*sizes[:-1], 2)) * 500
+    return np.concatenate([corners, corners + 16 + rng.random(corners.shape) * 250], -1).astype(dtype)
+
+
 def _permuted(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
     """Along each dimension every number below the largest size once at most, in no order."""
     total = functools.reduce(np.add.outer, [rng.permutation(size) for size in sizes])
@@ -163,6 +169,7 @@ FILLS: dict[str, Fill] = {
     "all NaN": _nan,
     "dense block": _block,
     "permuted": _permuted,
+    "regions": _regions,
     **{density: functools.partial(_sparse, share) for density, share in DENSITIES.items()},
 }
 

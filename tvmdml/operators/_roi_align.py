@@ -253,7 +253,7 @@ def region(desc: RoiOperator, tensors: dict[str, Any], r: Any, height: int, widt
     roi, batch = desc.roi_tensor, desc.batch_indices_tensor
     _, parts = desc.ends()
     index = T.let(tensors["batch_indices_tensor"][r * T.index(batch.layout[-1])])
-    exists = T.less(index, desc.images()) & (T.greater(index, -1) if batch.data_type.is_signed else T.const(True, "bool"))
+    exists = _is_below(index, desc.images()) & (T.greater(index, -1) if batch.data_type.is_signed else T.const(True, "bool"))
     numbers = []
     for i in range(4):
         place = r * T.index(roi.layout[-2]) + T.index(i * roi.layout[-1])
@@ -264,6 +264,14 @@ def region(desc: RoiOperator, tensors: dict[str, Any], r: Any, height: int, widt
     valid = T.hold(exists * x.valid * y.valid)
     here = T.Select(exists > T.const(0, "int32"), index, T.like(index, 0))
     return Region(T.hold(T.cast(here, T.type_of(T.index(0)))), valid, x, y)
+
+
+def _is_below(index: Any, count: Any) -> Any:
+    """Whether an index is less than a number, which may be an integer of the launch."""
+    if isinstance(count, int):
+        return T.less(index, count)
+    wide = T.type_of(index) if T.bits_of(index) == 64 else "int64"
+    return T.cast(index, wide) < T.cast(count, wide)
 
 
 def between(first: Any, second: Callable[[], Any], past: Any) -> Any:

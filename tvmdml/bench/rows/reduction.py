@@ -12,7 +12,8 @@ from tvmdml.bench.work import Operand, Work
 GROUP = Group("reductions")
 READ = 0.9
 """Goal of large sums: the share of the rate at which memory is read."""
-KIND = Kind(close=True)
+# Some libraries add all elements one after the other.
+KIND = Kind(close=True, steps=1 << 10)
 
 
 def reduced(function: str, *sizes: int, axes: tuple[int, ...] = (1,), dtype: str = "float32") -> Work:
