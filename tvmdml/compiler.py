@@ -194,7 +194,7 @@ def _ready(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Ready:
     return Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
 
 
-def missing(desc: Operator, target: Target) -> Kernel | None:
+def missing(desc: Operator, target: Target, shared: Shared = ()) -> Kernel | None:
     """The kernel that ``ready`` would have to compile; ``None`` if it is loaded, in a pack, or in the store.
 
     Raises:
@@ -202,9 +202,9 @@ def missing(desc: Operator, target: Target) -> Kernel | None:
     """
     wanted = desc.canonical()
     with whole():
-        if shelf.ready(wanted, target, ()) is not None:
+        if shelf.ready(wanted, target, shared) is not None:
             return None
-        kernel = kernel_for(wanted, target)
+        kernel = kernel_for(wanted, target, shared)
         return None if all(_is_here(one, target) for one in kernel.every) else kernel
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,3 +106,37 @@ def test_a_reader_may_see_the_rows_of_a_product_as_several_dimensions() -> None:
     assert compiled.kernel_count == 1
     right = tvmdml.activation_relu(tvmdml.add(tvmdml.gemm(x.reshape(10, 16), w).reshape(2, 5, 24), b))
     assert np.array_equal(compiled([x])[0], right)
+
+
+def test_groups_of_channels_that_are_normalized_are_channels_for_what_follows(target: Target) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2, 16, 6, 10), name="x")
+    y = tvmdml.mean_variance_normalization(x.reshape(2, 4, 240), axes=[2]).reshape(2, 16, 6, 10)
+    y = y * graph.constant(array(1, 16, 1, 1)) + graph.constant(array(1, 16, 1, 1))
+    outputs = [y * tvmdml.activation_sigmoid(y)]
+    compiled = graph.compile(outputs, target.name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes, "PASSES", tuple(one for one in passes.PASSES if one[1] is not passes.epilogues.run))
+        plain = graph.compile(outputs, target.name)
+    given = [array(2, 16, 6, 10)]
+    assert (compiled.kernel_count, plain.kernel_count) == (1, 2)
+    np.testing.assert_allclose(compiled(given)[0], plain(given)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_normalizations_are_followed() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((6, 20), name="x")
+    y = tvmdml.mean_variance_normalization(x, axes=[1]) + x
+    outputs = [tvmdml.activation_softmax(y) * 2.0, tvmdml.abs(tvmdml.reduce(x, function="sum", axes=[1]))]
+    assert both(graph, outputs, {"x": array(6, 20)}).kernel_count == 3
+
+
+def test_a_saved_graph_has_what_follows(tmp_path: Path) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2, 5, 16), name="x")
+    y = tvmdml.gemm(x.reshape(10, 16), graph.constant(array(16, 8))).reshape(2, 5, 8) + graph.constant(array(8))
+    compiled = graph.compile(tvmdml.activation_softmax(y, axes=[2]) * 0.5)
+    assert compiled.kernel_count == 2
+    tvmdml.save_graph(compiled, tmp_path / "some.graph")
+    given = [array(2, 5, 16)]
+    assert np.array_equal(tvmdml.load_graph(tmp_path / "some.graph")(given)[0], compiled(given)[0])

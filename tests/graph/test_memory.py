@@ -6,7 +6,9 @@ import itertools
 
 import hypothesis
 import hypothesis.strategies as st
+import numpy as np
 
+import tvmdml
 from tvmdml.graph.memory import ALIGNMENT, Lifetime, planned
 
 LIFETIMES = st.lists(
@@ -37,3 +39,37 @@ def test_a_chain_needs_two_places() -> None:
     chain = [Lifetime(1000, i, i + 1) for i in range(3000)]
     places = planned(chain)
     assert places.size == places.bound == 2 * 1024
+
+
+def test_results_are_in_place_where_that_saves_memory() -> None:
+    rng = np.random.default_rng(1)
+    graph = tvmdml.Graph()
+    x = graph.input((256, 256), name="x")
+    y = tvmdml.gemm(x, x)
+    for _ in range(20):  # more operators than one kernel takes
+        y = tvmdml.exp(y * 0.001)
+    compiled = graph.compile([tvmdml.gemm(y, y)])
+    array = rng.random((256, 256), np.float32)
+    assert compiled.temporary_size == array.nbytes
+    expected = array @ array
+    for _ in range(20):
+        expected = np.exp(expected * np.float32(0.001))
+    np.testing.assert_allclose(compiled({"x": array})[0], expected @ expected, rtol=1e-4)
+
+
+def test_a_result_is_not_in_place_of_one_that_is_read_later() -> None:
+    rng = np.random.default_rng(1)
+    graph = tvmdml.Graph()
+    x = graph.input((64, 64), name="x")
+    first = tvmdml.gemm(x, x)
+    values = [first]
+    for _ in range(12):
+        values.append(tvmdml.cumulative_summation(values[-1], axis=1) * 0.01)
+    compiled = graph.compile([tvmdml.gemm(first, values[-1]), tvmdml.gemm(values[3], values[-1])])
+    array = rng.random((64, 64), np.float32)
+    expected = [array @ array]
+    for _ in range(12):
+        expected.append(np.cumsum(expected[-1], 1, dtype=np.float32) * np.float32(0.01))
+    found = compiled({"x": array})
+    np.testing.assert_allclose(found[0], expected[0] @ expected[-1], rtol=1e-3)
+    np.testing.assert_allclose(found[1], expected[3] @ expected[-1], rtol=1e-3)

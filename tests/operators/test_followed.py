@@ -21,7 +21,7 @@ from tvmdml.conformance import references
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.guarded import Place
 from tvmdml.operators._contract import Role
-from tvmdml.operators._matrix_fused import FOLLOWED, follow
+from tvmdml.operators._following import FOLLOWED, follow
 from tvmdml.operators._pointwise_fused import Result
 from tvmdml.packs import lines
 from tvmdml.scheduling import kernel_for
@@ -208,6 +208,49 @@ def test_products(name: str, draw: Draw) -> None:
         assert kernel_for(desc, cpu).name == way
 
 
+def reduction(cls: Any, sizes: tuple[int, ...], layout: str = "packed", dtype: str = "float32", **given: Any) -> Any:
+    return cls.of(tensor(dtype, sizes, layout), **given)
+
+
+NORMAL: dict[str, Any] = {"normalize_variance": True, "epsilon": 1e-5, "fused_activation": None}
+REDUCTIONS: dict[str, Callable[[], Any]] = {
+    "softmax": lambda: reduction(tvmdml.ActivationSoftmax1, (5, 70), axes=[1]),
+    "softmax of columns": lambda: reduction(tvmdml.ActivationSoftmax1, (3, 20, 40), axes=[1]),
+    "softmax, without axes": lambda: reduction(tvmdml.ActivationSoftmax, (5, 33), "padded"),
+    "logarithm of softmax": lambda: reduction(tvmdml.ActivationLogSoftmax1, (5, 70), dtype="float16", axes=[1]),
+    "normalization": lambda: reduction(tvmdml.MeanVarianceNormalization1, (2, 6, 5, 9), axes=[1, 2, 3], **NORMAL),
+    "images": lambda: reduction(tvmdml.MeanVarianceNormalization, (2, 6, 5, 9), cross_channel=False, **NORMAL),
+    "norm": lambda: reduction(tvmdml.LpNormalization, (4, 50), axis=1, epsilon=1e-5, p=2),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name: str, draw: Draw) -> None:
+    head = REDUCTIONS[name]()
+    cpu = targets.resolve("cpu")
+    for follower in draw(FOLLOWERS, 2):
+        # Sums may have another order where what follows lies otherwise.
+        desc = agrees(head, follower(head.output_tensor), cpu, name, bits=follower is not scaled)
+        assert kernel_for(desc, cpu).name == kernel_for(head, cpu).name
+        assert lines.read(lines.of(desc), "a line") == desc
+        desc.validate(NEWEST_FEATURE_LEVEL)
+
+
+@pytest.mark.drawn("name", REDUCTIONS, 3)
+def test_reductions_on_devices(device: Target, name: str, draw: Draw) -> None:
+    head = REDUCTIONS[name]()
+    for follower in draw(FOLLOWERS):
+        agrees(head, follower(head.output_tensor), device, name, bits=False)
+
+
+@pytest.mark.parametrize("function", ["sum", "max", "log_sum_exp"])
+def test_results_of_slices(function: str) -> None:
+    head = reduction(tvmdml.Reduce, (6, 50), function=function, axes=[1])
+    agrees(head, gate(head.output_tensor), targets.resolve("cpu"), function)
+    with pytest.raises(InvalidArgument, match="none behind a result of slices"):
+        agrees(head, residual(head.output_tensor), targets.resolve("cpu"))
+
+
 def quantized_convolution(integer: bool = False, **more: Any) -> Any:
     x, w = TensorDesc("uint8", (2, 8, 9, 9)), TensorDesc("int8", (12, 8, 3, 3))
     one, zero = TensorDesc("float32", (1, 1, 1, 1)), TensorDesc("uint8", (1, 1, 1, 1))
@@ -388,4 +431,4 @@ def test_what_cannot_follow() -> None:
     for call, said in cases:
         with pytest.raises(InvalidArgument, match=said):
             call()
-    assert len(FOLLOWED) == 7
+    assert len(FOLLOWED) == 16

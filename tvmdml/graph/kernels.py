@@ -14,8 +14,11 @@ from tvmdml.compiler import missing, ready_owned
 from tvmdml.errors import TvmdmlError
 from tvmdml.kernels import knobs
 from tvmdml.operators import Operator
+from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
 
+Operation = tuple[Operator, Shared]
+"""A descriptor, and the pairs of its tensors that share memory."""
 Progress = Callable[[int, int], object]
 """Called with (kernels ready, kernels in all)."""
 
@@ -25,28 +28,28 @@ PATIENCE = 600.0
 """Seconds that a kernel may take to compile, on the slowest of machines."""
 
 
-def compile_all(descs: Iterable[Operator], target: Target, progress: Progress | None) -> None:
+def compile_all(operations: Iterable[Operation], target: Target, progress: Progress | None) -> None:
     """Compile what is missing. A kernel that does not compile is left to the caller, who compiles it again for the error.
 
     An interrupt loses nothing: what is compiled is in the store.
     """
-    wanted: dict[object, Operator] = {}
-    for desc in descs:
+    wanted: dict[object, Operation] = {}
+    for desc, shared in operations:
         with contextlib.suppress(TvmdmlError):  # the caller meets it again
-            if (kernel := missing(desc, target)) is not None:
-                wanted.setdefault(kernel.identity, desc)
+            if (kernel := missing(desc, target, shared)) is not None:
+                wanted.setdefault(kernel.identity, (desc, shared))
     with shown(progress) as report:
         if not wanted:
             return
         report(0, len(wanted))
         if not _elsewhere(len(wanted), target):
-            for done, desc in enumerate(wanted.values(), 1):
+            for done, (desc, shared) in enumerate(wanted.values(), 1):
                 with contextlib.suppress(TvmdmlError):
-                    ready_owned(desc, target)
+                    ready_owned(desc, target, shared)
                 report(done, len(wanted))
             return
         with Workers(min(_processors(), len(wanted) // 2), {}, PATIENCE) as workers:
-            for done, _ in enumerate(workers.map(_compile, [(desc, target.name) for desc in wanted.values()]), 1):
+            for done, _ in enumerate(workers.map(_compile, [(*one, target.name) for one in wanted.values()]), 1):
                 report(done, len(wanted))
 
 
@@ -57,10 +60,10 @@ def _elsewhere(count: int, target: Target) -> bool:
     return not (count < FEW or _processors() < 2 or here_only or forbidden or target.moves)
 
 
-def _compile(desc: Operator, target: str) -> bool | Failure:
+def _compile(desc: Operator, shared: Shared, target: str) -> bool | Failure:
     """Compile a kernel in a process of its own."""
     with contextlib.suppress(TvmdmlError):
-        ready_owned(desc, targets.resolve(target))
+        ready_owned(desc, targets.resolve(target), shared)
         return True
     return False
 

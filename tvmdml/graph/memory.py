@@ -50,7 +50,7 @@ def planned(lifetimes: Sequence[Lifetime]) -> Places:
         placed[at + 1 : k + 1] = placed[at:k].copy()
         placed[at] = i
     ends = offsets + sizes
-    return Places(tuple(map(int, offsets)), int(ends.max(initial=0)), _most_alive(sizes, first, last))
+    return Places(tuple(map(int, offsets)), int(ends.max(initial=0)), int(bytes_alive(lifetimes).max(initial=0)))
 
 
 def _gap(starts: np.ndarray, sizes: np.ndarray, size: int) -> int:
@@ -66,10 +66,10 @@ def _gap(starts: np.ndarray, sizes: np.ndarray, size: int) -> int:
     return int(ends[best - 1]) if best else 0
 
 
-def _most_alive(sizes: np.ndarray, first: np.ndarray, last: np.ndarray) -> int:
-    if not len(sizes):
-        return 0
-    change = np.zeros(int(last.max()) + 2, np.int64)
-    np.add.at(change, first, sizes)
-    np.add.at(change, last + 1, -sizes)
-    return int(change.cumsum().max())
+def bytes_alive(lifetimes: Sequence[Lifetime]) -> np.ndarray:
+    """The bytes that are needed at each step, until the last one that needs any."""
+    sizes = np.array([-(-one.size // ALIGNMENT) * ALIGNMENT for one in lifetimes], np.int64)
+    change = np.zeros(max((one.last for one in lifetimes), default=-2) + 2, np.int64)
+    np.add.at(change, [one.first for one in lifetimes], sizes)
+    np.add.at(change, [one.last + 1 for one in lifetimes], -sizes)
+    return change.cumsum()[:-1]

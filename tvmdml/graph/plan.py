@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from tvmdml.compiler import Ready, ready_owned
 from tvmdml.errors import CompileError, TvmdmlError, Unsupported
+from tvmdml.graph.in_place import Pieces
 from tvmdml.graph.kernels import Progress, compile_all
-from tvmdml.graph.memory import Lifetime, Places, planned
-from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.memory import Places, planned
+from tvmdml.graph.nodes import Call, Constant, Edge, Input
 from tvmdml.graph.program import Program, Value
-from tvmdml.operators._contract import Role
+from tvmdml.operators._contract import Role, Shared
 from tvmdml.persistent import Packing
 from tvmdml.targets import Launch, Target
 
@@ -74,15 +75,16 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
     Raises:
         Unsupported, CompileError: a kernel cannot be made; the message names the call.
     """
-    calls = [call for call in program.calls if not _is_empty(call)]
-    alike = [call.desc.exactly() + call.desc.owned().__repr__() for call in calls]
+    calls, pieces = arranged(program)
+    shared = pieces.shared
+    alike = [(call.desc.exactly(), call.desc.owned(), shared.get(call, ())) for call in calls]
     distinct = dict(zip(alike, calls, strict=True))
-    compile_all((call.desc for call in distinct.values()), target, progress)
-    found = {key: _launch(call, target) for key, call in distinct.items()}
+    compile_all(((call.desc, shared.get(call, ())) for call in distinct.values()), target, progress)
+    found = {key: _launch(call, target, shared.get(call, ())) for key, call in distinct.items()}
     kernels = [found[key] for key in alike]
 
     packed = _packed(calls, kernels)
-    outputs = list(dict.fromkeys(one.edge.value for one in program.results if isinstance(one.edge.source, Call)))
+    outputs = _outputs(program)
     read = {id(edge.source) for call, kernel in zip(calls, kernels, strict=True) for edge in _read(call, kernel)}
     constants = [node for node in program.constants() if id(node) in read]
     inputs = program.inputs()
@@ -91,8 +93,9 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
     packed_slots = {one: first + i for i, one in enumerate(packed)}
     first += len(packed)
     slots |= {value: first + i for i, value in enumerate([*((node, 0) for node in inputs), *outputs])}
-    values, places = _arena(calls, slots)
-    offsets = dict(zip(values, places.offsets, strict=True))
+    lifetimes = pieces.lifetimes()
+    places = planned(list(lifetimes.values()))
+    offsets = pieces.places(dict(zip(lifetimes, places.offsets, strict=True)))
 
     def place(edge: Edge) -> tuple[int, int]:
         if edge.value in slots:
@@ -104,7 +107,10 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
         arguments, sizes = [], []
         results = {name: i for i, name in enumerate(call.output_names())}
         buffers = {one.owned.name: (packed_slots[Packed(call, one).key], one.owned.nbytes) for one in kernel.packings}
+        in_place = {source for source, _ in shared.get(call, ())}
         for name, tensor in call.desc.tensors():
+            if name in in_place:
+                continue
             if name in buffers:
                 slot, size = buffers[name]
                 arguments.append((slot, 0))
@@ -116,9 +122,22 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 
-def _launch(call: Call, target: Target) -> Ready:
+def arranged(program: Program) -> tuple[list[Call], Pieces]:
+    """The calls that compute something, and the memory of their intermediate results."""
+    calls = [call for call in program.calls if not _is_empty(call)]
+    pieces = Pieces(calls, set(_outputs(program)))
+    pieces.reduce()
+    return calls, pieces
+
+
+def _outputs(program: Program) -> list[Value]:
+    """The values that have memory of their own."""
+    return list(dict.fromkeys(one.edge.value for one in program.results if isinstance(one.edge.source, Call)))
+
+
+def _launch(call: Call, target: Target, shared: Shared) -> Ready:
     try:
-        return ready_owned(call.desc, target)
+        return ready_owned(call.desc, target, shared)
     except (Unsupported, CompileError) as error:
         raise _in(call, error) from error
 
@@ -153,22 +172,3 @@ def _read(call: Call, kernel: Ready) -> list[Edge]:
     """What a kernel reads as it is."""
     packed = {one.owned.name for one in kernel.packings}
     return [edge for name, edge in call.edges.items() if name not in packed]
-
-
-def _arena(calls: Sequence[Call], slots: Mapping[Value, int]) -> tuple[list[Value], Places]:
-    """The values without a slot, and their places."""
-    first: dict[Value, int] = {}
-    last: dict[Value, int] = {}
-    for step, call in enumerate(calls):
-        for edge in call.edges.values():
-            if edge.value in first:
-                last[edge.value] = step
-        for i, tensor in enumerate(call.outputs()):
-            if tensor is not None and (call, i) not in slots:
-                first[call, i] = last[call, i] = step
-    values = list(first)
-    return values, planned([Lifetime(_size(node, output), first[node, output], last[node, output]) for node, output in values])
-
-
-def _size(node: Node, output: int) -> int:
-    return node.bytes_of(output)

@@ -29,6 +29,18 @@ class Result(NamedTuple):
     desc: TensorDesc
 
 
+class Fusion(NamedTuple):
+    """One call in the place of several."""
+
+    calls: list[Call]
+    """Those that it does the work of, in order."""
+    desc: Operator
+    edges: Mapping[str, Edge]
+    """What it reads."""
+    values: Mapping[Value, int]
+    """Which of its outputs each value of the calls is that is still read."""
+
+
 class Program:
     """Calls in an order that respects their edges, and the edges that are the outputs.
 
@@ -106,21 +118,27 @@ class Program:
             self.notes[origin] = text
 
     def fuse(self, calls: list[Call], desc: Operator, edges: Mapping[str, Edge], values: Mapping[Value, int]) -> Call:
-        """Put one call in the place of several, at the place of the last one.
+        """Put one call in the place of several, as ``fuse_all`` does."""
+        (found,) = self.fuse_all([Fusion(calls, desc, edges, values)])
+        return found
 
-        Args:
-            calls: those that it does the work of, in order.
-            desc: its descriptor.
-            edges: what it reads.
-            values: which of its outputs each value of the calls is that is still read.
-        """
-        last = calls[-1]
-        fused = Call(desc, edges, last.name, last.where, origins=tuple(origin for call in calls for origin in call.origins))
-        gone = set(map(id, calls))
-        at = next(i for i, call in enumerate(self.calls) if call is last)
-        self.calls = [fused if i == at else call for i, call in enumerate(self.calls) if i == at or id(call) not in gone]
-        self.replace({value: Edge(fused, output) for value, output in values.items()})
-        return fused
+    def fuse_all(self, fusions: Iterable[Fusion]) -> list[Call]:
+        """Put one call in the place of several, at the place of the last one, any number of times. None may take part in two."""
+        found: list[Call] = []
+        instead: dict[Call, Call | None] = {}
+        values: dict[Value, Edge] = {}
+        for calls, desc, edges, own in fusions:
+            last = calls[-1]
+            origins = tuple(origin for call in calls for origin in call.origins)
+            fused = Call(desc, edges, last.name, last.where, origins=origins)
+            instead |= dict.fromkeys(calls)
+            instead[last] = fused
+            values |= {value: Edge(fused, output) for value, output in own.items()}
+            found.append(fused)
+        calls_now = (instead.get(call, call) for call in self.calls)
+        self.calls = [call for call in calls_now if call is not None]
+        self.replace(values)
+        return found
 
 
 def _mapped(edge: Edge, copies: Mapping[int, Call]) -> Edge:

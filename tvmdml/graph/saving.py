@@ -25,10 +25,11 @@ from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.graph.compiled import CompiledGraph, Form
-from tvmdml.graph.kernels import Progress
+from tvmdml.graph.kernels import Operation, Progress
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.plan import arranged
 from tvmdml.graph.program import Program, Result
-from tvmdml.operators._contract import Operator, Role
+from tvmdml.operators._contract import Role
 from tvmdml.packs import files, lines
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
@@ -111,8 +112,8 @@ def load_graph(
         raise _not_a_graph(path, error) from error
 
 
-def descriptors(path: str | os.PathLike[str]) -> list[Operator]:
-    """The descriptors of all kernels of a saved graph, for a pack.
+def operations(path: str | os.PathLike[str]) -> list[Operation]:
+    """The descriptors of all kernels of a saved graph, and which tensors share memory, for a pack.
 
     Raises:
         ModelError: as ``load_graph``.
@@ -120,7 +121,8 @@ def descriptors(path: str | os.PathLike[str]) -> list[Operator]:
     try:
         described, constants = _read(path)
         program, *_ = _parsed(described, constants)
-        return [call.desc for call in program.calls]
+        calls, pieces = arranged(program)
+        return [(call.desc, pieces.shared.get(call, ())) for call in calls]
     except OSError as error:
         raise ModelError(f"{path}: {reason(error)}") from error
     except _MALFORMED as error:

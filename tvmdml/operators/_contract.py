@@ -266,6 +266,8 @@ class Operator:
             return tuple(map(changed, value)) if isinstance(value, tuple) else None if value is None else change(value)
 
         found = copy.copy(self)
+        for derived in ("_exactly", "_found"):
+            found.__dict__.pop(derived, None)
         for field in self.fields():
             if field.role in TENSORS:
                 object.__setattr__(found, field.name, changed(getattr(self, field.name)))
@@ -352,8 +354,12 @@ class Operator:
         return self
 
     def exactly(self) -> str:
-        """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text."""
-        return f"{self!r} {b''.join(_float_bits(exact.key(self))).hex()}"
+        """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text. It is made once."""
+        found: str | None = self.__dict__.get("_exactly")
+        if found is None:
+            found = f"{self!r} {b''.join(_float_bits(exact.key(self))).hex()}"
+            object.__setattr__(self, "_exactly", found)
+        return found
 
     def attributes_exactly(self, left_out: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
         """The name of each attribute, and its value as text followed by the bits of its floats."""

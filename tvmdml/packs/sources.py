@@ -115,7 +115,7 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Found:
 
 
 def _read_graph(path: Path, sizes: Sizes, known: set[str]) -> Found:
-    wanted = spec.once(Wanted(spec.plain(desc)) for desc in saving.descriptors(path))
+    wanted = spec.once(Wanted(spec.plain(desc), shared) for desc, shared in saving.operations(path))
     return Found(Spec(wanted=wanted))
 
 

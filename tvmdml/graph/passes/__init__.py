@@ -29,7 +29,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("activations are fused into the operator before", activations.run),
     ("nodes without a reader are dropped again", unused.run),
     ("pointwise operators on the same elements become one kernel", chains.run),
-    ("pointwise operators follow in the kernels of products and convolutions", epilogues.run),
+    ("pointwise operators follow in the kernels of products, convolutions and reductions", epilogues.run),
     ("weights are taken as kernels pack them", owned.run),
 )
 """What each pass does, and the pass: it is called with the program and the target."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.nodes import Call, Edge
-from tvmdml.graph.program import Program, Value
+from tvmdml.graph.program import Fusion, Program, Value
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
 from tvmdml.operators._pointwise_fused import Value as Wire
@@ -52,8 +52,8 @@ class _Groups:
         self._fusible = {call for call in program.calls if _takes(call)}
         self._made: dict[Call, _Made] = {}
         """What a group is as one call, by its last member."""
-        self._now: dict[Value, Edge] = {}
-        """Where values of groups are that have become one call."""
+        self._descs: dict[object, Operator | None] = {}
+        """The descriptors of groups, ``None`` of those that cannot be one call: networks repeat the same ones."""
 
     def add(self, call: Call) -> None:
         """Let a call join the groups of its inputs; those are then one."""
@@ -73,12 +73,8 @@ class _Groups:
         """Change the program."""
         groups = list({id(group): group for group in self._of.values()}.values())
         self._program.calls = [call for group in self._in_order(groups) for call in group]
-        for group in groups:
-            if len(group) > 1:
-                made = self._made[group[-1]]
-                edges = {name: self._now.get(edge.value, edge)._replace(offset=edge.offset) for name, edge in made.edges.items()}
-                fused = self._program.fuse(group, made.desc, edges, made.values)
-                self._now |= {value: Edge(fused, output) for value, output in made.values.items()}
+        made = [(group, self._made[group[-1]]) for group in groups if len(group) > 1]
+        self._program.fuse_all(Fusion(group, one.desc, one.edges, one.values) for group, one in made)
 
     def _is_interrupted(self, members: list[Call]) -> bool:
         """Whether a call outside of the group depends on one member, and another member on it."""
@@ -128,16 +124,25 @@ class _Groups:
                     results.append(Result(at[call], place))
         if len(edges) + len(values) > self._target.most_arrays:
             return None
+        kind = (*((call.desc.exactly(), *wires) for call, wires in zip(members, wiring, strict=True)), *results)
+        if kind not in self._descs:
+            self._descs[kind] = self._desc([call.desc for call in members], wiring, results)
+        if (desc := self._descs[kind]) is None:
+            return None
+        named = {f"input_tensors[{i}]": edge for i, edge in enumerate(edges)}
+        return _Made(desc, named, {value: i for i, value in enumerate(values)})
+
+    def _desc(self, nodes: list[Operator], wiring: list[list[Wire]], results: list[Result]) -> Operator | None:
+        """The descriptor of a group, if it can be one call."""
         try:
-            desc = fuse([call.desc for call in members], wiring, results)
+            desc = fuse(nodes, wiring, results)
             # Tensors that lie alike, or are one element, are read by whole vectors in any case.
             alike = all(one.is_packed or not any(one.layout) for one in (*desc.input_tensors, *desc.output_tensors))
             if not alike and kernel_for(desc, self._target).name == _SLOW:
                 return None
         except (InvalidArgument, Unsupported):
             return None
-        named = {f"input_tensors[{i}]": edge for i, edge in enumerate(edges)}
-        return _Made(desc, named, {value: i for i, value in enumerate(values)})
+        return desc
 
     def _in_order(self, groups: list[list[Call]]) -> Iterable[list[Call]]:
         """The groups in an order that respects all edges, near the one that they have."""

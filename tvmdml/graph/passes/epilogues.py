@@ -1,24 +1,29 @@
-"""Pass results of products and convolutions through the pointwise operators that read them, before they are stored.
+"""Pass results of products, convolutions and reductions through the pointwise operators that read them, before they are stored.
 
-Bits do not change: a result is rounded to its own type first. What has other readers, or lies otherwise than a kernel reads it
-quickly, is left alone.
+A result is rounded to its own type first, so bits do not change; but a reduction's sums may have another order where what follows
+lies otherwise, such as a number for each channel. What has other readers, or lies otherwise than a kernel reads it quickly, is left
+alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
 
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.expression import reshaped_strides
 from tvmdml.graph.nodes import Call
 from tvmdml.graph.program import Program
 from tvmdml.operators._contract import Operator
-from tvmdml.operators._matrix_fused import FOLLOWED, follow_by
+from tvmdml.operators._following import FOLLOWED, follow_by
 from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
 from tvmdml.operators._pointwise_fused import Result as Made
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import MAX_RANK, TensorDesc
 
 _SLOW = "default"
 """The kernel of what no schedule serves."""
@@ -46,12 +51,16 @@ def _followed(head: Call, call: Call, name: str, target: Target) -> tuple[Operat
     names = [one for one, _, _ in call.inputs()]
     others = [one for one in names if one != name]
     chain = _group(call.desc, names.index(name))
-    if chain is not None:
-        chain = _regrouped(chain, head.outputs()[0])
+    first: Operator = head.desc
+    if chain is not None and (other := _regrouped(chain, head.outputs()[0])) is None:
+        finer = _refined(first, chain)
+        first, chain = finer if finer is not None else (first, None)
+    elif chain is not None:
+        chain = other
     if chain is None or len(head.edges) + len(others) + 1 > target.most_arrays:
         return None
     try:
-        desc = follow_by(head.desc, chain)
+        desc = follow_by(first, chain)
         if kernel_for(desc, target).name == _SLOW:
             return None
     except (InvalidArgument, Unsupported):
@@ -73,7 +82,74 @@ def _regrouped(chain: FusedPointwise, like: TensorDesc | None) -> FusedPointwise
         if strides is None:
             return None
         found.append(TensorDesc(tensor.data_type, like.sizes, strides))
-    return dataclasses.replace(chain, input_tensors=tuple(found[:-1]), output_tensors=tuple(found[-1:]))
+    return _restated(chain, found, result.sizes, like.sizes)
+
+
+def _restated(
+    chain: FusedPointwise, tensors: Sequence[TensorDesc], old: tuple[int, ...], new: tuple[int, ...]
+) -> FusedPointwise | None:
+    """The group with other tensors, of ``new`` sizes; those of its operators have them too, or a single element."""
+
+    def sized(tensor: TensorDesc) -> TensorDesc:
+        return tensor.with_sizes(new if tensor.sizes == old else (1,) * len(new))
+
+    own = [tensor for part in chain.operators for _, tensor in part.tensors() if tensor is not None]
+    if any(tensor.sizes != old and tensor.element_count != 1 for tensor in own):
+        return None
+    parts = tuple(part.with_tensors(sized) for part in chain.operators)
+    return dataclasses.replace(chain, operators=parts, input_tensors=tuple(tensors[:-1]), output_tensors=tuple(tensors[-1:]))
+
+
+def _refined(head: Operator, chain: FusedPointwise) -> tuple[Operator, FusedPointwise] | None:
+    """Both with parts of the dimensions of each: a group of channels that is normalized is several channels for its reader."""
+    source: Any = getattr(head, "input_tensor", None)
+    axes: Any = getattr(head, "axes", None)
+    result, made = chain.output_tensors[0].sizes, head.outputs()[0].sizes
+    if source is None or not axes or source.sizes != made or any(one.sizes != result for one in chain.input_tensors):
+        return None
+    if (parts := _parts(made, result)) is None:
+        return None
+    mine, others = parts
+    new = tuple(itertools.chain.from_iterable(mine))
+    if not 1 <= len(new) <= MAX_RANK:
+        return None
+    first = list(itertools.accumulate(map(len, mine), initial=0))
+    along = tuple(at for axis in axes for at in range(first[axis], first[axis + 1]))
+    finer: Any = head.with_tensors(lambda tensor: _split(tensor, mine))
+    finer = dataclasses.replace(finer, axes=along)
+    tensors = [_split(tensor, others) for tensor in (*chain.input_tensors, *chain.output_tensors)]
+    group = _restated(chain, tensors, result, new)
+    return None if group is None else (finer, group)
+
+
+def _parts(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[list[list[int]], list[list[int]]] | None:
+    """For each dimension of two tensors with the same elements, the sizes of its parts, which are the same in both."""
+    found: tuple[list[list[int]], list[list[int]]] = ([[] for _ in a], [[] for _ in b])
+    i, j, left, right = len(a), len(b), 1, 1
+    while True:
+        while left == 1 and i:
+            i, left = i - 1, a[i - 1]
+        while right == 1 and j:
+            j, right = j - 1, b[j - 1]
+        if left == 1 and right == 1:
+            return found
+        part = math.gcd(left, right)
+        if part not in (left, right) or part == 1:
+            return None
+        found[0][i].insert(0, part)
+        found[1][j].insert(0, part)
+        left, right = left // part, right // part
+
+
+def _split(tensor: TensorDesc, parts: Sequence[Sequence[int]]) -> TensorDesc:
+    """A tensor with its dimensions in parts; one of size 1 has parts of size 1."""
+    sizes: list[int] = []
+    strides: list[int] = []
+    for size, step, some in zip(tensor.sizes, tensor.layout, parts, strict=True):
+        for i, part in enumerate(some):
+            sizes.append(part if size != 1 else 1)
+            strides.append(step * math.prod(some[i + 1 :]))
+    return TensorDesc(tensor.data_type, sizes, strides, flags=tensor.flags)
 
 
 def _group(desc: Operator, first: int) -> FusedPointwise | None:

@@ -1,0 +1,95 @@
+"""Which results take the memory of an input that nobody reads any more: where a run needs the most memory, and only there.
+
+A kernel that works in place is another kernel, so this is done only where it saves memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from tvmdml.graph.memory import Lifetime, bytes_alive
+from tvmdml.graph.nodes import Call
+from tvmdml.graph.program import Value
+from tvmdml.operators._contract import Role, Shared
+
+_ROUNDS = 16
+"""How often the most memory is reduced. Long chains of equal sizes need two rounds."""
+
+
+class Pieces:
+    """The memory of intermediate results, in pieces: a result in place is in the piece of its input."""
+
+    def __init__(self, calls: Sequence[Call], apart: Collection[Value]) -> None:
+        """
+        Args:
+            calls: in the order of their launches.
+            apart: the values that have memory of their own.
+        """
+        self.shared: dict[Call, Shared] = {}
+        """The pairs of each call that works in place."""
+        self._calls = calls
+        self._first: dict[Value, int] = {}
+        self._last: dict[Value, int] = {}
+        for step, call in enumerate(calls):
+            for edge in call.edges.values():
+                if edge.value in self._first:
+                    self._last[edge.value] = step
+            for i, tensor in enumerate(call.outputs()):
+                if tensor is not None and (call, i) not in apart:
+                    self._first[call, i] = self._last[call, i] = step
+        self._piece = {value: value for value in self._first}
+
+    def reduce(self) -> None:
+        """Let calls work in place as long as that reduces the most memory."""
+        for _ in range(_ROUNDS):
+            alive = bytes_alive(list(self.lifetimes().values()))
+            if not len(alive):
+                return
+            most = np.flatnonzero(alive == alive.max())
+            found = {int(step): self._pair(int(step)) for step in most}
+            if not all(found.values()):
+                return
+            for step, pair in found.items():
+                assert pair is not None
+                self._share(self._calls[step], *pair)
+
+    def lifetimes(self) -> dict[Value, Lifetime]:
+        """Each piece, by the value that it begins as."""
+        found: dict[Value, Lifetime] = {}
+        for value, piece in self._piece.items():
+            size, first, last = value[0].bytes_of(value[1]), self._first[value], self._last[value]
+            known = found.get(piece)
+            if known is not None:
+                size, first, last = max(size, known.size), min(first, known.first), max(last, known.last)
+            found[piece] = Lifetime(size, first, last)
+        return found
+
+    def places(self, offsets: Mapping[Value, int]) -> dict[Value, int]:
+        """Where each value is, from the places of the pieces."""
+        return {value: offsets[piece] for value, piece in self._piece.items()}
+
+    def _pair(self, step: int) -> tuple[str, str] | None:
+        """An input and an output of a call that can be in the same memory: the input is needed no more."""
+        call = self._calls[step]
+        if call in self.shared:
+            return None
+        results = {name: i for i, (name, _) in enumerate(call.desc.tensors(Role.OUTPUT))}
+        for source, result in call.desc.shareable():
+            edge, made = call.edges[source], (call, results[result])
+            mine = edge.value in self._first and made in self._piece and not edge.offset
+            if not mine or self._last[edge.value] != step:
+                continue
+            read = sum(other.value == edge.value for other in call.edges.values())
+            if read == 1 and edge.source.bytes_of(edge.output) == call.bytes_of(results[result]):
+                return source, result
+        return None
+
+    def _share(self, call: Call, source: str, result: str) -> None:
+        results = [name for name, _ in call.desc.tensors(Role.OUTPUT)]
+        self.shared[call] = ((source, result),)
+        mine, other = (call, results.index(result)), self._piece[call.edges[source].value]
+        for value, piece in self._piece.items():
+            if piece == mine:
+                self._piece[value] = other
