@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from tvmdml.bench.cases import LAUNCH, Case, Group, K
 from tvmdml.bench.task import Kind
 from tvmdml.bench.work import Operand, Work
@@ -12,6 +14,8 @@ from tvmdml.bench.work import Operand, Work
 GROUP = Group("reductions")
 READ = 0.9
 """Goal of large sums: the share of the rate at which memory is read."""
+LARGE = 1 << 24
+"""The least bytes of those on the CPU."""
 # Some libraries add all elements one after the other.
 KIND = Kind(close=True, steps=1 << 10)
 
@@ -57,9 +61,10 @@ def _goals() -> Iterator[Case]:
                         reduced(function, *sizes, axes=axes, dtype=dtype),
                         goal,
                         is_quick(function, axes, sizes),
+                        share=READ if axes != (0,) and side * side * np.dtype(dtype).itemsize >= LARGE else None,
                         group=GROUP,
                     )
-            yield Case(f"argmax {dtype}", f"{sizes} axes (1,)", along("ARGMAX", *sizes, dtype=dtype), 1.0, group=GROUP)
+            yield Case(f"argmax {dtype}", f"{sizes} axes (1,)", along("ARGMAX", *sizes, dtype=dtype), 2.0, group=GROUP)
             yield Case(f"argmax {dtype}", f"{sizes} axes (0,)", along("ARGMAX", *sizes, axes=(0,), dtype=dtype), 2, group=GROUP)
         for sizes in ((64, 1000), (K, 1000), (128, 32000)):
             yield Case(
