@@ -338,6 +338,7 @@ def _bench_file(text: str) -> Any:
     callback=parsed(named_size),
     help="The value of a size that an ONNX model leaves open; may be repeated.",
 )
+@click.option("--models", "suite", is_flag=True, help="Measure well-known models instead, beside ONNX Runtime and PyTorch.")
 @click.argument("models", metavar="[MODEL.onnx]…", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 def bench(
     models: tuple[str, ...],
@@ -353,6 +354,7 @@ def bench(
     resume: bool,
     packs: bool,
     tuned: bool,
+    suite: bool,
 ) -> None:
     """Measure the operators against NumPy, PyTorch, ONNX Runtime and TVM's own operators, and against their goals.
 
@@ -381,6 +383,10 @@ def bench(
 
     request = command.Request(full, names, text, threads, json_path, plot_path, old, resume, device)
     try:
+        if suite:
+            from tvmdml.bench import suite as of_known_models
+
+            sys.exit(of_known_models.report(request, lambda text: click.secho(text, dim=True, err=True), table))
         if tuned:
             from tvmdml.bench import tuned as comparison
 

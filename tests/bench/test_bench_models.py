@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tvmdml.bench import models
+import tvmdml
+from tvmdml.bench import models, suite
+from tvmdml.bench.measure import Timing
+from tvmdml.bench.networks.table import TABLE
+from tvmdml.bench.sources import Source
 from tvmdml.cli import main
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
@@ -55,3 +59,45 @@ def test_differences_are_parts_of_the_largest_element() -> None:
     right = [np.array([1.0, -4.0, np.inf])]
     assert models._difference([np.array([1.0, -4.4, np.inf])], right) == pytest.approx(0.1)
     assert models._difference([np.zeros(0)], [np.zeros(0)]) == 0
+
+
+def test_known_models_are_listed_once_and_found_by_name() -> None:
+    everything = suite.points(True)
+    assert len({one.name for one in everything}) == len(everything)
+    assert {one.source.network or one.source.package for one in everything} >= {*TABLE, "magika", "nudenet"}
+    assert {one.source.batch for one in suite.points(False)} == {1}
+    assert all(one.source.arrays().keys() == one.source.inputs.keys() for one in suite.points(True, "LSTM"))
+    with pytest.raises(tvmdml.InvalidArgument, match="BERT-base"):
+        suite.points(True, "nothing of this name")
+
+
+def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
+    answers = {
+        "race": {"entries": [entry("tvmdml", "ours", 0.25), entry("ONNX Runtime", "peer", 0.5)], "difference": 1e-6},
+        **{library: {"seconds": 0.1, "peak": 2.0**27, "grown": 0.0} for library in ("tvmdml", "ONNX Runtime")},
+    }
+    asked = []
+
+    def child(point: suite.Point, path: Path, what: str, *rest: Any) -> dict[str, Any]:
+        asked.append(what)
+        return dict(answers[what])
+
+    monkeypatch.setattr(suite, "_child", child)
+    monkeypatch.setattr(Source, "path", lambda self, folder: tmp_path)
+    monkeypatch.setattr(Source, "lacks", lambda self: "" if self.network else self.package)
+    arguments = ["bench", "--models", "--filter", "a", "--threads", "1", "--json", str(tmp_path / "a.json")]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert "2.00" in done.output
+    assert "magika is not installed" in done.output
+    assert set(asked) == {"race", "tvmdml", "ONNX Runtime"}
+    asked.clear()
+    done = CliRunner().invoke(main, [*arguments, "--resume"])
+    assert done.exit_code == 0, done.output
+    assert not asked
+
+
+def entry(library: str, role: str, seconds: float) -> dict[str, Any]:
+    timing = Timing(seconds, seconds, seconds, 5, 1)._asdict()
+    return {"role": role, "library": library, "name": "", "threads": 1, "timing": timing, "note": "", "problem": ""}

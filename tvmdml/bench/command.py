@@ -61,23 +61,32 @@ def prepare(request: Request) -> Prepared:
         DeviceError: the device cannot be used.
     """
     chosen = "full" if request.full else "quick"
-    json_path = None if request.json_path is None else Path(request.json_path)
-    plot_path = None if request.plot_path is None else Path(request.plot_path)
     selected = select(request)
-    _check_plot(plot_path)
+    plot_path = plot_file(request)
     venues.of(request.target).open()
     threads = request.threads or thread_count()
     run = Run(threads, chosen, results.machine(request.target), logs=logs_in_force.folders())
-    if request.resume:
-        run = _resumed(run, json_path)
-    elif json_path is not None and json_path.exists():
-        results.read(json_path)  # an earlier run may be overwritten, but no other file
-    if json_path is not None and not json_path.exists():
-        results.write(run, json_path)  # if this fails, it should fail before the first case
+    run, json_path = opened(run, request)
     left = [case for case in selected if case.name not in run.done()]
     pace = measure.FULL if request.full else measure.QUICK
     options = runner.Options(pace, thorough=request.full, threads=request.threads, target=request.target)
     return Prepared(left, run, options, json_path, plot_path, request.old)
+
+
+def opened(run: Run, request: Request) -> tuple[Run, Path | None]:
+    """The run that is continued, if the request asks for that, and the file of results, which can be written.
+
+    Raises:
+        InvalidArgument: it cannot, or it is no file of this machine's results.
+    """
+    path = None if request.json_path is None else Path(request.json_path)
+    if request.resume:
+        run = _resumed(run, path)
+    elif path is not None and path.exists():
+        results.read(path)  # an earlier run may be overwritten, but no other file
+    if path is not None and not path.exists():
+        results.write(run, path)  # if this fails, it should fail before the first case
+    return run, path
 
 
 def select(request: Request) -> list[Case]:
@@ -98,9 +107,15 @@ def select(request: Request) -> list[Case]:
     raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({rows}) or case's", advice))
 
 
-def _check_plot(path: Path | None) -> None:
-    if path is None:
-        return
+def plot_file(request: Request) -> Path | None:
+    """The file of the picture, which can be drawn.
+
+    Raises:
+        InvalidArgument: it cannot.
+    """
+    if request.plot_path is None:
+        return None
+    path = Path(request.plot_path)
     if path.suffix.lower() != ".png":
         raise InvalidArgument(message("--plot", repr(str(path)), "the path of a .png file"))
     if not path.parent.is_dir():
@@ -109,6 +124,7 @@ def _check_plot(path: Path | None) -> None:
         raise InvalidArgument(
             message("--plot", "a Python without Matplotlib", "a Python that has it", f"{installing.command('bench')} installs it.")
         )
+    return path
 
 
 def _installed(module: str) -> bool:

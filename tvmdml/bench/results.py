@@ -274,7 +274,7 @@ def _run(content: dict[str, Any]) -> Run:
 def _result(row: dict[str, Any]) -> Result:
     fields = _fields(Result, {**_LATER_RESULT, **row})
     log = None if fields["log"] is None else _log(fields["log"])
-    result = Result(**{**fields, "entries": [_entry(entry) for entry in row["entries"]], "log": log})
+    result = Result(**{**fields, "entries": [entry_of(entry) for entry in row["entries"]], "log": log})
     if not all(isinstance(text, str) for text in (result.name, result.row, result.point)):
         raise TypeError("a result without a name")
     return result
@@ -284,7 +284,8 @@ def _log(log: dict[str, Any]) -> LogUsed:
     return LogUsed(str(log["kind"]), str(log["folder"]), dict(log["knobs"]))
 
 
-def _entry(entry: dict[str, Any]) -> Entry:
+def entry_of(entry: dict[str, Any]) -> Entry:
+    """An entry as JSON has it."""
     timing = entry["timing"]
     if timing is not None:
         timing = Timing(**_fields(Timing, {**_LATER_TIMING, **timing}))

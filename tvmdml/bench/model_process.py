@@ -1,0 +1,135 @@
+"""What child processes of ``tvmdml bench --models`` do: race the libraries with one model, or load it with one of them.
+
+Each has its own process: its memory is that of one library and one model, and its number of threads is set once.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvmdml.bench import measure, models, runner
+from tvmdml.bench.measure import Contender
+from tvmdml.bench.networks.table import TABLE
+from tvmdml.bench.results import Entry
+from tvmdml.bench.sources import Source, sources
+
+Run = Callable[[], Any]
+
+
+def main() -> None:
+    """Read a request from the standard input, and write the answer to the standard output, both JSON."""
+    request = json.load(sys.stdin)
+    source = next(one for one in sources() if one.title == request["title"])
+    path = Path(request["path"])
+    with np.errstate(all="ignore"), runner.limited(request["threads"]):
+        if request["what"] == "race":
+            answer = _race(source, path, request["threads"], request["full"])
+        else:
+            answer = _loaded(source, path, request["threads"], request["what"])
+    json.dump(answer, sys.stdout)
+
+
+def _loaded(source: Source, path: Path, threads: int, library: str) -> dict[str, float]:
+    """Seconds until a library that is imported has the first result, and the memory that this took."""
+    feeds = source.arrays()
+    importlib.import_module(_MODULES[library])
+    before = _memory("VmRSS")
+    start = time.perf_counter()
+    run = _RUNS[library](source, path, threads, feeds)
+    run()
+    seconds = time.perf_counter() - start
+    for _ in range(2):
+        run()
+    return {"seconds": seconds, "peak": _memory("VmHWM"), "grown": _memory("VmHWM") - before}
+
+
+def _memory(what: str) -> float:
+    """Bytes of this process's memory."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(what):
+            return 1024.0 * int(line.split()[1])
+    return 0.0
+
+
+def _tvmdml(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
+    from tvmdml.onnx import load
+
+    model = load(path)
+    given = {one.name: feeds[one.name] for one in model.inputs}
+    return lambda: model(given)
+
+
+def _onnxruntime(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
+    session, note = models._session(str(path), threads)
+    if session is None:
+        raise RuntimeError(note)
+    given = {one.name: feeds[one.name] for one in session.get_inputs()}
+    return lambda: session.run(None, given)
+
+
+def _torch(source: Source, path: Path, threads: int, feeds: dict[str, Any], compiled: bool = False) -> Run:
+    import torch
+
+    from tvmdml.bench.networks import exporting
+
+    torch.set_num_threads(threads)
+    network = TABLE[source.network]
+    module: Any = exporting.made(network, network.full)
+    if compiled:
+        module = torch.compile(module)
+    tensors = [torch.from_numpy(one) for one in feeds.values()]
+
+    def run() -> list[Any]:
+        with torch.inference_mode():
+            found = module(*tensors)
+        return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
+
+    return run
+
+
+_RUNS: dict[str, Callable[[Source, Path, int, dict[str, Any]], Run]] = {
+    "tvmdml": _tvmdml,
+    "ONNX Runtime": _onnxruntime,
+    "PyTorch": _torch,
+    "torch.compile": functools.partial(_torch, compiled=True),
+}
+_MODULES = {"tvmdml": "tvmdml.onnx", "ONNX Runtime": "onnxruntime"}
+
+
+def _race(source: Source, path: Path, threads: int, full: bool) -> dict[str, Any]:
+    """The libraries in turns."""
+    feeds = source.arrays()
+    runs: dict[str, Run] = {}
+    problems: dict[str, str] = {}
+    right, difference = None, float("nan")
+    wanted = ["ONNX Runtime", "tvmdml"]
+    if source.network and not source.form.value:
+        wanted += ["PyTorch", *(["torch.compile"] if full else [])]
+    for library in wanted:
+        try:
+            run = _RUNS[library](source, path, threads, feeds)
+            found = run()
+        except Exception as error:  # any error of another library, and of ours: a line of the report
+            problems[library] = " ".join(str(error).split())[:300] or type(error).__name__
+            continue
+        runs[library] = run
+        if library == "ONNX Runtime":
+            right = found
+        elif library == "tvmdml" and right is not None:
+            difference = models._difference(found, right)
+    del right
+    ours = {"tvmdml": "ours"}
+    racers = [Contender(ours.get(name, "peer"), name, source.name, threads, run) for name, run in runs.items()]
+    timings = measure.race(racers, measure.FULL if full else measure.QUICK)
+    timed = dict(zip(runs, timings, strict=True))
+    entries = [Entry(ours.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, "")) for name in wanted]
+    return {"entries": [{**vars(one), "timing": one.timing and one.timing._asdict()} for one in entries], "difference": difference}

@@ -1,0 +1,109 @@
+"""The models of ``tvmdml bench --models``: exported networks with made-up weights, and files of packages that are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tvmdml.bench.networks.table import NONE, TABLE, Form, Input, arrays
+
+BATCHES = (1, 8)
+_SPEECH = {"input": Input(("batch", 576)), "state": Input((2, "batch", 128))}
+_RATE = {"sr": Input((), 16001, 16000)}
+
+
+class Source(NamedTuple):
+    """A model with sizes."""
+
+    name: str
+    batch: int
+    file: str
+    """Of an exported network: its name in the folder of files. Of a package: its path below the package."""
+    inputs: Mapping[str, Input]
+    sizes: Mapping[str, int]
+    """The values of the sizes in the inputs' shapes."""
+    network: str = ""
+    """The name in the table of networks; empty for a package's model."""
+    form: Form = Form.RAW
+    package: str = ""
+
+    @property
+    def title(self) -> str:
+        """For tables."""
+        return f"{self.name}, batch {self.batch}"
+
+    @property
+    def words(self) -> int:
+        """How many words a run of a decoder adds to each text; 0 for other models."""
+        return self.sizes["rows"] if self.network and TABLE[self.network].continues else 0
+
+    def arrays(self) -> dict[str, Any]:
+        """Random inputs, the same each time."""
+        return arrays(self.inputs, self.sizes)
+
+    def lacks(self) -> str:
+        """The package that is missing; empty if there is none."""
+        needed = (self.package,) if self.package else ("torch", *(("onnxruntime",) if self.form is not Form.RAW else ()))
+        return next((name for name in needed if importlib.util.find_spec(name) is None), "")
+
+    def path(self, folder: Path) -> Path:
+        """The file; an exported network gets it now, if it is not in the folder."""
+        if self.package:
+            found = importlib.util.find_spec(self.package)
+            return Path(str(found and found.origin)).parent / self.file
+        path = folder / self.file
+        if not path.exists():
+            from tvmdml.bench.networks import exporting
+
+            exporting.export(self.network, TABLE[self.network].full, self.form, path)
+        return path
+
+
+class _Packaged(NamedTuple):
+    """A model of a package."""
+
+    package: str
+    file: str
+    inputs: Mapping[str, Input]
+    batches: tuple[int, ...] = BATCHES
+
+
+_PACKAGED: Mapping[str, _Packaged] = {
+    "PP-OCR detection": _Packaged(
+        "rapidocr_onnxruntime", "models/ch_PP-OCRv4_det_infer.onnx", {"x": Input(("batch", 3, 640, 640))}, (1,)
+    ),
+    "PP-OCR recognition": _Packaged(
+        "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", {"x": Input(("batch", 3, 48, 320))}
+    ),
+    "PP-OCR direction": _Packaged(
+        "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": Input(("batch", 3, 48, 192))}
+    ),
+    "nudenet": _Packaged("nudenet", "320n.onnx", {"images": Input(("batch", 3, 320, 320))}),
+    "magika": _Packaged("magika", "models/standard_v3_3/model.onnx", {"bytes": Input(("batch", 2048), 257, 0, "int32")}),
+    "silero-vad half": _Packaged("silero_vad", "data/silero_vad_half.onnx", _SPEECH),
+    "silero-vad op18": _Packaged("silero_vad", "data/silero_vad_op18_ifless.onnx", _SPEECH | _RATE),
+    "silero-vad 16k": _Packaged("silero_vad", "data/silero_vad_openvino_16k.onnx", _SPEECH, (1,)),
+}
+_VARIANTS: Mapping[str, tuple[tuple[str, Mapping[str, int]], ...]] = {
+    "GPT-2": ((", a word", NONE), (", 128 words", {"rows": 128, "past": 0})),
+    "Llama": ((", a word", NONE), (", 128 words", {"rows": 128, "past": 0})),
+}
+"""Networks that run with several kinds of inputs."""
+
+
+def sources() -> Iterator[Source]:
+    """All models, in the order of the report."""
+    for name, network in TABLE.items():
+        taken = network.taken(network.full)
+        for form in network.forms:
+            full = f"{name} {form.value}".strip()
+            file = f"{full.replace('/', '-')}.onnx"
+            for variant, sizes in _VARIANTS.get(name, (("", NONE),)):
+                for batch in BATCHES if "batch" in network.open else BATCHES[:1]:
+                    values = {**network.full.sizes, **sizes, "batch": batch}
+                    yield Source(full + variant, batch, file, taken, values, name, form)
+    for name, one in _PACKAGED.items():
+        for batch in one.batches:
+            yield Source(name, batch, one.file, one.inputs, {"batch": batch}, package=one.package)
