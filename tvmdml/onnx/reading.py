@@ -1,25 +1,28 @@
-"""Reading ONNX files: the model without its weights, and the weights as arrays, mapped from their files where that is possible."""
+"""Reading ONNX files: the model without its large weights, and the weights as arrays, mapped if they are in other files."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from tvmdml import _inside, onnx_bounds
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
+from tvmdml.onnx import weights
 from tvmdml.onnx_nodes import numpy_type
 
 MOST_BYTES = 1 << 31
 """The limit of a Protocol Buffers message; larger models keep their weights in separate files."""
 _MOST_RANK = 64
+_ALIGNMENT = 64
 
 
 class Source:
@@ -37,14 +40,20 @@ class Source:
         """Where files with weights may be."""
         self.name = "model"
         """For messages."""
+        self._apart: dict[int, tuple[Any, NumpyArray]] = {}
+        """The bytes of tensors that the message lacks, by the identities of the tensors, which are kept."""
         if isinstance(given, onnx.ModelProto):
             self.model = onnx.ModelProto()
             self.model.CopyFrom(given)
             size = self.model.ByteSize()
         else:
-            content = self._content(given)
-            size = len(content)
-            self.model = self._parsed(content)
+            with self._opened(given) as file:
+                size = file.seek(0, os.SEEK_END)
+                found = weights.apart(file, size)
+                self.model = self._parsed(self._bytes(file, 0, size) if found is None else found.message)
+                for i, place in ({} if found is None else found.places).items():
+                    tensor = self.model.graph.initializer[i]
+                    self._apart[id(tensor)] = tensor, self._bytes(file, *place)
         self._check_names()
         self._check_tensors(size)
         try:
@@ -56,9 +65,9 @@ class Source:
         """An error of this model."""
         return ModelError(message(self.name, given, allowed, advice))
 
-    def _content(self, given: Any) -> bytes:
+    def _opened(self, given: Any) -> BinaryIO:
         if isinstance(given, (bytes, bytearray, memoryview)):
-            return bytes(given)
+            return io.BytesIO(given)
         if not isinstance(given, (str, os.PathLike)):
             raise self.error(safe_repr(given), "a path, the bytes of a file, or an onnx.ModelProto")
         path = Path(os.fspath(given))
@@ -67,14 +76,29 @@ class Source:
             about = path.stat()
             if not stat.S_ISREG(about.st_mode) or about.st_size >= MOST_BYTES:
                 raise self.error("a folder, a device or a larger file", f"a file of less than {MOST_BYTES >> 20} MiB")
-            return path.read_bytes()
+            return path.open("rb")
         except (OSError, ValueError) as error:
             raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
 
-    def _parsed(self, content: bytes) -> Any:
+    def _bytes(self, file: BinaryIO, start: int, count: int) -> NumpyArray:
+        """Bytes of the file, in memory that any type may be read from."""
+        memory = np.empty(count + _ALIGNMENT, np.uint8)
+        first = -memory.ctypes.data % _ALIGNMENT
+        content = memory[first : first + count]
+        try:
+            file.seek(start)
+            if file.readinto(content.data) == count:  # type: ignore[attr-defined]
+                content.flags.writeable = False
+                return content
+            problem = "it became shorter"
+        except OSError as error:
+            problem = reason(error)
+        raise self.error(f"a file that cannot be read ({problem})", "an ONNX model")
+
+    def _parsed(self, content: bytes | NumpyArray) -> Any:
         model = self.onnx.ModelProto()
         try:
-            model.ParseFromString(content)
+            model.ParseFromString(bytes(content))
         except MemoryError:
             raise
         except Exception as error:  # from Protocol Buffers, whose exceptions are not imported here
@@ -131,13 +155,20 @@ class Source:
             if packed:
                 raise Unsupported(f"tensor {name} of type {dtype} in another file")
             return self._mapped(tensor, dtype, shape)
-        if tensor.HasField("raw_data") and not packed:
-            content = tensor.raw_data
+        known, there = self._apart.get(id(tensor), (None, None))
+        outside = there if known is tensor else None
+        if (outside is not None or tensor.HasField("raw_data")) and not packed:
+            content = tensor.raw_data if outside is None else outside
             if len(content) != dtype.itemsize * math.prod(shape):
                 raise self.error(f"{len(content)} bytes for {name}, {dtype}{list(shape)}", f"{dtype.itemsize * math.prod(shape)}")
             return _native(np.frombuffer(content, dtype).reshape(shape))
         try:
-            found = np.asarray(onnx.numpy_helper.to_array(tensor))
+            whole = tensor
+            if outside is not None:
+                whole = type(tensor)()
+                whole.CopyFrom(tensor)
+                whole.raw_data = outside.tobytes()
+            found = np.asarray(onnx.numpy_helper.to_array(whole))
         except MemoryError:
             raise
         except Exception as error:  # ONNX does not document its exceptions
