@@ -56,7 +56,10 @@ def test_a_network_gives_what_pytorch_computes(file: tuple[str, Form], tmp_path:
         if importlib.util.find_spec("onnxruntime") is not None:
             import onnxruntime  # type: ignore[import-untyped]
 
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            options = onnxruntime.SessionOptions()
+            if form in BYTES:  # what its optimizer makes of bytes differs from what the nodes say
+                options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
             peer = session.run(None, {one.name: given[one.name] for one in session.get_inputs()})
             assert apart(found, peer) <= (2e-2 if form in BYTES else 1e-4)
 

@@ -73,6 +73,19 @@ def test_symbolic_sizes_are_compiled_on_first_use_and_kept() -> None:
         made.run(["z"], {"x": ramp(2, 2, 3)})
 
 
+def test_sizes_share_packed_weights() -> None:
+    weights = {"w": ramp(64, 96), "v": ramp(96, 64)}
+    nodes = [N("MatMul", ["x", "w"], ["a"]), N("MatMul", ["a", "v"], ["y"])]
+    made = tvmdml.onnx.load(model(nodes, [info("x", ["n", 64])], [info("y", ["n", 64])], weights))
+    graphs = [made.compiled(x=(n, 64)) for n in (16, 24, 33)]
+    if not any(one._packed for one in graphs):
+        pytest.skip("this processor's kernels pack no weights")
+    found = {id(buffer) for one in graphs for buffer in one._packed}
+    assert len(found) < sum(len(one._packed) for one in graphs)
+    for n in (16, 24, 33):
+        assert np.allclose(made(x=ramp(n, 64))[0], ramp(n, 64) @ weights["w"] @ weights["v"], rtol=1e-3)
+
+
 def test_inputs_whose_values_decide_shapes_are_compiled_by_value() -> None:
     nodes = [N("Slice", ["x", "start", "end"], ["part"]), N("Neg", ["part"], ["y"])]
     made = tvmdml.onnx.load(model(nodes, [info("x", [8]), info("start", [1], INT64), info("end", [1], INT64)], [info("y", ["k"])]))

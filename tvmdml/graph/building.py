@@ -18,6 +18,7 @@ from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.kernels import Progress
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
@@ -43,6 +44,8 @@ class Graph:
         """The inputs, in the order in which they were made."""
         self.calls: list[Call] = []
         """The calls, each after those whose results it reads."""
+        self.shared: Shared | None = None
+        """Packed weights of other graphs with the same constants, which never change; ``None`` if there are none."""
         self._constants: dict[int, tuple[Any, Expression]] = {}
 
     def __repr__(self) -> str:
@@ -191,7 +194,8 @@ class Graph:
             level = FeatureLevel.of(feature_level)
             for call in self.calls:
                 call.desc.validate(level)
-        return _compiled(self.name, self.inputs, self.calls, several, targets.resolve(target, "Graph.compile target"), progress)
+        where = targets.resolve(target, "Graph.compile target")
+        return _compiled(self.name, self.inputs, self.calls, several, where, progress, self.shared)
 
     # -- What functions call
 
@@ -302,6 +306,7 @@ def _compiled(
     outputs: Sequence[Expression],
     target: Target,
     progress: Progress | None = None,
+    shared: Shared | None = None,
 ) -> CompiledGraph:
     """Compile what some expressions depend on: the way from what was recorded to a ``CompiledGraph``."""
     results, copies = _results(outputs)
@@ -309,7 +314,7 @@ def _compiled(
     program = Program(needed(every, results), results)
     passes.run_all(program, target)
     forms = [(one.dtype, one.shape) for one in outputs]
-    return CompiledGraph(name, inputs, program, forms, target, calls=calls, progress=progress)
+    return CompiledGraph(name, inputs, program, forms, target, calls=calls, progress=progress, shared=shared)
 
 
 def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:

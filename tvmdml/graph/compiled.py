@@ -12,15 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import arrays, persistent
+from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.graph import passes
+from tvmdml.graph import packing, passes
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.kernels import Progress
 from tvmdml.graph.nodes import Call, Constant, Input
+from tvmdml.graph.packing import Shared, Weights
 from tvmdml.graph.plan import Plan, plan
 from tvmdml.graph.program import Program, Value
 from tvmdml.targets import Step, Target
@@ -85,6 +86,7 @@ class CompiledGraph:
         *,
         calls: Sequence[Call] = (),
         progress: Progress | None = None,
+        shared: Shared | None = None,
     ) -> None:
         """Not public: ``Graph.compile`` makes it.
 
@@ -96,6 +98,7 @@ class CompiledGraph:
             target: where it runs.
             calls: the calls to explain.
             progress: called while kernels compile.
+            shared: packed weights of other graphs.
         """
         self.name = name
         """The graph's name."""
@@ -114,6 +117,8 @@ class CompiledGraph:
         ]
         self._outputs = self._returned(forms)
         self._constants = [target.asarray(node.array) if target.moves else node.array for node in self._plan.constants]
+        self._shared = shared
+        self._weights: list[Weights] = []
         self._packed: list[Any] = []
         self._owned: dict[int, Any] = {}
         if not any(one.node.owned and one.slot >= 0 for one in self._inputs):
@@ -196,21 +201,8 @@ class CompiledGraph:
 
     def _pack(self, owned: Mapping[int, Any]) -> None:
         """Make the packed weights: of constants, and of owned inputs by the identities of their nodes."""
-        packed = []
-        for one in self._plan.packed:
-            tensors = dict(one.call.desc.tensors())
-            read: list[Any] = []
-            for name, edge in zip(one.packing.owned.inputs, one.edges, strict=True):
-                memory = edge.source.array if isinstance(edge.source, Constant) else owned[id(edge.source)]
-                tensor = tensors[name]
-                assert tensor is not None
-                on_device = type(memory) is DeviceArray
-                read.append(memory if on_device else self.target.place(passes.constants.reading(memory, edge.offset, tensor)))
-            buffer = persistent.empty((one.packing.owned.elements,), np.dtype(one.packing.owned.dtype), self.target)
-            one.packing.launch(*read, buffer)
-            packed.append(buffer)
-        self.target.wait()
-        self._packed = packed
+        self._weights = packing.pack(self._plan.packed, owned, self.target, self._shared)
+        self._packed = [one.buffer for one in self._weights]
 
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays.

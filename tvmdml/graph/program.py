@@ -98,9 +98,10 @@ class Program:
                 edge = other._replace(offset=other.offset + edge.offset)
             return edge
 
+        nodes = {id(node) for node, _ in values}  # quicker to ask for than a value
         for call in self.calls:
             for name, edge in call.edges.items():
-                if edge.value in values:
+                if id(edge.source) in nodes:
                     call.edges[name] = found(edge)
         self.results = [one._replace(edge=found(one.edge)) for one in self.results]
 

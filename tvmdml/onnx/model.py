@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import CompiledGraph
+from tvmdml.graph.packing import Weights
 from tvmdml.onnx import converting, inference
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.options import SessionOptions, chosen
@@ -119,6 +121,7 @@ class Model(Session):
         converting.raise_all(source.name, self._model.missing())
         self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
         self._deciding: set[str] = set()
+        self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -259,6 +262,7 @@ class Model(Session):
         rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known]
         graph, inputs = None, []
         if rest:
+            conversion.graph.shared = self._weights
             graph = conversion.graph.compile(rest, self.target, progress=self._progress)
             inputs = [one.name for one in conversion.graph.inputs]
         found = _Compiled(graph, tuple(inputs), known)

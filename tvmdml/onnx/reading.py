@@ -155,8 +155,8 @@ class Source:
             if packed:
                 raise Unsupported(f"tensor {name} of type {dtype} in another file")
             return self._mapped(tensor, dtype, shape)
-        known, there = self._apart.get(id(tensor), (None, None))
-        outside = there if known is tensor else None
+        kept, there = self._apart.get(id(tensor), (None, None))
+        outside = there if kept is tensor else None
         if (outside is not None or tensor.HasField("raw_data")) and not packed:
             content = tensor.raw_data if outside is None else outside
             if len(content) != dtype.itemsize * math.prod(shape):

@@ -22,7 +22,7 @@ import functools
 import itertools
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -357,7 +357,8 @@ class Operator:
         """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text. It is made once."""
         found: str | None = self.__dict__.get("_exactly")
         if found is None:
-            found = f"{self!r} {b''.join(_float_bits(exact.key(self))).hex()}"
+            values = (getattr(self, field.name) for field in self.fields() if field.role not in TENSORS)  # tensors have no floats
+            found = f"{self!r} {b''.join(_float_bits(map(exact.key, values))).hex()}"
             object.__setattr__(self, "_exactly", found)
         return found
 
@@ -465,8 +466,11 @@ class Operator:
     @classmethod
     def named(cls, field: str) -> str:
         """A field as the user knows it: ``a_tensor``; for a function ``a``, or the keyword that chooses an output's type."""
-        if not _FUNCTION.get():
-            return field
+        return cls._keyword(field) if _FUNCTION.get() else field
+
+    @classmethod
+    @functools.lru_cache(maxsize=1 << 12)
+    def _keyword(cls, field: str) -> str:
         chosen = {output: keyword for keyword, output in cls.DTYPES.items()}
         name, rest = re.fullmatch(r"(\w*)(.*)", chosen.get(field, field), re.DOTALL).groups()  # type: ignore[union-attr]
         return re.sub(r"_tensor\b", "", cls.KEYWORDS.get(name, name) + rest)
@@ -547,8 +551,8 @@ def _not_owned(desc: TensorDesc) -> TensorDesc:
     return dataclasses.replace(desc, flags=TensorFlags.NONE)
 
 
-def _float_bits(key: Any) -> Iterator[bytes]:
-    """The bits of the floats in an ``exact.key``."""
+def _float_bits(key: Iterable[Any]) -> Iterator[bytes]:
+    """The bits of the floats in an ``exact.key``, or in several."""
     for part in key:
         if isinstance(part, tuple):
             yield from _float_bits(part)

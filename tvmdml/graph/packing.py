@@ -1,0 +1,77 @@
+"""Weights in the form that kernels read: packed once, and shared by the compiled graphs of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import persistent
+from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.graph import passes
+from tvmdml.graph.nodes import Constant
+from tvmdml.graph.plan import Packed
+from tvmdml.targets import Target
+
+
+class Weights:
+    """A packed weight, with what it was made of: as long as this is kept, no other array is at the same place."""
+
+    def __init__(self, buffer: Any, sources: Iterable[Any]) -> None:
+        """Keep both."""
+        self.buffer, self._sources = buffer, tuple(sources)
+
+
+Shared = MutableMapping[object, Weights]
+"""The packed weights of several graphs whose constants never change. Usually it keeps none that no graph keeps."""
+
+
+class _Read(NamedTuple):
+    """A constant as a packer reads it."""
+
+    address: int
+    offset: int
+    tensor: str
+
+
+def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, shared: Shared | None) -> list[Weights]:
+    """The packed weights.
+
+    Args:
+        wanted: what kernels read.
+        owned: the arrays of owned inputs, by the identities of their nodes.
+        target: where they are.
+        shared: those that other graphs have; it gets those that are made of constants.
+    """
+    found = []
+    for one in wanted:
+        constants = [edge.source.array for edge in one.edges if isinstance(edge.source, Constant)]
+        if shared is None or len(constants) < len(one.edges):
+            found.append(Weights(_packed(one, owned, target), ()))
+            continue
+        tensors = dict(one.call.desc.tensors())
+        read = zip(constants, one.edges, one.packing.owned.inputs, strict=True)
+        key = (
+            one.packing.owned.layout,
+            *(_Read(array.ctypes.data, edge.offset, repr(tensors[name])) for array, edge, name in read),
+        )
+        if (known := shared.get(key)) is None:
+            known = shared[key] = Weights(_packed(one, owned, target), constants)
+        found.append(known)
+    target.wait()
+    return found
+
+
+def _packed(one: Packed, owned: Mapping[int, Any], target: Target) -> Any:
+    tensors = dict(one.call.desc.tensors())
+    read: list[Any] = []
+    for name, edge in zip(one.packing.owned.inputs, one.edges, strict=True):
+        memory = edge.source.array if isinstance(edge.source, Constant) else owned[id(edge.source)]
+        tensor = tensors[name]
+        assert tensor is not None
+        on_device = type(memory) is DeviceArray
+        read.append(memory if on_device else target.place(passes.constants.reading(memory, edge.offset, tensor)))
+    buffer = persistent.empty((one.packing.owned.elements,), np.dtype(one.packing.owned.dtype), target)
+    one.packing.launch(*read, buffer)
+    return buffer
