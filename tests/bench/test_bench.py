@@ -367,6 +367,21 @@ def test_each_group_has_a_mean_and_may_have_a_goal() -> None:
     assert report._shown_goal(found[0]) == "mean 3"
 
 
+def test_the_ten_slowest_operators_are_named_beside_their_peers() -> None:
+    def case(name: str, peer: float) -> Result:
+        return made_up(f"{name}, {peer}", 1e-6, peer, work={"operator": name})
+
+    found = [case(f"OPERATOR_{number}", (number + 1) * 1e-6) for number in range(10)]
+    assert not any("slowest" in line for line in report.summary(made_up_run(*found)))
+    found += [case("OPERATOR_9", 1e-7), case("OPERATOR_10", 1e-3)]
+    lines = list(report.summary(made_up_run(*found)))
+    start = next(place for place, line in enumerate(lines) if "slowest" in line)
+    assert lines[start] == "the 10 slowest of 11 operators beside their peers, by the lowest ratio of each:"
+    named = [line.split()[2].rstrip(":") for line in lines[start + 1 : start + 11]]
+    assert named == ["OPERATOR_9", *(f"OPERATOR_{number}" for number in range(9))]
+    assert lines[start + 1].endswith("1 µs, numpy f 100 ns")
+
+
 def test_files_of_earlier_versions_are_read_and_compared(tmp_path: Path) -> None:
     """From before there were groups, shares, and logs."""
     run, path = made_up_run(made_up("a", 2e-6)), tmp_path / "run.json"

@@ -31,7 +31,7 @@ class Pace(NamedTuple):
 
 
 QUICK = Pace(rounds=9, budget=0.8)
-FULL = Pace(rounds=25, budget=4.0)
+FULL = Pace(rounds=25, budget=1.5)
 
 SAMPLE = 0.001
 """The least duration of a sample, in seconds."""

@@ -13,6 +13,8 @@ from tvmdml.errors import counted
 if TYPE_CHECKING:
     from rich.table import Table
 
+SLOWEST = 10
+"""How many operators are named as the slowest beside their peers."""
 SLOWER = 0.10
 """A kernel that is slower than before by more than this share is flagged."""
 
@@ -144,6 +146,7 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
         yield f"geometric mean: {mean:.2f} x the best peer, over {len(ratios)} cases with a goal"
     yield from (_group_line(*group) for group in _groups(run.results))
     yield _reached(run.results)
+    yield from _slowest(run.results)
     asides = [ratio for result in run.results if (ratio := result.aside_ratio) is not None]
     if (mean := geometric_mean(asides)) is not None:
         ahead = sum(ratio >= 1 for ratio in asides)
@@ -165,6 +168,23 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
 def _ratios(results: Iterable[Result]) -> list[float]:
     """The ratios to the best peers."""
     return [r.ratio for r in results if r.ratio is not None and not r.against_base and not r.failures]
+
+
+def _slowest(results: Iterable[Result]) -> Iterator[str]:
+    """The operators that are slowest beside their peers, by the lowest ratio of each; nothing if only a few were measured."""
+    lowest: dict[str, Result] = {}
+    for result in results:
+        if result.ratio is not None and not result.against_base and not result.failures:
+            name = result.work["operator"]
+            known = lowest.get(name)
+            if known is None or result.ratio < (known.ratio or 0.0):
+                lowest[name] = result
+    if len(lowest) <= SLOWEST:
+        return
+    yield f"the {SLOWEST} slowest of {len(lowest)} operators beside their peers, by the lowest ratio of each:"
+    for name, result in sorted(lowest.items(), key=lambda pair: pair[1].ratio or 0.0)[:SLOWEST]:
+        times = f"{_shown_entry(result.ours)}, {_who(result.best)} {_shown_entry(result.best)}"
+        yield f"  {_shown_ratio(result.ratio)} x  {name}: {result.name}: {times}"
 
 
 def _groups(results: Iterable[Result]) -> Iterator[tuple[str, list[float], float | None]]:

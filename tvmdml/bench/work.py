@@ -209,13 +209,15 @@ _NOT_WRITTEN = (Role.INPUT, Role.OUTPUT, Role.OPERATOR)
 """The roles of fields that are not attributes of a ``Work``: it can only express the usual fused operators."""
 
 
-def of(desc: Operator, shared: Shared = (), data: str = "") -> Work | None:
+def of(desc: Operator, shared: Shared = (), data: str = "", newest: bool = True) -> Work | None:
     """The work that a descriptor describes, with inputs of this fill (by default the operator's usual one).
+
+    It is the work of the newest operator that does the same, unless ``newest`` is false.
 
     Returns:
         The work; ``None`` if ``Work`` cannot express it.
     """
-    desc = desc.canonical()
+    desc = desc.canonical() if newest else desc
     if shared not in ((), desc.shareable()[:1]):
         return None
     fill = data or next(iter(desc.samples()), "")

@@ -33,7 +33,7 @@ def _named() -> set[str]:
 
 
 def _work(cls: type[Operator], size: int) -> Work | None:
-    """The work of an operator on this many elements; ``None`` if it needs rows of its own, or has another operator's kernels."""
+    """The work of an operator on this many elements; ``None`` if it needs rows of its own."""
     allows = next(iter(cls.SUPPORT[0].tensors.values()))
     first = TensorDataType.UINT8 if _is_truth(next(iter(cls.SUPPORT[-1].tensors.values()))) else allows.types[0]
     side = 1 << (size.bit_length() - 1) // 2
@@ -41,10 +41,10 @@ def _work(cls: type[Operator], size: int) -> Work | None:
     assert math.prod(sizes) == size
     try:
         desc = cases.described(cls.NAME)(TensorDesc(first, sizes))
-        found = work.of(desc)
+        found = work.of(desc, newest=False)
     except Exception:  # whatever is wrong with one operator, the others are measured; a test asks for its rows
         return None
-    if found is None or found.operator != cls.NAME:
+    if found is None:
         return None
     most = max(math.prod(tensor.sizes) for _, tensor in desc.tensors() if tensor is not None)
     return _with_truths(found, cls) if most <= MOST * size else None
