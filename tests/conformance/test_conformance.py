@@ -21,9 +21,10 @@ from click.testing import CliRunner, Result
 from tvmdml import ElementWiseRound, TopK1, conformance, installing, onnx_nodes, operators, targets
 from tvmdml.cli import main
 from tvmdml.conformance import cases, models, onnx_cases, references, running
-from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, Check
+from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
 from tvmdml.conformance.fills import FILLS
 from tvmdml.conformance.plan import Plan, here, plan
+from tvmdml.conformance.report import Report
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported
 from tvmdml.operators import Operator
@@ -363,6 +364,19 @@ def test_the_command_shows_what_passed_and_where_it_was(tmp_path: Path) -> None:
     assert [(row["part"], row["failed"], row["not run"]) for row in report["counts"]] == [
         *(("cases", 0, 0), ("models", 0, 0), ("rules", 0, 0))
     ]
+
+
+def test_many_operators_are_summed_up_family_by_family() -> None:
+    found = [Outcome("rules", name, "cpu", "one", PASSED) for name in operators.all_operators()]
+    found += [Outcome("cases", "TOP_K", "cpu", "one", FAILED, "all wrong"), Outcome("cases", "TOP_K1", "vulkan:0", "one", PASSED)]
+    columns, rows = Report(("cpu", "vulkan:0"), 0, NEWEST_FEATURE_LEVEL, found, machine={}).summary(("rules", "cases"))
+    assert columns == ("family", "operators", "target", "rules", "cases")
+    table = {(row["family"], row["target"]): row for row in rows}
+    assert sum(int(str(row["operators"])) for place, row in table.items() if place[1] == "cpu") == len(operators.all_operators())
+    assert {place for place in table if place[1] != "cpu"} == {("top_k", "vulkan:0")}
+    assert (table["top_k", "cpu"]["rules"], table["top_k", "cpu"]["cases"]) == ("2 passed", "1 failed")
+    few, _ = Report(("cpu",), 0, NEWEST_FEATURE_LEVEL, found[:2], machine={}).summary(("rules",))
+    assert few == ("operator", "target", "rules")
 
 
 @pytest.mark.usefixtures("few")

@@ -104,7 +104,7 @@ def conformance(
     if json_path == _STDOUT:
         print_json(report.json())
     else:
-        table(("operator", "target", *parts), report.rows())
+        table(*report.summary(parts))
         for line in report.lines():
             say(line, fg="red" if line.startswith("FAILED") else None)
         if json_path is not None:

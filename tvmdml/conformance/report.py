@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvmdml import operators, targets
@@ -18,6 +18,9 @@ from tvmdml.enums import FeatureLevel
 FORMAT = 1
 """Incremented when the meaning of the JSON changes."""
 COLUMNS = ("operator", "target", "rules", "cases", "models", "onnx")
+FAMILIES = ("family", "operators", *COLUMNS[1:])
+_FEW = 12
+"""From more operators on, the table has a row for each family."""
 _SHOWN = 50
 """The most failures that are printed; the JSON contains all."""
 
@@ -75,6 +78,27 @@ class Report:
                 cells = {part: _cell(counts.get((operator, target, part), Counter())) for part in COLUMNS[2:]}
                 if any(cells.values()):
                     yield {"operator": operator, "target": target, **{part: cell or "-" for part, cell in cells.items()}}
+
+    def families(self) -> Iterator[Row]:
+        """A row for each family of operators on each target, by ``FAMILIES``."""
+        counts = self.counts()
+        for target in self.targets:
+            members: dict[str, list[str]] = {}
+            for name, cls in operators.all_operators().items():
+                if any((name, target, part) in counts for part in COLUMNS[2:]):
+                    members.setdefault(operators.tuned_as(cls), []).append(name)
+            for family, names in members.items():
+                cells = {
+                    part: _cell(sum((counts.get((name, target, part), Counter()) for name in names), Counter()))
+                    for part in COLUMNS[2:]
+                }
+                said = {part: cell or "-" for part, cell in cells.items()}
+                yield {"family": family, "operators": len(names), "target": target, **said}
+
+    def summary(self, parts: Sequence[str]) -> tuple[tuple[str, ...], Iterator[Row]]:
+        """The table for people: its columns, and a row for each operator, or of many operators for each family."""
+        few = len({outcome.operator for outcome in self.outcomes}) <= _FEW
+        return (*(COLUMNS[:2] if few else FAMILIES[:3]), *parts), self.rows() if few else self.families()
 
     def json(self) -> dict[str, Any]:
         """The report as JSON."""
