@@ -495,9 +495,6 @@ CASES, FORCED = 1500, 150
 """The most candidates of a schedule, among all its operators: conformance cases, and small ones with any knobs and layouts."""
 SPILLED = 128
 """Bytes that a kernel may spill to memory if it counts in 64 bits, or with constants, although it need not."""
-SPILLED_OF_MANY = 16
-"""Bytes that a kernel of more than ``MANY`` arrays may spill: compilers unroll its loops until they have no registers left."""
-MANY = 8
 LARGEST = (MAX_ELEMENTS, 1 << 28)
 """Elements, about, of the largest tensors that launches are made for."""
 _PIECE = 40_000
@@ -545,7 +542,7 @@ def _kernels(drawn: Drawn) -> Iterator[Kernel]:
         functions = lower(kernel.build()).functions
     for function in functions.values():
         emitted = source.emit(function)
-        stack = SPILLED if drawn.widths else SPILLED_OF_MANY if len(emitted.buffers) > MANY else 0
+        stack = SPILLED if drawn.widths else 0
         addresses = [(8 * place, 8) for place in range(len(emitted.buffers))]
         numbers = [(8 * len(addresses) + offset, 8 if form in "qQd" else 4) for offset, form in emitted.block]
         yield Kernel(f"{drawn}: {emitted.name}", emitted.text, emitted.uses, emitted.threads, (*addresses, *numbers), stack)

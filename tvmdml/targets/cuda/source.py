@@ -37,6 +37,8 @@ _FORMATS = {"int32": "i", "uint32": "I", "float32": "f", "int64": "q", "uint64":
 _DEEPEST = 40
 """Expressions nested deeper than this are split: compilers have a depth limit."""
 _UNROLLED = 3  # tirx.ForKind.UNROLLED
+_UNROLLED_BY_COMPILERS = 16
+"""Shorter loops are over registers."""
 _LEAVING = {"tirx.thread_return": "return;", "tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
 
 
@@ -180,10 +182,12 @@ class Writer:
         with_arrays = _OWN_REGISTERS // 2 + for_arrays + max(0, for_arrays - _MANY_REGISTERS)
         if self.buffers.shared_bytes and for_arrays >= _OWN_REGISTERS // 4:  # parts of tiles, and where they are
             beside += _OWN_REGISTERS // 4
-        if len(self.buffers.parameters) > _OWN_REGISTERS // 8:  # addresses, places, and what compilers keep of each
-            beside += 4 * len(self.buffers.parameters)
         registers = min(max(beside, with_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
+
+    @property
+    def _has_many_arrays(self) -> bool:
+        return len(self.buffers.parameters) > _OWN_REGISTERS // 8
 
     def _thread(self, node: Any) -> None:
         tag, variable, extent = str(node.node.thread_tag), node.node.var, node.value
@@ -266,6 +270,8 @@ class Writer:
         self._values[node.loop_var.__chandle__()] = index
         if int(node.kind) == _UNROLLED:
             self.text.line("#pragma unroll")
+        elif self._has_many_arrays and (extent.number is None or extent.number > _UNROLLED_BY_COMPILERS):
+            self.text.line("#pragma unroll 1")  # compilers unroll such loops until they have no registers left
         goes_on, counts = terms.binary("LT", index, end).code, f"++{name}" if step.number == 1 else f"{name} += {step.code}"
         with self.text.braces(f"for ({TYPES[begin.dtype]} {name} = {begin.code}; {goes_on}; {counts})"):
             self.visit(node.body)
