@@ -47,7 +47,7 @@ def test_every_case_is_well_formed() -> None:
             work.describe().validate(NEWEST_FEATURE_LEVEL)
             assert work.layout in inputs.LAYOUTS
             assert not work.data or work.data in inputs.FILLS
-        known = {peer.name for peer in peers.every(case.work.operator) if peer.when(case.work)}
+        known = {peer.name for peer in peers.every(case.work.operator) if peer.when(case.work.newest())}
         assert set(case.rivals) <= known, case
         assert case.baseline or known or case.row == EVERY, case
         assert case.goal is None or case.goal > 0, case
@@ -73,12 +73,23 @@ def test_rows_that_nobody_wrote_run(pytestconfig: pytest.Config) -> None:
     for case in of(pytestconfig.getoption("--case-seed"), "rows").sample(rows.load("_every").CASES, 6):
         task = Task(case.work.at_most(SMALL - 1))  # even, for SPACE_TO_DEPTH
         assert checks.ours(task, runner.ours(task).results()) == "", case
+        asked = task.newest()
         for peer in peers.of(task.work, thorough=False):
             try:
-                results = peer.make(task, 1).results()
+                results = peer.make(asked, 1).results()
             except Exception:  # a library without the type, or an older version without the operator
                 continue
-            assert checks.peer(task, results) == "", peer
+            assert checks.peer(asked, results) == "", peer
+
+
+def test_replaced_operators_are_compared_with_the_peers_of_newer_ones() -> None:
+    replaced = {"DIAGONAL_MATRIX", "TOP_K", "AVERAGE_POOLING", "LP_POOLING", "MAX_POOLING", "MAX_POOLING1"}
+    found = {case.work.operator: case.work for case in tables.of("cpu") if case.work.operator in replaced}
+    assert set(found) == replaced
+    for name, work in found.items():
+        known = {(peer.library, peer.name) for peer in peers.every(name) if peer.when(work.newest())}
+        assert known, name
+        assert known >= {(peer.library, peer.name) for peer in peers.of(work, thorough=False)}
 
 
 @pytest.mark.parametrize(

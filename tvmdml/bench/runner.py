@@ -133,16 +133,16 @@ class _Race:
         self._enter(entry, attempt, checks.ours(task, attempt.results()))
 
     def _enter_peers(self) -> None:
-        case, every = self._case, self._threads
+        case, every, task = self._case, self._threads, self._task.newest()
         for peer in peers.of(case.work, self._options.thorough, case.rivals, self._venue.peers):
             library = peers.LIBRARIES[peer.where][peer.library]
             counts = sorted({1, every}) if library.threaded else [1]
             for threads in counts:
                 entry = Entry("aside" if library.aside else "peer", peer.library, peer.name, threads, note=peer.note)
                 try:
-                    attempt = peer.make(self._task, threads)
+                    attempt = peer.make(task, threads)
                     attempt.prepare()
-                    problem = checks.peer(self._task, attempt.results())
+                    problem = checks.peer(task, attempt.results())
                 except Exception as error:  # a library without the type, or an older version without the operator
                     entry.problem = f"cannot: {' '.join(str(error).split())[:200] or type(error).__name__}"
                     self._entries.append(entry)

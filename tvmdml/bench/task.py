@@ -53,6 +53,11 @@ class Task:
         """The first input."""
         return next(array for array in self.given if array is not None)
 
+    def newest(self) -> Task:
+        """The same task as peers are asked: of the newest operator that does the same."""
+        work = self.work.newest()
+        return self if work is self.work else Task(work)
+
     def outputs(self) -> list[Array]:
         """New arrays for the outputs, in the layouts of the descriptor."""
         return [_new(desc.stored) for desc in self.desc.outputs()]

@@ -75,8 +75,8 @@ def _files() -> frozenset[str]:
 
 
 def of(work: Work, thorough: bool, names: Iterable[str] = (), where: str = "cpu") -> list[Peer]:
-    """The peers that can do this work and are installed; with ``names``, only these."""
-    wanted = set(names)
+    """The peers that can do this work and are installed; with ``names``, only these. They are asked as ``Task.newest``."""
+    wanted, work = set(names), work.newest()
     return [
         peer
         for peer in every(work.operator, where)

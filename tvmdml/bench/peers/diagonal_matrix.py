@@ -16,8 +16,8 @@ from tvmdml.bench.work import Work
 
 
 def is_eye(work: Work) -> bool:
-    """The main diagonal, without input."""
-    return not work.data and (work["diagonal_fill_begin"], work["diagonal_fill_end"]) == (0, 1)
+    """The main diagonal of one matrix, without input."""
+    return not work.data and set(work.sizes[:-2]) <= {1} and (work["diagonal_fill_begin"], work["diagonal_fill_end"]) == (0, 1)
 
 
 def is_upper(work: Work) -> bool:
@@ -38,15 +38,22 @@ def band(work: Work) -> range:
     return range(max(work["diagonal_fill_begin"], 1 - height), min(work["diagonal_fill_end"], width))
 
 
+def _matrix(out: Array) -> Array:
+    """The only matrix of an array, without leading dimensions."""
+    matrix: Array = out.reshape(out.shape[-2:])
+    return matrix
+
+
 def _eye_numpy(task: Task, threads: int) -> Attempt:
-    height, width = task.work.sizes
+    *_, height, width = task.work.sizes
     call = partial(np.eye, height, width, 0, task.work.dtype)
-    return Attempt(call, lambda: (call(),))
+    return Attempt(call, lambda: (call().reshape(task.work.sizes),))
 
 
 def _fill_numpy(task: Task, threads: int) -> Attempt:
     (out,) = task.outputs()
-    diagonal = np.lib.stride_tricks.as_strided(out, (min(out.shape),), (sum(out.strides),))
+    matrix = _matrix(out)
+    diagonal = np.lib.stride_tricks.as_strided(matrix, (min(matrix.shape),), (sum(matrix.strides),))
     value = task.work["value"]
 
     def call() -> None:
@@ -58,13 +65,13 @@ def _fill_numpy(task: Task, threads: int) -> Attempt:
 
 def _eye_torch(task: Task, threads: int) -> Attempt:
     (out,) = task.outputs()
-    call = partial(torch().eye, *task.work.sizes, out=tensor(out))
+    call = partial(torch().eye, *task.work.sizes[-2:], out=tensor(_matrix(out)))
     return on_torch(call, writes(call, out), threads)
 
 
 def _fill_torch(task: Task, threads: int) -> Attempt:
     (out,) = task.outputs()
-    result = tensor(out)
+    result = tensor(_matrix(out))
     diagonal = torch().diagonal(result, 0)
     value = task.work["value"]
 
@@ -77,7 +84,8 @@ def _fill_torch(task: Task, threads: int) -> Attempt:
 
 def _eye_onnx(task: Task, threads: int) -> Attempt:
     (out,) = task.outputs()
-    call = onnx_session("EyeLike", {"x": out.copy()}, {"y": out}, threads)
+    matrix = _matrix(out)
+    call = onnx_session("EyeLike", {"x": matrix.copy()}, {"y": matrix}, threads)
     return Attempt(call, writes(call, out))
 
 

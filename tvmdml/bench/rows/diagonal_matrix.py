@@ -40,7 +40,7 @@ def band(*sizes: int, **fields: Any) -> Work:
 
 def _traffic(task: Task) -> Traffic:
     """Outside the band is copied, or zero; inside is the value."""
-    work = task.work
+    work = task.work.newest()
     *batch, height, width = work.sizes
     rows = np.arange(height)
     begin, end = (np.clip(rows + work[bound], 0, width) for bound in ("diagonal_fill_begin", "diagonal_fill_end"))
@@ -54,7 +54,7 @@ def _traffic(task: Task) -> Traffic:
 
 
 def _function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
-    work = task.work
+    work = task.work.newest()
     form: dict[str, Any] = {} if work.data else {"sizes": work.sizes, "dtype": work.dtype}
     given = {name: work[name] for name in ("value", "diagonal_fill_begin", "diagonal_fill_end")}
     return partial(tvmdml.diagonal_matrix, arrays[0], **form, **given)

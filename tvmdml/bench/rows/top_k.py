@@ -39,9 +39,10 @@ def _function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
 
 def _reference(task: Task) -> tuple[Any, ...]:
     """The operator's reference, which sorts whole rows; for many elements, one that sorts only those that may be in the result."""
-    x, axis, k = task.x, task.work["axis"], task.work["k"]
+    x, work = task.x, task.work.newest()
+    axis, k = work["axis"], work["k"]
     rows = x.reshape(-1, x.shape[axis])
-    selects = axis == x.ndim - 1 and task.work["axis_direction"] == "decreasing" and x.dtype.kind == "f" and 2 * k <= x.shape[axis]
+    selects = axis == x.ndim - 1 and work["axis_direction"] == "decreasing" and x.dtype.kind == "f" and 2 * k <= x.shape[axis]
     if x.size < LARGE or not selects or np.isnan(x).any():
         return task.desc.reference(x)
     values = np.empty((len(rows), k), x.dtype)
