@@ -4,6 +4,7 @@
   that dimension, too, their taps are selected from contiguous elements. The first and the last vector of a line may have taps
   outside, and which these are is a part of the code; where lines are too short for that, such windows are done one by one. Other
   dimensions are loops over the taps inside, without a check of bounds.
+- ``spread``: gradients of averages and maxima: a window gives to its elements.
 - ``images``: one window has a whole image, which is contiguous: its elements are combined in vectors.
 - Anything else is the computation, one element after the other.
 
@@ -27,6 +28,7 @@ from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import _default, share, split
 from tvmdml.schedules.cpu._window import Way, larger, load, splat
 from tvmdml.schedules.cpu._window_lines import Lines
+from tvmdml.schedules.cpu._window_spread import Spread
 from tvmdml.targets import Target
 
 _POWERS = tuple(1 << n for n in range(24))
@@ -51,6 +53,10 @@ _ACCUMULATORS = 4
 
 def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the windows."""
+    if not shared and Spread.serves(desc):
+        work = max(desc.whole().element_count, desc.pooled().element_count * min(desc.taps(), 8))
+        spread: Kernel = Spread(desc, split(work, target, knobs.task_elements, knobs.tasks_per_thread)).kernel()
+        return spread
     if not isinstance(desc, (Summed, Largest)) or desc.wide():
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain

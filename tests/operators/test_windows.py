@@ -10,6 +10,8 @@ import pytest
 from support import Array, assert_same_bits, seeded
 
 import tvmdml
+from tvmdml import TensorDesc, operators, targets
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 f32, nan, inf = np.float32, np.nan, np.inf
@@ -301,3 +303,33 @@ def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
         return
     assert found.values.ravel().tolist() == [-inf, 4][: found.values.size]
     near(tvmdml.average_pooling(x, window_sizes=(1, huge), **given), [0, 2.5][: found.values.size])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_windows_give_to_their_elements_in_row_major_order(dtype: str) -> None:
+    x, gradient = (seeded(f"give {dtype}").standard_normal(sizes).astype(dtype) for sizes in ((2, 3, 13, 17), (2, 3, 7, 9)))
+    numbers: dict[str, Any] = {"strides": (2, 2), "start_padding": (1, 1), "end_padding": (1, 1)}
+    average, largest = np.zeros_like(x), np.zeros_like(x)
+    for place in np.ndindex(gradient.shape):
+        *image_of, row, column = place
+        own: Any = (*image_of, slice(max(2 * row - 1, 0), 2 * row + 2), slice(max(2 * column - 1, 0), 2 * column + 2))
+        average[own] += gradient[place] / gradient.dtype.type(x[own].size)
+        at = np.unravel_index(x[own].argmax(), x[own].shape)
+        largest[own][at] += gradient[place]
+    found = tvmdml.average_pooling_grad(gradient, output_gradient_sizes=x.shape, window_sizes=(3, 3), **numbers)
+    assert_same_bits(found, average)
+    assert_same_bits(tvmdml.max_pooling_grad(x, gradient, window_size=(3, 3), **numbers), largest)
+    for name in ("MAX_POOLING_GRAD", "AVERAGE_POOLING_GRAD"):
+        spread = {kernel_of(name, kind) for kind in (dtype, "float16")}
+        assert spread == {"spread", "default"}, "a float16 is summed in float32"
+
+
+def kernel_of(name: str, dtype: str) -> str:
+    """The kernel that a gradient of 2 x 2 windows has on the processor."""
+    image_of, pooled = TensorDesc(dtype, (1, 1, 8, 8)), TensorDesc(dtype, (1, 1, 4, 4))
+    given: dict[str, Any] = {"strides": (2, 2), "window_size": (2, 2), "start_padding": (0, 0), "end_padding": (0, 0)}
+    if name == "MAX_POOLING_GRAD":
+        desc = operators.by_name(name).of(image_of, pooled, dilations=(1, 1), **given)
+    else:
+        desc = operators.by_name(name).of(pooled, output_gradient_tensor=image_of, include_padding=False, **given)
+    return kernel_for(desc, targets.resolve("cpu")).name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,10 @@ class Gathered(Window):
 
     def term(self, tensors: dict[str, Any], at: Sequence[Any], window: Sequence[Any]) -> Any:
         """What an element gets from a window that reaches it: a condition, or ``None``, and a value."""
+        raise NotImplementedError(self.NAME)
+
+    def give(self, tensors: dict[str, Any], window: Sequence[Any], add: Callable[[Sequence[Any], Any], None]) -> None:
+        """The same by windows: ``add`` what a window gives to places, in row-major order."""
         raise NotImplementedError(self.NAME)
 
     def windows_at(self) -> int:

@@ -13,6 +13,7 @@ from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import Array, Input, Operator, Output, Shared, Uints
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
+from tvmdml.operators._window import nested
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
@@ -91,18 +92,25 @@ class MaxUnpooling(Operator):
                 with T.elements(each, x.sizes) as at:
                     self._put(tensors, at)
             else:
-                with each(1) as first, T.loop(first * 0 + x.element_count) as element:
-                    self._put(tensors, T.unravel(element, x.sizes))
+                with each(1) as first, nested([T.loop(T.let(first * 0 + T.index(n))) for n in x.sizes]) as at:
+                    self._put(tensors, at)
         assert places.rank == x.rank
         return f.result()
 
     def _put(self, tensors: dict[str, Any], at: list[Any]) -> None:
         y, places = self.output_tensor, self.indices_tensor
         place = T.let(tensors["indices_tensor"][T.dot(at, places.layout)])
+        packed, step = T.const(True, "bool"), T.index(1)
+        for size, own in zip(reversed(y.sizes), reversed(y.layout), strict=True):
+            packed = packed & (T.index(own) == step)
+            step = step * T.index(size)
         with T.when(place < T.cast(T.index(1) * y.element_count, T.type_of(place))):
-            to = T.unravel(T.cast(place, T.type_of(T.index(0))), y.sizes)
-            value = tensors["input_tensor"][T.dot(at, self.input_tensor.layout)]
-            T.store(tensors["output_tensor"], T.dot(to, y.layout), value)
+            number = T.cast(place, T.type_of(T.index(0)))
+            value = T.hold(tensors["input_tensor"][T.dot(at, self.input_tensor.layout)])
+            with T.when(packed):  # without divisions
+                T.store(tensors["output_tensor"], number, value)
+            with T.when(~packed):
+                T.store(tensors["output_tensor"], T.dot(T.unravel(number, y.sizes), y.layout), value)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy: the last one of equal indices; elements that several name may be anything."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,7 @@ from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import Array, Bool, Input, Output, Uints, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._support import support
+from tvmdml.operators._window import Reach
 from tvmdml.operators._window_gradients import SIZES, USUAL, Gathered
 from tvmdml.operators._window_largest import Largest, largest
 from tvmdml.operators._window_sums import Seen
@@ -59,9 +60,17 @@ class AveragePoolingGrad(Gathered):
         self.check_pooled()
 
     def term(self, tensors: dict[str, Any], at: Sequence[Any], window: Sequence[Any]) -> Any:
+        return None, self._share(tensors, window, self.reaches(window))
+
+    def give(self, tensors: dict[str, Any], window: Sequence[Any], add: Callable[[Sequence[Any], Any], None]) -> None:
+        reaches = self.reaches(window)
+        share = T.hold(self._share(tensors, window, reaches))
+        with self.inside(window, reaches) as place:
+            add(place, share)
+
+    def _share(self, tensors: dict[str, Any], window: Sequence[Any], reaches: Sequence[Reach]) -> Any:
         own = T.hold(T.to(tensors[self.POOLED][T.dot(window, self.pooled().layout)], self.computed))
-        count = Seen(self, tensors, window, self.reaches(window)).number(self.include_padding, self.computed)
-        return None, own / count
+        return own / Seen(self, tensors, window, reaches).number(self.include_padding, self.computed)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy: a window's share goes to each of its elements."""
@@ -108,6 +117,12 @@ class MaxPoolingGrad(Gathered):
             self.require_same("data_type", name, "input_tensor")
         self.require_same("sizes", "output_gradient_tensor", "input_tensor")
         self.check_pooled()
+
+    def give(self, tensors: dict[str, Any], window: Sequence[Any], add: Callable[[Sequence[Any], Any], None]) -> None:
+        best = Largest.best(self, window, self.reaches(window), tensors["input_tensor"], self.input_tensor)  # type: ignore[arg-type]
+        with T.when(best.found):
+            offset = T.dot(window, self.pooled().layout)
+            add(best.place, T.hold(T.to(tensors[self.POOLED][offset], self.computed)))
 
     def term(self, tensors: dict[str, Any], at: Sequence[Any], window: Sequence[Any]) -> Any:
         best = Largest.best(self, window, self.reaches(window), tensors["input_tensor"], self.input_tensor)  # type: ignore[arg-type]
