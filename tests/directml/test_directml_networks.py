@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -331,7 +332,13 @@ def test_a_block_of_a_denoiser(batch: int) -> None:
     net.check(residual(net, x, a, 16))
 
 
-@pytest.mark.parametrize("network", [test_a_digit_classifier, test_a_block_of_a_text_encoder, test_super_resolution])
+NETWORKS = (
+    *(test_a_digit_classifier, test_fire_modules, test_inverted_residuals, test_super_resolution, test_style_transfer),
+    *(test_a_block_of_an_image_decoder, test_a_block_of_a_text_encoder, functools.partial(test_a_block_of_a_denoiser, 1)),
+)
+
+
+@pytest.mark.drawn("network", NETWORKS, 2)
 def test_networks_on_vulkan(vulkan: Target, monkeypatch: pytest.MonkeyPatch, network: Callable[[], None]) -> None:
     monkeypatch.setenv("TVMDML_DEVICE", vulkan.name)
     network()

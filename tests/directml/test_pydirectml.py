@@ -173,3 +173,26 @@ def test_programs_run_as_they_are(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tvmdml.pydirectml", "program.py"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout == "[5.0, 11.0, 11.0, 25.0]\n"
+
+
+def test_early_programs_for_directml_have_types_and_two_steps(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import directml as dml
+import numpy as np
+device = dml.Device()
+builder = dml.GraphBuilder(device)
+kinds = dml.TensorDataType.INT32, dml.TensorFlags.OWNED_BY_DML
+x = dml.input_tensor(builder, 0, dml.TensorDesc(kinds[0], [1, 1, 1, 2]))
+w = dml.input_tensor(builder, 1, dml.TensorDesc(*kinds, [1, 1, 1, 2]))
+y = dml.subtract(x, w)
+model = builder.build(dml.ExecutionFlags.NONE, [y])
+device.initialize(model, [dml.Binding(w, [1, 2**24 + 1])])
+for _ in range(2):
+    (found,) = device.dispatch(model, [dml.Binding(x, [5, 2**24 + 2])], [y])
+print(found.dtype, found.tolist())
+"""
+    )
+    done = subprocess.run([sys.executable, "-m", "tvmdml.pydirectml", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "int32 [[[[4, 1]]]]\n"

@@ -125,13 +125,19 @@ def digest(manifest: dict[str, object]) -> str:
 
 
 @functools.cache
+def _listed(folders: tuple[str, ...]) -> list[str]:
+    """The modules in folders."""
+    return [module.name for module in pkgutil.iter_modules(folders)]
+
+
+@functools.cache
 def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ...]) -> str:
     """A hash of all source that affects an operator's kernels, so that a changed schedule never uses an old kernel."""
     from tvmdml import mathematics, operators
 
     package = f"tvmdml.schedules.{schedules}"
     found = importlib.util.find_spec(package)
-    shared = [m.name for m in pkgutil.iter_modules(found.submodule_search_locations if found else None) if m.name.startswith("_")]
+    shared = [name for name in _listed(tuple(found.submodule_search_locations or ()) if found else ()) if name.startswith("_")]
     names = [
         "tvmdml.kernels.tensorir",
         "tvmdml.kernels.open_shapes",
@@ -149,10 +155,10 @@ def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ..
         package,
     ]
     families = operators.families_of(module)
-    bases = [m.name for m in pkgutil.iter_modules(operators.__path__) if m.name.startswith(tuple(f"_{one}" for one in families))]
+    bases = [name for name in _listed(tuple(operators.__path__)) if name.startswith(tuple(f"_{one}" for one in families))]
     names += [f"tvmdml.operators.{base}" for base in sorted(bases)]
     names += [f"tvmdml.targets.{kind}" + (f".{source}" if source else "") for source in sources]
-    names += [f"tvmdml.mathematics.{m.name}" for m in pkgutil.iter_modules(mathematics.__path__)]
+    names += [f"tvmdml.mathematics.{name}" for name in _listed(tuple(mathematics.__path__))]
     if schedules == "gpu":
         names += ["tvmdml.targets._lower", "tvmdml.targets._program"]
     names += [f"{package}.{name}" for name in (*sorted(shared), module, *families)]

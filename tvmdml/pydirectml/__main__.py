@@ -1,4 +1,4 @@
-"""``python -m tvmdml.pydirectml program.py``: run a program that imports ``pydirectml``."""
+"""``python -m tvmdml.pydirectml program.py``: run a program that imports ``pydirectml``, or early versions of ``directml``."""
 
 import sys
 
@@ -6,4 +6,5 @@ import tvmdml.pydirectml
 from tvmdml.directml.running import run
 
 if __name__ == "__main__":
+    sys.modules["directml"] = tvmdml.pydirectml  # whose first versions had this interface
     sys.exit(run("pydirectml", tvmdml.pydirectml, sys.argv[1:]))

@@ -81,7 +81,7 @@ class TensorData(np.ndarray[Any, Any]):
 
 
 class Binding:
-    """Numbers for an input, as float32.
+    """Numbers for an input, converted to its type.
 
     Args:
         expr: the input.
@@ -92,7 +92,7 @@ class Binding:
         if not isinstance(expr, Expression):
             raise TypeError(f"Binding expr: given {type(expr).__name__}; allowed: an Expression")
         self.expression = expr
-        self.data: NumpyArray = np.ascontiguousarray(data, np.float32)
+        self.data: NumpyArray = np.ascontiguousarray(data, expr.dtype)
 
 
 class GraphBuilder(directml.Graph):
@@ -149,9 +149,25 @@ class Device(directml.Device):
         if len(inputs) != len(model.owned):
             raise ValueError(f"compute() inputs: given {len(inputs)}; allowed: {len(model.owned)}, one for each input")
         bound = list(zip(inputs, model.owned, strict=True))
-        model.operator.initialize({one.expression: one.data for one, owned in bound if owned})
-        found = model.operator.dispatch({one.expression: one.data for one, owned in bound if not owned})
+        self.initialize(model, [one for one, owned in bound if owned])
+        return self.dispatch(model, [one for one, owned in bound if not owned], outputs)
+
+    def initialize(self, model: Model, inputs: Sequence[Binding]) -> None:
+        """Give a model the inputs that it owns; ``dispatch`` may follow any number of times.
+
+        Raises:
+            ValueError: inputs are missing, or do not fit.
+        """
+        model.operator.initialize({one.expression: one.data for one in inputs})
+
+    def dispatch(self, model: Model, inputs: Sequence[Binding], outputs: Sequence[Expression]) -> list[TensorData]:
+        """Run a model that was initialized, on the inputs that it does not own.
+
+        Raises:
+            ValueError: inputs are missing, or do not fit; an output is none of the model's.
+        """
+        found = model.operator.dispatch({one.expression: one.data for one in inputs})
         places = {id(one): i for i, one in enumerate(model.outputs)}
         if unknown := [one for one in outputs if id(one) not in places]:
-            raise ValueError(f"compute() outputs: given {unknown[0]!r}; allowed: outputs that the model was built with")
+            raise ValueError(f"dispatch() outputs: given {unknown[0]!r}; allowed: outputs that the model was built with")
         return [found[places[id(one)]].view(TensorData) for one in outputs]
