@@ -132,3 +132,15 @@ def _pool(node: Node) -> Results:
     inside = tvmdml.modulus_floor(at, plane)
     row, column = tvmdml.divide(inside, width), tvmdml.modulus_floor(inside, width)
     return [result, at - inside + column * height + row]
+
+
+@rule("MaxUnpool")
+def _unpool(node: Node) -> Results:
+    """A larger output than the windows say has zeros behind."""
+    if not node.has(2):
+        return described.convert(node)
+    (found,) = described.convert(node.replaced("MaxUnpool", node.inputs[:2], **node.attributes))
+    more = [n - m for n, m in zip(node.integers(2), found.shape, strict=True)]
+    if min(more) < 0:
+        raise Refused(f"its output_shape is {node.integers(2)}, and its windows make {list(found.shape)}")
+    return tvmdml.padding(found, start_padding=[0] * found.ndim, end_padding=more) if any(more) else found
