@@ -118,6 +118,29 @@ CASES = [
         {"num_heads": 4, "kv_num_heads": 2},
         (6,),
     ),
+    *(
+        Case(
+            "GroupQueryAttention",
+            all_of(
+                *(f(batch, rows, n) for n in (64, 32, 32)),
+                *(f(batch, 2, room, 16) for _ in range(2)),
+                is_([before + rows - 1] * batch, np.int32),
+                is_(before + rows, np.int32),
+                f(16, 8),
+                f(16, 8),
+            ),
+            3,
+            {"num_heads": 4, "kv_num_heads": 2, **more},
+            (5, 6),
+        )
+        for batch, rows, room, before, more in (
+            (2, 1, 6, 6, {"do_rotary": 1}),
+            (1, 3, 6, 6, {"do_rotary": 1, "rotary_interleaved": 1}),
+            (1, 3, 6, 6, {"local_window_size": 4}),
+            (1, 3, 8, 5, {"do_rotary": 1}),
+            (2, 1, 6, 6, {"local_window_size": 3}),
+        )
+    ),
     Case("MatMulNBits", all_of(f(3, 32), u8(8, 2, 8), f(8 * 2)), 1, {"K": 32, "N": 8, "bits": 4, "block_size": 16}, (1, 2)),
     Case(
         "MatMulNBits",

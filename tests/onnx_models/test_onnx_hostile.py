@@ -150,6 +150,19 @@ def test_nodes_that_ask_for_much_are_refused() -> None:
         )
 
 
+def test_dimensions_that_are_none_do_not_reach_inference() -> None:
+    """ONNX's own inference ends the process for some of them."""
+    for axis in (1 << 31, -(1 << 31), 1 << 62, -1 << 63, 9):
+        node = N("LayerNormalization", ["x", "w"], ["y", "mean", "deviation"], axis=axis)
+        with pytest.raises(REFUSED, match="axis"):
+            tvmdml.onnx.load(model([node], [info("x", [2, 5])], [info("y", [2, 5])], {"w": ramp(5)}))
+
+
+def test_sizes_that_no_array_has_are_refused() -> None:
+    with pytest.raises(REFUSED, match="sizes"):
+        tvmdml.onnx.load(model([N("Neg", ["x"], ["y"])], [info("x", [0, 1 << 62, 1 << 62])], [info("y", None)]))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_changed_bytes_never_end_in_another_error(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from tvmdml.onnx import converting

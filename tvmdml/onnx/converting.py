@@ -160,8 +160,10 @@ class Conversion:
             if one.name not in weights:
                 dtype = inference.dtype_of(one.type.tensor_type.elem_type)
                 shape = shapes[one.name]
-                if one.name in decided or 0 in shape:
-                    self._scope.set(one.name, Value.known(decided.get(one.name, np.empty(shape, dtype))))
+                if one.name in decided:
+                    self._scope.set(one.name, Value.known(decided[one.name]))
+                elif 0 in shape:
+                    self._scope.set(one.name, Value.known(self._of_none(one.name, shape, dtype)))
                 else:
                     self._scope.set(one.name, Value.computed(self.graph.input(shape, dtype, name=one.name)))
         self.outputs = self._graph(graph, self._scope)
@@ -170,6 +172,12 @@ class Conversion:
                 self.problems.append(
                     Problem("output", f"output {safe_repr(one.name)}", "it is a sequence, and not a tensor", False)
                 )
+
+    def _of_none(self, name: str, shape: tuple[int, ...], dtype: Any) -> NumpyArray:
+        try:
+            return np.empty(shape, dtype)
+        except ValueError:
+            raise self._model.source.error(f"sizes {list(shape)} of {safe_repr(name)}", "sizes that NumPy allows") from None
 
     # -- Graphs
 

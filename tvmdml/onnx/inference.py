@@ -15,6 +15,10 @@ _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
 
 
+_PLACES = ("axis", "axes", "batch_axis", "time_axis", "batch_dims", "perm", "scan_input_axes", "scan_output_axes")
+"""Attributes that name dimensions: ONNX's inference reads memory by some of them without a check."""
+
+
 class Malformed(Exception):
     """A node does not fit its operator's schema."""
 
@@ -52,6 +56,7 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         return unknown
     if not found.min_input <= len(proto.input) <= found.max_input:
         raise Malformed(f"it has {len(proto.input)} inputs; allowed: {found.min_input} to {found.max_input}")
+    _check_places(attributes, inputs)
     types, data = {}, {}
     node = _plain(proto, attributes)
     for i, value in enumerate(inputs):
@@ -76,6 +81,16 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
     except Exception as error:  # ONNX does not document its exceptions
         raise Malformed(" ".join(str(error).split())[:300]) from None
     return [_result(inferred.get(name)) for name in names]
+
+
+def _check_places(attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> None:
+    """The dimensions that attributes name are those that the inputs, or the outputs, may have."""
+    rank = max((len(one.shape) for one in inputs if one is not None and one.shape is not None), default=0)
+    for name in _PLACES:
+        given = attributes.get(name, ())
+        several = [given] if isinstance(given, int) else given
+        if isinstance(several, (list, tuple)) and any(isinstance(n, int) and abs(n) > rank + len(several) for n in several):
+            raise Malformed(f"its {name} is {given}, for {rank} dimensions")
 
 
 def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> Any:

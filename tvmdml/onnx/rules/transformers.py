@@ -131,11 +131,9 @@ def rotated(
 
 @rule("com.microsoft.GroupQueryAttention")
 def _grouped(node: Node) -> Results:
-    """A prompt without earlier rows, by rotary embeddings and a causal mask; later steps by DirectML's own operator."""
-    if any(node.integer(name, usual) != usual for name, usual in (("local_window_size", -1), ("smooth_softmax", 0))):
-        raise Refused("it has a window, or a smooth softmax")
-    if node.real("softcap", 0.0) or node.has(11) or node.has(10):
-        raise Refused("it has a softcap, a bias or a sink")
+    """One query row after earlier ones is DirectML's own operator; several rows have a mask, for lengths that are known then."""
+    if node.integer("smooth_softmax", 0) or node.real("softcap", 0.0) or node.has(11) or node.has(10):
+        raise Refused("it has a smooth softmax, a softcap, a bias or a sink")
     heads, joint = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
     if node.has(1):
         query, key, value = (node.x(i) for i in range(3))
@@ -144,25 +142,53 @@ def _grouped(node: Node) -> Results:
         width = whole.shape[2] // max(heads + 2 * joint, 1)
         query, key, value = parted(whole, 2, [heads * width, joint * width, joint * width])
     batch, rows, _ = query.shape
-    before = node.shape(3)[2] if node.has(3) else 0
-    turned = bool(node.integer("do_rotary", 0))
-    if before and (rows != 1 or turned):
-        raise Refused("it has several query rows after earlier ones, or rotary embeddings of a later step")
-    if before:
-        return described.convert(node)
-    if turned:
-        tables = (node.x(7), node.x(8))
-        places = node.constant(np.arange(rows, dtype=np.int64)).reshape(1, rows).broadcast(batch, rows)
-        side = bool(node.integer("rotary_interleaved", 0))
+    room = node.shape(3)[2] if node.has(3) else 0
+    window = node.integer("local_window_size", -1)
+    at_once = room and rows == 1 and window < 0
+    before = _before(node, rows) if room and not at_once else 0
+    if node.integer("do_rotary", 0):
+        tables, side = (node.x(7), node.x(8)), bool(node.integer("rotary_interleaved", 0))
+        if node.has(9):
+            places = node.x(9).astype(np.int64)
+        elif at_once:
+            places = node.x(5).astype(np.int64).reshape(batch, 1)
+        else:
+            steps = node.constant(np.arange(before, before + rows, dtype=np.int64))
+            places = steps.reshape(1, rows).broadcast(batch, rows)
         query = rotated(node, query, places, tables, heads, 2 * tables[0].shape[1], side)
         key = rotated(node, key, places, tables, joint, 2 * tables[0].shape[1], side)
-    later = np.triu(np.full((rows, rows), -np.inf, np.float32), 1)
-    lowest = float(np.finfo(query.dtype).min)
-    bias = node.constant(np.where(np.isinf(later), lowest, 0).astype(query.dtype))
+    if at_once:
+        inputs = [*map(_value, (query, key, value)), *node.inputs[3:7]]
+        own = {name: number for name, number in node.attributes.items() if "rotary" not in name and name != "local_window_size"}
+        return described.convert(node.replaced(node.kind, inputs, **own))
+    kept = [one.reshape(batch, rows, joint, one.shape[2] // joint).transpose(0, 2, 1, 3) for one in (key, value)]
+    past = [node.x(i) for i in (3, 4)] if room else []
+    if before:
+        kept = [tvmdml.join([old[:, :, :before], new], axis=2) for old, new in zip(past, kept, strict=True)]
+    distances = np.arange(before, before + rows)[:, None] - np.arange(before + rows)
+    hidden = (distances < 0) | ((distances >= window) if window >= 0 else False)
+    bias = node.constant(np.where(hidden, float(np.finfo(query.dtype).min), 0).astype(query.dtype))
     scale = node.real("scale", 0.0) or (query.shape[2] / heads) ** -0.5
+    if before:
+        key, value = (one.transpose(0, 2, 1, 3).reshape(batch, before + rows, -1) for one in kept)
     found = tvmdml.multihead_attention(
-        query, key, value, attention_bias=bias.reshape(1, 1, rows, rows).broadcast(batch, heads, rows, rows),
+        query, key, value, attention_bias=bias.reshape(1, 1, *distances.shape).broadcast(batch, heads, *distances.shape),
         head_count=heads, key_value_head_count=joint, scale=scale,
     )  # fmt: skip
-    kept = [one.reshape(batch, rows, joint, one.shape[2] // joint).transpose(0, 2, 1, 3) for one in (key, value)]
+    if room > before + rows:
+        kept = [tvmdml.join([new, old[:, :, before + rows :]], axis=2) for old, new in zip(past, kept, strict=True)]
     return [found, *kept]
+
+
+def _before(node: Node, rows: int) -> int:
+    """How many rows are before the query's, in each batch."""
+    lasts = set(node.integers(5))
+    (last,) = lasts if len(lasts) == 1 else (-1,)
+    if last + 1 < rows:
+        raise Refused(
+            f"its seqlens_k are {sorted(lasts)}, for {rows} rows: the batches have different lengths, or a prompt is padded"
+        )
+    before = last + 1 - rows
+    if before > node.shape(3)[2]:
+        raise Refused(f"its seqlens_k are {last}, for a past of {node.shape(3)[2]} rows")
+    return before
