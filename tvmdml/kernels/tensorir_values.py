@@ -300,6 +300,9 @@ def round_even(value: Any) -> Any:
 
 def absolute(value: Any) -> Any:
     """The absolute value, without the sign of a zero or a NaN; the least integer stays as it is."""
+    if scalar_type(value) == "float16":  # LLVM would take a vector apart, or convert it
+        bits = reinterpret(value, "uint16")
+        return reinterpret(bits & like(bits, 0x7FFF), "float16")
     if is_float(value):
         return T.abs(value)
     return value if scalar_type(value).startswith("uint") else select(value < like(value, 0), negative(value), value)
@@ -307,6 +310,9 @@ def absolute(value: Any) -> Any:
 
 def negative(value: Any) -> Any:
     """The value with the other sign, zeros and NaN included; the least integer stays as it is."""
+    if scalar_type(value) == "float16":
+        bits = reinterpret(value, "uint16")
+        return reinterpret(bits ^ like(bits, 0x8000), "float16")
     return value * like(value, -1) if not scalar_type(value).startswith("uint") else ~value + like(value, 1)
 
 

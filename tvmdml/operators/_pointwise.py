@@ -37,6 +37,8 @@ class Pointwise(Operator):
     BROADCAST = True
     BITS: ClassVar[bool] = False
     """Whether ``value`` and ``numpy`` get the elements' bits, as unsigned integers: for operators that copy or combine bits."""
+    NARROW: ClassVar[bool] = False
+    """Whether ``value`` takes a float16 as it is: for operators that only change its sign."""
     SINGLE: ClassVar[tuple[str, ...]] = ()
     """Inputs of a single element, which is that of every place: all their sizes are 1."""
     STEPS: ClassVar[int] = 0
@@ -205,7 +207,7 @@ class Pointwise(Operator):
 
         def value(*x: Any) -> Values:
             x = tuple(map(T.hold, x)) if held else x
-            found = self.expression(*map(T.wide, self._scaled(x)))
+            found = self.expression(*(self._scaled(x) if self.NARROW else map(T.wide, self._scaled(x))))
             found = found if isinstance(found, tuple) else (found,)
             return tuple(T.to(one, tensor.data_type.tvm) for one, tensor in zip(found, outputs, strict=True))
 

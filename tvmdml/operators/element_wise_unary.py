@@ -69,6 +69,7 @@ class ElementWiseAbs(Scaled):
     FUNCTION = "abs"
     ONNX = ("Abs",)
     SUPPORT = support("1.0 F r4 · 2.1 +I · 3.0 r8 · 4.1 +L · ext +DUW")
+    NARROW = True
     GRADIENT = gradients(input="multiply(gradient, sign(input))")
 
     def value(self, x: Any) -> Any:
@@ -85,6 +86,7 @@ class ElementWiseNegate(Unary):
     FUNCTION = "negate"
     ONNX = ("Neg",)
     SUPPORT = support("5.0 FIL r8 · ext +D")
+    NARROW = True
     GRADIENT = gradients(input="negate(gradient)")
 
     def value(self, x: Any) -> Any:
