@@ -1,19 +1,17 @@
-"""Limits on the size of an ONNX model and of its tensors, and which of its data is read.
+"""Limits on the size of an ONNX model, and ways through it.
 
 A small file can represent a huge model: if each function calls another twice, the inlined size doubles with each function. So
-nodes are counted before any step of ONNX copies them, and the sizes of tensors are checked against the size of the file.
+nodes are counted before any step of ONNX copies them.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tvmdml import _inside
 from tvmdml.errors import InvalidArgument, message, safe_repr
 
 MAX_NODES = 1 << 18
@@ -22,12 +20,7 @@ MAX_NODE_BYTES = 1 << 28
 """The limit of the bytes of those nodes, without weights."""
 MAX_DEPTH = 100
 """The limit of nested function calls."""
-SMALL = 64
-"""The limit of elements in a tensor that may hold sizes or a ``k``."""
-_LARGE = 1024
-"""Tensors with more elements than this have their data removed."""
-_PER_BYTE = 4
-"""The most elements in a byte, with the smallest type."""
+_NOT_TRUSTED = "The file is damaged, or was made to exhaust the memory of its readers."
 
 _Key = tuple[str, str, str]
 """A function's domain, name and overload."""
@@ -73,70 +66,6 @@ def tensors(model: Any) -> Iterator[Any]:
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
-
-
-# -- Tensors --------------------------------------------------------------------------------------------------------
-
-
-def check_tensors(onnx: Any, path: Path, model: Any, size: int) -> None:
-    """Remove the data of large tensors, which every step would copy, and load small tensors from external files.
-
-    Args:
-        onnx: the package.
-        path: the model's file.
-        model: the model, which is changed.
-        size: the size of the file in bytes.
-
-    Raises:
-        InvalidArgument: a tensor has more elements than the file can hold, or its data is outside the model's folder.
-    """
-    for tensor in tensors(model):
-        count = math.prod(tensor.dims)
-        outside = tensor.data_location == onnx.TensorProto.EXTERNAL
-        if min(tensor.dims, default=1) < 0 or (not outside and count > _PER_BYTE * size):
-            given = f"a tensor {safe_repr(tensor.name)} of sizes {list(tensor.dims[:8])}"
-            raise InvalidArgument(
-                message(str(path), given, f"at most {_PER_BYTE * size} elements, as the file has {size} bytes", _NOT_TRUSTED)
-            )
-        if outside:
-            _read_outside(onnx, path, tensor, count)
-        elif count > _LARGE:
-            for field in _DATA:
-                tensor.ClearField(field)
-
-
-_DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
-_NOT_TRUSTED = "The file is damaged, or was made to exhaust the memory of its readers."
-
-
-def _read_outside(onnx: Any, path: Path, tensor: Any, count: int) -> None:
-    """Load the external data of a small integer tensor; other tensors are not changed."""
-    where = {entry.key: entry.value for entry in tensor.external_data}
-    location = where.get("location", "")
-    itemsize = {onnx.TensorProto.INT32: 4, onnx.TensorProto.INT64: 8}.get(tensor.data_type)
-    try:
-        _inside.steps(location)
-        if itemsize is None or count > SMALL:
-            return
-        offset = int(where.get("offset") or 0)
-        with _inside.open_to_read(path.parent, location) as file:
-            file.seek(offset)
-            content = file.read(count * itemsize)
-    except _inside.Missing:
-        return  # packs are often built from a model without its weights
-    except _inside.Refused as error:
-        problem = str(error)
-    except (ValueError, OverflowError, OSError):
-        problem = f"from offset {safe_repr(where.get('offset', ''))}, which is not an offset in a file"
-    else:
-        if len(content) == count * itemsize:
-            tensor.raw_data = content
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            tensor.ClearField("external_data")
-            return
-        problem = f"which has {len(content)} bytes from offset {offset}, not {count * itemsize}"
-    given = f"a tensor {safe_repr(tensor.name)} with data in {safe_repr(location)}, {problem}"
-    raise InvalidArgument(message(str(path), given, f"files in {str(path.parent.absolute())!r}", "Put them beside the model."))
 
 
 # -- Nodes ----------------------------------------------------------------------------------------------------------

@@ -468,7 +468,7 @@ def test_a_model_binds_the_output_and_an_input_to_one_resource(tmp_path: Path) -
     tvmdml.dxdispatch.read(path).run(output_path=tmp_path, write=said.append)
     text = "".join(said)
     assert text.index("-8") < text.index("-16") < text.index("-24") < text.index("-32")
-    found = packs.sources.read([path]).spec.wanted
+    found = packs.sources.read([path]).wanted
     assert [one.shared for one in found] == [(), (B,), (A,), (A, B)]
 
 

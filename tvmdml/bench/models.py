@@ -17,7 +17,8 @@ from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender, Timing
 from tvmdml.console import printable
 from tvmdml.onnx import command
-from tvmdml.onnx.model import Model, load
+from tvmdml.onnx.model import load
+from tvmdml.onnx.running import Runnable
 from tvmdml.targets import Target, resolve
 
 SHARES = 6
@@ -167,7 +168,7 @@ def _difference(found: Sequence[Any], right: Sequence[Any]) -> float:
     return largest
 
 
-def _shares(model: Model, feeds: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+def _shares(model: Runnable, feeds: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     """The operators' parts of the time: the least time of each kernel over some runs."""
     graph = model.compiled(**{name: array.shape for name, array in feeds.items()})
     given = [feeds[one.name] for one in model.inputs]

@@ -22,7 +22,7 @@ from tvmdml.targets import Target
 from tvmdml.tensors import MAX_ELEMENTS, TensorDesc
 
 if TYPE_CHECKING:
-    from tvmdml.onnx import Argument, Model
+    from tvmdml.onnx.running import Argument, Runnable
 
 _FIELDS = ("type", "sourcePath", "freeDimensionNameOverrides")
 # Settings of ONNX Runtime, which change no result.
@@ -53,7 +53,7 @@ class OnnxModel(Dispatchable):
 class _Runner(Runner):
     stays_there = False
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Runnable) -> None:
         super().__init__(model.target)
         self._model = model
 

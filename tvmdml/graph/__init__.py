@@ -10,6 +10,7 @@ from __future__ import annotations
 from tvmdml.graph.building import Graph
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
-from tvmdml.graph.saving import load_graph, save_graph
+from tvmdml.graph.loading import load_graph
+from tvmdml.graph.saving import save_graph
 
 __all__ = ["CompiledGraph", "Expression", "Graph", "load_graph", "save_graph"]

@@ -16,14 +16,12 @@ from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_r
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
-from tvmdml.graph.kernels import Progress
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.graph.packing import Shared
-from tvmdml.graph.program import Program, Result, Value, needed
+from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
-from tvmdml.targets import Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -194,8 +192,8 @@ class Graph:
             level = FeatureLevel.of(feature_level)
             for call in self.calls:
                 call.desc.validate(level)
-        where = targets.resolve(target, "Graph.compile target")
-        return _compiled(self.name, self.inputs, self.calls, several, where, progress, self.shared)
+        place = targets.resolve(target, "Graph.compile target")
+        return CompiledGraph(finished(self, several, place), place, calls=self.calls, progress=progress, shared=self.shared)
 
     # -- What functions call
 
@@ -299,22 +297,13 @@ def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None)
     return Expression(one.graph, one.edge, desc, kind)
 
 
-def _compiled(
-    name: str,
-    inputs: Sequence[Input],
-    calls: Sequence[Call],
-    outputs: Sequence[Expression],
-    target: Target,
-    progress: Progress | None = None,
-    shared: Shared | None = None,
-) -> CompiledGraph:
-    """Compile what some expressions depend on: the way from what was recorded to a ``CompiledGraph``."""
+def finished(graph: Graph, outputs: Sequence[Expression], target: targets.Target) -> Finished:
+    """What some expressions of a graph depend on, after all passes."""
     results, copies = _results(outputs)
-    every = [*calls, *copies]
+    every = [*graph.calls, *copies]
     program = Program(needed(every, results), results)
     passes.run_all(program, target)
-    forms = [(one.dtype, one.shape) for one in outputs]
-    return CompiledGraph(name, inputs, program, forms, target, calls=calls, progress=progress, shared=shared)
+    return Finished(graph.name, list(graph.inputs), program, [(one.dtype, one.shape) for one in outputs])
 
 
 def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,21 +16,21 @@ import numpy as np
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, counted, message, safe_repr
+from tvmdml.errors import CompileError, InvalidArgument, counted, message, safe_repr
 from tvmdml.graph import packing, passes
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.kernels import Progress
-from tvmdml.graph.nodes import Call, Constant, Input
+from tvmdml.graph.nodes import Absent, Call, Constant, Input
 from tvmdml.graph.packing import Shared, Weights
-from tvmdml.graph.plan import Plan, plan
-from tvmdml.graph.program import Program, Value
+from tvmdml.graph.plan import Packed, Plan, plan
+from tvmdml.graph.program import Finished, Form, Value
 from tvmdml.targets import Step, Target
 from tvmdml.tensors import TensorDesc, native
 
 Inputs = Mapping[Any, Any] | Sequence[Any] | None
-Form = tuple["np.dtype[Any]", tuple[int, ...]]
-"""The type and shape of an output for callers."""
+Stored = Mapping[tuple[int, str, str], NumpyArray]
+"""Packed weights: by the place of the first call that reads them, the input's name, and the layout."""
 
 
 class Timed(NamedTuple):
@@ -78,35 +79,31 @@ class CompiledGraph:
 
     def __init__(
         self,
-        name: str,
-        inputs: Sequence[Input],
-        program: Program,
-        forms: Sequence[Form],
+        finished: Finished,
         target: Target,
         *,
         calls: Sequence[Call] = (),
         progress: Progress | None = None,
         shared: Shared | None = None,
+        stored: Stored = MappingProxyType({}),
     ) -> None:
         """Not public: ``Graph.compile`` makes it.
 
         Args:
-            name: for pictures.
-            inputs: all inputs, in the order in which callers give them.
-            program: after its passes.
-            forms: the type and shape of each output for callers.
+            finished: what it computes.
             target: where it runs.
             calls: the calls to explain.
             progress: called while kernels compile.
             shared: packed weights of other graphs.
+            stored: weights that are packed already.
         """
-        self.name = name
+        self.name, inputs, program, forms = finished
         """The graph's name."""
         self.target = target
         """Where it runs."""
-        self._program = program
+        self._program, self._stored = program, stored
         self._plan: Plan = plan(program, target, progress)
-        self._explanation = Explanation(name, calls or program.calls, program, self._plan)
+        self._explanation = Explanation(self.name, calls or program.calls, program, self._plan)
         steps = [Step(step.launch, step.places, step.sizes) for step in self._plan.steps]
         self._sequence = target.sequence(steps, self._plan.slots)
         first = 1 + len(self._plan.constants) + len(self._plan.packed)
@@ -116,6 +113,7 @@ class CompiledGraph:
             for i, node in enumerate(inputs)
         ]
         self._outputs = self._returned(forms)
+        self._require_weights()
         self._constants = [target.asarray(node.array) if target.moves else node.array for node in self._plan.constants]
         self._shared = shared
         self._weights: list[Weights] = []
@@ -178,9 +176,9 @@ class CompiledGraph:
         """All inputs, in the order in which callers give them."""
         return [one.node for one in self._inputs]
 
-    def parts(self) -> tuple[Program, list[Form]]:
-        """What it computes, after all passes, and the forms of its outputs."""
-        return self._program, [(one.dtype, one.shape) for one in self._outputs]
+    def parts(self) -> Finished:
+        """What it computes, after all passes."""
+        return Finished(self.name, self.inputs(), self._program, [(one.dtype, one.shape) for one in self._outputs])
 
     # -- Running
 
@@ -201,8 +199,32 @@ class CompiledGraph:
 
     def _pack(self, owned: Mapping[int, Any]) -> None:
         """Make the packed weights: of constants, and of owned inputs by the identities of their nodes."""
-        self._weights = packing.pack(self._plan.packed, owned, self.target, self._shared)
+        stored = [self._already_packed(one) for one in self._plan.packed]
+        wanted = [one for one, ready in zip(self._plan.packed, stored, strict=True) if ready is None]
+        made = iter(packing.pack(wanted, owned, self.target, self._shared))
+        self._weights = [next(made) if ready is None else Weights(self.target.place(ready), ()) for ready in stored]
         self._packed = [one.buffer for one in self._weights]
+
+    def _already_packed(self, one: Packed) -> NumpyArray | None:
+        """A weight that was saved as its kernel reads it."""
+        if not self._stored or any(not isinstance(edge.source, Constant) for edge in one.edges):
+            return None
+        owned = one.packing.owned
+        at = next(i for i, call in enumerate(self._program.calls) if call is one.call)
+        found = self._stored.get((at, owned.name, owned.layout))
+        return None if found is None or found.nbytes != owned.nbytes else found.view(owned.dtype)
+
+    def _require_weights(self) -> None:
+        """Constants that were saved only as some kernels read them are read by these only."""
+        read = [*self._plan.constants, *(edge.source for one in self._plan.packed for edge in one.edges)]
+        if not any(isinstance(node, Absent) for node in read):
+            return
+        unpacked = [edge.source for one in self._plan.packed if self._already_packed(one) is None for edge in one.edges]
+        for node in (*self._plan.constants, *unpacked):
+            if isinstance(node, Absent):
+                given = f"{node} only as kernels of other processors read it"
+                advice = "Build the pack for this target, too."
+                raise CompileError(message(f"{self.name} on {self.target}", given, "weights that are packed for this one", advice))
 
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays.

@@ -60,6 +60,10 @@ class Constant(Node):
         return f"constant {self.name}" if self.name else "a constant"
 
 
+class Absent(Constant):
+    """A constant that was saved only in packed forms: its array has the type and shape, and no elements of it."""
+
+
 class Edge(NamedTuple):
     """Memory that a node reads: from a byte on, in an output of another node. The reader's ``TensorDesc`` says how it is read."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.operators._contract import Operator
@@ -11,6 +13,10 @@ from tvmdml.tensors import TensorDesc
 
 Value = tuple[Node, int]
 """The memory of a node's output."""
+
+
+Form = tuple["np.dtype[Any]", tuple[int, ...]]
+"""The type and shape of an output for callers."""
 
 
 class Use(NamedTuple):
@@ -140,6 +146,17 @@ class Program:
         self.calls = [call for call in calls_now if call is not None]
         self.replace(values)
         return found
+
+
+class Finished(NamedTuple):
+    """A graph after all passes: what is compiled, and saved."""
+
+    name: str
+    inputs: list[Input]
+    """All inputs, in the order in which callers give them."""
+    program: Program
+    forms: list[Form]
+    """Of the outputs."""
 
 
 def _mapped(edge: Edge, copies: Mapping[int, Call]) -> Edge:

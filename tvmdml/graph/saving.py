@@ -12,23 +12,21 @@ place against the size of what it is in.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
-from tvmdml.graph.compiled import CompiledGraph, Form
-from tvmdml.graph.kernels import Operation, Progress
-from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
-from tvmdml.graph.plan import arranged
-from tvmdml.graph.program import Program, Result
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.nodes import Absent, Call, Constant, Edge, Input, Node
+from tvmdml.graph.program import Finished, Form, Program, Result
 from tvmdml.operators._contract import Role
 from tvmdml.packs import files, lines
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
@@ -42,6 +40,14 @@ _ALIGNMENT = 64
 _TYPES = {one.tvm: one.numpy for one in TensorDataType if not one.is_nibble} | {"bool": np.dtype(np.bool_)}
 
 
+class Saved(NamedTuple):
+    """A graph as it is written."""
+
+    described: dict[str, Any]
+    """JSON; a constant's array is found by its number."""
+    constants: list[NumpyArray]
+
+
 def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
     """Write a compiled graph to a file, atomically.
 
@@ -49,20 +55,64 @@ def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
         InvalidArgument: the place cannot be written to.
         OSError: the file cannot be written.
     """
-    program, forms = compiled.parts()
-    numbers: dict[int, tuple[str, int]] = {id(node): ("input", i) for i, node in enumerate(compiled.inputs())}
+    described, constants = describe(compiled.parts(), compiled.target.kind)
+    places = list(_places([array.nbytes for array in constants]))
+    for one, at in zip(described["constants"], places, strict=False):
+        one["place"] = at
+    text = json.dumps(described, separators=(",", ":")).encode()
+    text += b" " * (-(_HEADER.size + len(text)) % _ALIGNMENT)
+    with files.replacing(path) as stream:
+        stream.write(_HEADER.pack(MAGIC, FORMAT, 0, len(text), places[-1]))
+        stream.write(text)
+        start = stream.tell()
+        for array, at in zip(constants, places, strict=False):
+            stream.write(b"\0" * (start + at - stream.tell()))
+            stream.write(bytes_of(array))
+        stream.write(b"\0" * (start + places[-1] - stream.tell()))
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Finished, str]:
+    """A graph that ``save_graph`` wrote, and the kind of target that it is for. Its constants stay in the file.
+
+    Raises:
+        ModelError: the file cannot be read, or is not such a file.
+    """
+    with reading(path):
+        described, memory = _read(path)
+        return parsed(described, lambda one, dtype, shape: _placed(one["place"], dtype, shape, memory)), kind_of(described)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever a damaged or hostile description leads to is a ``ModelError``."""
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"{path}: {reason(error)}") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        if isinstance(error, TvmdmlError) and not isinstance(error, InvalidArgument):
+            raise
+        raise ModelError(f"{path} is not a graph: {type(error).__name__}: {error}") from error
+
+
+# -- Writing
+
+
+def describe(finished: Finished, kind: str) -> Saved:
+    """What is written of a graph for a kind of target."""
+    name, inputs, program, forms = finished
+    numbers: dict[int, tuple[str, int]] = {id(node): ("input", i) for i, node in enumerate(inputs)}
     constants = program.constants()
     numbers |= {id(node): ("constant", i) for i, node in enumerate(constants)}
     calls = [call for call in program.calls if any(one.element_count for one in call.outputs() if one is not None)]
     numbers |= {id(call): ("call", i) for i, call in enumerate(calls)}
-    places = list(_places([node.array.nbytes for node in constants]))
     described = {
-        "name": compiled.name,
-        "kind": compiled.target.kind,
-        "inputs": [_input(node) for node in compiled.inputs()],
+        "name": name,
+        "kind": kind,
+        "inputs": [_input(node) for node in inputs],
         "constants": [
-            {"dtype": node.array.dtype.name, "shape": list(node.array.shape), "place": at, "name": node.name}
-            for node, at in zip(constants, places, strict=False)
+            {"dtype": node.array.dtype.name, "shape": list(node.array.shape), "place": i, "name": node.name}
+            for i, node in enumerate(constants)
         ],
         "calls": [_call(call, numbers) for call in calls],
         "outputs": [
@@ -70,75 +120,12 @@ def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
             for one, (dtype, shape) in zip(program.results, forms, strict=True)
         ],
     }
-    text = json.dumps(described, separators=(",", ":")).encode()
-    text += b" " * (-(_HEADER.size + len(text)) % _ALIGNMENT)
-    with files.replacing(path) as stream:
-        stream.write(_HEADER.pack(MAGIC, FORMAT, 0, len(text), places[-1]))
-        stream.write(text)
-        start = stream.tell()
-        for node, at in zip(constants, places, strict=False):
-            stream.write(b"\0" * (start + at - stream.tell()))
-            stream.write(node.array.reshape(-1).view(np.uint8).data if node.array.nbytes else b"")
-        stream.write(b"\0" * (start + places[-1] - stream.tell()))
+    return Saved(described, [node.array for node in constants])
 
 
-def load_graph(
-    path: str | os.PathLike[str], target: str | targets.Target = "cpu", *, progress: Progress | None = None
-) -> CompiledGraph:
-    """Read a graph that ``save_graph`` wrote, and prepare it for a target.
-
-    Its kernels come from a loaded pack, the cache, or the compiler.
-
-    Args:
-        path: the file. Its constants stay in it: it must not be changed while the graph is used.
-        target: where to run.
-        progress: called with (kernels ready, kernels in all) while kernels compile.
-
-    Raises:
-        ModelError: the file cannot be read, or is not such a file.
-        CompileError: a kernel is in no pack, and cannot be compiled.
-    """
-    place = targets.resolve(target, "load_graph target")
-    where = str(path)
-    try:
-        described, constants = _read(path)
-        if (kind := _text(described["kind"])) != place.kind:
-            allowed = f"a target of the kind that {where} was compiled for: {kind}"
-            raise Unsupported(message("load_graph target", place.name, allowed, "Save the graph once for each kind."))
-        return _made(described, constants, place, progress)
-    except OSError as error:
-        raise ModelError(f"{path}: {reason(error)}") from error
-    except _MALFORMED as error:
-        raise _not_a_graph(path, error) from error
-
-
-def operations(path: str | os.PathLike[str]) -> list[Operation]:
-    """The descriptors of all kernels of a saved graph, and which tensors share memory, for a pack.
-
-    Raises:
-        ModelError: as ``load_graph``.
-    """
-    try:
-        described, constants = _read(path)
-        program, *_ = _parsed(described, constants)
-        calls, pieces = arranged(program)
-        return [(call.desc, pieces.shared.get(call, ())) for call in calls]
-    except OSError as error:
-        raise ModelError(f"{path}: {reason(error)}") from error
-    except _MALFORMED as error:
-        raise _not_a_graph(path, error) from error
-
-
-_MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError)
-
-
-def _not_a_graph(path: str | os.PathLike[str], error: Exception) -> Exception:
-    if isinstance(error, TvmdmlError) and not isinstance(error, InvalidArgument):
-        return error
-    return ModelError(f"{path} is not a graph: {type(error).__name__}: {error}")
-
-
-# -- Writing
+def bytes_of(array: NumpyArray) -> memoryview:
+    """The elements of a constant as they lie in memory."""
+    return array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
 
 
 def _places(sizes: Sequence[int]) -> Iterator[int]:
@@ -187,34 +174,50 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], NumpyArray]:
     return described, constants
 
 
-def _made(described: Mapping[str, Any], memory: NumpyArray, target: targets.Target, progress: Progress | None) -> CompiledGraph:
-    program, inputs, forms = _parsed(described, memory)
-    return CompiledGraph(_text(described["name"]), inputs, program, forms, target, progress=progress)
+ReadConstant = Callable[[Mapping[str, Any], "np.dtype[Any]", tuple[int, ...]], "NumpyArray | None"]
+"""The array of a constant, of the given type and shape; ``None`` if only packed forms of it were saved."""
 
 
-def _parsed(described: Mapping[str, Any], memory: NumpyArray) -> tuple[Program, list[Input], list[Form]]:
+def kind_of(described: Mapping[str, Any]) -> str:
+    """The kind of target that a graph is for."""
+    return _text(described["kind"])
+
+
+def parsed(described: Mapping[str, Any], read_constant: ReadConstant) -> Finished:
+    """What ``describe`` described. Nothing of it is trusted.
+
+    Raises:
+        Exception: in ``reading``, a ``ModelError``.
+    """
     inputs = [_read_input(one) for one in described["inputs"]]
     names = [one.name for one in inputs if one.name]
     if len(set(names)) != len(names):
         raise ValueError("two inputs with the same name")
     nodes: dict[str, list[Any]] = {"input": inputs, "constant": [], "call": []}
-    nodes["constant"] += [_read_constant(one, memory) for one in described["constants"]]
+    nodes["constant"] += [_constant(one, read_constant) for one in described["constants"]]
     for one in described["calls"]:
         nodes["call"].append(_read_call(one, nodes))
     results, forms = [], []
     for one in described["outputs"]:
-        dtype, shape = _TYPES[one["dtype"]], _sizes(one["shape"])
+        dtype, shape = reading_form(one["dtype"], one["shape"])
         kind = TensorDataType.from_numpy(dtype)
         desc: TensorDesc = ArrayTensorDesc(kind, _sizes(one["sizes"]))
         edge = _read_edge(one["reads"], nodes)
         _require_room(edge, desc, "an output")
         if math.prod(shape) != desc.element_count or (isinstance(edge.source, Input) or edge.offset):
             raise ValueError("an output that is no whole result")
+        if isinstance(edge.source, Absent):
+            raise ValueError("an output that was not saved")
         if isinstance(edge.source, Call) and edge.source.bytes_of(edge.output) != desc.span_in_bytes:
             raise ValueError("an output of another size than what writes it")  # its kernel would write beyond its end
         results.append(Result(edge, desc))
         forms.append((dtype, shape))
-    return Program(nodes["call"], results), inputs, forms
+    return Finished(_text(described["name"]), inputs, Program(nodes["call"], results), forms)
+
+
+def reading_form(dtype: Any, shape: Any) -> Form:
+    """A type and a shape."""
+    return _TYPES[dtype], _sizes(shape)
 
 
 def _read_input(one: Mapping[str, Any]) -> Input:
@@ -226,13 +229,19 @@ def _read_input(one: Mapping[str, Any]) -> Input:
     return Input(desc, dtype, bool(one["owned"]), _text(one["name"]), "")
 
 
-def _read_constant(one: Mapping[str, Any], memory: NumpyArray) -> Constant:
-    dtype, shape, at = _TYPES[one["dtype"]], _sizes(one["shape"]), one["place"]
-    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+def _constant(one: Mapping[str, Any], read_constant: ReadConstant) -> Constant:
+    dtype, shape, name = _TYPES[one["dtype"]], _sizes(one["shape"]), _text(one["name"])
+    array = read_constant(one, dtype, shape)
+    if array is None:
+        return Absent(np.broadcast_to(np.empty((), dtype), shape), name, "")
+    return Constant(array, name, "")
+
+
+def _placed(at: Any, dtype: np.dtype[Any], shape: tuple[int, ...], memory: NumpyArray) -> NumpyArray:
+    size = math.prod(shape) * dtype.itemsize
     if type(at) is not int or at < 0 or at % _ALIGNMENT or at + size > memory.nbytes:
         raise ValueError(f"a constant of {size} bytes at {safe_repr(at)} of {memory.nbytes}")
-    array = memory[at : at + size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
-    return Constant(array, _text(one["name"]), "")
+    return memory[at : at + size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
 
 
 def _read_call(one: Mapping[str, Any], nodes: Mapping[str, list[Any]]) -> Call:

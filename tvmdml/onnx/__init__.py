@@ -2,13 +2,13 @@
 
 The way of a model: ``reading`` makes a file into a message and arrays; ``converting`` walks the nodes of ``onnx_bounds``'s limits,
 ``folding`` computes what is known before the model runs, and ``rules`` and ``described`` make the rest into calls of a ``Graph``;
-``inference`` asks ONNX's schemas for types and shapes; ``model`` runs the compiled graphs; ``session`` has ONNX
-Runtime's calls, so that ``import tvmdml.onnx as onnxruntime`` is all that a program changes. README.md explains.
+``inference`` asks ONNX's schemas for types and shapes; ``model`` runs the compiled graphs, and ``packed`` those of packs;
+``session`` has the calls of ONNX Runtime: ``import tvmdml.onnx as onnxruntime`` is all that a program changes. README.md explains.
 """
 
 from __future__ import annotations
 
-from tvmdml.onnx.model import Argument, InferenceSession, Model, load
+from tvmdml.onnx.model import InferenceSession, Model, load
 from tvmdml.onnx.options import (
     ExecutionMode,
     ExecutionOrder,
@@ -22,6 +22,8 @@ from tvmdml.onnx.options import (
     set_default_logger_verbosity,
 )
 from tvmdml.onnx.ortvalue import OrtValue
+from tvmdml.onnx.packed import PackedModel
+from tvmdml.onnx.running import Argument
 from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "ModelMetadata",
     "NodeArg",
     "OrtValue",
+    "PackedModel",
     "RunOptions",
     "SessionOptions",
     "get_all_providers",

@@ -9,7 +9,8 @@ from onnx.backend.base import Backend, BackendRep
 
 from tvmdml import targets
 from tvmdml.errors import TvmdmlError
-from tvmdml.onnx.model import Model, load
+from tvmdml.onnx.model import load
+from tvmdml.onnx.running import Runnable
 
 __all__ = ["TvmdmlBackend", "prepare", "run_model", "supports_device"]
 
@@ -17,7 +18,7 @@ __all__ = ["TvmdmlBackend", "prepare", "run_model", "supports_device"]
 class _Prepared(BackendRep):  # type: ignore[misc] # onnx has no types
     """A model that runs."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Runnable) -> None:
         self._model = model
 
     def run(self, inputs: Any, **kwargs: Any) -> list[Any]:

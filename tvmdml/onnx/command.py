@@ -17,7 +17,8 @@ from tvmdml import _inside
 from tvmdml.console import printable
 from tvmdml.dxdispatch.commands import Timing, timings
 from tvmdml.errors import InvalidArgument, ModelError, message, reason, safe_repr
-from tvmdml.onnx.model import Argument, Model, load
+from tvmdml.onnx.model import load
+from tvmdml.onnx.running import Argument, Runnable
 from tvmdml.targets import Target
 
 
@@ -84,7 +85,7 @@ def _read(name: str, file: str) -> Any:
         raise InvalidArgument(message(f"input {name}", f"{file} ({reason(error)})", "a file of numpy.save")) from None
 
 
-def made_up(model: Model, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+def made_up(model: Runnable, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """An array for each input: those that are given, and random ones, the same in each run.
 
     Raises:
@@ -113,7 +114,7 @@ def _described(result: Any) -> str:
     return f", {result.min()} to {result.max()}"
 
 
-def _files(model: Model, output: Output) -> list[str]:
+def _files(model: Runnable, output: Output) -> list[str]:
     """The files of the outputs; checked before the model runs."""
     if output.folder is None:
         return []

@@ -11,17 +11,22 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tvmdml import arrays, targets
+from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.graph import CompiledGraph
+from tvmdml.graph import Expression, Graph
+from tvmdml.graph.building import finished
+from tvmdml.graph.loading import is_pack
 from tvmdml.graph.packing import Weights
+from tvmdml.graph.program import Finished
 from tvmdml.onnx import converting, inference
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.options import SessionOptions, chosen
+from tvmdml.onnx.packed import PackedModel
 from tvmdml.onnx.reading import Source, opsets
-from tvmdml.onnx.session import ModelMetadata, Session
+from tvmdml.onnx.running import Argument, Ready, Runnable, listed
+from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.values import MOST_DECIDING, Undecided, is_ours
 
 Progress = Callable[[int, int], object]
@@ -32,27 +37,17 @@ _MOST_KEPT = 64
 _MOST_TURNS = 16
 
 
-class Argument(NamedTuple):
-    """An input or output of a model."""
+class Recorded(NamedTuple):
+    """A model for certain sizes, before its passes."""
 
-    name: str
-    type: str
-    """ONNX's name of the type: ``tensor(float)``; empty for an output whose type the model does not say."""
-    shape: tuple[int | str | None, ...] | None
-    """The sizes; a string is a symbolic size, ``None`` one without a name. ``None`` if not even their number is known."""
-    dtype: Any
-    """The NumPy type."""
+    inputs: list[Argument]
+    outputs: list[Argument]
+    graph: Graph
+    results: list[Expression]
 
-
-class _Compiled(NamedTuple):
-    """A model for certain shapes."""
-
-    graph: CompiledGraph | None
-    """``None`` if all outputs are known."""
-    inputs: tuple[str, ...]
-    """The inputs that the graph reads."""
-    known: Mapping[int, NumpyArray]
-    """The outputs that are known."""
+    def finished(self, target: targets.Target) -> Finished:
+        """The graph after all passes for a target."""
+        return finished(self.graph, self.results, target)
 
 
 def load(
@@ -61,40 +56,40 @@ def load(
     *,
     target: str | targets.Target = "cpu",
     progress: Progress | None = None,
-) -> Model:
-    """Read an ONNX model.
+) -> Runnable:
+    """Read an ONNX model, or one of a pack, which needs neither the compiler nor the package onnx.
 
     Args:
-        model: the path of a file, its bytes, or an ``onnx.ModelProto``.
-        sizes: values of symbolic sizes, by name. If no size is left open, the model is compiled now; otherwise for each
-            combination of sizes on first use.
+        model: the path of a file, its bytes, or an ``onnx.ModelProto``; or the path of a pack, built from ONNX models.
+        sizes: values of symbolic sizes, by name; a pack leaves none open. If no size is left open, the model is compiled now;
+            otherwise for each combination of sizes on first use.
         target: where to run, as for ``tvmdml.compile``.
         progress: called with (kernels ready, kernels in all) while kernels compile.
 
     Raises:
         ModelError: it is not a valid model.
+        PackError: the pack has no model, is damaged, or not trusted.
         Unsupported: operators have no counterpart, all of which are listed; or ONNX is not installed.
         InvalidArgument: a size or the target is wrong.
     """
-    found = Model(model, sizes or {}, targets.resolve(target, "load target"), progress)
+    place = targets.resolve(target, "load target")
+    if isinstance(model, (str, os.PathLike)) and is_pack(model):
+        if sizes:
+            raise InvalidArgument(message("load sizes", ", ".join(map(safe_repr, sizes)), "none: a pack leaves no size open"))
+        return PackedModel(model, place, progress)
+    found = Model(model, sizes or {}, place, progress)
     found.compile_if_known()
     return found
 
 
-class Model(Session):
-    """An ONNX model. Call it with its inputs: ``model(x=array)``; it returns a list of arrays, one for each output.
-
-    Several threads may run it at the same time.
-    """
-
-    inputs: list[Argument]
-    outputs: list[Argument]
+class Model(Runnable):
+    """An ONNX model, compiled for each combination of sizes on first use."""
 
     def __init__(self, model: Any, sizes: Mapping[str, int], target: targets.Target, progress: Progress | None = None) -> None:
         """Not public: ``load`` makes models."""
         self.target = target
-        """Where it runs."""
-        source = Source(model)
+        source = model if isinstance(model, Source) else Source(model)
+        self.name = source.name
         self._source, self._progress = source, progress
         versions = dict(opsets(source.model))
         version, newest = versions.get("", OLDEST_OPSET), source.onnx.defs.onnx_opset_version()
@@ -104,9 +99,7 @@ class Model(Session):
         graph = source.model.graph
         weights = {one.name for one in graph.initializer}
         self.inputs = [self._argument(one, sizes) for one in graph.input if one.name not in weights]
-        """The inputs."""
         self.outputs = [self._argument(one, sizes, result=True) for one in graph.output]
-        """The outputs."""
         names = [one.name for one in self.inputs]
         if "" in names or len(set(names)) != len(names):
             raise source.error("inputs without names, or with the same name", "inputs with different names")
@@ -114,79 +107,16 @@ class Model(Session):
             dict.fromkeys(n for one in (*self.inputs, *self.outputs) for n in one.shape or () if isinstance(n, str))
         )
         """The names of the sizes that are open."""
-        if unknown := set(sizes) - {n for one in graph.input for n in _symbols(one)}:
+        known = open_sizes(source)
+        if unknown := set(sizes) - set(known):
             given = ", ".join(map(safe_repr, sorted(map(str, unknown))))
-            raise InvalidArgument(message("load sizes", given, f"symbolic sizes of {source.name}: {self._open(graph)}"))
+            raise InvalidArgument(message("load sizes", given, f"symbolic sizes of {source.name}: {', '.join(known) or 'none'}"))
         self._model = converting.Model(source, {})
         converting.raise_all(source.name, self._model.missing())
-        self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
-        self._deciding: set[str] = set()
+        self._compiled: OrderedDict[Any, Ready] = OrderedDict()
+        self._deciding = set()
         self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
         self._lock = threading.RLock()
-
-    def __repr__(self) -> str:
-        """The inputs and outputs."""
-        return f"<Model {self._source.name} ({_listed(self.inputs)}) -> ({_listed(self.outputs)}) on {self.target}>"
-
-    # -- Running
-
-    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
-        """Run.
-
-        Args:
-            inputs: arrays of any library by the names of the inputs.
-            named: the same, as keywords.
-
-        Returns:
-            An array for each output.
-
-        Raises:
-            InvalidArgument: an input is missing, unknown, or has another type or shape.
-            Unsupported: a node has no counterpart for these sizes.
-        """
-        given = {**(inputs or {}), **named}
-        compiled = self._for(given)
-        found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
-        if compiled.graph is not None:
-            results = compiled.graph({name: given[name] for name in compiled.inputs})
-            found |= dict(zip((i for i in range(len(self.outputs)) if i not in found), results, strict=True))
-        return [found[i] for i in range(len(self.outputs))]
-
-    def compiled(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> CompiledGraph:
-        """The compiled graph for inputs, for ``explain``, ``profile`` and ``bind``. Inputs are arrays or shapes.
-
-        Raises:
-            InvalidArgument: an input is missing or does not fit; or all outputs are known without running.
-        """
-        given = {
-            name: np.broadcast_to(np.zeros((), self._input(name).dtype), one) if isinstance(one, (tuple, list)) else one
-            for name, one in {**(inputs or {}), **named}.items()
-        }
-        found = self._for(given).graph
-        if found is None:
-            raise InvalidArgument(message("compiled", "a model whose outputs are all known", "a model that computes"))
-        return found
-
-    def forms(self, inputs: Mapping[str, Any]) -> list[tuple[Any, tuple[int, ...]]]:
-        """The type and shape of each output for inputs, without running the model. Inputs are as for a call.
-
-        Raises:
-            InvalidArgument, Unsupported: as a call does.
-        """
-        compiled = self._for(inputs)
-        rest = iter(compiled.graph.parts()[1] if compiled.graph is not None else ())
-        known = compiled.known
-        return [(known[i].dtype, known[i].shape) if i in known else next(rest) for i in range(len(self.outputs))]
-
-    def plain(self, inputs: Mapping[str, Any]) -> CompiledGraph | None:
-        """The compiled graph for inputs if it reads all of them and computes all outputs; ``None`` otherwise.
-
-        Raises:
-            InvalidArgument: an input is missing or does not fit.
-        """
-        found = self._for(inputs)
-        whole = not found.known and not self._deciding and set(found.inputs) == set(inputs)
-        return found.graph if whole else None
 
     def metadata(self) -> ModelMetadata:
         """What the file says of itself."""
@@ -199,33 +129,49 @@ class Model(Session):
 
     def compile_if_known(self) -> None:
         """Compile now, if no size of an input is open."""
-        shapes = {one.name: one.shape for one in self.inputs}
-        if all(shape is not None and all(isinstance(n, int) for n in shape) for shape in shapes.values()):
+        if (shapes := self._known_shapes()) is not None:
             try:
-                self._compile({name: tuple(map(int, shape or ())) for name, shape in shapes.items()}, {})  # type: ignore[arg-type]
+                self._compile(shapes, {})
             except Undecided as error:  # compiled when these inputs are given
                 self._deciding |= error.inputs
 
+    def recorded(self) -> Recorded:
+        """The model for the sizes that it has, for a pack.
+
+        Raises:
+            InvalidArgument: a size is open, or an input's elements decide how the model is computed.
+            ModelError, Unsupported: as ``load``.
+        """
+        shapes = self._known_shapes()
+        if shapes is None:
+            advice = "Open sizes are given by name (--size NAME=N)."
+            wanted = ", ".join(self.symbols) or "sizes in the model: some have no names"
+            raise InvalidArgument(
+                message(self.name, f"a model with open sizes ({listed(self.inputs)})", f"known sizes: {wanted}", advice)
+            )
+        try:
+            conversion = Conversion(self._model, shapes, {})
+        except Undecided as error:
+            given = f"a model that the elements of {', '.join(sorted(error.inputs))} decide about"
+            raise InvalidArgument(message(self.name, given, "one that shapes and constants decide about")) from None
+        converting.raise_all(self.name, conversion.problems)
+        outputs = [one.expression(conversion.graph) for one in conversion.outputs]
+        if not outputs:
+            raise InvalidArgument(message(self.name, "a model without outputs", "one or more outputs"))
+        return Recorded(self.inputs, self.outputs, conversion.graph, outputs)
+
     # -- How
 
-    def _input(self, name: str) -> Argument:
+    def _known_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The shapes of the inputs, if no size is open."""
+        found = {}
         for one in self.inputs:
-            if one.name == name:
-                return one
-        raise InvalidArgument(message("Model call", safe_repr(name), ", ".join(one.name for one in self.inputs) or "no inputs"))
+            if one.shape is None or not all(isinstance(n, int) for n in one.shape):
+                return None
+            found[one.name] = tuple(n for n in one.shape if isinstance(n, int))
+        return found
 
-    def _for(self, given: Mapping[str, Any]) -> _Compiled:
-        """The compiled model for arrays."""
-        shapes, views = {}, {}
-        for name in given:
-            self._input(name)
-        for one in self.inputs:
-            if one.name not in given:
-                raise InvalidArgument(message("Model call", f"no {one.name}", _form(one)))
-            view = arrays.view(given[one.name], f"Model {one.name}")
-            if view.dtype.newbyteorder("=") != one.dtype:
-                raise InvalidArgument(message(f"Model {one.name}", f"{view.dtype}{list(view.shape)}", _form(one)))
-            shapes[one.name], views[one.name] = tuple(view.shape), view
+    def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
         with self._lock:
             for _ in range(_MOST_TURNS):
                 decided = {name: _elements(views[name]) for name in sorted(self._deciding)}
@@ -238,26 +184,11 @@ class Model(Session):
                     return self._compile(shapes, decided)
                 except Undecided as error:
                     self._deciding |= error.inputs
-        raise Unsupported(f"{self._source.name}: the values of too many inputs decide how it is computed")
+        raise Unsupported(f"{self.name}: the values of too many inputs decide how it is computed")
 
-    def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Shapes are those that the model declares, and each symbol has one value."""
-        symbols: dict[str, int] = {}
-        for one in self.inputs:
-            if one.shape is None:
-                continue
-            shape = shapes[one.name]
-            fits = len(shape) == len(one.shape) and all(
-                n is None or (symbols.setdefault(n, m) if isinstance(n, str) else n) == m
-                for n, m in zip(one.shape, shape, strict=False)
-            )
-            if not fits:
-                same = f" with {', '.join(f'{name}={n}' for name, n in symbols.items())}" if symbols else ""
-                raise InvalidArgument(message(f"Model {one.name}", f"{one.dtype}{list(shape)}", _form(one) + same))
-
-    def _compile(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> _Compiled:
+    def _compile(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
         conversion = Conversion(self._model, shapes, decided)
-        converting.raise_all(self._source.name, conversion.problems)
+        converting.raise_all(self.name, conversion.problems)
         known = {i: one.array for i, one in enumerate(conversion.outputs) if one.array is not None}
         rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known]
         graph, inputs = None, []
@@ -265,7 +196,7 @@ class Model(Session):
             conversion.graph.shared = self._weights
             graph = conversion.graph.compile(rest, self.target, progress=self._progress)
             inputs = [one.name for one in conversion.graph.inputs]
-        found = _Compiled(graph, tuple(inputs), known)
+        found = Ready(graph, tuple(inputs), known)
         key = (
             tuple((one.name, shapes[one.name]) for one in self.inputs),
             tuple((name, array.tobytes()) for name, array in sorted(decided.items())),
@@ -282,21 +213,17 @@ class Model(Session):
             return Argument(str(info.name), "", None, None)  # some programs leave the types of outputs to inference
         if not kind.HasField("tensor_type"):
             which = str(kind.WhichOneof("value") or "nothing").removesuffix("_type")
-            raise Unsupported(message(f"{self._source.name}: {safe_repr(info.name)}", f"the type {which}", "tensors"))
+            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {which}", "tensors"))
         tensor = kind.tensor_type
         dtype = inference.dtype_of(tensor.elem_type)
         names = {number: text for text, number in self._source.onnx.TensorProto.DataType.items()}
         said = names.get(tensor.elem_type, str(tensor.elem_type)).lower()
         if not is_ours(dtype):
-            raise Unsupported(message(f"{self._source.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
+            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape"):
             shape = tuple(_size(one, sizes) for one in tensor.shape.dim)
         return Argument(str(info.name), f"tensor({said})", shape, dtype)
-
-    @staticmethod
-    def _open(graph: Any) -> str:
-        return ", ".join(dict.fromkeys(n for one in graph.input for n in _symbols(one))) or "none"
 
 
 class InferenceSession(Model):
@@ -328,6 +255,11 @@ class InferenceSession(Model):
         self.compile_if_known()
 
 
+def open_sizes(source: Source) -> tuple[str, ...]:
+    """The names of the sizes that a model leaves open."""
+    return tuple(dict.fromkeys(n for one in source.model.graph.input for n in _symbols(one)))
+
+
 def _size(dimension: Any, sizes: Mapping[str, int]) -> int | str | None:
     if dimension.HasField("dim_value"):
         return int(dimension.dim_value) if dimension.dim_value >= 0 else None  # some programs write -1 for an open size
@@ -342,15 +274,6 @@ def _size(dimension: Any, sizes: Mapping[str, int]) -> int | str | None:
 
 def _symbols(info: Any) -> list[str]:
     return [str(one.dim_param) for one in info.type.tensor_type.shape.dim if one.HasField("dim_param") and one.dim_param]
-
-
-def _form(one: Argument) -> str:
-    sizes = "" if one.shape is None else f"[{', '.join('?' if n is None else str(n) for n in one.shape)}]"
-    return f"{one.dtype or 'a tensor'}{sizes}"
-
-
-def _listed(several: Sequence[Argument]) -> str:
-    return ", ".join(f"{one.name}: {_form(one)}" for one in several)
 
 
 def _elements(view: Any) -> NumpyArray:

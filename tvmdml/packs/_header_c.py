@@ -1,6 +1,7 @@
 """The C code of the headers that ``tvmdml.packs.header`` writes.
 
-``pack_`` and ``PACK_`` are replaced by the header's name, and a word between ``@`` by the rows of a table.
+``pack_`` and ``PACK_`` are replaced by the header's name, and a word between ``@`` by the rows of a table. What only headers with
+graphs have is in ``_header_c_graphs``.
 """
 
 TEXT = r"""/* Operators of DirectML, compiled for CPUs. Written by tvmdml @VERSION@; do not edit.
@@ -41,7 +42,7 @@ typedef struct {
 } pack_operation;
 
 /* Sorted by descriptor. */
-extern const pack_operation pack_operations[PACK_OPERATIONS];
+extern const pack_operation pack_operations[@OPERATION_ROWS@];
 
 /* Open the libraries that were written with this header, for the best processor level that the pack has and that runs here. The
    folder NULL is the working directory. Call this before anything else, in one thread, and again only while no operation runs. */
@@ -66,6 +67,7 @@ const pack_operation *pack_find(const char *descriptor);
 /* Run an operation on its tensors. */
 int pack_run(const pack_operation *operation, void *const *tensors);
 
+@GRAPH_DECLARATIONS@
 @FUNCTIONS@
 
 #ifdef __cplusplus
@@ -83,7 +85,7 @@ int pack_run(const pack_operation *operation, void *const *tensors);
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
+@GRAPH_INCLUDES@
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -113,8 +115,10 @@ typedef struct {
     uint32_t kernel;
     uint32_t scalars;
     uint32_t temporaries;
+    uint32_t packings; /* the inputs that it takes packed */
     uint16_t scalar_count;
     uint16_t temporary_count;
+    uint16_t packing_count;
 } pack_launch_;
 
 typedef struct {
@@ -137,7 +141,7 @@ static const int64_t pack_numbers_[] = {
 static const pack_tensor pack_tensors_[] = {
 @TENSORS@
 };
-const pack_operation pack_operations[PACK_OPERATIONS] = {
+const pack_operation pack_operations[@OPERATION_ROWS@] = {
 @OPERATIONS@
 };
 static const char *const pack_libraries_[] = {
@@ -153,6 +157,7 @@ static const pack_launch_ pack_launches_[] = {
 @LAUNCHES@
 };
 @TABLES@
+@GRAPH_TABLES@
 static const pack_level_ pack_levels_[] = {
 @LEVELS@
 };
@@ -260,18 +265,20 @@ static int pack_open_level_(const char *folder, const pack_level_ *level) {
     return 0;
 }
 
+@GRAPH_WEIGHTS@
 int pack_open(const char *folder) {
     const pack_level_ *level = pack_best_level_();
     pack_close();
     if (level == NULL) return -1;
-    if (pack_open_level_(folder == NULL ? "." : folder, level) == 0) return 0;
+    if (folder == NULL) folder = ".";
+    if (pack_open_level_(folder, level) == 0@OPEN_WEIGHTS@) return 0;
     pack_close();
     return -1;
 }
 
 void pack_close(void) {
     int i;
-    for (i = 0; i < @LIBRARY_COUNT@; i++) {
+@CLOSE_WEIGHTS@    for (i = 0; i < @LIBRARY_COUNT@; i++) {
         if (pack_state_.libraries[i] != NULL) dlclose(pack_state_.libraries[i]);
     }
     memset(&pack_state_, 0, sizeof pack_state_);
@@ -318,55 +325,81 @@ static size_t pack_place_(const pack_launch_ *launch, DLTensor *views, char *mem
     return at;
 }
 
-static int pack_launch_on_(const pack_operation *operation, const pack_launch_ *launch, void *const *tensors) {
-    DLTensor views[@MOST_TENSORS@ + @MOST_TEMPORARIES@];
+/* Launch a kernel on views, which have room for its temporaries behind them. They are placed in memory of their own, unless some is
+   given. */
+static int pack_call_(const char *name, const pack_launch_ *launch, DLTensor *views, int count, void *given) {
     TVMFFIAny arguments[@MOST_ARGUMENTS@], result;
-    char *memory = NULL;
-    int i, count = operation->count + launch->temporary_count, status;
-    memset(views, 0, sizeof views);
-    memset(arguments, 0, sizeof arguments);
+    char *memory = NULL, *room = (char *)given;
+    int i, status;
+    if (launch->temporary_count != 0 && room == NULL) {
+        memory = (char *)malloc(pack_place_(launch, views + count, NULL) + PACK_LINE_);
+        if (memory == NULL) return pack_fail_("%s: no memory for its temporaries", name);
+        room = memory + (PACK_LINE_ - (uintptr_t)memory % PACK_LINE_);
+    }
+    if (launch->temporary_count != 0) pack_place_(launch, views + count, room);
+    count += launch->temporary_count;
     memset(&result, 0, sizeof result);
-    for (i = 0; i < operation->count; i++) {
-        const pack_tensor *tensor = &operation->tensors[i];
-        if (tensors[i] == NULL) return pack_fail_("%s: tensor %d is NULL", operation->function, i);
-        views[i].data = tensors[i];
-        views[i].device.device_type = kDLCPU;
-        views[i].ndim = tensor->rank;
-        views[i].dtype = tensor->type;
-        views[i].shape = (int64_t *)tensor->sizes;
-        views[i].strides = (int64_t *)tensor->strides;
-    }
-    if (launch->temporary_count != 0) {
-        memory = (char *)malloc(pack_place_(launch, views + operation->count, NULL) + PACK_LINE_);
-        if (memory == NULL) return pack_fail_("%s: no memory for its temporaries", operation->function);
-        pack_place_(launch, views + operation->count, memory + (PACK_LINE_ - (uintptr_t)memory % PACK_LINE_));
-    }
     for (i = 0; i < count; i++) {
         arguments[i].type_index = kTVMFFIDLTensorPtr;
+        arguments[i].zero_padding = 0;
         arguments[i].v_ptr = &views[i];
     }
     for (i = 0; i < launch->scalar_count; i++) {
         arguments[count + i].type_index = kTVMFFIInt;
+        arguments[count + i].zero_padding = 0;
         arguments[count + i].v_int64 = pack_numbers_[launch->scalars + i];
     }
     status = pack_state_.kernels[launch->kernel](NULL, arguments, count + launch->scalar_count, &result);
     free(memory);
-    return status == 0 ? 0 : pack_fail_("%s: the kernel failed", operation->function);
+    return status == 0 ? 0 : pack_fail_("%s: the kernel failed", name);
+}
+
+static void pack_view_(DLTensor *view, const pack_tensor *tensor, void *data) {
+    view->data = data;
+    view->device.device_type = kDLCPU;
+    view->device.device_id = 0;
+    view->ndim = tensor->rank;
+    view->dtype = tensor->type;
+    view->shape = (int64_t *)tensor->sizes;
+    view->strides = (int64_t *)tensor->strides;
+    view->byte_offset = 0;
+}
+
+/* The launch of the operation with this number for the number of threads, or NULL. */
+static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name) {
+    const pack_launch_ *launch, *end;
+    uint32_t limit;
+    if (pack_state_.level == NULL) {
+        pack_fail_("no pack is open: call pack_open first");
+        return NULL;
+    }
+    launch = &pack_launches_[pack_state_.level->launches[number]];
+    end = &pack_launches_[pack_state_.level->launches[number + 1]];
+    if (launch == end) {
+        pack_fail_("%s: the pack has no kernel of it for %s", name, pack_state_.level->name);
+        return NULL;
+    }
+    limit = (uint32_t)pack_threads(0);
+    while (launch + 1 < end && launch[1].threads <= limit) launch++;
+    return launch;
 }
 
 int pack_run(const pack_operation *operation, void *const *tensors) {
-    const pack_launch_ *launch, *end;
-    uint32_t limit;
+    DLTensor views[@MOST_TENSORS@ + @MOST_TEMPORARIES@];
+    const pack_launch_ *launch;
+    int i;
     if (pack_state_.level == NULL) return pack_fail_("no pack is open: call pack_open first");
     if (operation == NULL) return pack_fail_("no operation was given");
-    launch = &pack_launches_[pack_state_.level->launches[operation - pack_operations]];
-    end = &pack_launches_[pack_state_.level->launches[operation - pack_operations + 1]];
-    if (launch == end) return pack_fail_("%s: the pack has no kernel of it for %s", operation->function, pack_state_.level->name);
-    limit = (uint32_t)pack_threads(0);
-    while (launch + 1 < end && launch[1].threads <= limit) launch++;
-    return pack_launch_on_(operation, launch, tensors);
+    launch = pack_launch_of_((uint32_t)(operation - pack_operations), operation->function);
+    if (launch == NULL) return -1;
+    for (i = 0; i < operation->count; i++) {
+        if (tensors[i] == NULL) return pack_fail_("%s: tensor %d is NULL", operation->function, i);
+        pack_view_(&views[i], &operation->tensors[i], tensors[i]);
+    }
+    return pack_call_(operation->function, launch, views, operation->count, NULL);
 }
 
+@GRAPH_RUNS@
 #ifdef __cplusplus
 }
 #endif

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -24,7 +24,7 @@ from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel, digest
 from tvmdml.operators import _shared
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import files, lines, records, sources, tuned, work
+from tvmdml.packs import files, graphs, lines, records, sources, tuned, work
 from tvmdml.packs import format as container
 from tvmdml.packs.format import Contents, Part
 from tvmdml.packs.processes import Processes
@@ -88,15 +88,15 @@ def build(
         raise InvalidArgument(message("output", str(path), "another file than the spec"))
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise InvalidArgument(message("jobs", safe_repr(jobs), "1 or more"))
-    wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)]).spec
-    if not wanted.wanted:
+    wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)], targets)
+    if not wanted.wanted and not wanted.graphs:
         raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
     plan = _Plan(wanted, tuple(targets) or wanted.targets)
     if not plan.operations:
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
-    contents = _assemble(plan, units)
-    container.write(path, contents)
+    with graphs.with_graphs(_assemble(plan, units), plan.graphs) as contents:
+        container.write(path, contents)
     size = Path(path).stat().st_size
     return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped))
 
@@ -150,9 +150,17 @@ class _Plan:
         self.operations: dict[bytes, Operation] = {}
         self.wanted: dict[bytes, _Wanted] = {}
         self.skipped: list[str] = []
-        for desc, shared in _both_ways(spec):
+        self._add(_both_ways(spec), tuple(self.machines.values()))
+        self.graphs, left_out = graphs.planned(spec.graphs, tuple(self.machines.values()))
+        self.skipped += left_out
+        for graph in self.graphs:
+            self._add(graph.wanted(), graph.machines)
+
+    def _add(self, several: Iterable[Wanted], machines: Sequence[tuple[str, Target]]) -> None:
+        """Add operations for some targets."""
+        for desc, shared in several:
             line = lines.of(desc)
-            for name, machine in self.machines.values():
+            for name, machine in machines:
                 try:
                     launches = tuple(self._launches(line, desc.canonical(), shared, name, machine))
                 except Unsupported as error:

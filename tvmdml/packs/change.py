@@ -16,7 +16,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.packs import format as container
 from tvmdml.packs import signing, tuned
 from tvmdml.packs.format import Pack, StoredPart
-from tvmdml.packs.records import Kernel, Operation
+from tvmdml.packs.records import Graph, Kernel, Operation
 
 _Path = str | os.PathLike[str]
 
@@ -44,13 +44,14 @@ def merge(paths: Sequence[_Path], output: _Path) -> None:
         for pack in packs[1:]:
             _require_alike(packs, head, pack)
             head = {
+                **head,
                 "producer": _both(head["producer"], pack.head["producer"]),
                 "targets": {**pack.head["targets"], **head["targets"]},
                 "sources": {**pack.head["sources"], **head["sources"]},
                 "knobs": head["knobs"],
                 "logs": tuned.together(head["logs"], pack.head["logs"]),
             }
-        _write(output, head, packs, lambda record: True)
+        _write(output, head, packs, lambda record: True, lambda graph: True)
 
 
 def split(path: _Path, target_names: Iterable[str], output: _Path) -> None:
@@ -85,7 +86,7 @@ def split(path: _Path, target_names: Iterable[str], output: _Path) -> None:
             "logs": tuned.serving(pack.head["logs"], (targets[code] for code in codes)),
             "sources": {name: stamp for name, stamp in pack.head["sources"].items() if _kind(name) in kinds},
         }
-        _write(output, head, [pack], lambda record: record.target in codes)
+        _write(output, head, [pack], lambda record: record.target in codes, lambda graph: graph.kind in kinds)
 
 
 # -- Heads --------------------------------------------------------------------------------------------------------
@@ -121,8 +122,14 @@ def _require_alike(packs: Sequence[Pack], head: Mapping[str, Any], pack: Pack) -
 # -- Files --------------------------------------------------------------------------------------------------------
 
 
-def _write(output: _Path, head: dict[str, Any], packs: Sequence[Pack], wanted: Callable[[Kernel | Operation], bool]) -> None:
-    """Write the wanted records of the packs, and the parts they refer to, in the order that ``build`` would give them.
+def _write(
+    output: _Path,
+    head: dict[str, Any],
+    packs: Sequence[Pack],
+    wanted: Callable[[Kernel | Operation], bool],
+    wanted_graph: Callable[[Graph], bool],
+) -> None:
+    """Write the wanted records and graphs of the packs, and the parts they refer to, in the order that ``build`` would give them.
 
     Of the records, only keys are held in memory; parts are copied from file to file.
     """
@@ -142,6 +149,22 @@ def _write(output: _Path, head: dict[str, Any], packs: Sequence[Pack], wanted: C
             found = _stored(sources[key], key)
             if known.setdefault(_identity(found), len(parts)) == len(parts):
                 parts.append(found)
+
+    graphs: dict[tuple[str, str], Graph] = {}
+    for pack in packs:
+        for graph in filter(wanted_graph, pack.graphs()):
+            numbers = []
+            for stored in (StoredPart(pack, number) for number in graph.parts):
+                if known.setdefault(_identity(stored), len(parts)) == len(parts):
+                    parts.append(stored)
+                numbers.append(known[_identity(stored)])
+            own = graph._replace(part=numbers[0], data=tuple(numbers[1:]))
+            if graphs.setdefault((graph.name, graph.kind), own) != own:
+                advice = "Build one pack for all targets, or give the graphs different names."
+                raise pack.error(f"another graph {graph.name!r} for {graph.kind}", "graphs of different names", advice)
+    head = {name: value for name, value in head.items() if name != "graphs"}
+    if graphs:
+        head["graphs"] = [graph._asdict() for graph in graphs.values()]
 
     def renumbered(key: bytes) -> Kernel | Operation:
         record = sources[key].record(key)

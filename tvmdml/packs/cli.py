@@ -85,8 +85,6 @@ def build(
     if place in [path.resolve() for path in specs]:
         raise InvalidArgument(message("output", str(output), "another file than the spec"))
     found = sources.read(specs, targets, _once(sizes))
-    for note in found.notes:
-        say(note, dim=True, err=True)
     kept = 0
 
     def note_kept(done: int, total: int) -> None:
@@ -96,7 +94,7 @@ def build(
 
     try:
         with _progress("compiling") as show:
-            built = build_pack(found.spec, output, targets=targets, jobs=jobs, progress=note_kept)
+            built = build_pack(found, output, targets=targets, jobs=jobs, progress=note_kept)
     except KeyboardInterrupt:
         click.echo(f"interrupted: {kept} kernels are kept; run the same command to continue", err=True)
         sys.exit(INTERRUPTED)

@@ -8,7 +8,8 @@ A pack is, with all numbers little-endian::
                 table   u32 count, then 28 bytes each, sorted by key: key, offset and bytes of a record, and the part of a
                         kernel's code (2^32 - 1 for an operation)
                 records JSON objects, without gaps, in the order of the table: kernels and operations
-    parts       the native code, each part compressed with zlib, without gaps
+    parts       the native code, each part compressed with zlib, without gaps; and constants of graphs (suffix .data), as they are:
+                each after so many zero bytes, which belong to what is stored, that it begins at a multiple of 64 bytes of the file
     signatures  128 bytes each: Ed25519 public key, its signature of the header, SHA-256 of both
 
 The header identifies the whole pack: it has the checksum of the index, and the index has the checksums of the parts. The index is
@@ -25,6 +26,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import io
+import mmap
 import os
 import re
 import stat
@@ -35,9 +37,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
 from tvmdml.errors import PackError, message, reason, safe_repr
 from tvmdml.packs import files, records
-from tvmdml.packs.records import Kernel, Operation
+from tvmdml.packs.records import Graph, Kernel, Operation
 
 FORMAT = 1
 """The format version. It is raised when an older reader would misunderstand a newer file."""
@@ -52,16 +57,19 @@ _COUNT = struct.Struct("<I")
 _PART = struct.Struct("<QQQ32s32s8s")
 _ROW = struct.Struct("<16sIII")
 SIGNATURE_BYTES = 128
+DATA = ".data"
+"""The suffix of parts that are not compressed, so that a reader maps them."""
+_DATA_ALIGNMENT = 64
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,7}")
 _PIECE_BYTES = 1 << 20
 """Parts are read, compressed and decompressed in pieces of this size."""
 
 
 class Part(NamedTuple):
-    """One piece of native code: a library of kernels, or a device's program."""
+    """One piece of native code: a library of kernels, or a device's program; or a graph, or one of its constants."""
 
     suffix: str
-    content: bytes
+    content: bytes | memoryview
 
 
 class StoredPart(NamedTuple):
@@ -76,8 +84,9 @@ class Contents(NamedTuple):
 
     head: dict[str, Any]
     """``producer`` (versions), ``targets`` (names, by the codes that records use), ``sources`` (stamps of the schedules' source
-    code, by target kind and operator), ``knobs`` (by operator), ``logs`` (tuning records, in the form of a log's lines)."""
-    parts: Sequence[Part]
+    code, by target kind and operator), ``knobs`` (by operator), ``logs`` (tuning records, in the form of a log's lines), and
+    ``graphs``, if there are any."""
+    parts: Sequence[Part | StoredPart]
     """``write`` iterates over it once: a sequence may make each part when it is asked for it."""
     kernels: Sequence[Kernel]
     operations: Sequence[Operation]
@@ -164,8 +173,16 @@ def _store(path: str | os.PathLike[str], part: Part | StoredPart, stream: Binary
     """Write a part to the file. The result is its row of the index; ``at`` is its offset."""
     if isinstance(part, StoredPart):
         row = part.pack.part(part.number)
-        part.pack.copy(part.number, stream)
-        return row._replace(offset=at)
+        if row.suffix != DATA:
+            part.pack.copy(part.number, stream)
+            return row._replace(offset=at)
+        part = Part(DATA, part.pack.mapped(part.number).data)
+    if part.suffix == DATA:
+        pad = b"\0" * (-stream.tell() % _DATA_ALIGNMENT)
+        digest = hashlib.sha256(pad)
+        digest.update(part.content)
+        stored = stream.write(pad) + stream.write(part.content)
+        return _PartRow(at, stored, stored - len(pad), hashlib.sha256(part.content).digest(), digest.digest(), DATA)
     if not _SUFFIX.fullmatch(part.suffix) or len(part.content) > MAX_PART_BYTES:
         given = f"{len(part.content)} bytes, suffix {part.suffix!r}"
         raise PackError(message(f"{path}: a part", given, f"up to {MAX_PART_BYTES} bytes, a suffix such as '.so'"))
@@ -176,7 +193,7 @@ def _store(path: str | os.PathLike[str], part: Part | StoredPart, stream: Binary
     return _PartRow(at, stored, len(part.content), hashlib.sha256(part.content).digest(), digest.digest(), part.suffix)
 
 
-def _compressed(content: bytes) -> Iterator[bytes]:
+def _compressed(content: bytes | memoryview) -> Iterator[bytes]:
     compressor = zlib.compressobj(9)
     with memoryview(content) as view:
         for at in range(0, len(content), _PIECE_BYTES):
@@ -224,6 +241,7 @@ class Pack:
             shown = path if isinstance(path, (str, Path)) else safe_repr(path)
             raise PackError(f"{shown}: cannot be read: {reason(error)}. Give the path of a pack.") from None
         self._closing = weakref.finalize(self, os.close, self._file)
+        self._map: mmap.mmap | None = None
         try:
             self._open(check)
         except BaseException:
@@ -381,6 +399,10 @@ class Pack:
         parts = [Part(self.part(number).suffix, self.content(number)) for number in range(self.part_count)]
         return Contents(self.head, parts, self.kernels(), self.operations())
 
+    def graphs(self) -> list[Graph]:
+        """The compiled graphs."""
+        return [Graph(**one) for one in self.head.get("graphs", ())]
+
     def _key(self, number: int) -> bytes:
         at = self._table + number * _ROW.size
         return self._index[at : at + records.KEY_BYTES]
@@ -406,6 +428,10 @@ class Pack:
         before, stored, *_ = _PART.unpack_from(self._index, self._part_rows + (number - 1) * _PART.size) if number else (0, 0)
         if part.offset != before + stored or part.offset + part.stored > self._parts_bytes:
             raise self.damaged(f"part {number} does not begin where the one before it ends, or reaches past the end")
+        if part.suffix == DATA:
+            if not 0 <= part.stored - part.size < _DATA_ALIGNMENT:
+                raise self.damaged(f"part {number} has {part.stored} bytes for {part.size}")
+            return part
         if part.size > MAX_PART_BYTES:
             raise self.error(f"a part of {part.size} bytes", f"up to {MAX_PART_BYTES}")
         if part.stored > part.size + (part.size >> 8) + 64:  # zlib never expands data by more
@@ -433,6 +459,28 @@ class Pack:
         for _ in self.unpacked(number, stream):
             pass
 
+    def mapped(self, number: int) -> NumpyArray:
+        """The bytes of a part that is not compressed, in the file; they stay readable when the pack is closed.
+
+        Raises:
+            PackError: the part is another one, or its checksum does not match.
+        """
+        part = self.part(number)
+        if part.suffix != DATA:
+            raise self.damaged(f"part {number} is no constant")
+        if not part.stored:
+            return np.empty(0, np.uint8)
+        if self._map is None:
+            try:
+                self._map = mmap.mmap(self._file, self._end, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                raise PackError(f"{self.path}: cannot be mapped: {reason(error)}.") from None
+        stored = np.frombuffer(self._map, np.uint8, part.stored, self._parts_at + part.offset)
+        pad = part.stored - part.size
+        if hashlib.sha256(stored.data).digest() != part.stored_sha256 or stored[:pad].any():
+            raise self.damaged(f"the checksum of part {number} does not match")
+        return stored[pad:]
+
     def unpacked(self, number: int, copy: BinaryIO | None = None) -> Iterator[bytes]:
         """The pieces of a part, decompressed; with ``copy``, the compressed bytes are written there meanwhile.
 
@@ -444,6 +492,12 @@ class Pack:
         """
         part = self.part(number)
         wrong = self.damaged(f"part {number} does not unpack to what its index says")
+        if part.suffix == DATA:
+            content = self.mapped(number)
+            if hashlib.sha256(content.data).digest() != part.sha256:
+                raise wrong
+            yield from (content[at : at + _PIECE_BYTES].tobytes() for at in range(0, part.size, _PIECE_BYTES))
+            return
         for _ in self._stored(number, part):
             pass
         unpack, digest, size = zlib.decompressobj(), hashlib.sha256(), 0

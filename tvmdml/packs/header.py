@@ -1,6 +1,7 @@
-"""The CPU kernels of a pack for C and C++: a header with a function for each operation, and the libraries that it loads.
+"""The CPU kernels of a pack for C and C++: a header with a function for each operation and each graph, and the files that it loads.
 
-The fixed text of the header is in ``_header_c``; this module adds the tables that describe the pack.
+The fixed text of the header is in ``_header_c`` and ``_header_c_graphs``; this module adds the tables that describe the pack, with
+``_header_graphs``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.packs import _header_c, files, lines
+from tvmdml.packs import _header_c, _header_c_graphs, files, lines
+from tvmdml.packs._header_graphs import GraphTables
 from tvmdml.packs.format import Pack
-from tvmdml.packs.records import Kernel, Launch, Operation
+from tvmdml.packs.records import Kernel, Launch, Operation, Packed
 from tvmdml.targets.cpu import host
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -44,7 +46,7 @@ _DLPACK_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
 
 
 def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
-    """Write ``<name>.h`` and the libraries that it opens into a folder.
+    """Write ``<name>.h``, the libraries that it opens, and ``<name>.data``, the weights of graphs, into a folder.
 
     Args:
         pack: a pack with kernels for CPUs. The caller has checked that it is trusted: its native code will run.
@@ -62,12 +64,15 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     name = name or _identifier(pack.path.stem)
     if not _IDENTIFIER.fullmatch(name):
         raise InvalidArgument(message("name of a header", safe_repr(name), "a name in C: letters, digits and _, a letter first"))
-    content = _Content(pack, name)
+    content = Content(pack, name)
     header = content.header()
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{name}.h", *(folder / file for file in content.libraries.values())]
     for part, path in zip(content.libraries, written[1:], strict=True):
         files.replace(path, pack.unpacked(part))
+    if content.graphs is not None:
+        written.append(folder / f"{name}.data")
+        files.replace(written[-1], content.graphs.data())
     files.replace(written[0], [header.encode()])
     return written
 
@@ -85,32 +90,45 @@ class _Entry(NamedTuple):
         """The tensors of its kernels: name, tensor, and whether it is written. Inputs in an output's memory are left out."""
         desc = self.desc.canonical()
         outputs = {name for name, _ in desc.tensors(Role.OUTPUT)}
+        return [(_parameter(name), tensor, name in outputs) for name, tensor in self._present()]
+
+    def names(self) -> list[str]:
+        """The names of the same tensors in the descriptor."""
+        return [name for name, _ in self._present()]
+
+    def _present(self) -> list[tuple[str, TensorDesc]]:
         same = dict(self.shared)
-        own = ((name, tensor) for name, tensor in desc.tensors() if name not in same)
-        return [(_parameter(name), tensor, name in outputs) for name, tensor in own if tensor is not None]
+        return [(name, one) for name, one in self.desc.canonical().tensors() if name not in same and one is not None]
 
 
-class _Content:
+class Content:
     """The contents of the header: the rows of its tables."""
 
     def __init__(self, pack: Pack, name: str) -> None:
         self._pack = pack
         self._name = name
-        self._entries, self._left_out = _entries(pack)
-        if not self._entries:
+        self._entries, self._more, self._left_out = _entries(pack)
+        self._every = [*self._entries, *self._more]
+        if not self._every:
             raise pack.error("nothing for CPUs", "a pack with operations for a target such as cpu:x86-64-v3")
-        self._levels = _levels(pack, {code for entry in self._entries for code in entry.launches})
+        self._levels = _levels(pack, {code for entry in self._every for code in entry.launches})
         self._kernels: dict[bytes, Kernel] = {}
         self._numbers_of_kernels: dict[bytes, int] = {}
         self._numbers = _Sequences()
         self._temporaries = _Sequences()
         self._launch_rows: list[str] = []
+        self._packing_rows: list[str] = []
+        self._packer_rows: list[str] = []
+        self.chosen: list[list[tuple[Launch, ...]]] = []
+        """The launches of each operation, by level."""
         self._most_arguments = self._most_temporaries = 1  # C has no empty arrays
         self.libraries: dict[int, str] = {}
         """The names of the library files, by part number."""
         for kernel in sorted(pack.kernels(), key=lambda kernel: (kernel.target, kernel.operator, kernel.part)):
             if kernel.target.startswith(_TARGET):
                 self._add_library(kernel)
+        wanted = [graph for graph in pack.graphs() if graph.kind == "cpu"]
+        self.graphs = GraphTables(pack, wanted, [entry.text for entry in self._every]) if wanted else None
 
     def _add_library(self, kernel: Kernel) -> None:
         self._kernels[kernel.key] = kernel
@@ -126,23 +144,25 @@ class _Content:
     def header(self) -> str:
         """The text of the header."""
         prefix = f"{self._name}_"
-        names = [prefix + name for name in _names(self._entries)]
+        names = [prefix + name for name in (*_names(self._entries), *_names(self._more))]
         tensors: list[str] = []
         operations, functions = [], []
-        for number, (entry, function) in enumerate(zip(self._entries, names, strict=True)):
+        for number, (entry, function) in enumerate(zip(self._every, names, strict=True)):
             rows = [self._tensor(tensor, written) for _, tensor, written in entry.tensors()]
             operations.append(f'{{"{_escaped(entry.text)}", "{function}", {len(rows)}, &{prefix}tensors_[{len(tensors)}]}},')
             tensors += rows
-            functions.append(_function(entry, function, prefix, number))
+            if number < len(self._entries):
+                functions.append(_function(entry, function, prefix, number))
+        count = len(self._entries)
         levels, tables = self._level_rows()
         kernels = [self._kernels[key] for key in self._numbers_of_kernels]
         numbers_of = {part: number for number, part in enumerate(self.libraries)}
-        text = re.sub("pack_|PACK_", lambda found: prefix if found[0].islower() else prefix.upper(), _header_c.TEXT)
         columns: dict[str, Iterable[str]] = {
             "VERSION": [tvmdml.__version__],
-            "COUNT": [str(len(operations))],
-            "FUNCTIONS": [*functions, *(f"/* Not here, as its inputs are packed: {text} */" for text in self._left_out)],
-            "MOST_TENSORS": [str(max(len(entry.tensors()) for entry in self._entries))],
+            "COUNT": [str(count)],
+            "OPERATION_ROWS": [str(max(count, 1))],
+            "FUNCTIONS": [*functions, *(f"/* Only in graphs, as its inputs are packed: {text} */" for text in self._left_out)],
+            "MOST_TENSORS": [str(max(len(entry.tensors()) for entry in self._every))],
             "MOST_ARGUMENTS": [str(self._most_arguments)],
             "MOST_TEMPORARIES": [str(self._most_temporaries)],
             "LEVEL_COUNT": [str(len(levels))],
@@ -150,7 +170,7 @@ class _Content:
             "KERNEL_COUNT": [str(len(kernels))],
             "NUMBERS": _wrapped(map(_c_integer, self._numbers.items or [0])),
             "TENSORS": tensors,
-            "OPERATIONS": operations,
+            "OPERATIONS": operations[:count] or ["{NULL, NULL, 0, NULL},"],
             "LIBRARIES": [f'"{file}",' for file in self.libraries.values()],
             "KERNELS": [f'{{{numbers_of[kernel.part]}, "__tvm_ffi_{kernel.symbol}"}},' for kernel in kernels],
             "TEMPORARIES": [f"{{{{{kind}, {bits}, 1}}, {count}}}," for kind, bits, count in self._temporaries.items or [(0, 8, 0)]],
@@ -159,6 +179,27 @@ class _Content:
             "LEVELS": levels,
             "LEVEL_NAMES": [", ".join(processor.name for _, processor in self._levels)],
         }
+        pieces = dict.fromkeys(("DECLARATIONS", "TABLES", "WEIGHTS", "RUNS"), "")
+        columns.update({"GRAPH_INCLUDES": [], "OPEN_WEIGHTS": [], "CLOSE_WEIGHTS": []})
+        if self.graphs is not None:
+            pieces = {name: getattr(_header_c_graphs, name) for name in pieces}
+            columns["GRAPH_INCLUDES"] = _header_c_graphs.INCLUDES
+            columns["OPEN_WEIGHTS"] = [" && pack_open_weights_(folder, level) == 0"]
+            columns["CLOSE_WEIGHTS"] = ["    pack_close_weights_();\n"]
+            more = f"&{prefix}more_operations_[number - {count}]"  # C compilers warn of a comparison with 0
+            columns["OPERATION_OF"] = [f"number < {count} ? &{prefix}operations[number] : {more}" if count else more]
+            columns["MORE_OPERATIONS"] = operations[count:] or ["{NULL, NULL, 0, NULL},"]
+            columns["PACKINGS"] = self._packing_rows or ["{0, {0, 8, 1}, 0, 0, 0, 0},"]
+            columns["PACKERS"] = self._packer_rows or ["{0, 0, 0, 0, 0, 0, 0, 0},"]
+            columns.update(self.graphs.columns(self._name, self._tensor, self.chosen))
+            columns["FUNCTIONS"] = [*columns["FUNCTIONS"], *self.graphs.functions(self._name)]
+            columns["NUMBERS"] = _wrapped(map(_c_integer, self._numbers.items or [0]))
+        text = _header_c.TEXT
+        for name, piece in pieces.items():
+            text = text.replace(f"@GRAPH_{name}@", piece)
+        for what in ("OPEN_WEIGHTS", "CLOSE_WEIGHTS"):
+            text = text.replace(f"@{what}@", "".join(columns.pop(what)))
+        text = re.sub("pack_|PACK_", lambda found: prefix if found[0].islower() else prefix.upper(), text)
         for what, column in columns.items():
             text = text.replace(f"@{what}@", "\n".join(column))
         return text
@@ -181,11 +222,14 @@ class _Content:
             used: set[int] = set()
             # If this level does not have an operation, the next lower level that it can run may have it.
             usable = [other for other, lower in self._levels[number:] if other == code or processor.runs(lower)]
-            for entry in self._entries:
+            self.chosen.append([])
+            for entry in self._every:
                 starts.append(len(self._launch_rows))
-                launches = next((entry.launches[other] for other in usable if other in entry.launches), ())
-                for launch in sorted(launches):
-                    used.add(numbers_of[self._add_launch(entry, launch)])
+                launches = sorted(next((entry.launches[other] for other in usable if other in entry.launches), ()))
+                alike = tuple(launch for launch in launches if launch.layouts == launches[0].layouts)
+                self.chosen[-1].append(alike)  # weights are packed once, for any number of threads
+                for launch in alike:
+                    used.update(numbers_of[part] for part in self._add_launch(entry, launch))
             starts.append(len(self._launch_rows))
             tables += [f"static const uint32_t {prefix}launches_of_{number}_[] = {{", *_wrapped(map(str, starts)), "};"]
             tables += [f"static const uint16_t {prefix}libraries_of_{number}_[] = {{", *_wrapped(map(str, sorted(used))), "};"]
@@ -193,21 +237,38 @@ class _Content:
             rows.append(f"{{{quoted}, {prefix}launches_of_{number}_, {prefix}libraries_of_{number}_, {len(used)}}},")
         return rows, tables
 
-    def _add_launch(self, entry: _Entry, launch: Launch) -> int:
-        """Add a row to the table of launches. Returns the part of its kernel."""
-        kernel = self._kernels.get(launch.kernel)
-        if kernel is None:
-            raise self._pack.damaged(f"it lacks a kernel of {entry.text}")
-        temporaries = [self._temporary(dtype, count) for dtype, count in launch.temporaries]
+    def _add_launch(self, entry: _Entry, launch: Launch) -> list[int]:
+        """Add a row to the table of launches. Returns the parts of its kernels."""
         if not 0 <= launch.threads < 1 << 31:
             raise self._pack.damaged(f"it has a launch of {entry.text} on {launch.threads} threads")
+        packings = len(self._packing_rows)
+        for one in launch.owned:
+            self._add_packing(entry, one)
+        row = self._launch_row(entry, launch, launch.threads, packings, len(launch.owned))
+        self._launch_rows.append(row)
+        return [self._kernels[key].part for key in launch.kernels]
+
+    def _launch_row(self, entry: _Entry, launch: Launch | Packed, threads: int, packings: int, count: int) -> str:
+        if launch.kernel not in self._kernels:
+            raise self._pack.damaged(f"it lacks a kernel of {entry.text}")
+        temporaries = [self._temporary(dtype, number) for dtype, number in launch.temporaries]
         scalars_at, temporaries_at = self._numbers.add(launch.scalars), self._temporaries.add(temporaries)
-        counts = f"{len(launch.scalars)}, {len(temporaries)}"
         index = self._numbers_of_kernels.setdefault(launch.kernel, len(self._numbers_of_kernels))
-        self._launch_rows.append(f"{{{launch.threads}, {index}, {scalars_at}, {temporaries_at}, {counts}}},")
         self._most_temporaries = max(self._most_temporaries, len(temporaries))
-        self._most_arguments = max(self._most_arguments, len(entry.tensors()) + len(temporaries) + len(launch.scalars))
-        return kernel.part
+        self._most_arguments = max(self._most_arguments, len(entry.tensors()) + 1 + len(temporaries) + len(launch.scalars))
+        counts = f"{len(launch.scalars)}, {len(temporaries)}, {count}"
+        return f"{{{threads}, {index}, {scalars_at}, {temporaries_at}, {packings}, {counts}}},"
+
+    def _add_packing(self, entry: _Entry, one: Packed) -> None:
+        """Add rows for an input that a kernel takes packed, and for the launch that packs it."""
+        names = entry.names()
+        if one.name not in names or not one.inputs or not set(one.inputs) <= set(names):
+            raise self._pack.damaged(f"it packs {one.name} of {entry.text}")
+        kind, bits, elements = self._temporary(one.dtype, one.elements)
+        inputs = self._numbers.add([names.index(name) for name in one.inputs])
+        packing = f"{names.index(one.name)}, {{{kind}, {bits}, 1}}, {elements}, {inputs}, {len(one.inputs)}"
+        self._packing_rows.append(f"{{{packing}, {len(self._packer_rows)}}},")
+        self._packer_rows.append(self._launch_row(entry, one, 0, 0, 0))
 
     def _temporary(self, dtype: str, count: int) -> tuple[int, int, int]:
         """DLPack's kind and bits, and the count."""
@@ -239,18 +300,22 @@ class _Sequences:
 # -- What is in the pack ------------------------------------------------------------------------------------------
 
 
-def _entries(pack: Pack) -> tuple[list[_Entry], list[str]]:
-    """The operations for CPUs, in the order of their text; and the text of those that are left out."""
+def _entries(pack: Pack) -> tuple[list[_Entry], list[_Entry], list[str]]:
+    """The operations for CPUs, in the order of their text: those with a function, and those that only graphs run, since a target
+    takes inputs packed; and the text of those among the latter that have no function for any target.
+    """
     found: dict[str, _Entry] = {}
-    left_out: set[str] = set()
+    more: dict[str, _Entry] = {}
     for operation in pack.operations():
         if operation.target.startswith(_TARGET):
             entry = _entry(pack, operation)
-            if any(launch.owned for launch in operation.launches):
-                left_out.add(entry.text)
-            else:
-                found.setdefault(entry.text, entry).launches[operation.target] = operation.launches
-    return [found[text] for text in sorted(found)], sorted(left_out - found.keys())
+            more.setdefault(entry.text, entry).launches[operation.target] = operation.launches
+            if not any(launch.owned for launch in operation.launches):
+                found.setdefault(entry.text, entry._replace(launches={})).launches[operation.target] = operation.launches
+    packed = {
+        text: entry for text, entry in more.items() if any(one.owned for several in entry.launches.values() for one in several)
+    }
+    return [found[text] for text in sorted(found)], [packed[text] for text in sorted(packed)], sorted(packed.keys() - found.keys())
 
 
 def _entry(pack: Pack, operation: Operation) -> _Entry:

@@ -79,6 +79,7 @@ def summary(pack: Pack) -> dict[str, Any]:
         "targets": sorted(pack.head["targets"].values()),
         "kernels": len(pack.kernels()),
         "parts": pack.part_count,
+        "graphs": [f"{graph.name} for {graph.kind}" for graph in pack.graphs()],
         "producer": dict(pack.head["producer"]),
         "knobs": dict(pack.head["knobs"]),
         "logs": len(pack.head["logs"]),

@@ -21,6 +21,7 @@ NOT_WRITTEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, Recu
 """The exceptions that parsing may raise for JSON that the writer would not have written."""
 KEY_BYTES = 16
 _JSON_DEPTH = 16
+_LONGEST_NAME = 200
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
 """The name of an operator's module, a kernel or a type. It has no character that is special in a path."""
@@ -100,6 +101,11 @@ class Launch(NamedTuple):
     """The inputs that are packed."""
 
     @property
+    def layouts(self) -> tuple[tuple[str, str], ...]:
+        """The inputs that are packed, and how."""
+        return tuple((one.name, one.layout) for one in self.owned)
+
+    @property
     def kernels(self) -> tuple[bytes, ...]:
         """The keys of all its kernels."""
         return (self.kernel, *(one.kernel for one in self.owned))
@@ -119,6 +125,23 @@ def launch_of(target: str, threads: int, kernel: Any) -> Launch:
         for one in kernel.owned
     )
     return Launch(threads, key(kernel), tuple(kernel.scalars), tuple(kernel.temporaries), owned)
+
+
+class Graph(NamedTuple):
+    """A compiled graph, in a pack's head."""
+
+    name: str
+    kind: str
+    """The kind of target that it is for."""
+    part: int
+    """The part with its description, JSON."""
+    data: tuple[int, ...]
+    """The parts of its constants, raw and packed, which the description refers to by their places here."""
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """All its parts."""
+        return (self.part, *self.data)
 
 
 class Operation(NamedTuple):
@@ -174,7 +197,18 @@ def read_head(content: bytes | memoryview) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: {key: read(value) for key, value in _object(given[name]).items()} for name, read in _HEAD.items()
     }
-    return {**found, "logs": [_tuned(value) for value in _list(given.get("logs", []))]}  # older packs have none
+    found["logs"] = [_tuned(value) for value in _list(given.get("logs", []))]  # older packs have none
+    if "graphs" in given:
+        found["graphs"] = [_graph(value) for value in _list(given["graphs"])]
+    return found
+
+
+def _graph(value: Any) -> dict[str, Any]:
+    given = _object(value)
+    parts = tuple(_whole(one, 0) for one in _list(given["data"]))
+    if not given["name"] or len(given["name"]) > _LONGEST_NAME:
+        raise ValueError("a graph without a name, or with a longer one")
+    return Graph(_text(given["name"]), _name(given["kind"]), _whole(given["part"], 0), parts)._asdict()
 
 
 def read(content: bytes | memoryview, part: int, parts: int) -> Kernel | Operation:

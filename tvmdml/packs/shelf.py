@@ -73,11 +73,12 @@ class LoadedPack:
     Operators that were compiled meanwhile keep working.
     """
 
-    def __init__(self, path: str | os.PathLike[str], strict: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], strict: bool = False, *, own: bool = False) -> None:
+        """Not public: ``load_pack`` makes it. A pack that this process has just built (``own``) needs no signature."""
         from tvmdml.packs import signing
         from tvmdml.packs.format import Pack
 
-        self.pack: Pack = Pack(path, signing.check)
+        self.pack: Pack = Pack(path, None if own else signing.check)
         """The file."""
         self.strict = strict
         self._codes = frozenset(self.pack.head["targets"])

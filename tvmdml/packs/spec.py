@@ -89,6 +89,8 @@ class Spec(NamedTuple):
     knobs: KnobValues = MappingProxyType({})
     logs: tuple[str, ...] = ()
     """Tuning logs, files and folders. The logs of the building machine are not used."""
+    graphs: tuple[Any, ...] = ()
+    """Graphs and models: ``packs.graphs.Source``."""
 
 
 def plain(desc: Operator) -> Operator:

@@ -156,7 +156,7 @@ def _wanted(
 
     if spec is not None:
         read = sources.read([spec])
-        return read.spec.wanted, read.spec.targets
+        return read.wanted, read.targets
     if bench:
         return quick_set(), ()
     desc = operation.describe(operator, extensions=True)

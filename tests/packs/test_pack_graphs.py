@@ -1,0 +1,359 @@
+"""Graphs and ONNX models in packs: the same results without the compiler, in Python and in C; hostile ones are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import C as SOURCES
+from test_pack_header import ASAN, SANITIZED, compiled, said
+
+import tvmdml
+from tvmdml import errors, packs
+from tvmdml.packs import change, header, look, sources
+from tvmdml.packs import format as container
+from tvmdml.packs.format import DATA, Contents, Pack, Part
+from tvmdml.packs.graphs import Source
+from tvmdml.packs.spec import Spec
+from tvmdml.targets.cpu import host
+
+LEVELS = ("aarch64",) if host.host().level == "aarch64" else ("x86-64", "x86-64-v3")
+TARGETS = tuple(f"cpu:{level}" for level in LEVELS if host.host().runs(host.parse(level, here=False)))
+
+
+def net() -> tuple[tvmdml.Graph, list[tvmdml.Expression]]:
+    """Packed and raw weights, views, an output twice, a constant output, types of several sizes."""
+    rng = np.random.default_rng(5)
+    graph = tvmdml.Graph("net")
+    x, more = graph.input((1, 3, 12, 12), name="x"), graph.input((2, 8), "bool", name="more than that")
+    filters, weights = rng.standard_normal((8, 3, 3, 3)), rng.standard_normal((1, 1, 144, 24))
+    y = tvmdml.activation_relu(tvmdml.convolution(x, filters.astype("f4"), start_padding=[1, 1], end_padding=[1, 1]) - 0.25)
+    z = tvmdml.gemm(y.reshape(1, 1, 8, 144), weights.astype("f4"))
+    best = tvmdml.top_k(z.reshape(8, 24), 3)
+    return graph, [z, best.indices, best.indices, y, graph.constant(np.arange(5, dtype=np.int16)), more]
+
+
+@pytest.fixture(scope="module")
+def given() -> dict[str, Any]:
+    rng = np.random.default_rng(6)
+    return {"x": rng.standard_normal((1, 3, 12, 12)).astype(np.float32), "more than that": rng.random((2, 8)) > 0.5}
+
+
+@pytest.fixture(scope="module")
+def wanted(given: dict[str, Any]) -> list[Any]:
+    graph, outputs = net()
+    return graph.compile(outputs, TARGETS[-1])(given)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graphs")
+    graph, outputs = net()
+    tvmdml.save_graph(graph.compile(outputs, TARGETS[-1]), folder / "net.graph")
+    built = packs.build(folder / "net.graph", folder / "net.pack", targets=TARGETS, jobs=1)
+    assert built.skipped == ()
+    return folder / "net.pack"
+
+
+def run_elsewhere(code: str, folder: Path, **environment: str) -> str:
+    """What a program prints that has neither the compiler, nor the package onnx, nor a cache."""
+    hidden = "import sys; sys.modules.update(tvm=None, onnx=None)\n"
+    own = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(folder / "cache"), **environment}
+    done = subprocess.run([sys.executable, "-c", hidden + code], env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# -- Python ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_of_a_pack_needs_no_compiler(path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any]) -> None:
+    np.savez(tmp_path / "x.npz", *given.values())
+    code = (
+        "import numpy as np, tvmdml\n"
+        f"given = np.load({str(tmp_path / 'x.npz')!r})\n"
+        f"graph = tvmdml.load_graph({str(path)!r}, {TARGETS[-1]!r})\n"
+        f"np.savez({str(tmp_path / 'y.npz')!r}, *graph([given['arr_0'], given['arr_1']]))\n"
+        "print(graph.name)"
+    )
+    assert run_elsewhere(code, tmp_path) == "net\n"
+    found = np.load(tmp_path / "y.npz")
+    for i, array in enumerate(wanted):
+        assert np.array_equal(found[f"arr_{i}"], array)
+
+
+def test_weights_are_there_once_and_packed(path: Path) -> None:
+    (graph,) = Pack(path).graphs()
+    described = json.loads(Pack(path).content(graph.part))
+    assert {name for _, name, *_ in described["packed"]} == {"filter_tensor", "b_tensor"}
+    raw = [one["place"] for one in described["constants"]]
+    assert None in raw, "what every kernel reads packed is stored only packed"
+    assert len(set(graph.data)) == len(graph.data)
+    assert all(Pack(path).mapped(number).ctypes.data % 64 == 0 for number in graph.data)
+
+
+def test_a_target_that_the_pack_was_not_built_for_is_refused(path: Path) -> None:
+    with pytest.raises(errors.Unsupported, match=r"a kind that .* has graphs for: cpu"):
+        tvmdml.load_graph(path, "cuda:sm_80")
+    with pytest.raises(errors.InvalidArgument, match="load_graph name: given 'nett'; allowed: 'net'"):
+        tvmdml.load_graph(path, name="nett")
+
+
+def test_packs_with_graphs_merge_and_split(path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any]) -> None:
+    graph, outputs = net()
+    tvmdml.save_graph(graph.compile(outputs[:1], TARGETS[-1]), tmp_path / "net.graph")
+    packs.build(tmp_path / "net.graph", tmp_path / "one.pack", targets=TARGETS, jobs=1)
+    with pytest.raises(errors.PackError, match="another graph 'net' for cpu"):
+        change.merge([path, tmp_path / "one.pack"], tmp_path / "both.pack")
+    change.merge([path, path], tmp_path / "both.pack")
+    assert Pack(tmp_path / "both.pack").part_count == Pack(path).part_count
+    change.split(tmp_path / "both.pack", [TARGETS[-1]], tmp_path / "last.pack")
+    for array, expected in zip(tvmdml.load_graph(tmp_path / "last.pack", TARGETS[-1])(given), wanted, strict=True):
+        assert np.array_equal(array, expected)
+    assert look.diff(Pack(path), Pack(tmp_path / "both.pack")) == []
+    assert look.summary(Pack(path))["graphs"] == ["net for cpu"]
+
+
+def test_two_graphs_of_one_name_are_refused(tmp_path: Path) -> None:
+    source = Source("net", lambda target: pytest.fail("not asked"), {})
+    with pytest.raises(errors.InvalidArgument, match="two graphs 'net'"):
+        packs.build(Spec(targets=TARGETS, graphs=(source, source)), tmp_path / "x.pack")
+
+
+# -- ONNX -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def onnx_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+    helper, folder = onnx.helper, tmp_path_factory.mktemp("onnx")
+    weights = onnx.numpy_helper.from_array(np.arange(24, dtype=np.float32).reshape(3, 8), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+        helper.make_node("Shape", ["x"], ["sizes"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, 1, ["batch", n]) for name, n in (("x", 3), ("y", 8))]
+    sizes = helper.make_tensor_value_info("sizes", 7, [2])
+    graph = helper.make_graph(nodes, "g", infos[:1], [infos[1], sizes], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), folder / "model.onnx")
+    for batch in (1, 2):
+        spec = sources.read([folder / "model.onnx"], TARGETS, {"batch": batch})
+        packs.build(spec, folder / f"{batch}.pack", jobs=1)
+    change.merge([folder / "1.pack", folder / "2.pack"], folder / "model.pack")
+    return folder / "model.pack"
+
+
+def test_an_onnx_model_of_a_pack_needs_no_onnx(onnx_pack: Path, tmp_path: Path) -> None:
+    code = (
+        "import numpy as np, tvmdml.onnx\n"
+        f"model = tvmdml.onnx.load({str(onnx_pack)!r})\n"
+        "print([(one.name, one.type, one.shape) for one in (*model.get_inputs(), *model.get_outputs())])\n"
+        "for n in (1, 2):\n"
+        "    y, sizes = model.run(None, {'x': np.ones((n, 3), np.float32)})\n"
+        "    print(y.shape, y[0, 0], sizes)\n"
+        "try:\n"
+        "    model(x=np.ones((3, 3), np.float32))\n"
+        "except tvmdml.InvalidArgument as error:\n"
+        "    print(error)"
+    )
+    ports, one, two, refused = run_elsewhere(code, tmp_path).splitlines()
+    assert ports == ("[('x', 'tensor(float)', [None, 3]), ('y', 'tensor(float)', [None, 8]), ('sizes', 'tensor(int64)', [2])]")
+    assert (one, two) == ("(1, 8) 24.0 [1 3]", "(2, 8) 24.0 [2 3]")
+    assert refused == "model.pack call: given x[3, 3]; allowed: x[1, 3]; or x[2, 3]. Build it for these sizes, too."
+
+
+def test_open_sizes_must_be_given(onnx_pack: Path) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"known sizes: batch. Open sizes are given by name \(--size NAME=N\)"):
+        sources.read([onnx_pack.parent / "model.onnx"])
+    with pytest.raises(errors.InvalidArgument, match=r"given 'bach'; allowed: batch. Did you mean batch\?"):
+        sources.read([onnx_pack.parent / "model.onnx"], sizes={"batch": 1, "bach": 2})
+    with pytest.raises(errors.InvalidArgument, match="a pack leaves no size open"):
+        tvmdml.onnx.load(onnx_pack, {"batch": 1})
+
+
+def test_a_pack_without_a_model_is_refused(path: Path) -> None:
+    with pytest.raises(errors.PackError, match=r"a pack of an ONNX model. Use load_graph"):
+        tvmdml.onnx.load(path, target=TARGETS[-1])
+
+
+# -- C --------------------------------------------------------------------------------------------------------------
+
+CC = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")
+
+
+@pytest.fixture(scope="module")
+def folder(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("header")
+    written = header.write(Pack(path), found)
+    assert [one.name for one in written if one.suffix != ".so"] == ["net.h", "net.data"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def program(folder: Path) -> Path:
+    return compiled("gcc", SOURCES / "graph.c", folder, "-std=c99", "-pthread", "-ldl")
+
+
+def run_program(program: Path, folder: Path, given: dict[str, Any], *arguments: str, **environment: str) -> bytes:
+    (folder / "inputs").write_bytes(b"".join(array.tobytes() for array in given.values()))
+    said(program, folder, "net", folder / "inputs", folder / "outputs", *arguments, **environment)
+    return (folder / "outputs").read_bytes()
+
+
+@CC
+def test_the_results_in_c_are_those_in_python(program: Path, folder: Path, given: dict[str, Any], wanted: list[Any]) -> None:
+    """In memory between pages that nothing may touch, at their ends and begins, in several threads."""
+    expected = b"".join(array.tobytes() for array in wanted)
+    assert run_program(program, folder, given) == expected
+    assert run_program(program, folder, given, TVMDML_NUM_THREADS="1") == expected
+
+
+@CC
+def test_weights_that_are_not_stored_packed_are_packed_when_the_header_is_opened(
+    path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a processor that the builder could not run."""
+    from tvmdml.packs import graphs
+
+    monkeypatch.setattr(graphs, "_here", lambda name, machine: None)
+    packs.build(path.with_suffix(".graph"), tmp_path / "net.pack", targets=TARGETS, jobs=1)
+    pack = Pack(tmp_path / "net.pack")
+    assert json.loads(pack.content(pack.graphs()[0].part))["packed"] == []
+    for array, expected in zip(tvmdml.load_graph(tmp_path / "net.pack", TARGETS[-1])(given), wanted, strict=True):
+        assert np.array_equal(array, expected)
+    header.write(pack, tmp_path)
+    program = compiled("gcc", SOURCES / "graph.c", tmp_path, "-std=c99", "-pthread", "-ldl", before=SANITIZED)
+    found = run_program(program, tmp_path, given, ASAN_OPTIONS=ASAN)
+    assert found == b"".join(array.tobytes() for array in wanted)
+
+
+@CC
+def test_mistakes_in_c_are_errors(program: Path, folder: Path, tmp_path: Path) -> None:
+    assert said(program, folder, "net", "errors").splitlines() == [
+        "no pack is open: call net_open first",
+        "no graph was given",
+        "net_graph_net: no context was given",
+        "net_graph_net: tensor 1 is NULL",
+    ]
+    for file in folder.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    content = bytearray((folder / "net.data").read_bytes())
+    content[3] ^= 1
+    for damaged in (bytes(content), bytes(content[:-1])):
+        (tmp_path / "net.data").write_bytes(damaged)
+        assert "belong to this header" in said(program, tmp_path, "net", "errors", ok=False)
+    (tmp_path / "net.data").unlink()
+    assert "net.data: cannot be opened" in said(program, tmp_path, "net", "errors", ok=False)
+
+
+@CC
+def test_the_function_has_the_names_and_types_of_the_graph(onnx_pack: Path, folder: Path, tmp_path: Path) -> None:
+    text = (folder / "net.h").read_text()
+    parameters = "net_context *context, const float *in_x, const uint8_t *in_more_than_that, float *out_0, uint32_t *out_1"
+    assert f"static inline int net_graph_net({parameters}" in text
+    header.write(Pack(onnx_pack), tmp_path)
+    text = (tmp_path / "model.h").read_text()
+    assert "model_graph_model_batch2(model_context *context, const float *in_x, float *out_y, int64_t *out_sizes)" in text
+    (tmp_path / "both.c").write_text(
+        "#define MODEL_IMPLEMENTATION\n#include <stdio.h>\n"
+        '#include "model.h"\nint main(int n, char **a) { (void)n; return model_open(a[1]) == 0 ? 0 : 1; }\n'
+    )
+    said(compiled("gcc", tmp_path / "both.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
+
+
+# -- Damage ---------------------------------------------------------------------------------------------------------
+
+
+def rewritten(
+    path: Path, to: Path, head: Callable[[dict[str, Any]], Any] | None, described: Callable[[dict[str, Any]], Any]
+) -> Path:
+    """The pack with a changed graph, and right checksums."""
+    contents = Pack(path).contents()
+    own = json.loads(json.dumps(contents.head))
+    (graph,) = own["graphs"]
+    parts = list(contents.parts)
+    text = json.loads(bytes(parts[graph["part"]].content))  # type: ignore[union-attr]
+    described(text)
+    parts[graph["part"]] = Part(".graph", json.dumps(text).encode())
+    if head is not None:
+        head(graph)
+    container.write(to, Contents(own, parts, contents.kernels, contents.operations))
+    return to
+
+
+def put(*steps: Any) -> Callable[[Any], None]:
+    *way, last, value = steps
+
+    def change_it(described: Any) -> None:
+        for step in way:
+            described = described[step]
+        described[last] = value
+
+    return change_it
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "another name": put("name", "other"),
+    "another kind": put("kind", "cuda"),
+    "a constant that is not there": put("constants", 1, "place", 99),
+    "a constant before the first": put("constants", 1, "place", -1),
+    "a larger constant": put("constants", 1, "shape", [1 << 20, 1 << 10]),
+    "a weight that was not stored": put("constants", 1, "place", None),
+    "packed elsewhere": put("packed", 0, 3, 99),
+    "packed with more elements": put("packed", 0, 4, 1 << 40),
+    "packed of another type": put("packed", 0, 5, "O"),
+    "no packed weights": put("packed", []),
+    "packed as nothing": put("packed", None),
+    "packed for another layout": put("packed", 0, 2, "none"),
+    "a larger call": put("calls", 0, "line", "InputTensor", "float32[1, 3, 4000, 12]"),
+    "another offset": put("calls", 0, "reads", "input_tensor", 3, 1 << 40),
+    "an edge from nowhere": put("calls", 0, "reads", "input_tensor", 1, 9),
+    "an output of another size": put("outputs", 0, "shape", [1]),
+    "no outputs": put("outputs", None),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_graphs_are_refused(name: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_DISABLE_JIT", "1")
+    hostile = rewritten(path, tmp_path / "net.pack", None, HOSTILE[name])
+    problems = []
+    for use in (
+        lambda: [tvmdml.load_graph(hostile, target) for target in TARGETS],
+        lambda: header.write(Pack(hostile), tmp_path / "to"),
+    ):
+        try:
+            use()
+        except (errors.ModelError, errors.PackError, errors.InvalidArgument, errors.CompileError) as error:
+            problems.append(str(error))
+    assert problems, "none refused it"
+
+
+@pytest.mark.parametrize(
+    "head", [put("part", 99), put("data", [99]), put("data", [0]), put("part", 0), put("name", "x" * 300), put("kind", "../cpu")]
+)
+def test_heads_that_point_elsewhere_are_refused(head: Any, path: Path, tmp_path: Path) -> None:
+    with pytest.raises((errors.ModelError, errors.PackError)):
+        tvmdml.load_graph(rewritten(path, tmp_path / "net.pack", head, lambda described: None), TARGETS[-1])
+
+
+def test_a_changed_byte_of_a_weight_is_found(path: Path, tmp_path: Path) -> None:
+    pack = Pack(path)
+    content = bytearray(path.read_bytes())
+    row = next(pack.part(number) for number in pack.graphs()[0].data if pack.part(number).size > 64)
+    assert row.suffix == DATA
+    for at in (row.offset, row.offset + row.stored - 1):
+        changed = content.copy()
+        changed[len(content) - pack._parts_bytes + at] ^= 1
+        (tmp_path / "net.pack").write_bytes(changed)
+        with pytest.raises(errors.PackError, match="the checksum of part"):
+            tvmdml.load_graph(tmp_path / "net.pack", TARGETS[-1])

@@ -1,0 +1,108 @@
+"""``PackedModel``: ONNX models of a pack, for the sizes that it was built for. No compiler is needed, and no package onnx."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvmdml import targets
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.graph.loading import compiled, in_pack, of_kind
+from tvmdml.graph.program import Form
+from tvmdml.graph.saving import reading, reading_form
+from tvmdml.onnx.running import Argument, Ready, Runnable
+from tvmdml.onnx.session import ModelMetadata
+from tvmdml.packs import shelf
+
+_TYPES = {"float32": "float", "float64": "double"}
+"""ONNX's names of types, where they are not NumPy's."""
+
+
+def described(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> dict[str, Any]:
+    """What a pack keeps of a model beside its graph."""
+    return {
+        "inputs": [[one.name, one.dtype.name, list(one.shape or ())] for one in inputs],
+        "outputs": [one.name for one in outputs],
+    }
+
+
+class PackedModel(Runnable):
+    """The models of a pack with the same inputs and outputs: one for each combination of sizes."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], target: targets.Target, progress: Callable[[int, int], object] | None = None
+    ) -> None:
+        """Not public: ``load`` makes models."""
+        self.name, self.target = Path(path).name, target
+        self._by_shapes: dict[tuple[tuple[int, ...], ...], Ready] = {}
+        models: list[tuple[list[Argument], list[Argument]]] = []
+        with shelf.load_pack(path) as loaded:
+            for record in of_kind(loaded.pack, target):
+                found = in_pack(loaded.pack, record)
+                if "model" not in found.described:
+                    continue
+                with reading(f"{path}: {record.name}"):
+                    inputs, outputs = _arguments(found.described["model"], found.finished.forms)
+                if models and _names(models[0]) != _names((inputs, outputs)):
+                    raise loaded.pack.error(f"models with other inputs than {record.name}", "one model", "Build a pack for each.")
+                models.append((inputs, outputs))
+                own = {one.name for one in found.finished.inputs}
+                ready = Ready(compiled(found, target, progress), tuple(one.name for one in inputs if one.name in own), {})
+                self._by_shapes[tuple(tuple(map(int, one.shape)) for one in inputs)] = ready  # type: ignore[arg-type]
+            if not models:
+                raise loaded.pack.error("graphs without names of inputs and outputs", "a pack of an ONNX model", "Use load_graph.")
+        self.inputs, self.outputs = (_joined(several) for several in zip(*models, strict=True))
+        self.symbols: tuple[str, ...] = ()
+        """No size is open; those of several models are listed where other ones are given."""
+
+    def metadata(self) -> ModelMetadata:
+        """What the file says of itself: a pack has its name only."""
+        return ModelMetadata("", Path(self.name).stem, "", "", "", 0, {})
+
+    def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
+        found = self._by_shapes.get(tuple(shapes[one.name] for one in self.inputs))
+        if found is None:
+            names = [one.name for one in self.inputs]
+            given = ", ".join(f"{name}{list(shapes[name])}" for name in names)
+            have = "; or ".join(
+                ", ".join(f"{name}{list(shape)}" for name, shape in zip(names, several, strict=True)) for several in self._by_shapes
+            )
+            raise InvalidArgument(message(f"{self.name} call", given, have, "Build it for these sizes, too."))
+        return found
+
+
+def _arguments(given: Mapping[str, Any], forms: Sequence[Form]) -> tuple[list[Argument], list[Argument]]:
+    inputs = []
+    for name, dtype, sizes in given["inputs"]:
+        kind, shape = reading_form(dtype, sizes)
+        inputs.append(_argument(name, kind, shape))
+    names = list(given["outputs"])
+    outputs = [_argument(name, dtype, shape) for name, (dtype, shape) in zip(names, forms, strict=True)]
+    if len({one.name for one in inputs}) != len(inputs):
+        raise ValueError("two inputs with the same name")
+    return inputs, outputs
+
+
+def _argument(name: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Argument:
+    if type(name) is not str:
+        raise ValueError(f"the name {name!r}")
+    return Argument(name, f"tensor({_TYPES.get(dtype.name, dtype.name)})", shape, dtype)
+
+
+def _names(arguments: tuple[list[Argument], list[Argument]]) -> list[list[tuple[str, str]]]:
+    return [[(one.name, one.type) for one in several] for several in arguments]
+
+
+def _joined(several: Sequence[list[Argument]]) -> list[Argument]:
+    """Sizes in which the models differ are open."""
+    found = []
+    for alike in zip(*several, strict=True):
+        shapes = [one.shape or () for one in alike]
+        same = len(set(map(len, shapes))) == 1
+        shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)) if same else None
+        found.append(alike[0]._replace(shape=shape))
+    return found

@@ -1,0 +1,172 @@
+"""``Runnable``: what every model does, wherever it comes from: it checks its inputs and runs."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import arrays
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.graph import CompiledGraph
+from tvmdml.onnx.session import Session
+
+
+class Argument(NamedTuple):
+    """An input or output of a model."""
+
+    name: str
+    type: str
+    """ONNX's name of the type: ``tensor(float)``; empty for an output whose type the model does not say."""
+    shape: tuple[int | str | None, ...] | None
+    """The sizes; a string is a symbolic size, ``None`` one without a name. ``None`` if not even their number is known."""
+    dtype: Any
+    """The NumPy type."""
+
+
+class Ready(NamedTuple):
+    """A model for certain shapes."""
+
+    graph: CompiledGraph | None
+    """``None`` if all outputs are known."""
+    inputs: tuple[str, ...]
+    """The inputs that the graph reads."""
+    known: Mapping[int, NumpyArray]
+    """The outputs that are known."""
+
+
+class Runnable(Session, abc.ABC):
+    """A model that runs. Call it with its inputs: ``model(x=array)``; it returns a list of arrays, one for each output.
+
+    Several threads may run it at the same time.
+    """
+
+    name: str
+    """The name of its file."""
+    inputs: list[Argument]
+    """The inputs."""
+    outputs: list[Argument]
+    """The outputs."""
+    symbols: tuple[str, ...]
+    """The names of the sizes that are open."""
+    _deciding: AbstractSet[str] = frozenset()
+    """The inputs whose elements decide how it is computed."""
+
+    @abc.abstractmethod
+    def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
+        """The compiled model for arrays of these shapes."""
+
+    def __repr__(self) -> str:
+        """The inputs and outputs."""
+        return f"<{type(self).__name__} {self.name} ({listed(self.inputs)}) -> ({listed(self.outputs)}) on {self.target}>"
+
+    # -- Running
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
+        """Run.
+
+        Args:
+            inputs: arrays of any library by the names of the inputs.
+            named: the same, as keywords.
+
+        Returns:
+            An array for each output.
+
+        Raises:
+            InvalidArgument: an input is missing, unknown, or has another type or shape.
+            Unsupported: a node has no counterpart for these sizes.
+        """
+        given = {**(inputs or {}), **named}
+        compiled = self._for(given)
+        found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
+        if compiled.graph is not None:
+            results = compiled.graph({name: given[name] for name in compiled.inputs})
+            found |= dict(zip((i for i in range(len(self.outputs)) if i not in found), results, strict=True))
+        return [found[i] for i in range(len(self.outputs))]
+
+    def compiled(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> CompiledGraph:
+        """The compiled graph for inputs, for ``explain``, ``profile`` and ``bind``. Inputs are arrays or shapes.
+
+        Raises:
+            InvalidArgument: an input is missing or does not fit; or all outputs are known without running.
+        """
+        given = {
+            name: np.broadcast_to(np.zeros((), self._input(name).dtype), one) if isinstance(one, (tuple, list)) else one
+            for name, one in {**(inputs or {}), **named}.items()
+        }
+        found = self._for(given).graph
+        if found is None:
+            raise InvalidArgument(message("compiled", "a model whose outputs are all known", "a model that computes"))
+        return found
+
+    def forms(self, inputs: Mapping[str, Any]) -> list[tuple[Any, tuple[int, ...]]]:
+        """The type and shape of each output for inputs, without running the model. Inputs are as for a call.
+
+        Raises:
+            InvalidArgument, Unsupported: as a call does.
+        """
+        compiled = self._for(inputs)
+        rest = iter(compiled.graph.parts().forms if compiled.graph is not None else ())
+        known = compiled.known
+        return [(known[i].dtype, known[i].shape) if i in known else next(rest) for i in range(len(self.outputs))]
+
+    def plain(self, inputs: Mapping[str, Any]) -> CompiledGraph | None:
+        """The compiled graph for inputs if it reads all of them and computes all outputs; ``None`` otherwise.
+
+        Raises:
+            InvalidArgument: an input is missing or does not fit.
+        """
+        found = self._for(inputs)
+        whole = not found.known and not self._deciding and set(found.inputs) == set(inputs)
+        return found.graph if whole else None
+
+    # -- How
+
+    def _input(self, name: str) -> Argument:
+        for one in self.inputs:
+            if one.name == name:
+                return one
+        raise InvalidArgument(message("Model call", safe_repr(name), ", ".join(one.name for one in self.inputs) or "no inputs"))
+
+    def _for(self, given: Mapping[str, Any]) -> Ready:
+        shapes, views = {}, {}
+        for name in given:
+            self._input(name)
+        for one in self.inputs:
+            if one.name not in given:
+                raise InvalidArgument(message("Model call", f"no {one.name}", form(one)))
+            view = arrays.view(given[one.name], f"Model {one.name}")
+            if view.dtype.newbyteorder("=") != one.dtype:
+                raise InvalidArgument(message(f"Model {one.name}", f"{view.dtype}{list(view.shape)}", form(one)))
+            shapes[one.name], views[one.name] = tuple(view.shape), view
+        return self._ready(shapes, views)
+
+    def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Shapes are those that the model declares, and each symbol has one value."""
+        symbols: dict[str, int] = {}
+        for one in self.inputs:
+            if one.shape is None:
+                continue
+            shape = shapes[one.name]
+            fits = len(shape) == len(one.shape) and all(
+                n is None or (symbols.setdefault(n, m) if isinstance(n, str) else n) == m
+                for n, m in zip(one.shape, shape, strict=False)
+            )
+            if not fits:
+                same = f" with {', '.join(f'{name}={n}' for name, n in symbols.items())}" if symbols else ""
+                raise InvalidArgument(message(f"Model {one.name}", f"{one.dtype}{list(shape)}", form(one) + same))
+
+
+def form(one: Argument) -> str:
+    """The type and shape for messages."""
+    sizes = "" if one.shape is None else f"[{', '.join('?' if n is None else str(n) for n in one.shape)}]"
+    return f"{one.dtype or 'a tensor'}{sizes}"
+
+
+def listed(several: Sequence[Argument]) -> str:
+    """Arguments for messages."""
+    return ", ".join(f"{one.name}: {form(one)}" for one in several)

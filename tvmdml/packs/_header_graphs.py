@@ -1,0 +1,293 @@
+"""The graphs of a pack in a C header: rows of its tables, a function for each, and the file with the weights."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.graph.loading import InPack, in_pack
+from tvmdml.graph.memory import planned
+from tvmdml.graph.nodes import Absent, Call, Constant, Edge
+from tvmdml.graph.plan import arranged
+from tvmdml.graph.program import Value
+from tvmdml.operators import _shared
+from tvmdml.packs import lines
+from tvmdml.packs.format import Pack
+from tvmdml.packs.records import Graph, Launch
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+_ALIGNMENT = 64
+_MARK_BYTES = 64
+_ARENA, _DATA, _GIVEN = range(3)
+"""The slots: the memory of intermediate results, the weights, and the graph's own tensors."""
+_NAME = re.compile(r"[\w .+-]{1,200}", re.ASCII)
+
+Chosen = Sequence[Sequence[Sequence[Launch]]]
+"""The launches of each operation, by level."""
+
+
+class _Place(NamedTuple):
+    slot: int
+    offset: int
+    """-1 for a constant that is there in packed forms only."""
+    weight: int = -1
+
+
+class _Step(NamedTuple):
+    call: Call
+    operation: int
+    names: tuple[str, ...]
+    places: tuple[_Place, ...]
+
+
+class _Data:
+    """The file: equal arrays of the pack are there once."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[int, int], tuple[NumpyArray, int]] = {}
+        self.nbytes = _MARK_BYTES
+
+    def add(self, array: NumpyArray) -> int:
+        """The byte where an array begins."""
+        key = array.__array_interface__["data"][0], array.nbytes
+        if key not in self._arrays:
+            self._arrays[key] = array, self.nbytes
+            self.nbytes += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return self._arrays[key][1]
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its content, after the mark."""
+        for array, _ in self._arrays.values():
+            yield array.reshape(-1).view(np.uint8).tobytes() if array.nbytes else b""
+            yield b"\0" * (-array.nbytes % _ALIGNMENT)
+
+    def mark(self) -> bytes:
+        """The first bytes of the file, which the header has, too."""
+        digest = hashlib.sha512()
+        for piece in self.pieces():
+            digest.update(piece)
+        return digest.digest()
+
+
+class GraphTables:
+    """All graphs of a pack for CPUs."""
+
+    def __init__(self, pack: Pack, graphs: Sequence[Graph], operations: Sequence[str]) -> None:
+        """Read the graphs.
+
+        Args:
+            pack: the pack.
+            graphs: those for CPUs.
+            operations: the texts of the operations, by their numbers; of equal ones the last is taken, which has all launches.
+        """
+        self._pack = pack
+        numbers = {text: number for number, text in enumerate(operations)}
+        self._data = _Data()
+        self._graphs = [_Graph(pack, graph, numbers, self._data) for graph in graphs]
+        self._names = _distinct([_identifier(graph.name) for graph in graphs])
+
+    def data(self) -> Iterable[bytes]:
+        """The content of the file with the weights. The header is made before."""
+        yield self._data.mark()
+        yield from self._data.pieces()
+
+    def columns(self, name: str, tensor: Callable[[TensorDesc, bool], str], chosen: Chosen) -> dict[str, Iterable[str]]:
+        """The rows of the header's tables.
+
+        Args:
+            name: the header's name.
+            tensor: makes the row of a tensor.
+            chosen: the launches of all operations.
+
+        Raises:
+            PackError: a graph lacks weights for its kernels.
+        """
+        tensors: list[str] = []
+        places: list[str] = []
+        steps: list[str] = []
+        copies: list[str] = []
+        graphs, plans = [], []
+        weight_steps: list[str] = []
+        weights: list[list[int]] = [[] for _ in chosen]
+        for graph, own in zip(self._graphs, self._names, strict=True):
+            first = len(tensors)
+            tensors += [tensor(desc, output) for desc, output in graph.tensors()]
+            plan = f"{len(steps)}, {len(graph.steps)}, {len(copies)}, {len(graph.copies)}, {graph.arena}"
+            for step in graph.steps:
+                found = []
+                for tensor_name, place in zip(step.names, step.places, strict=True):
+                    if any(self._packing(launches[step.operation], tensor_name) for launches in chosen):
+                        place = place._replace(weight=len(weight_steps))
+                        weight_steps.append(f"{len(steps)},")
+                        for level, launches in zip(weights, chosen, strict=True):
+                            level.append(self._stored(graph, step, tensor_name, launches[step.operation]))
+                    found.append(place)
+                self._require(graph, step, found, chosen)
+                steps.append(f"{{{step.operation}, {len(places)}}},")
+                places += [f"{{{one.slot}, {one.weight}, {one.offset}}}," for one in found]
+            copies += [f"{{{', '.join(map(str, one))}}}," for one in graph.copies]
+            plans.append(f"{{{plan}}},")
+            counts = f"{len(graph.inputs)}, {len(graph.outputs)}"
+            shown = graph.record.name if _NAME.fullmatch(graph.record.name) else own
+            memory = graph.arena + max(
+                (_temporaries(one) for level in chosen for step in graph.steps for one in level[step.operation]), default=0
+            )
+            graphs.append(f'{{"{shown}", "{name}_graph_{own}", {counts}, &{name}_graph_tensors_[{first}], {memory}}},')
+        count = max(len(weight_steps), 1)
+        mark = ", ".join(map(str, self._data.mark()))
+        return {
+            "GRAPH_COUNT": [str(len(graphs))],
+            "GRAPH_TENSORS": tensors or ["{{0, 8, 1}, 0, 0, NULL, NULL, 0},"],
+            "GRAPHS": graphs,
+            "PLACES": places or ["{0, 0, 0},"],
+            "STEPS": steps or ["{0, 0},"],
+            "COPIES": copies or ["{0, 0, 0, 0},"],
+            "PLANS": plans,
+            "WEIGHT_STEPS": weight_steps or ["0"],
+            "WEIGHTS": [f"{{{', '.join(map(str, level or [-1]))}}}," for level in weights],
+            "WEIGHT_COUNT": [str(count)],
+            "OWN_WEIGHTS": [str(len(weight_steps))],
+            "MARK": [mark],
+            "DATA": [f"{name}.data"],
+            "DATA_BYTES": [str(self._data.nbytes)],
+        }
+
+    def functions(self, name: str) -> list[str]:
+        """A function for each graph."""
+        return [
+            graph.function(name, own, number) for number, (graph, own) in enumerate(zip(self._graphs, self._names, strict=True))
+        ]
+
+    @staticmethod
+    def _packing(launches: Sequence[Launch], name: str) -> str | None:
+        """The layout in which an input is packed, if it is."""
+        return next((layout for launch in launches for packed, layout in launch.layouts if packed == name), None)
+
+    def _stored(self, graph: _Graph, step: _Step, name: str, launches: Sequence[Launch]) -> int:
+        """Where a packed weight is in the file; -1 if it is packed when the header is opened."""
+        layout = self._packing(launches, name)
+        array = None if layout is None else graph.found.stored.get((graph.calls.index(step.call), name, layout))
+        return -1 if array is None else self._data.add(array)
+
+    def _require(self, graph: _Graph, step: _Step, places: Sequence[_Place], chosen: Chosen) -> None:
+        """Every kernel and packer finds what it reads, and packers read constants."""
+        by_name = dict(zip(step.names, places, strict=True))
+        for level in chosen:
+            for launch in level[step.operation][:1]:
+                read = set(step.names) - {one.name for one in launch.owned}
+                for one in launch.owned:
+                    if self._stored(graph, step, one.name, [launch]) < 0:
+                        read |= set(one.inputs)
+                        if any(by_name[name].slot != _DATA for name in one.inputs):
+                            raise self._pack.error(
+                                f"a graph {graph.record.name!r} with owned inputs", "graphs whose weights are constants, for C"
+                            )
+                if any(by_name[name].offset < 0 for name in read):
+                    raise self._pack.damaged(f"its graph {graph.record.name!r} lacks a weight of {step.call}")
+
+
+class _Graph:
+    """One graph: its steps, and where each finds its tensors."""
+
+    def __init__(self, pack: Pack, record: Graph, numbers: Mapping[str, int], data: _Data) -> None:
+        self.record = record
+        self.found: InPack = in_pack(pack, record)
+        finished = self.found.finished
+        self.inputs, program = finished.inputs, finished.program
+        self.calls, pieces = arranged(program)
+        results = [one.edge for one in program.results]
+        self.outputs: list[tuple[np.dtype[Any], tuple[int, ...]]] = finished.forms
+        first = _GIVEN + len(self.inputs)
+        slots: dict[Value, int] = {(node, 0): _GIVEN + i for i, node in enumerate(self.inputs)}
+        for i, edge in enumerate(results):
+            if isinstance(edge.source, Call):
+                slots.setdefault(edge.value, first + i)
+        lifetimes = pieces.lifetimes()
+        places = planned(list(lifetimes.values()))
+        self.arena: int = places.size
+        offsets = pieces.places(dict(zip(lifetimes, places.offsets, strict=True)))
+
+        def place(edge: Edge) -> _Place:
+            if isinstance(edge.source, Constant):
+                return _Place(_DATA, -1 if isinstance(edge.source, Absent) else data.add(edge.source.array) + edge.offset)
+            if edge.value in slots:
+                return _Place(slots[edge.value], edge.offset)
+            return _Place(_ARENA, offsets[edge.value] + edge.offset)
+
+        self.steps = []
+        for call in self.calls:
+            shared = pieces.shared.get(call, ())
+            text = lines.toml(lines.of(call.desc), _shared.write(call.desc, shared))
+            if text not in numbers:
+                raise pack.damaged(f"it lacks an operation of its graph {record.name!r}: {text}")
+            results_of = {name: i for i, name in enumerate(call.output_names())}
+            same = dict(shared)
+            present = [name for name, one in call.desc.canonical().tensors() if one is not None and name not in same]
+            edges = [Edge(call, results_of[name]) if name in results_of else call.edges[name] for name in present]
+            self.steps.append(_Step(call, numbers[text], tuple(present), tuple(map(place, edges))))
+        self.copies = []
+        for i, (edge, result) in enumerate(zip(results, program.results, strict=True)):
+            source = place(edge)
+            if source.slot != first + i:
+                self.copies.append((first + i - _GIVEN, source.slot, source.offset, result.desc.span_in_bytes))
+
+    def tensors(self) -> Iterator[tuple[TensorDesc, bool]]:
+        """The inputs and outputs, and whether they are written."""
+        for node in self.inputs:
+            yield node.desc, False
+        for dtype, shape in self.outputs:
+            yield TensorDesc(TensorDataType.from_numpy(dtype), shape or (1,)), True
+
+    def function(self, name: str, own: str, number: int) -> str:
+        """Its function in C."""
+        model = self.found.described.get("model")
+        outputs = list(model["outputs"]) if model else [f"{i}" for i in range(len(self.outputs))]
+        names = _distinct(
+            [
+                *(f"in_{_identifier(node.name or str(i))}" for i, node in enumerate(self.inputs)),
+                *(f"out_{_identifier(str(one))}" for one in outputs),
+            ]
+        )
+        kinds = [c_type(desc.data_type) for desc, _ in self.tensors()]
+        pairs = list(zip(names, kinds, strict=True))
+        parameters = [f"{kind} *{one}" if i >= len(self.inputs) else f"const {kind} *{one}" for i, (one, kind) in enumerate(pairs)]
+        arguments = [one if i >= len(self.inputs) else f"(void *){one}" for i, (one, _) in enumerate(pairs)]
+        shapes = ", ".join(f"{one} {desc}" for (one, _), (desc, _) in zip(pairs, self.tensors(), strict=True))
+        return (
+            f"/* Graph {own}: {shapes} */\n"
+            f"static inline int {name}_graph_{own}({', '.join([f'{name}_context *context', *parameters])}) {{\n"
+            f"    void *const tensors[] = {{{', '.join(arguments)}}};\n"
+            f"    return {name}_run_in_(context, &{name}_graphs[{number}], tensors);\n"
+            f"}}\n"
+        )
+
+
+def c_type(data_type: TensorDataType) -> str:
+    """The C type of elements."""
+    names = {TensorDataType.FLOAT64: "double", TensorDataType.FLOAT32: "float", TensorDataType.FLOAT16: "uint16_t"}
+    return names.get(data_type) or f"{data_type.stored.tvm}_t"
+
+
+def _temporaries(launch: Launch) -> int:
+    """The bytes of the temporaries of a launch, each from a cache line on."""
+    return sum(-(-np.dtype(dtype).itemsize * count // _ALIGNMENT) * _ALIGNMENT for dtype, count in launch.temporaries)
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name, flags=re.ASCII)[:60] or "_"
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names, with a number where they would be equal."""
+    found: list[str] = []
+    for name in names:
+        own, times = name, 2
+        while own in found:
+            own, times = f"{name}_{times}", times + 1
+        found.append(own)
+    return found
