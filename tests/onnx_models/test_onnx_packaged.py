@@ -1,0 +1,33 @@
+"""Real models with real weights, from packages that carry them: the results are ONNX Runtime's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tvmdml.bench.sources import Source, sources
+
+pytest.importorskip("onnx", reason="ONNX is not installed")
+onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+
+REAL = [one for one in sources() if one.package and one.batch == 1]
+
+
+@pytest.mark.parametrize("source", REAL, ids=lambda one: one.name)
+def test_a_real_model_gives_what_onnx_runtime_computes(source: Source) -> None:
+    if lacking := source.lacks():
+        pytest.skip(f"the package {lacking} is not installed")
+    path = source.path(Path())
+    given = source.arrays()
+    model = tvmdml.onnx.load(path)
+    found = model({one.name: given[one.name] for one in model.inputs})
+    right = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, given)
+    for one, other in zip(found, right, strict=True):
+        scale = max(float(np.abs(other).max()), 1e-2)  # of noise, a detector's probabilities are about nothing
+        assert np.abs(one - other).max() <= 1e-4 * scale
+        assert np.array_equal(one.argmax(-1), other.argmax(-1)) or source.name == "PP-OCR detection"
