@@ -8,6 +8,7 @@ or where elements are bytes, of which a step multiplies four channels (``_convol
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,7 +77,7 @@ def few(plan: Plan) -> bool:
     return bool(plan.taps == 1 and plan.places <= _FEW)
 
 
-_TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
+TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
 """The most places, and vectors of filters: with more sums, LLVM would not keep all of them in registers."""
 _BEGIN, _READ = 2.0, 0.75
 """The cycles of a step besides those of its sums, and more for each vector, which is in the second cache."""
@@ -86,20 +87,20 @@ _NARROW = 16
 """Rows up to which sums of floats of places that are no places of the output take too long."""
 
 
-def tile_for(plan: Plan, most_vectors: int) -> Tile:
-    """The tile that is fastest, about."""
+def tile_for(plan: Any, most_vectors: int, tiles: Sequence[tuple[int, int]] = TILES, lanes: int = LANES, whole: bool = False) -> Tile:
+    """The tile that is fastest, about; ``whole``: with filters for all of its vectors."""
     rows, columns, filters = plan.output1, plan.output2, plan.filters
     found = [
         Tile(run, lines, vectors)
-        for places, most in _TILES
+        for places, most in tiles
         for vectors in {most, min(most, 2)}
-        if vectors <= most_vectors and (vectors == 1 or (vectors - 1) * LANES < filters)
+        if vectors <= most_vectors and (vectors == 1 or (vectors - 1 + whole) * lanes < filters + whole)
         for run in range(1, min(places, columns) + 1)
         for lines in range(1, min(places // run, rows) + 1)
     ]
 
     def cost(tile: Tile) -> float:
-        number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // tile.width)
+        number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // (tile.vectors * lanes))
         sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
         return float(number * (max(sums / 2, reads / 2 + 1, 4) + _BEGIN + _READ * tile.vectors + (tile.lines - 1)))
 

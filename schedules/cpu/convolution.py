@@ -14,7 +14,7 @@ from typing import Any
 
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import _convolution_channels, _convolution_lanes, _default, matrix, split
+from tvmdml.schedules.cpu import _convolution_channels, _convolution_lanes, _convolution_last, _default, matrix, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
@@ -64,6 +64,9 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         return own
     work = desc.output_tensor.element_count * desc.products()
     tasks = split(work, target, TASK_PRODUCTS, 1)
+    if _convolution_last.suits(desc, found, target):
+        last: Kernel = _convolution_last.Last(desc, found, tasks, target).kernel()
+        return last
     if lanes:
         narrow: Kernel = Lanes(desc, found, tasks, target).kernel()
         return narrow

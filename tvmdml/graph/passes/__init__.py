@@ -11,6 +11,7 @@ from tvmdml.graph.passes import (
     constants,
     epilogues,
     identities,
+    layouts,
     owned,
     paddings,
     same,
@@ -30,6 +31,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("nodes without a reader are dropped again", unused.run),
     ("pointwise operators on the same elements become one kernel", chains.run),
     ("pointwise operators follow in the kernels of products, convolutions and reductions", epilogues.run),
+    ("images between convolutions have their channels last", layouts.run),
     ("weights are taken as kernels pack them", owned.run),
 )
 """What each pass does, and the pass: it is called with the program and the target."""

@@ -33,11 +33,12 @@ def _never_changes(edge: Edge) -> bool:
 
 def _packed(call: Call, fixed: Collection[str], target: Target) -> Operator:
     """The descriptor with the flag at those inputs that its kernel packs, and at what is packed with them."""
-    kernel = kernel_for(_marked(call.desc, fixed), target)
+    kernel = kernel_for(marked(call.desc, fixed), target)
     wanted = {name for owned in kernel.owned for name in (owned.name, *owned.inputs)}
-    return _marked(call.desc, wanted)
+    return marked(call.desc, wanted)
 
 
-def _marked(desc: Operator, names: Collection[str]) -> Operator:
+def marked(desc: Operator, names: Collection[str]) -> Operator:
+    """The descriptor with the flag OWNED_BY_DML at these inputs."""
     changed = {name: dataclasses.replace(getattr(desc, name), flags=TensorFlags.OWNED_BY_DML) for name in names}
     return dataclasses.replace(desc, **changed) if changed else desc  # type: ignore[type-var] # a dataclass, as all are

@@ -1,0 +1,304 @@
+"""Convolutions to images whose channels are last: a register tile of places by vectors of filters that never change.
+
+The image is copied once, with its padding, into a frame that has blocks of ``BLOCK`` channels, each with its places: then what a tile
+reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC, multiply_add
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._convolution_after import After
+from tvmdml.schedules.cpu._convolution_arranged import Typed, up
+from tvmdml.schedules.cpu._convolution_lanes import Tile, tile_for
+from tvmdml.schedules.cpu._convolution_plan import Plan
+from tvmdml.schedules.cpu._gemm_arithmetic import Floats
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
+from tvmdml.schedules.cpu._gemm_panels import ALONG
+from tvmdml.schedules.cpu._sums import Sums, zeros
+from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.targets import Target
+
+BLOCK = 16
+"""Channels of a block: those of a cache line."""
+TILES = {16: ((12, 2), (7, 3), (6, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
+"""The most places, and vectors of filters, by the lanes of a vector."""
+_NUMBERS = (
+    "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height", "width",
+    "top", "left", "skip_down", "skip_across", "output_batch", "output_row", "output_column", "rows", "columns", "room_rows",
+    "room_columns", "stride", "kernel0", "kernel1", "dilation0", "dilation1",
+)  # fmt: skip
+
+
+def lanes_of(target: Target) -> int:
+    """The lanes of float32 of a processor that has tiles here; otherwise 0."""
+    processor = getattr(target, "processor", None)
+    if processor is None or not processor.has("fma"):
+        return 0
+    return 16 if processor.has("avx512f") else 8 if processor.has("avx2") else 0
+
+
+def suits(desc: Any, plan: Plan, target: Target) -> bool:
+    """Whether filters never change, and the output's channels are last."""
+    lanes, along = lanes_of(target), desc.along()
+    if not lanes or plan.backward or len(along) > 2 or desc.filters()[0] < lanes or desc.computed != "float32":
+        return False
+    x, y = desc.input_tensor, desc.output_tensor
+    last = y.layout[1] == 1 and y.layout[-1] >= y.sizes[1] and x.data_type.tvm == "float32"
+    fixed = "filter_tensor" in desc.owned() and plan.rows_contiguous and desc.filter_tensor.data_type.tvm == "float32"
+    return bool(last and fixed and set(After(desc).steps()) <= {0, 1})
+
+
+class Last:
+    """Such a convolution as a kernel."""
+
+    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target) -> None:
+        self.given, self.plan, self.tasks, self.target, self.after = desc, plan, tasks, target, After(desc)
+        self.lanes = lanes_of(target)
+        along = [*([desc.along()[0]._replace(image=1, kernel=1, output=1, stride=1, dilation=1, start=0)] * 2), *desc.along()][-2:]
+        self.along = along
+        alone = plan.taps == 1
+        # A filter with one tap skips places when they are copied.
+        self.skips = [one.stride if alone else 1 for one in along]
+        self.strides = [1 if alone else one.stride for one in along]
+        self.room = [
+            (one.output - 1) * stride + (one.kernel - 1) * one.dilation + 1 for one, stride in zip(along, self.strides, strict=True)
+        ]
+        x, y = desc.input_tensor, desc.output_tensor
+        flat = len(desc.along()) == 1
+        self.image_steps = [0 if flat else x.layout[2], x.layout[-1]]
+        self.output_steps = [0 if flat else y.layout[2], y.layout[-1]]
+        rows, columns = (one.output for one in along)
+        merged = alone and (rows == 1 or self.output_steps[0] == columns * self.output_steps[1])
+        self.rows, self.columns = (1, rows * columns) if merged else (rows, columns)
+        self.filters, self.channels = desc.filters()
+        self.block = min(BLOCK, self.channels)
+        self.step = self.strides[1] * self.block
+        shape = SimpleNamespace(output1=self.rows, output2=self.columns, filters=self.filters)
+        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True)
+        self.width = self.tile.vectors * self.lanes
+        self.panels = Panels(self.width, 1, self.filters, plan.products)
+        self.blocked = plan.products > KC
+        self.frame_elements = -(-self.channels // self.block) * self.block * math.prod(self.room)
+        self.by_rows = desc.group_count * self.filters * plan.products > self.frame_elements * desc.group_count
+        self.steps = self.after.steps()
+
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        own, groups, tile = self.plan, self.given.group_count, self.tile
+        temporaries = (
+            ("float32", groups * self.frame_elements),
+            ("int64", own.products),
+            ("float32", self.tasks * tile.places * self.width if self.blocked else 1),
+        )
+        module, *also = self.given.modules()
+        choices = {
+            "tile": tuple(tile), "lanes": self.lanes, "step": self.step, "block": self.block, "blocked": self.blocked,
+            "by_rows": self.by_rows, "last": self.given.input_tensor.layout[1] == 1, "row": self.image_steps[1] == 1,
+            "parallel": self.tasks > 1, "skips": self.skips[1], "steps": self.steps, "after": self.after.places,
+        }  # fmt: skip
+        parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
+        scalars = (*self._numbers(), self.panels.panel, self.panels.room, self.panels.count, self.frame_elements, self.tasks)
+        return Kernel(
+            module, "last", parameters, self.function, scalars, temporaries, also=tuple(also), owned=(self._packing(module),)
+        )
+
+    def _packing(self, module: str) -> Any:
+        """How filters are packed, once."""
+        own = self.plan
+        tasks = split(self.panels.room * own.groups, self.target, TASK_ELEMENTS)
+        source = Source("float32", ALONG, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
+        return Packing(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
+
+    def _numbers(self) -> tuple[int, ...]:
+        desc, (down, across) = self.given, self.along
+        x, y = desc.input_tensor, desc.output_tensor
+        return (
+            *(y.sizes[0], desc.group_count, self.channels, self.filters, self.plan.products),
+            *(x.layout[0], x.layout[1], *self.image_steps, down.image, across.image, down.start, across.start, *self.skips),
+            *(y.layout[0], *self.output_steps, self.rows, self.columns, *self.room, self.strides[0]),
+            *(down.kernel, across.kernel, down.dilation, across.dilation),
+        )
+
+    def function(self) -> PrimFunc:
+        """The TensorIR."""
+        self.desc = self.given.with_tensors(Typed)
+        with T.function() as f:
+            self.tensors = f.tensors(self.desc, packed={"filter_tensor": "float32"})
+            self.frame, self.table = f.buffer("frame_scratch", "float32"), f.buffer("table_scratch", "int64")
+            self.totals = f.buffer("totals_scratch", "float32")
+            self.n = SimpleNamespace(**{name: f.scalar(name) for name in _NUMBERS})
+            self.panel, self.of_group, self.count_of_panels, self.frame_of_group, self.count = (
+                f.scalar(name) for name in ("panel", "of_group", "panels", "frame", "tasks")
+            )
+            self._prepare()
+            with T.loop(self.n.batch) as image:
+                per_task(self.count, self.tasks > 1, lambda task: self._copy(image, task))
+                per_task(self.count, self.tasks > 1, lambda task: self._compute(image, task))
+        return f.result()
+
+    def _prepare(self) -> None:
+        """The table: how far from a tile's first place the element of each product is."""
+        n = self.n
+        number = T.Variable("int64", T.i64(0))
+        area = T.let(n.room_rows * n.room_columns * self.block)
+        with T.loop(n.channels) as c:
+            block = T.let(T.truncdiv(c, T.i64(self.block)))
+            base = T.let(block * area + (c - block * self.block))
+            with T.loop(n.kernel0) as a, T.loop(n.kernel1) as b:
+                at = T.let(base + (a * n.dilation0 * n.room_columns + b * n.dilation1) * self.block)
+                T.store(self.table, number.value, at)
+                number.set(number.value + 1)
+
+    # -- The frame
+
+    def _copy(self, image: Any, task: Any) -> None:
+        """Rows of blocks of channels."""
+        n, x = self.n, self.tensors["input_tensor"]
+        blocks = T.let(up(n.channels, self.block))
+        begin, end = share(task, self.count, T.let(n.groups * blocks * n.room_rows))
+        with T.loop(T.let(end - begin)) as i:
+            unit = T.let(begin + i)
+            group, block, row = (T.hold(one) for one in T.unravel(unit, [n.groups, blocks, n.room_rows]))
+            to = T.let(unit * (n.room_columns * self.block))
+            channel = T.let(block * self.block)
+            y = T.let(row * n.skip_down - n.top)
+            inside = T.And(y >= T.i64(0), y < n.height)
+            # The columns of the image that are there: from ``low`` to ``high``.
+            low = T.hold(T.min(up(n.left, n.skip_across) if self.skips[1] > 1 else n.left, n.room_columns))
+            high = T.truncdiv(T.max(n.width + n.left + (n.skip_across - 1), T.i64(0)), n.skip_across)
+            high = T.hold(T.max(T.min(high, n.room_columns), low))
+            low, high = (T.hold(T.Select(inside, one, T.i64(0))) for one in (low, high))
+            base = T.let(image * n.image_batch + (group * n.channels + channel) * n.image_channel + y * n.image_row)
+            first = T.let(base - n.left * n.image_column)
+            self._zeros(to, T.let(low * self.block))
+            self._zeros(T.let(to + high * self.block), T.let((n.room_columns - high) * self.block))
+            step = T.let(n.image_column * n.skip_across)
+            left = T.let(n.channels - channel)
+            T.either(
+                left >= T.i64(self.block),
+                lambda: self._whole(x, first, step, to, low, high),
+                lambda: self._part(x, first, step, to, low, high, left),
+            )
+
+    def _zeros(self, to: Any, count: Any) -> None:
+        with T.loop(count) as i:
+            T.store(self.frame, to + i, T.const(0, "float32"))
+
+    def _whole(self, x: Any, first: Any, step: Any, to: Any, low: Any, high: Any) -> None:
+        """The places of a block that is full."""
+        n, block = self.n, self.block
+        if self.given.input_tensor.layout[1] == 1 and block == BLOCK:
+            with T.loop(T.let(high - low)) as i:
+                b = T.let(low + i)
+                T.store(self.frame, T.run(to + b * block, block), x[T.run(T.let(first + b * step), block)])
+            return
+        done = T.Variable("int64", low)
+        if self.image_steps[1] == self.skips[1] == 1 and block == SIDE:
+            tiles = T.let(T.truncdiv(high - low, T.i64(SIDE)))
+            with T.loop(tiles) as i:
+                b = T.let(low + i * SIDE)
+                rows = [T.hold(x[T.run(T.let(first + b + n.image_channel * c), SIDE)]) for c in range(SIDE)]
+                for c, row in enumerate(transposed(rows)):
+                    T.store(self.frame, T.run(to + (b + c) * block, block), row)
+            done.set(low + tiles * SIDE)
+        rest = T.let(done.value)
+        self._part(x, first, step, to, rest, high, T.i64(block))
+
+    def _part(self, x: Any, first: Any, step: Any, to: Any, low: Any, high: Any, count: Any) -> None:
+        """The same element by element."""
+        with T.loop(count) as c:
+            source = T.let(first + c * self.n.image_channel)
+            with T.loop(T.let(high - low)) as i:
+                b = T.let(low + i)
+                T.store(self.frame, to + b * self.block + c, x[source + b * step])
+
+    # -- Tiles
+
+    def _compute(self, image: Any, task: Any) -> None:
+        n, tile = self.n, self.tile
+        across, down = T.let(up(n.columns, tile.run)), T.let(up(n.rows, tile.lines))
+        places = T.let(down * across)
+        begin, end = share(task, self.count, T.let(n.groups * self.count_of_panels * places))
+        sizes = [n.groups, *((self.count_of_panels, places) if self.by_rows else (places, self.count_of_panels))]
+        where = [T.Variable("int64", one) for one in T.unravel(begin, sizes)]
+        with T.loop(T.let(end - begin)):
+            group, *inner = [T.let(one.value) for one in where]
+            panel, number = inner if self.by_rows else inner[::-1]
+            T.count_up(where, sizes)
+            row, column = T.unravel(number, [down, across])
+            y = T.hold(T.min(row * tile.lines, n.rows - tile.lines))
+            x = T.hold(T.min(column * tile.run, n.columns - tile.run))
+            self._tile(image, group, panel, y, x, task)
+
+    def _tile(self, image: Any, group: Any, panel: Any, y: Any, x: Any, task: Any) -> None:
+        n, tile = self.n, self.tile
+        line = T.let(n.stride * n.room_columns * self.block)
+        origin = T.let(group * self.frame_of_group + y * line + x * self.step)
+        start = T.let(group * self.of_group + panel * self.panel)
+        filters, zero = self.tensors["filter_tensor"], zeros(self.lanes)
+        sums = Sums(tile.places, tile.vectors, lambda r, j: zero, multiply_add)
+
+        def steps(begin: Any, count: Any) -> None:
+            with T.loop(count) as i:
+                k = T.let(begin + i)
+                place = T.let(origin + self.table[k])
+                lines = [place, *(T.let(place + line * i) for i in range(1, tile.lines))]
+                vectors = [T.let(filters[T.run(start + k * self.width + j * self.lanes, self.lanes)]) for j in range(tile.vectors)]
+                sums.add(lambda r: self.frame[lines[r // tile.run] + r % tile.run * self.step], vectors)
+
+        if not self.blocked:
+            steps(T.i64(0), n.depth)
+            self._finish(image, group, panel, y, x, sums.get)
+            return
+        scratch = T.let(task * (tile.places * self.width))
+
+        def kept(r: int, j: int) -> Any:
+            return T.run(scratch + (r * self.width + j * self.lanes), self.lanes)
+
+        def each(body: Any) -> None:
+            for r in range(tile.places):
+                for j in range(tile.vectors):
+                    body(r, j)
+
+        with T.loop(T.let(up(n.depth, KC))) as block:
+            begin = T.let(block * KC)
+            steps(begin, T.hold(T.min(n.depth - begin, T.i64(KC))))
+            T.either(
+                block == T.i64(0),
+                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), sums.get(r, j))),
+                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + sums.get(r, j))),
+            )
+            each(lambda r, j: sums.set(r, j, zero))
+        self._finish(image, group, panel, y, x, lambda r, j: self.totals[kept(r, j)])
+
+    def _finish(self, image: Any, group: Any, panel: Any, y: Any, x: Any, total: Any) -> None:
+        """Finished sums to the output, vector by vector."""
+        n, tile, out = self.n, self.tile, self.tensors["output_tensor"]
+        first = T.hold(T.min(panel * self.width, n.filters - self.width))
+        base = T.let(image * n.output_batch + y * n.output_row + x * n.output_column)
+        names = self.after.addends()
+        for j in range(tile.vectors):
+            channel = T.let(group * n.filters + first + j * self.lanes)
+
+            def of_channel(name: str, number: int, channel: Any = channel) -> Any:
+                buffer = self.tensors[name]
+                return buffer[T.run(channel, self.lanes)] if self.steps[number] else T.repeated(buffer[T.i64(0)], self.lanes)
+
+            addends = [T.hold(T.wide(of_channel(name, number))) for number, name in enumerate(names)]
+            for r in range(tile.places):
+                at = T.let(base + (r // tile.run) * n.output_row + (r % tile.run) * n.output_column + channel)
+                value = T.hold(self.after.head.element(T.hold(total(r, j)), addends))
+                if self.after.changes:
+                    value = self.after.value(value, self.tensors, of_channel, lambda buffer, at=at: buffer[T.run(at, self.lanes)])
+                T.store(out, T.run(at, self.lanes), value)
