@@ -87,7 +87,9 @@ _NARROW = 16
 """Rows up to which sums of floats of places that are no places of the output take too long."""
 
 
-def tile_for(plan: Any, most_vectors: int, tiles: Sequence[tuple[int, int]] = TILES, lanes: int = LANES, whole: bool = False) -> Tile:
+def tile_for(
+    plan: Any, most_vectors: int, tiles: Sequence[tuple[int, int]] = TILES, lanes: int = LANES, whole: bool = False
+) -> Tile:
     """The tile that is fastest, about; ``whole``: with filters for all of its vectors."""
     rows, columns, filters = plan.output1, plan.output2, plan.filters
     found = [

@@ -1,7 +1,7 @@
 """Convolutions to images whose channels are last: a register tile of places by vectors of filters that never change.
 
-The image is copied once, with its padding, into a frame that has blocks of ``BLOCK`` channels, each with its places: then what a tile
-reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are.
+The image is copied once, with its padding, into a frame that has blocks of ``BLOCK`` channels, each with its places: then what a
+tile reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tvmdml.schedules.cpu._convolution_lanes import Tile, tile_for
 from tvmdml.schedules.cpu._convolution_plan import Plan
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
-from tvmdml.schedules.cpu._gemm_panels import ALONG
+from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -34,9 +34,9 @@ BLOCK = 16
 TILES = {16: ((12, 2), (7, 3), (6, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
 """The most places, and vectors of filters, by the lanes of a vector."""
 _NUMBERS = (
-    "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height", "width",
-    "top", "left", "skip_down", "skip_across", "output_batch", "output_row", "output_column", "rows", "columns", "room_rows",
-    "room_columns", "stride", "kernel0", "kernel1", "dilation0", "dilation1",
+    "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height",
+    "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_row", "output_column", "rows", "columns",
+    "room_rows", "room_columns", "stride", "kernel0", "kernel1", "dilation0", "dilation1",
 )  # fmt: skip
 
 
@@ -65,10 +65,11 @@ class Last:
     def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target) -> None:
         self.given, self.plan, self.tasks, self.target, self.after = desc, plan, tasks, target, After(desc)
         self.lanes = lanes_of(target)
-        along = [*([desc.along()[0]._replace(image=1, kernel=1, output=1, stride=1, dilation=1, start=0)] * 2), *desc.along()][-2:]
+        along = desc.along()
+        if len(along) == 1:
+            along = [along[0]._replace(image=1, kernel=1, output=1, stride=1, dilation=1, start=0), *along]
         self.along = along
-        alone = plan.taps == 1
-        # A filter with one tap skips places when they are copied.
+        alone = plan.taps == 1  # then places are skipped when they are copied
         self.skips = [one.stride if alone else 1 for one in along]
         self.strides = [1 if alone else one.stride for one in along]
         self.room = [
@@ -78,7 +79,7 @@ class Last:
         flat = len(desc.along()) == 1
         self.image_steps = [0 if flat else x.layout[2], x.layout[-1]]
         self.output_steps = [0 if flat else y.layout[2], y.layout[-1]]
-        rows, columns = (one.output for one in along)
+        rows, columns = int(along[0].output), int(along[1].output)
         merged = alone and (rows == 1 or self.output_steps[0] == columns * self.output_steps[1])
         self.rows, self.columns = (1, rows * columns) if merged else (rows, columns)
         self.filters, self.channels = desc.filters()
@@ -117,7 +118,8 @@ class Last:
         """How filters are packed, once."""
         own = self.plan
         tasks = split(self.panels.room * own.groups, self.target, TASK_ELEMENTS)
-        source = Source("float32", ALONG, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
+        form = ALONG if self.width < SIDE or self.width % SIDE == 0 else SINGLE
+        source = Source("float32", form, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
         return Packing(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
 
     def _numbers(self) -> tuple[int, ...]:

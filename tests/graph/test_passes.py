@@ -110,3 +110,24 @@ def test_a_result_that_is_a_copy_of_a_copy_of_an_input() -> None:
     for found in graph.compile([tvmdml.identity(once), tvmdml.identity(tvmdml.identity(once))])([given]):
         assert np.array_equal(found, given)
         assert found is not given
+
+
+def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((1, 3, 20, 18), name="x")
+
+    def conv(image: tvmdml.Expression, filters: int, size: int, **given: Any) -> tvmdml.Expression:
+        weights = graph.constant(array(filters, image.shape[1] // given.get("group_count", 1), size, size))
+        padding = {"start_padding": [size // 2] * 2, "end_padding": [size // 2] * 2}
+        bias = graph.constant(array(1, filters, 1, 1))
+        return tvmdml.activation_relu(tvmdml.convolution(image, weights, bias, **padding, **given))
+
+    first = tvmdml.max_pooling(conv(x, 32, 3), window_size=[2, 2], strides=[2, 2])
+    inner = conv(first, 64, 3) * graph.constant(array(1, 64, 1, 1)).broadcast(1, 64, 10, 9)
+    side = tvmdml.join([conv(first, 32, 1) + first, inner], axis=1)
+    deep = conv(conv(side, 96, 3, group_count=96), 48, 3, strides=[2, 2]) + 1
+    outside = tvmdml.reduce(deep, function="sum", axes=[2, 3])
+    compiled, (found, right) = both(graph, [conv(deep, 16, 1), outside, deep], monkeypatch, x=array(1, 3, 20, 18))
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+    if tvmdml.targets.resolve("cpu").processor.has("avx2"):
+        assert "last of CONVOLUTION" in str(compiled.explain())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import fenced
@@ -17,6 +18,7 @@ import tvmdml
 from tvmdml import TensorDesc, targets
 from tvmdml.operators import Operator
 from tvmdml.schedules.cpu import _convolution_lanes as lanes
+from tvmdml.schedules.cpu import _convolution_last as last
 from tvmdml.schedules.cpu import convolution
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
@@ -96,6 +98,53 @@ def test_floats_have_the_bits_of_other_ways(geometry: Any, dtype: str, biased: b
     wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
     tvmdml.compile(desc)(x, w, bias, *wanted)
     in_all_places(desc, (x, w, bias), tuple(wanted))
+
+
+def channels_last(tensor: TensorDesc) -> TensorDesc:
+    _, channels, *places = tensor.sizes
+    steps = [channels * math.prod(places[i + 1 :]) for i in range(len(places))]
+    return dataclasses.replace(tensor, strides=(channels * math.prod(places), 1, *steps), total_tensor_size_in_bytes=None)
+
+
+@settings(max_examples=6, deadline=None)
+@given(geometries(), st.booleans(), st.booleans())
+def test_channels_last_have_the_bits_of_channels_first(geometry: Any, reads: bool, biased: bool) -> None:
+    sizes, filters, numbers = geometry
+    random = seeded(str(geometry), reads)
+    x, w = (random.standard_normal(one).astype(np.float32) for one in (sizes, filters))
+    bias = random.standard_normal((1, filters[0], *(1 for _ in sizes[2:]))).astype(np.float32) if biased else None
+    usual = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0,) * (len(sizes) - 2)}
+    desc: Any = tvmdml.Convolution.of(
+        *map(desc_of, (x, w, bias)), **usual, **numbers, fused_activation=tvmdml.ActivationRelu.fused()
+    )
+    wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    tvmdml.compile(desc)(x, w, bias, *wanted)
+    image = channels_last(desc.input_tensor) if reads else desc.input_tensor
+    turned = dataclasses.replace(desc, input_tensor=image, output_tensor=channels_last(desc.output_tensor))
+    if not matrix_serves(turned):
+        assert kernel_for(owning(turned, "filter_tensor"), CPU).name == "last"
+    in_all_places(turned, (x, w, bias), tuple(wanted))
+
+
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("tile", TILES[:2], ids=str)
+def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    random = seeded("last")
+    monkeypatch.setattr(convolution, "TASK_PRODUCTS", 1)
+    numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 2), (1, 1), (1, 0), (1, 1)), strict=True))
+    usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
+    inputs = (*(random.standard_normal(one).astype(np.float32) for one in ((1, 40, 13, 19), (50, 40, 3, 3))), None)
+    desc: Any = tvmdml.Convolution.of(*map(desc_of, inputs), **usual, **numbers)
+    wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    tvmdml.compile(desc)(*inputs, *wanted)
+    turned = dataclasses.replace(desc, output_tensor=channels_last(desc.output_tensor))
+    for width in (8, 16):
+        with monkeypatch.context() as patch:
+            patch.setattr(last, "tile_for", lambda plan, *_, **__: fitting(tile, plan, 4))
+            patch.setattr(last, "lanes_of", lambda target, width=width: width)
+            kernel = kernel_for(owning(turned, "filter_tensor"), CPU)
+            assert (kernel.name, dict(kernel.parameters)["parallel"]) == ("last", "True")
+            in_all_places(turned, inputs, tuple(wanted))
 
 
 def matrix_serves(desc: Any) -> bool:

@@ -30,7 +30,9 @@ _IMAGES = (
     *("AVERAGE_POOLING", "AVERAGE_POOLING1", "LP_POOLING", "LP_POOLING1", "MAX_POOLING", "MAX_POOLING1", "MAX_POOLING2"),
     *("RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3", "UPSAMPLE_2D"),
 )
-"""Operators of one image and one result, which are as fast with channels last."""
+"""Operators of one image and one result, which may be as fast with channels last."""
+_SLOW = "default"
+"""The kernel of what no schedule serves."""
 _FEWEST = 2
 """The least convolutions that are worth copies."""
 _PRODUCTS = 1024
@@ -39,7 +41,7 @@ _PRODUCTS = 1024
 
 def last(tensor: TensorDesc) -> TensorDesc:
     """The same with channels last."""
-    n, c, h, w = tensor.sizes
+    _, c, h, w = tensor.sizes
     return dataclasses.replace(tensor, strides=(c * h * w, 1, w * c, c), total_tensor_size_in_bytes=None)
 
 
@@ -105,8 +107,12 @@ class _Found:
         return True
 
     def _image(self, call: Call) -> bool:
-        outputs = call.outputs()
-        if not self._follows(call, "input_tensor") or len([one for one in outputs if one is not None]) != 1:
+        (*names,) = (name for name, tensor in call.desc.tensors(Role.OUTPUT) if tensor is not None)
+        if not self._follows(call, "input_tensor") or len(names) != 1:
+            return False
+        tensors = dict(call.desc.tensors())
+        changed = {name: last(tensors[name]) for name in ("input_tensor", *names)}  # type: ignore[arg-type]
+        if kernel_for(changed_to(call.desc, changed), self._target).name == _SLOW:
             return False
         self._readers[call] = ["input_tensor"]
         return True
@@ -119,7 +125,11 @@ class _Found:
         for name, tensor, _ in call.inputs():
             if _is_image(tensor) and self._follows(call, name):
                 names.append(name)
-            elif pointwise and tensor.sizes == sizes and not any(s for n, s in zip(sizes[2:], tensor.layout[2:], strict=True) if n > 1):
+            elif (
+                pointwise
+                and tensor.sizes == sizes
+                and not any(s for n, s in zip(sizes[2:], tensor.layout[2:], strict=True) if n > 1)
+            ):
                 continue
             else:
                 return False
@@ -180,6 +190,11 @@ def changed_to(desc: Operator, tensors: Mapping[str, TensorDesc]) -> Operator:
         elif field.name in tensors:
             changed[field.name] = tensors[field.name]
     return dataclasses.replace(desc, **changed) if changed else desc  # type: ignore[type-var] # a dataclass, as all are
+
+
+def _is_repeated(tensor: TensorDesc) -> bool:
+    """Whether all places of a channel are the same element."""
+    return not any(step for n, step in list(zip(tensor.sizes, tensor.layout, strict=True))[2:] if n > 1)
 
 
 def _is_image(tensor: TensorDesc, alone: bool = False) -> bool:
