@@ -114,8 +114,7 @@ class Vector:
 
 def larger(x: Any, best: Any) -> Any:
     """The larger one, of equal ones the second, and a NaN rather than a number."""
-    found = T.Select(x > best, x, best)
-    return T.Select(T.is_nan(x), x, T.hold(found)) if T.is_float(x) else found
+    return T.maximum(x, best)
 
 
 class Way:
