@@ -66,8 +66,6 @@ KNOBS = Knobs(
 
 _ROWS = 4
 """With fewer rows for each task, tasks also divide rows."""
-_PIECE = 1 << 18
-"""The bytes after which a task goes on with the next of several moves, where results are large."""
 
 
 def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel:
@@ -122,8 +120,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     )
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
-    pieces = max(1, work // (tasks * _PIECE)) if writer.stream and len(moves) > 1 else 1
-    scalars = (tasks, pieces, fill, offset, *writer.scalars)
+    scalars = (tasks, fill, offset, *writer.scalars)
     module, *also = desc.modules()
     scratch = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
@@ -206,7 +203,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         with T.function() as f:
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
             table: Any = f.buffer("table", "int64") if len(moves) > 1 else None
-            tasks, pieces, fill, offset = (f.scalar(name) for name in ("tasks", "pieces", "fill", "offset"))
+            tasks, fill, offset = f.scalar("tasks"), f.scalar("fill"), f.scalar("offset")
             numbers = f.scalars("number", count)
             for i, number in enumerate(f.scalars("own", len(self.own) * len(moves))):
                 T.store(table, i, number)
@@ -221,7 +218,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 tensors = list(buffers)
                 for of, first in many.items():
                     tensors[of] = self.leaves.kept(table, T.let(part + first), str(buffers[of].dtype))
-                self._move(number, T.let(tasks * pieces), move, tensors)
+                self._move(number, tasks, move, tensors)
 
             def task(number: Any) -> None:
                 bits = str(buffers[results[0]].dtype)
@@ -230,9 +227,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 else:
                     self.fill = T.let(buffers[self.transfer.filled_from[0]][offset])
                 if len(moves) > 1:
-                    # Piece by piece, since memory is read fastest where what was read before ends.
-                    with T.loop(pieces) as piece, T.loop(T.i64(len(moves))) as part:
-                        one(T.let(number * pieces + piece), part)
+                    with T.loop(T.i64(len(moves))) as part:
+                        one(number, part)
                 else:
                     self._move(number, tasks, moves[0].expressions(numbers), buffers)
                 if self.stream:
@@ -253,8 +249,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         total = math.prod(outer[1:], start=outer[0]) if outer else T.i64(1)
         run = self._run
         if not self.parts:
-            whole = not self.parallel and len(self.transfer.moves) == 1
-            begin, end = (T.i64(0), T.let(total * T.i64(1))) if whole else share(number, tasks, total)
+            begin, end = share(number, tasks, total) if self.parallel else (T.i64(0), T.let(total * T.i64(1)))
             self._each_row(begin, end, outer, lambda at: run(self._row(move, at, buffers), T.i64(0), length))
             return
         begin, end = share(number, tasks, T.let(total * length))
