@@ -14,9 +14,9 @@ from tvmdml.conformance.cli import conformance
 from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.device_options import device_option, device_rows, feature_level_option
 from tvmdml.errors import InvalidArgument, TvmdmlError
-from tvmdml.operation_options import Operation, operation_options, operator_name
+from tvmdml.operation_options import Operation, named_size, operation_options, operator_name
 from tvmdml.packs.cli import pack
-from tvmdml.run_cli import named_size, run
+from tvmdml.run_cli import run
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
 

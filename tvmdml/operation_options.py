@@ -118,6 +118,22 @@ def in_place_options(command: Callable[..., T]) -> Callable[..., T]:
     return gathered
 
 
+def named_value(text: str) -> tuple[str, str]:
+    """``NAME=VALUE``."""
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise InvalidArgument(message("option", repr(text), "NAME=VALUE"))
+    return name, value
+
+
+def named_size(text: str) -> tuple[str, int]:
+    """``NAME=N``: an open size of a model, and its value."""
+    name, value = named_value(text)
+    if not value.isdecimal() or len(value) > 18:
+        raise InvalidArgument(message(f"size {name}", repr(value), "an integer of 0 or more"))
+    return name, int(value)
+
+
 def operator_name(text: str) -> str:
     """An operator's name, in DirectML's spelling.
 

@@ -9,26 +9,12 @@ import click
 
 from tvmdml.console import parsed, table
 from tvmdml.device_options import device_option, device_rows, feature_level_option, target_of
-from tvmdml.errors import DeviceError, InvalidArgument, message
+from tvmdml.errors import DeviceError, message
+from tvmdml.operation_options import named_size, named_value
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel
     from tvmdml.targets import Target
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name or not value:
-        raise InvalidArgument(message("option", repr(text), "NAME=VALUE"))
-    return name, value
-
-
-def named_size(text: str) -> tuple[str, int]:
-    """``NAME=N``: an open size of a model, and its value."""
-    name, value = _pair(text)
-    if not value.isdecimal() or len(value) > 18:
-        raise InvalidArgument(message(f"size {name}", repr(value), "an integer of 0 or more"))
-    return name, int(value)
 
 
 @click.command()
@@ -63,7 +49,7 @@ def named_size(text: str) -> tuple[str, int]:
     "inputs",
     metavar="NAME=FILE.npy",
     multiple=True,
-    callback=parsed(_pair),
+    callback=parsed(named_value),
     help="ONNX: an input; may be repeated. Other inputs get random values.",
 )
 @click.option(

@@ -13,17 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from folders import C as SOURCES
 from test_pack_header import ASAN, SANITIZED, compiled, said
 
 import tvmdml
-from tvmdml import errors, packs
+from tvmdml import errors, packs, targets
+from tvmdml.cli import main
 from tvmdml.packs import change, header, look, sources
 from tvmdml.packs import format as container
 from tvmdml.packs.format import DATA, Contents, Pack, Part
 from tvmdml.packs.graphs import Source
 from tvmdml.packs.spec import Spec
 from tvmdml.targets.cpu import host
+from tvmdml.tuning import of_graphs
 
 LEVELS = ("aarch64",) if host.host().level == "aarch64" else ("x86-64", "x86-64-v3")
 TARGETS = tuple(f"cpu:{level}" for level in LEVELS if host.host().runs(host.parse(level, here=False)))
@@ -183,6 +186,26 @@ def test_open_sizes_must_be_given(onnx_pack: Path) -> None:
 def test_a_pack_without_a_model_is_refused(path: Path) -> None:
     with pytest.raises(errors.PackError, match=r"a pack of an ONNX model. Use load_graph"):
         tvmdml.onnx.load(path, target=TARGETS[-1])
+
+
+def test_a_graph_is_tuned_by_shares_of_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (source,) = sources.read([path.with_suffix(".graph")]).graphs
+    found = of_graphs.shares(source, targets.resolve(TARGETS[-1]), 10)
+    names = {one.wanted.desc.NAME for one in found}
+    assert {"GEMM", "TOP_K1"} <= names
+    assert abs(sum(one.share for one in found) - 1) < 1e-9
+    assert [one.trials for one in found] == sorted((one.trials for one in found), reverse=True)
+    asked: list[tuple[str, int]] = []
+
+    def tune(wanted: Any, *, trials: int, **others: Any) -> list[Any]:
+        asked.extend((one.desc.NAME, trials) for one in wanted)
+        return []
+
+    monkeypatch.setattr("tvmdml.tuning.tuner.tune", tune)
+    done = CliRunner().invoke(main, ["tune", str(path.with_suffix(".graph")), "--target", TARGETS[-1], "--trials", "10"])
+    assert done.exit_code == 0, done.output
+    assert {name for name, _ in asked} == names
+    assert "% of the time" in done.output
 
 
 # -- C --------------------------------------------------------------------------------------------------------------

@@ -10,22 +10,36 @@ import click
 
 from tvmdml.console import INTERRUPTED, parsed, say
 from tvmdml.errors import DeviceError, InvalidArgument, message
-from tvmdml.operation_options import Operation, in_place_options, operation_options, operator_name
+from tvmdml.operation_options import Operation, in_place_options, named_size, operation_options, operator_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from tvmdml.packs.graphs import Source
     from tvmdml.packs.spec import Wanted
     from tvmdml.tuning.terms import Tuned
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
+def _operator_or_model(text: str) -> str | Path:
+    path = Path(text)
+    return path if path.suffix.lower() in (".onnx", ".graph") else operator_name(text)
+
+
 @click.command()
-@click.argument("operator", required=False, callback=parsed(operator_name))
+@click.argument("operator", required=False, callback=parsed(_operator_or_model))
 @operation_options
 @in_place_options
 @click.option("--spec", metavar="FILE", type=_FILE, help="Tune every operation of a pack's spec or a model, instead of OPERATOR.")
+@click.option(
+    "--size",
+    "open_sizes",
+    metavar="NAME=N",
+    callback=parsed(named_size),
+    multiple=True,
+    help="The value of a size that an ONNX model leaves open.",
+)
 @click.option("--bench", is_flag=True, help="Tune every operation of the benchmark's quick set.")
 @click.option(
     "--target",
@@ -49,10 +63,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--tracker", metavar="HOST:PORT", help="Try candidates on the machines of a TVM RPC tracker.")
 @click.option("--key", metavar="NAME", help="The name of those machines at the tracker.")
 def tune(
-    operator: str | None,
+    operator: str | Path | None,
     operation: Operation,
     in_place: bool | str,
     spec: Path | None,
+    open_sizes: tuple[tuple[str, int], ...],
     bench: bool,
     targets: tuple[str, ...],
     trials: int,
@@ -68,10 +83,16 @@ def tune(
     \b
     tvmdml tune TOP_K1 --shape 32,32000 --attr K=50 --attr Axis=1 --trials 128
     tvmdml tune --spec pack.toml --target cuda:0 --report out.html
+    tvmdml tune model.onnx --size batch=1
 
+    Of an ONNX model or a saved graph, kernels get trials by their shares of the time of a run; --trials is the average.
     Every candidate is checked against the reference before it is timed. Ctrl-C keeps the results so far, and the same command
     continues from there.
     """  # noqa: D301 - click's mark for text that is not rewrapped
+    if isinstance(operator, Path):
+        if spec is not None:
+            raise click.UsageError("Give exactly one of OPERATOR, --spec and --bench.")
+        operator, spec = None, operator
     if (operator is not None or operation.given) + (spec is not None) + bench != 1:
         raise click.UsageError("Give exactly one of OPERATOR, --spec and --bench.")
     if in_place and operator is None:
@@ -86,21 +107,22 @@ def tune(
 
         if report is not None:
             reports.check(report)
-        wanted, named = _wanted(operator, operation, in_place, spec, bench)
+        wanted, named, graphs = _wanted(operator, operation, in_place, spec, dict(open_sizes), bench)
         found: list[Tuned] = []
         with Terminal() as display:
             for target in targets or _here(named) or ("cpu",):
-                found += run(
-                    wanted,
-                    target=target,
-                    trials=trials,
-                    folder=folder,
-                    tracker=tracker,
-                    key=key,
-                    display=display,
-                    fresh=fresh,
-                    seed=seed,
-                )
+                for several, count in _by_trials(wanted, graphs, target, trials):
+                    found += run(
+                        several,
+                        target=target,
+                        trials=count,
+                        folder=folder,
+                        tracker=tracker,
+                        key=key,
+                        display=display,
+                        fresh=fresh,
+                        seed=seed,
+                    )
         if found:
             _note(_where(folder))
         if report is not None:
@@ -147,20 +169,39 @@ def _here(named: Sequence[str]) -> list[str]:
 
 
 def _wanted(
-    operator: str | None, operation: Operation, in_place: bool | str, spec: Path | None, bench: bool
-) -> tuple[Sequence[Wanted], Sequence[str]]:
-    """The operations to tune, and the targets that a spec names."""
+    operator: str | None,
+    operation: Operation,
+    in_place: bool | str,
+    spec: Path | None,
+    sizes: Mapping[str, int],
+    bench: bool,
+) -> tuple[Sequence[Wanted], Sequence[str], Sequence[Source]]:
+    """The operations to tune, the targets that a spec names, and graphs."""
     from tvmdml.operators import _shared
     from tvmdml.packs import sources
     from tvmdml.packs.spec import Wanted
 
     if spec is not None:
-        read = sources.read([spec])
-        return read.wanted, read.targets
+        read = sources.read([spec], sizes=sizes)
+        return read.wanted, read.targets, read.graphs
     if bench:
-        return quick_set(), ()
+        return quick_set(), (), ()
     desc = operation.describe(operator, extensions=True)
-    return [Wanted(desc, _shared.read(desc, in_place, "tune"))], ()
+    return [Wanted(desc, _shared.read(desc, in_place, "tune"))], (), ()
+
+
+def _by_trials(
+    wanted: Sequence[Wanted], graphs: Sequence[Source], target: str, trials: int
+) -> Iterator[tuple[Sequence[Wanted], int]]:
+    """What to tune with how many trials: the kernels of graphs by their shares of the time."""
+    if wanted:
+        yield wanted, trials
+    for graph in graphs:
+        from tvmdml.tuning import of_graphs, tuner
+
+        for one in of_graphs.shares(graph, tuner.here(target), trials):
+            _note(f"{graph.name}: {one.share:.1%} of the time, {one.trials} trials: {one.wanted.desc.NAME}")
+            yield [one.wanted], one.trials
 
 
 def quick_set() -> list[Wanted]:
