@@ -6,6 +6,7 @@ which has them in another form than the operators' own tables. A new operator ne
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import pickle
@@ -32,6 +33,7 @@ from tvmdml import (
 )
 from tvmdml.conformance import cases
 from tvmdml.conformance.rules import refusal
+from tvmdml.kernels import launched
 from tvmdml.operators._contract import Role
 
 T = TensorDesc
@@ -212,3 +214,12 @@ def test_an_unknown_target_is_answered_with_those_there_are(target: str) -> None
 def test_an_unknown_feature_level_is_refused(level: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^feature_level: given .* allowed: 1\.0, .*6\.4\."):
         tvmdml.compile(ROUND, feature_level=level)
+
+
+def test_a_changed_copy_has_a_text_of_its_own() -> None:
+    first = tvmdml.ActivationLeakyRelu.of(tvmdml.TensorDesc("float32", (3,)), alpha=0.5)
+    assert first.exactly() == first.exactly()
+    changed = launched.with_fields(first, alpha=0.25)
+    other = first.with_tensors(lambda tensor: tvmdml.TensorDesc(tensor.data_type, (4,)))
+    assert len({first.exactly(), changed.exactly(), other.exactly()}) == 3
+    assert copy.copy(first) == first

@@ -266,6 +266,12 @@ class Operator:
         absent = {field.name: None for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)}
         return cls(**absent, **{**cls.DEFAULTS, **attributes})
 
+    def __copy__(self: O) -> O:
+        """A copy whose fields may be changed: without what was derived from them."""
+        found = object.__new__(type(self))
+        found.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _DERIVED})
+        return found
+
     def with_tensors(self: O, change: Callable[[TensorDesc], Any]) -> O:
         """A copy with another object in place of each tensor, which need not be a ``TensorDesc``; for code that writes kernels."""
 
@@ -273,8 +279,6 @@ class Operator:
             return tuple(map(changed, value)) if isinstance(value, tuple) else None if value is None else change(value)
 
         found = copy.copy(self)
-        for derived in ("_exactly", "_found"):
-            found.__dict__.pop(derived, None)
         for field in self.fields():
             if field.role in TENSORS:
                 object.__setattr__(found, field.name, changed(getattr(self, field.name)))
@@ -548,6 +552,9 @@ class Operator:
                 return f"Feature level {row.level} supports it."
         return "Convert or reshape the tensor."
 
+
+_DERIVED = ("_exactly", "_found")
+"""What descriptors keep beside their fields."""
 
 # Fields that hold operators: a fused activation, a list of them.
 OptionalOperator = Annotated[Operator | None, Role.OPERATOR]
