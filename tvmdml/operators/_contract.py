@@ -21,11 +21,10 @@ import dataclasses
 import functools
 import itertools
 import re
-import sys
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from inspect import get_annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
@@ -93,12 +92,6 @@ def called_by(function: str) -> Iterator[None]:
 def defaults(**values: Any) -> Mapping[str, Any]:
     """Values for ``Operator.DEFAULTS``, which cannot be changed later."""
     return MappingProxyType(values)
-
-
-@functools.cache
-def _hint(module: str, hint: Any) -> Any:
-    """What an annotation means in its module. ``get_type_hints`` evaluates those of base classes for each class again."""
-    return eval(hint, vars(sys.modules[module])) if isinstance(hint, str) else hint  # noqa: S307 - of our own source
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -172,9 +165,9 @@ class Operator:
     @functools.cache
     def fields(cls) -> tuple[Field, ...]:
         """The descriptor's fields, in DirectML's order."""
+        hints = typing.get_type_hints(cls, include_extras=True)
         own = dataclasses.fields(cls)  # type: ignore[arg-type]
-        said = {name: (base.__module__, hint) for base in reversed(cls.__mro__) for name, hint in get_annotations(base).items()}
-        return tuple(field_of(f.name, _hint(*said[f.name]), cls.DEFAULTS.get(f.name, f.default)) for f in own)
+        return tuple(field_of(f.name, hints[f.name], cls.DEFAULTS.get(f.name, f.default)) for f in own)
 
     def rows(self) -> tuple[Support, ...]:
         """The rows of the support table that apply to this descriptor: all rows, unless they depend on an attribute."""
