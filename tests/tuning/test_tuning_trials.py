@@ -72,9 +72,10 @@ def test_a_right_kernel_has_its_time(desc: Operator, in_place: bool, target: Tar
 
 
 def test_another_kernel_has_a_time_of_its_own() -> None:
-    outcome = trials.measure(job(), ANOTHER, QUICK)
+    outcomes = [trials.measure(job(), ANOTHER, QUICK) for _ in range(4)]
+    assert any(one.seconds != one.default for one in outcomes), "two clocks may show the same once"
+    outcome = outcomes[0]
     assert outcome.problem == ""
-    assert outcome.seconds != outcome.default
     assert outcome.worst == pytest.approx(outcome.ratio), "there is only one input"
 
 
