@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -332,13 +331,16 @@ def test_a_block_of_a_denoiser(batch: int) -> None:
     net.check(residual(net, x, a, 16))
 
 
-NETWORKS = (
-    *(test_a_digit_classifier, test_fire_modules, test_inverted_residuals, test_super_resolution, test_style_transfer),
-    *(test_a_block_of_an_image_decoder, test_a_block_of_a_text_encoder, functools.partial(test_a_block_of_a_denoiser, 1)),
-)
+NETWORKS = {
+    one.__name__: one
+    for one in (
+        *(test_a_digit_classifier, test_fire_modules, test_inverted_residuals, test_super_resolution, test_style_transfer),
+        *(test_a_block_of_an_image_decoder, test_a_block_of_a_text_encoder),
+    )
+} | {"test_a_block_of_a_denoiser": functools.partial(test_a_block_of_a_denoiser, 1)}
 
 
-@pytest.mark.drawn("network", NETWORKS, 2)
-def test_networks_on_vulkan(vulkan: Target, monkeypatch: pytest.MonkeyPatch, network: Callable[[], None]) -> None:
+@pytest.mark.drawn("name", NETWORKS, 2)
+def test_networks_on_vulkan(vulkan: Target, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("TVMDML_DEVICE", vulkan.name)
-    network()
+    NETWORKS[name]()

@@ -164,7 +164,7 @@ class RoiPooling(Operator):
             if np.isnan(row).any() or np.isnan(scaled).any() or not 0 <= batch < x.shape[0]:
                 continue
             scaled = np.clip(scaled.astype(np.longdouble), -_EDGE, _EDGE)
-            x1, y1, x2, y2 = (int(math.copysign(math.floor(abs(float(v)) + 0.5), v)) for v in scaled)
+            x1, y1, x2, y2 = (int(np.copysign(np.floor(abs(v)) + (abs(v) % 1 >= 0.5), v)) for v in scaled)
             for i, j in np.ndindex(height, width):
                 parts = []
                 for first, last, at, count, size in ((y1, y2, i, height, x.shape[2]), (x1, x2, j, width, x.shape[3])):

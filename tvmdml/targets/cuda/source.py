@@ -159,6 +159,7 @@ class Writer:
             else:
                 passed = Term(_PASSED.get(dtype, dtype), self.text.fresh(str(parameter.name)))
                 scalars.append((place, dtype, passed))
+                self._is_wide |= SIZES[passed.dtype] == 8  # it counts in 64 bits
                 self._values[parameter.__chandle__()] = terms.cast(passed, dtype)
         # The widest first: then each is aligned to its size, without gaps.
         scalars.sort(key=lambda scalar: -SIZES[scalar[2].dtype])
@@ -177,7 +178,7 @@ class Writer:
         """Tell the compiler, by the groups that should fit in a multiprocessor, how many registers a thread may use."""
         for_arrays = self.buffers.thread_bytes // 4
         beside = _OWN_REGISTERS + min(for_arrays, _OWN_REGISTERS // 2)  # what works on large arrays needs little else
-        beside += _OWN_REGISTERS // 2 * self._is_wide  # an element of 64 bits is in two registers
+        beside += _OWN_REGISTERS // 2 * self._is_wide  # 64 bits are in two registers
         # Arrays of nearly all registers, such as sums of a tile, are computed with many other values.
         with_arrays = _OWN_REGISTERS // 2 + for_arrays + max(0, for_arrays - _MANY_REGISTERS)
         if self.buffers.shared_bytes and for_arrays >= _OWN_REGISTERS // 4:  # parts of tiles, and where they are
@@ -187,7 +188,7 @@ class Writer:
 
     @property
     def _has_many_arrays(self) -> bool:
-        return len(self.buffers.parameters) > _OWN_REGISTERS // 8
+        return len(self.buffers.parameters) >= _OWN_REGISTERS // 8
 
     def _thread(self, node: Any) -> None:
         tag, variable, extent = str(node.node.thread_tag), node.node.var, node.value
