@@ -16,6 +16,7 @@ from pathlib import Path
 from tvmdml import targets
 from tvmdml.console import printable
 from tvmdml.dxdispatch import commands, dispatchables, nodes, resources
+from tvmdml.dxdispatch.bindings import Memory
 from tvmdml.dxdispatch.commands import Command, Session, Timing
 from tvmdml.dxdispatch.dispatchable import Dispatchable
 from tvmdml.dxdispatch.resources import Resource
@@ -79,7 +80,7 @@ class Model:
         machine = targets.resolve(target)
         timing, write = timing or Timing(), write or sys.stdout.write
         write(f"Running on '{printable(targets.shown(machine.home))}'\n")
-        buffers = resources.allocate(self.resources)
+        memory = Memory(self.resources, resources.allocate(self.resources))
         compiled = {}
         for name, dispatchable in self.dispatchables.items():
             started = time.perf_counter()
@@ -87,9 +88,9 @@ class Model:
             if timing.verbosity > 0:
                 write(f"Initialize '{printable(name)}': {1e3 * (time.perf_counter() - started):.4f} ms\n")
         for runner in compiled.values():
-            runner.initialize(self.resources, buffers)
+            runner.initialize(memory)
         folder = None if output_path is None else Path(output_path)
-        session = Session(self.resources, buffers, compiled, folder, overwrite, set(), timing, write)
+        session = Session(memory, compiled, folder, overwrite, set(), timing, write)
         for command in self.commands:
             command.check(session)
         for command in self.commands:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,12 +35,13 @@ class Binding(NamedTuple):
     shape: tuple[int, ...] = ()
     """The shape of an ONNX model's tensor; empty if the model says it."""
 
-    def view(self, resource: Resource, buffer: Buffer, desc: TensorDesc, frozen: bool) -> AnyArray:
+    def view(self, memory: Memory, desc: TensorDesc, frozen: bool = False) -> AnyArray:
         """The tensor in its resource's buffer, or with ``frozen`` a copy of its current elements.
 
         Raises:
             ModelError: it does not fit in the bound part.
         """
+        resource, buffer = memory.resources[self.resource], memory.buffers[self.resource]
         stored = desc.stored
         own = stored.data_type.itemsize
         itemsize = self.itemsize or (own if resource.data_type is None else resource.data_type.itemsize)
@@ -67,6 +68,17 @@ class Binding(NamedTuple):
             elements = elements.copy()
         tensor: AnyArray = np.ndarray(stored.sizes, dtype, elements, 0, [step * own for step in stored.layout])
         return tensor
+
+
+class Memory(NamedTuple):
+    """The buffers of a run."""
+
+    resources: Mapping[str, Resource]
+    """Their declarations."""
+    buffers: dict[str, Buffer]
+    """Deferred resources have none before a result is written to them."""
+    there: Callable[[Any], Any] = lambda part: part
+    """Maps a part of a buffer to the same part in the memory of the target that a dispatch runs on."""
 
 
 _ADVICE = "Enlarge the buffer with more initial values or with sizeInBytes."
@@ -98,9 +110,7 @@ def read(node: Node, desc: Operator, resources: Mapping[str, Resource], owned: b
     return found
 
 
-def arrays(
-    desc: Operator, found: Bindings, resources: Mapping[str, Resource], buffers: Mapping[str, Buffer], frozen: bool = False
-) -> dict[str, list[AnyArray]]:
+def arrays(desc: Operator, found: Bindings, memory: Memory, frozen: bool = False) -> dict[str, list[AnyArray]]:
     """The bound tensors, by field; with ``frozen``, copies of their current elements.
 
     Raises:
@@ -108,8 +118,7 @@ def arrays(
     """
     return {
         field.dml_name: [
-            binding.view(resources[binding.resource], buffers[binding.resource], tensor, frozen)
-            for binding, tensor in zip(found[field.dml_name], tensors, strict=True)
+            binding.view(memory, tensor, frozen) for binding, tensor in zip(found[field.dml_name], tensors, strict=True)
         ]
         for field, tensors in _points(desc)
         if field.dml_name in found

@@ -16,10 +16,10 @@ import numpy as np
 from tvmdml import _inside
 from tvmdml.console import printable
 from tvmdml.dxdispatch import bindings, images
-from tvmdml.dxdispatch.bindings import AnyArray
+from tvmdml.dxdispatch.bindings import AnyArray, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
 from tvmdml.dxdispatch.nodes import Node, shown
-from tvmdml.dxdispatch.resources import Buffer, Resource
+from tvmdml.dxdispatch.resources import Resource
 from tvmdml.errors import ModelError, reason
 from tvmdml.tensors import MAX_ELEMENTS
 
@@ -46,9 +46,7 @@ class Timing(NamedTuple):
 class Session(NamedTuple):
     """A run of a model."""
 
-    resources: Mapping[str, Resource]
-    buffers: dict[str, Buffer]
-    """Deferred resources have none before a result is written to them."""
+    memory: Memory
     runners: Mapping[str, Runner]
     """By dispatchable."""
     output_path: Path | None
@@ -97,7 +95,7 @@ class Dispatch(Command):
 
     def check(self, session: Session) -> None:
         """Bind once, which checks sizes, alignment and overlaps, and makes the buffers of deferred resources."""
-        self._bind(session, lambda array: array)
+        self._bind(session, session.memory)
 
     def run(self, session: Session) -> None:
         """Take samples as the timing says."""
@@ -105,10 +103,10 @@ class Dispatch(Command):
         target = runner.target
         samples = array("d")  # there may be very many samples, so use only 8 bytes for each
         used = {bound.resource for tensors in self._bindings.values() for bound in tensors} if runner.stays_there else ()
-        with target.holding([session.buffers[name] for name in used]) as there:
+        with target.holding([session.memory.buffers[name] for name in used]) as there:
             started = time.perf_counter()
             while len(samples) < timing.iterations or 1e3 * (time.perf_counter() - started) < timing.milliseconds:
-                call = self._bind(session, there)
+                call = self._bind(session, session.memory._replace(there=there))
                 target.wait()
                 begin = time.perf_counter()
                 for _ in range(timing.repeat):
@@ -118,9 +116,8 @@ class Dispatch(Command):
         for line in timings(printable(self._name), samples, timing):
             session.write(f"{line}\n")
 
-    def _bind(self, session: Session, there: Callable[[AnyArray], AnyArray]) -> Callable[[], None]:
-        """A call on the bound tensors, each as returned by ``there``."""
-        return session.runners[self._name].bind(self._node, self._bindings, session.resources, session.buffers, there)
+    def _bind(self, session: Session, memory: Memory) -> Callable[[], None]:
+        return session.runners[self._name].bind(self._node, self._bindings, memory)
 
 
 def timings(name: str, samples: Sequence[float], timing: Timing) -> Iterator[str]:
@@ -161,7 +158,7 @@ class Print(Command):
 
     def run(self, session: Session) -> None:
         """Print in pieces, because a buffer's text is much larger than the buffer."""
-        resource, buffer = self._resource, session.buffers[self._name]
+        resource, buffer = self._resource, session.memory.buffers[self._name]
         elements = resource.elements(buffer, buffer.nbytes if resource.deferred else resource.offset + resource.initial.size)
         session.write(f"Resource '{printable(self._name)}':" + ("\n" if self._verbose else " "))
         for first in range(0, len(elements), _CHUNK):
@@ -232,7 +229,7 @@ class WriteFile(Command):
         folder, name = self._folder(session), self._target.text()
         path = os.path.join(folder.resolve(), *_inside.steps(name))
         self._check_dimensions(self._size(session))
-        elements = self._resource.elements(session.buffers[self._name], self._size(session))
+        elements = self._resource.elements(session.memory.buffers[self._name], self._size(session))
         if self._dimensions:
             elements = elements[: math.prod(self._dimensions)].reshape(self._dimensions)
         try:
@@ -251,7 +248,7 @@ class WriteFile(Command):
         session.write(f"Resource '{printable(self._name)}' written to '{printable(path)}'\n")
 
     def _size(self, session: Session) -> int:
-        return session.buffers[self._name].nbytes if self._resource.deferred else self._resource.size
+        return session.memory.buffers[self._name].nbytes if self._resource.deferred else self._resource.size
 
     def _folder(self, session: Session) -> Path:
         # A model may be untrusted: the user decides where it may write.
@@ -277,7 +274,7 @@ def _identity(about: os.stat_result) -> tuple[int, int]:
 
 
 def _require_written(node: Node, name: str, session: Session) -> None:
-    if name not in session.buffers:
+    if name not in session.memory.buffers:
         raise node.error(f"{name!r}, which is deferred", "a resource that a dispatch before this command writes")
 
 

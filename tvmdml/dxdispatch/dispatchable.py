@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from tvmdml.dxdispatch.bindings import Bindings
+from tvmdml.dxdispatch.bindings import Bindings, Memory
 from tvmdml.dxdispatch.nodes import Node
-from tvmdml.dxdispatch.resources import Buffer, Resource
+from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import ModelError
 from tvmdml.operators import Operator
@@ -25,7 +24,7 @@ class Runner(abc.ABC):
         self.target = target
         """Where it runs."""
 
-    def initialize(self, resources: Mapping[str, Resource], buffers: Mapping[str, Buffer]) -> None:  # noqa: B027 - most own nothing
+    def initialize(self, memory: Memory) -> None:  # noqa: B027 - most own nothing
         """Take the tensors that it owns from the buffers, once.
 
         Raises:
@@ -33,22 +32,13 @@ class Runner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def bind(
-        self,
-        node: Node,
-        found: Bindings,
-        resources: Mapping[str, Resource],
-        buffers: dict[str, Buffer],
-        there: Callable[[Any], Any],
-    ) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
         """A function that runs it on buffers.
 
         Args:
             node: the bindings in the model, for errors.
             found: the bindings.
-            resources: the declarations of the buffers.
-            buffers: the buffers. Those of deferred resources are made here, with the size that a result has.
-            there: maps a part of a buffer to the same part in the target's memory.
+            memory: the buffers. Those of deferred resources are made here, with the size that a result has.
 
         Raises:
             ModelError: a tensor does not fit in its buffer.

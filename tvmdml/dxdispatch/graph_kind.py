@@ -10,10 +10,10 @@ import numpy as np
 
 from tvmdml import _inside
 from tvmdml.dxdispatch import bindings, descriptors, flat, nodes, serialized
-from tvmdml.dxdispatch.bindings import Bindings
+from tvmdml.dxdispatch.bindings import Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
 from tvmdml.dxdispatch.nodes import Node
-from tvmdml.dxdispatch.resources import Buffer, Resource, opened
+from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
@@ -98,17 +98,10 @@ class _Runner(Runner):
         super().__init__(target)
         self._graph, self._tensors, self._inputs = graph, tensors, inputs
 
-    def bind(
-        self,
-        node: Node,
-        found: Bindings,
-        resources: Mapping[str, Resource],
-        buffers: dict[str, Buffer],
-        there: Callable[[Any], Any],
-    ) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
         views = {}
         for name, (binding,) in found.items():
-            view = there(binding.view(resources[binding.resource], buffers[binding.resource], self._tensors[name], False))
+            view = memory.there(binding.view(memory, self._tensors[name]))
             views[name] = self.target.place(view) if isinstance(view, np.ndarray) else view  # while the model is checked
         try:
             outputs = [view for name, view in views.items() if name not in self._inputs]

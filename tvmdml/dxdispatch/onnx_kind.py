@@ -12,10 +12,10 @@ import numpy as np
 
 from tvmdml import _inside
 from tvmdml.dxdispatch import bindings
-from tvmdml.dxdispatch.bindings import AnyArray, Binding, Bindings
+from tvmdml.dxdispatch.bindings import AnyArray, Binding, Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
 from tvmdml.dxdispatch.nodes import Node
-from tvmdml.dxdispatch.resources import Buffer, Resource, opened
+from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported
 from tvmdml.targets import Target
@@ -57,26 +57,19 @@ class _Runner(Runner):
         super().__init__(model.target)
         self._model = model
 
-    def bind(
-        self,
-        node: Node,
-        found: Bindings,
-        resources: Mapping[str, Resource],
-        buffers: dict[str, Buffer],
-        there: Callable[[Any], Any],
-    ) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
         model = self._model
         names = [one.name for one in (*model.inputs, *model.outputs)]
         for name, (binding,) in found.items():
             if name not in names:
                 raise binding.node.error("a binding", f"bindings for {', '.join(names)}")
-        feeds = {one.name: _fed(one, found.get(one.name), resources, buffers) for one in model.inputs}
+        feeds = {one.name: _fed(one, found.get(one.name), memory) for one in model.inputs}
         try:
             forms = model.forms(feeds)
         except (InvalidArgument, Unsupported) as error:
             raise said(node, error) from None
         writers = [
-            (i, _writer(binding, dtype, shape, resources, buffers))
+            (i, _writer(binding, dtype, shape, memory))
             for i, (one, (dtype, shape)) in enumerate(zip(model.outputs, forms, strict=True))
             for binding in found.get(one.name, ())
         ]
@@ -89,26 +82,24 @@ class _Runner(Runner):
         return call
 
 
-def _fed(one: Argument, found: list[Binding] | None, resources: Mapping[str, Resource], buffers: Mapping[str, Buffer]) -> AnyArray:
+def _fed(one: Argument, found: list[Binding] | None, memory: Memory) -> AnyArray:
     """The array of an input: in its buffer, or zeros if the model binds none. A size that nothing says is 1, as in DxDispatch."""
     declared = [n if isinstance(n, int) else 1 for n in one.shape or ()]
     if found is None:
         return np.zeros(declared, one.dtype)
     (binding,) = found
-    if resources[binding.resource].deferred and binding.resource not in buffers:
+    if memory.resources[binding.resource].deferred and binding.resource not in memory.buffers:
         raise binding.node.error("a deferred resource that no dispatch before has written", "a resource with values")
-    return _view(binding, binding.shape or tuple(declared), one.dtype, resources, buffers)
+    return _view(binding, binding.shape or tuple(declared), one.dtype, memory)
 
 
-def _writer(
-    binding: Binding, dtype: np.dtype[Any], shape: tuple[int, ...], resources: Mapping[str, Resource], buffers: dict[str, Buffer]
-) -> Callable[[AnyArray], None]:
+def _writer(binding: Binding, dtype: np.dtype[Any], shape: tuple[int, ...], memory: Memory) -> Callable[[AnyArray], None]:
     """What copies a result to its buffer."""
-    resource = resources[binding.resource]
+    resource = memory.resources[binding.resource]
     if binding.shape and binding.shape != shape:
         raise binding.node.error(f"the shape {list(binding.shape)}", f"{list(shape)}, which the output has")
     if not resource.deferred:
-        there = _view(binding, shape, dtype, resources, buffers)
+        there = _view(binding, shape, dtype, memory)
 
         def write(result: AnyArray) -> None:
             there[...] = result
@@ -119,22 +110,20 @@ def _writer(
         raise binding.node.error(f"a deferred resource of {known.name if known else 'UNKNOWN'}", f"one of {dtype}")
 
     def replace(result: AnyArray) -> None:
-        buffers[binding.resource] = np.ascontiguousarray(result).reshape(-1).view(np.uint8).copy()
+        memory.buffers[binding.resource] = np.ascontiguousarray(result).reshape(-1).view(np.uint8).copy()
 
     replace(np.zeros(shape, dtype))
     return replace
 
 
-def _view(
-    binding: Binding, shape: tuple[int, ...], dtype: np.dtype[Any], resources: Mapping[str, Resource], buffers: Mapping[str, Buffer]
-) -> AnyArray:
+def _view(binding: Binding, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory) -> AnyArray:
     if 0 in shape:
         return np.zeros(shape, dtype)
     try:
         desc = TensorDesc(np.dtype(np.uint8) if dtype == np.bool_ else dtype, [math.prod(shape)])
     except InvalidArgument as error:
         raise said(binding.node, error) from None
-    return binding.view(resources[binding.resource], buffers[binding.resource], desc, False).reshape(shape).view(dtype)
+    return binding.view(memory, desc).reshape(shape).view(dtype)
 
 
 def read(node: Node, folder: Path) -> OnnxModel:

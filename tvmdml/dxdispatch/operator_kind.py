@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from tvmdml.compiler import CompiledOperator
 from tvmdml.compiler import compile as compile_operator
 from tvmdml.dxdispatch import bindings, descriptors
-from tvmdml.dxdispatch.bindings import AnyArray, Bindings
+from tvmdml.dxdispatch.bindings import AnyArray, Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
 from tvmdml.dxdispatch.nodes import Node
-from tvmdml.dxdispatch.resources import Buffer, Resource
+from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.operators import Operator
@@ -63,10 +62,10 @@ class _Runner(Runner):
         self._declared, self._operator = declared, operator
         self._owned: _Owned = {}
 
-    def initialize(self, resources: Mapping[str, Resource], buffers: Mapping[str, Buffer]) -> None:
+    def initialize(self, memory: Memory) -> None:
         declared = self._declared
         desc = declared.desc
-        bound = bindings.arrays(desc, declared.owned, resources, buffers, frozen=True)
+        bound = bindings.arrays(desc, declared.owned, memory, frozen=True)
         names = [[name for name, _ in desc.tensors() if name.partition("[")[0] == field.name] for field in desc.fields()]
         own = {field.dml_name: some for field, some in zip(desc.fields(), names, strict=True)}
         every = {name: array for field, arrays in bound.items() for name, array in zip(own[field], arrays, strict=True)}
@@ -77,23 +76,16 @@ class _Runner(Runner):
             raise declared.node.blame(error, desc.NAME, bound) from None
         self._owned = {field: [None if name in owned else every[name] for name in own[field]] for field in bound}
 
-    def bind(
-        self,
-        node: Node,
-        found: Bindings,
-        resources: Mapping[str, Resource],
-        buffers: dict[str, Buffer],
-        there: Callable[[Any], Any],
-    ) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
         desc = self._declared.desc
-        given = bindings.arrays(desc, found, resources, buffers)
+        given = bindings.arrays(desc, found, memory)
         bound: _Owned = {name: [*arrays] for name, arrays in given.items()}
         bound.update(self._owned)
         tensors: list[AnyArray | None] = []
         for field in desc.fields():
             if field.role in (Role.INPUT, Role.OUTPUT):  # an absent array has no tensors; an absent optional tensor is None
                 own = bound.get(field.dml_name, [] if field.many else [None])
-                tensors += [None if array is None else there(array) for array in own]
+                tensors += [None if array is None else memory.there(array) for array in own]
         try:
             return self._operator.bind(*tensors)
         except InvalidArgument as error:
