@@ -17,6 +17,7 @@ from support import seeded
 
 from tvmdml import dxdispatch
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported
+from tvmdml.targets import Target
 
 pytest.importorskip("flatbuffers", reason="flatbuffers is not installed")
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
@@ -27,7 +28,9 @@ Tensor: Any = graphs.Tensor
 ZEROS = {"valueCount": 8, "value": 0}
 
 
-def said(folder: Path, dispatchable: dict[str, Any], bindings: dict[str, Any], **resources: Any) -> str:
+def said(
+    folder: Path, dispatchable: dict[str, Any], bindings: dict[str, Any], target: str | Target = "cpu", **resources: Any
+) -> str:
     """What a model prints that dispatches once and prints the resource ``y``."""
     model = {
         "resources": {name: {"initialValuesDataType": kind, "initialValues": values} for name, (kind, values) in resources.items()},
@@ -39,13 +42,13 @@ def said(folder: Path, dispatchable: dict[str, Any], bindings: dict[str, Any], *
     }
     (folder / "model.json").write_text(json.dumps(model))
     lines: list[str] = []
-    dxdispatch.read(folder / "model.json").run(write=lines.append)
+    dxdispatch.read(folder / "model.json").run(target, write=lines.append)
     return "".join(lines).splitlines()[-1].partition(": ")[2]
 
 
-def graph(folder: Path, content: bytes, bindings: dict[str, Any], **resources: Any) -> str:
+def graph(folder: Path, content: bytes, bindings: dict[str, Any], target: str | Target = "cpu", **resources: Any) -> str:
     (folder / "graph.bin").write_bytes(content)
-    return said(folder, {"type": "dmlSerializedGraph", "sourcePath": "graph.bin"}, bindings, **resources)
+    return said(folder, {"type": "dmlSerializedGraph", "sourcePath": "graph.bin"}, bindings, target, **resources)
 
 
 def test_attributes_of_every_kind_and_arrays_of_tensors_are_read(tmp_path: Path) -> None:
@@ -82,6 +85,20 @@ def test_attributes_of_every_kind_and_arrays_of_tensors_are_read(tmp_path: Path)
     )
     found = graph(tmp_path, writer.finish(["x"], ["y"]), {"x": "x", "y": "y"}, x=("FLOAT32", [1, 2, 3, 4]), y=("FLOAT32", ZEROS))
     assert found == "3, 1.5, 4, 4, 1, 2, 3, 4"
+
+
+def test_results_lie_as_their_strides_say_and_what_is_between_them_stays(tmp_path: Path, target: Target) -> None:
+    writer = graphs.Writer()
+    packed, turned, apart = (Tensor((1, 1, 2, 3), "FLOAT32", strides) for strides in (None, (6, 6, 1, 2), (10, 10, 5, 1)))
+    writer.operator("ACTIVATION_RELU", [("x", packed)], [("turned", turned)])
+    writer.operator("ELEMENT_WISE_ADD", [("turned", turned), ("x", packed)], [("y", apart)])
+    content = writer.finish(["x"], ["turned", "y"])
+    bindings = {"x": "x", "turned": "z", "y": "y"}
+    resources = {"x": ("FLOAT32", [1, -2, 3, -4, 5, 6]), "z": ("FLOAT32", [7] * 6), "y": ("FLOAT32", [7] * 8)}
+    assert graph(tmp_path, content, bindings, target, **resources) == "2, -2, 6, 7, 7, -4, 10, 12"
+    bindings |= {"turned": "y", "y": "z"}
+    resources |= {"z": ("FLOAT32", [7] * 8), "y": ("FLOAT32", [7] * 7)}
+    assert graph(tmp_path, content, bindings, target, **resources) == "1, 0, 0, 5, 3, 6, 7"
 
 
 def test_a_recurrent_network_takes_an_array_of_activations(tmp_path: Path) -> None:

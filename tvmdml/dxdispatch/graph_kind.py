@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import _inside
+from tvmdml.compiler import compile as compile_operator
 from tvmdml.dxdispatch import bindings, descriptors, flat, nodes, serialized
 from tvmdml.dxdispatch.bindings import Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
@@ -19,6 +20,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
+from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -55,8 +57,6 @@ class SerializedGraph(Dispatchable):
         for edge in outputs:
             if edge not in written:
                 raise node.error(f"an output {safe_repr(edge)} that no node writes", "outputs that are written")
-            if not written[edge].is_packed:
-                raise node.error(f"an output {safe_repr(edge)} with strides", "packed outputs")
         self._tensors = {
             **{edge: _memory(self._read[edge]) for edge in inputs if edge in self._read},
             **{edge: written[edge] for edge in outputs},
@@ -94,20 +94,43 @@ class SerializedGraph(Dispatchable):
 
 
 class _Runner(Runner):
+    """The graph writes packed results; one with strides is copied to its places, so that what is between them stays as it was."""
+
     def __init__(self, target: Target, graph: CompiledGraph, tensors: Mapping[str, TensorDesc], inputs: list[str]) -> None:
         super().__init__(target)
         self._graph, self._tensors, self._inputs = graph, tensors, inputs
+        strided = {name: tensor.stored for name, tensor in tensors.items() if not tensor.is_packed}
+        self._copies = {
+            name: compile_operator(ElementWiseIdentity(input_tensor=_packed(one), output_tensor=one), target)
+            for name, one in strided.items()
+        }
 
     def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
-        views = {}
+        views: dict[str, Any] = {}
+        copies: list[Callable[[], None]] = []
         for name, (binding,) in found.items():
             view = memory.there(binding.view(memory, self._tensors[name]))
             views[name] = self.target.place(view) if isinstance(view, np.ndarray) else view  # while the model is checked
         try:
+            for name, copy in self._copies.items():
+                result = self.target.empty(views[name].shape, views[name].dtype)
+                copies.append(copy.bind(result, views[name]))
+                views[name] = result
             outputs = [view for name, view in views.items() if name not in self._inputs]
-            return self._graph.bind({name: views[name] for name in self._inputs}, outputs)
+            run = self._graph.bind({name: views[name] for name in self._inputs}, outputs)
         except InvalidArgument as error:
             raise said(node, error) from None
+
+        def call() -> None:
+            run()
+            for copy in copies:
+                copy()
+
+        return call if copies else run
+
+
+def _packed(tensor: TensorDesc) -> TensorDesc:
+    return TensorDesc(tensor.data_type, tensor.sizes)
 
 
 def _memory(tensor: TensorDesc) -> TensorDesc:
