@@ -244,6 +244,28 @@ def test_constants_wait_for_what_is_owned_too(device: dml.Device) -> None:
     assert np.all(op({x: ZEROS})[0] == 3)
 
 
+def test_constants_are_compiled_in_until_they_are_given_again(device: dml.Device) -> None:
+    graph = dml.Graph(device)
+    x, b, c = graph.input(SHAPE), graph.constant(full(2), sizes=SHAPE), graph.constant(full(3), sizes=SHAPE, name="c")
+    op = graph.compile([x - b * c])
+    assert op.compiled.kernel_count == 1
+    assert np.all(op({x: ZEROS})[0] == -6)
+    with pytest.raises(ValueError, match="missing input 2 'c'"):
+        op.initialize({b: full(1)})
+    assert np.all(op({x: ZEROS})[0] == -6)
+    op.initialize({b: full(1), "c": full(4)})
+    assert np.all(op({x: ZEROS})[0] == -4)
+
+
+def test_another_value_may_be_given_in_place_of_a_constant(device: dml.Device) -> None:
+    graph = dml.Graph(device)
+    x, w = graph.input(SHAPE), graph.input(SHAPE, owned=True)
+    b, c = graph.constant(full(2), sizes=SHAPE), graph.constant(full(3), sizes=SHAPE)
+    op = graph.compile([x - b * c * w])
+    op.initialize({w: full(1), b: dml.Buffer(device, full(5))})
+    assert np.all(op({x: ZEROS})[0] == -15)
+
+
 def test_constants_must_fill_their_sizes(device: dml.Device) -> None:
     with pytest.raises(ValueError, match="does not fill"):
         dml.Graph(device).constant(ZEROS, sizes=[1, 1, 2, 3])

@@ -105,3 +105,24 @@ def test_descriptors_are_nodes() -> None:
         graph.add(negative, [bytes_[1:17]])
     with pytest.raises(tvmdml.InvalidArgument, match="an owned input or a constant"):
         graph.add(desc, [x, x[:2].reshape(6), None])
+
+
+def test_known_arrays_of_owned_inputs_are_constants() -> None:
+    graph = tvmdml.Graph()
+    x, w = graph.input((2, 2), name="x"), graph.input((2, 2), owned=True, name="w")
+    given, known = np.arange(4, dtype=np.float32).reshape(2, 2), np.full((2, 2), 3, np.float32)
+    compiled = graph.compile([x - tvmdml.sqrt(w * w)], known={w: known})
+    assert (compiled.initialized, compiled.kernel_count) == (True, 1)
+    assert np.array_equal(compiled({"x": given})[0], given - 3)
+    assert not graph.compile([x + w]).initialized  # the graph itself stays as it is
+    strided = graph.input((2, 2), strides=(1, 2), owned=True)
+    for wrong, array in (
+        (x, known),
+        (w.T[1:], known[1:]),
+        (w, known[:1]),
+        (w, known.astype(np.int32)),
+        (strided, known),
+        ("w", known),
+    ):
+        with pytest.raises(tvmdml.errors.InvalidArgument, match=r"Graph\.compile known"):
+            graph.compile([x - w], known={wrong: array})

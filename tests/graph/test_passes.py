@@ -131,3 +131,18 @@ def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytes
     assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
     if tvmdml.targets.resolve("cpu").processor.has("avx2"):
         assert "last of CONVOLUTION" in str(compiled.explain())
+
+
+def test_owned_filters_are_laid_out_as_constants_are() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((1, 3, 20, 18), name="x")
+    weights = {graph.input(shape, owned=True): array(*shape) for shape in ((32, 3, 3, 3), (64, 32, 3, 3), (8, 64, 1, 1))}
+    y = x
+    for filters in weights:
+        y = tvmdml.convolution(y, filters)
+    given, owned, constant = {"x": array(1, 3, 20, 18)}, graph.compile([y]), graph.compile([y], known=weights)
+    owned.initialize(weights)
+    assert str(owned.explain()) == str(constant.explain())
+    if tvmdml.targets.resolve("cpu").processor.has("avx2"):
+        assert "last of CONVOLUTION" in str(owned.explain())
+    assert np.array_equal(owned(given)[0], constant(given)[0])

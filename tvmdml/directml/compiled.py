@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
+
+import numpy as np
 
 from tvmdml import graph
 from tvmdml.arrays.device_array import DeviceArray
@@ -14,16 +17,27 @@ class CompiledOperator:
     """A compiled graph. Calling it is ``dispatch``. ``Graph.compile`` makes it."""
 
     def __init__(
-        self, device: Device, compiled: graph.CompiledGraph, slots: list[tuple[Slot, bool]], constants: dict[object, Any]
+        self,
+        device: Device,
+        compiled: Callable[[Mapping[int, Any]], graph.CompiledGraph],
+        slots: list[tuple[Slot, bool]],
+        constants: dict[object, Any],
     ) -> None:
-        """Not public: ``Graph.compile`` makes it, of each input and whether anything depends on it."""
-        self._device, self._compiled = device, compiled
+        """Not public: ``Graph.compile`` makes it, of a function that compiles with known arrays of some inputs, by number; of
+        each input and whether anything depends on it; and of the constants.
+        """
+        self._device, self._compile = device, compiled
         self._slots = Slots([slot for slot, _ in slots])
         self._unread = {slot.index for slot, read in slots if not read}
         self._constants = constants
         self._owned = [slot for slot in self._slots.all if slot.owned]
         self._others = [slot for slot in self._slots.all if not slot.owned]
         self._initialized = False
+        there = {slot.index: constants[slot.token] for slot, read in slots if read and slot.token in constants}
+        arrays = {index: value for index, value in there.items() if not isinstance(value, Buffer)}
+        self._known = frozenset(arrays)
+        """The constants that are a part of the compiled graph, until other values are given for one of them."""
+        self._compiled = compiled({i: np.array(array, self._slots.all[i].dtype).reshape(-1) for i, array in arrays.items()})
         if all(slot.token in constants for slot in self._owned):
             self.initialize()
 
@@ -63,10 +77,14 @@ class CompiledOperator:
             TypeError: a key is neither an expression nor a name.
         """
         bound = self._slots.given(weights, "initialize")
+        known = frozenset() if self._initialized or not self._known.isdisjoint(bound) else self._known
         for slot in self._owned:
-            if slot.index not in bound and slot.token in self._constants:
+            if slot.index not in bound and slot.token in self._constants and slot.index not in known:
                 bound[slot.index] = self._constants[slot.token]
-        self._compiled.initialize(self._complete(bound, self._owned, "initialize"))
+        arrays = self._complete(bound, self._owned, "initialize", known)
+        if known != self._known:
+            self._compiled, self._known = self._compile({}), known
+        self._compiled.initialize(arrays)
         self._constants = {}
         self._initialized = True
 
@@ -93,9 +111,9 @@ class CompiledOperator:
 
     __call__ = dispatch
 
-    def _complete(self, bound: dict[int, Any], wanted: list[Slot], verb: str) -> list[Any]:
-        """The memory of each input that is wanted; ``None`` for one that was not given and nothing depends on."""
-        missing = [str(slot) for slot in wanted if slot.index not in bound and slot.index not in self._unread]
+    def _complete(self, bound: dict[int, Any], wanted: list[Slot], verb: str, known: Collection[int] = ()) -> list[Any]:
+        """The memory of each input that is wanted; ``None`` for one that was not given, and is known or nothing depends on."""
+        missing = [str(slot) for slot in wanted if slot.index not in bound and slot.index not in {*self._unread, *known}]
         if missing:
             raise ValueError(f"{verb}() is missing {', '.join(missing)}")
         return [slot.memory(bound[slot.index], self._device) if slot.index in bound else None for slot in wanted]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +36,8 @@ class Graph:
         self._policy = TensorPolicy.default if tensor_policy is None else tensor_policy
         self._graph = graph.Graph()
         self._slots: list[Slot] = []
+        self._memories: list[graph.Expression] = []
+        """What each input is a view of."""
         self._constants: dict[object, Any] = {}
 
     @property
@@ -81,9 +83,9 @@ class Graph:
         if name is not None and any(slot.name == name for slot in self._slots):
             raise ValueError(f"the graph already has an input named {name!r}")
         slot = Slot(len(self._slots), desc, name)
-        # The input of the graph is the memory; the tensor is a view of it.
         memory = self._graph.input((slot.count,), slot.dtype.name, owned=slot.owned)
         self._slots.append(slot)
+        self._memories.append(memory)
         found = self.EXPRESSION(self, memory.reinterpret(slot.sizes, desc.strides), strides=desc.strides, desc=desc)
         found.token = slot.token
         return found
@@ -131,13 +133,18 @@ class Graph:
         wanted = [required(one, "compile() outputs").value for one in outputs]
         if not isinstance(flags, (ExecutionFlags, int)):
             raise TypeError(f"compile() flags: given {type(flags).__name__}; allowed: ExecutionFlags")
-        with refusing():
-            compiled = self._graph.compile(wanted, self._device.target)
-        constants, self._constants = self._constants, {}
+        recorder, memories, target = self._graph, list(self._memories), self._device.target
+
+        def compiled(known: Mapping[int, Any]) -> graph.CompiledGraph:
+            with refusing():
+                return recorder.compile(wanted, target, known={memories[i]: array for i, array in known.items()})
+
         calls = needed(self._graph.calls, wanted)
         read = {id(edge.source) for edge in (*(one.edge for one in wanted), *(e for call in calls for e in call.edges.values()))}
         used = [id(node) in read for node in self._graph.inputs]
-        return CompiledOperator(self._device, compiled, list(zip(self._slots, used, strict=True)), constants)
+        found = CompiledOperator(self._device, compiled, list(zip(self._slots, used, strict=True)), self._constants)
+        self._constants = {}
+        return found
 
     def wrapped(self, found: Any) -> Any:
         """The results of a function, as expressions that lie as the graph's policy says."""

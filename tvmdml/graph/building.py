@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_r
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
-from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.nodes import Call, Constant, Edge, Input, never_changes
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
@@ -103,6 +104,11 @@ class Graph:
         """
         if (known := self._constants.get(id(array))) is not None and known[0] is array:
             return known[1]
+        found = self._constant(array, name)
+        self._constants[id(array)] = (array, found)
+        return found
+
+    def _constant(self, array: Any, name: str) -> Expression:
         view = arrays.view(array, "Graph.constant array") if not isinstance(array, (int, float, bool)) else np.asarray(array)
         if type(view) is DeviceArray:
             view = view.numpy()
@@ -110,9 +116,7 @@ class Graph:
         if packed.dtype.byteorder == ">" or not packed.flags.aligned:
             packed = packed.astype(packed.dtype.newbyteorder("="), copy=True)
         desc = functions.describe_array(packed, "Graph.constant array")
-        found = Expression(self, Edge(Constant(packed, name, self.line())), desc, packed.dtype)
-        self._constants[id(array)] = (array, found)
-        return found
+        return Expression(self, Edge(Constant(packed, name, self.line())), desc, packed.dtype)
 
     def add(
         self, desc: Operator, inputs: Mapping[str, Expression | None] | Sequence[Expression | None], *, name: str = ""
@@ -164,6 +168,7 @@ class Graph:
         feature_level: str | FeatureLevel | None = None,
         flags: Any = None,
         progress: Any = None,
+        known: Mapping[Expression, Any] = MappingProxyType({}),
     ) -> CompiledGraph:
         """Compile all that some expressions depend on (``IDMLDevice1::CompileGraph``).
 
@@ -173,9 +178,11 @@ class Graph:
             feature_level: the feature level that all operators must be part of; ``None`` is the newest.
             flags: DirectML's execution flags are accepted: none of them changes a result here.
             progress: called with (kernels ready, kernels in all) while kernels compile.
+            known: arrays of owned inputs, by expression: constants of what is compiled, which ``initialize`` is not given. They are
+                kept, not copied: do not write to them.
 
         Raises:
-            InvalidArgument: an output is not an expression of this graph.
+            InvalidArgument: an output is not an expression of this graph, or a known array does not fit.
             Unsupported: the target or the feature level does not support an operator.
             CompileError: a kernel does not compile.
         """
@@ -193,7 +200,8 @@ class Graph:
             for call in self.calls:
                 call.desc.validate(level)
         place = targets.resolve(target, "Graph.compile target")
-        return CompiledGraph(finished(self, several, place), place, calls=self.calls, progress=progress, shared=self.shared)
+        values = dict(self._known(one, array) for one, array in known.items())
+        return CompiledGraph(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
 
     # -- What functions call
 
@@ -251,6 +259,17 @@ class Graph:
             return given
         return self.constant(given)
 
+    def _known(self, given: Any, array: Any) -> tuple[Value, Edge]:
+        where = "Graph.compile known"
+        node = given.edge.source if isinstance(given, Expression) and given.graph is self else None
+        if not isinstance(node, Input) or not node.owned or given.edge.offset:
+            raise InvalidArgument(message(where, safe_repr(given), "owned inputs of this graph"))
+        found = self._constant(array, node.name)
+        if not node.desc.is_packed or (found.dtype, found.shape) != (node.dtype, given.shape):
+            form = f"{found.dtype}{list(found.shape)} for {node}"
+            raise InvalidArgument(message(where, form, f"{node.dtype}{list(given.shape)}, for an input without strides"))
+        return given.edge.value, found.edge
+
     def _edge(self, given: Expression, tensor: TensorDesc, where: str) -> Edge:
         if not isinstance(given, Expression) or given.graph is not self:
             allowed = "an expression of this graph"
@@ -266,7 +285,7 @@ class Graph:
             allowed = f"one that begins at a multiple of {tensor.data_type.itemsize} bytes"
             raise InvalidArgument(message(where, f"{given.edge.source} from byte {given.edge.offset} on", allowed))
         owned = bool(tensor.flags & TensorFlags.OWNED_BY_DML)
-        if owned and not _never_changes(given.edge.source):
+        if owned and not never_changes(given.edge.source):
             raise InvalidArgument(message(where, f"OWNED_BY_DML, of {given.edge.source}", "an owned input or a constant"))
         return given.edge
 
@@ -283,10 +302,6 @@ class Graph:
         return tuple(results)
 
 
-def _never_changes(node: Node) -> bool:
-    return isinstance(node, Constant) or (isinstance(node, Input) and node.owned)
-
-
 def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None) -> Expression:
     """A result with the type and shape that the caller of the function sees."""
     if dtype is None and shape is None:
@@ -297,11 +312,14 @@ def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None)
     return Expression(one.graph, one.edge, desc, kind)
 
 
-def finished(graph: Graph, outputs: Sequence[Expression], target: targets.Target) -> Finished:
-    """What some expressions of a graph depend on, after all passes."""
+def finished(
+    graph: Graph, outputs: Sequence[Expression], target: targets.Target, known: Mapping[Value, Edge] = MappingProxyType({})
+) -> Finished:
+    """What some expressions of a graph depend on, after all passes; some inputs are known to be constants."""
     results, copies = _results(outputs)
     every = [*graph.calls, *copies]
     program = Program(needed(every, results), results)
+    program.replace(known)
     passes.run_all(program, target)
     return Finished(graph.name, list(graph.inputs), program, [(one.dtype, one.shape) for one in outputs])
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tvmdml.errors import TvmdmlError
-from tvmdml.graph.nodes import Call, Constant, Edge
+from tvmdml.graph.nodes import Call, Edge, never_changes
 from tvmdml.graph.passes.owned import marked
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._contract import Operator, Role
@@ -86,7 +86,7 @@ class _Found:
         y = desc.output_tensor
         if not _is_image(y, alone=True) or y.data_type is not TensorDataType.FLOAT32:
             return False
-        if not isinstance(call.edges["filter_tensor"].source, Constant):
+        if not never_changes(call.edges["filter_tensor"].source):
             return False
         added = [name for name, tensor, _ in call.inputs() if name.startswith("epilogue") and _is_image(tensor)]
         image = desc.input_tensor

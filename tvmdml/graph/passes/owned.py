@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from tvmdml.enums import TensorFlags
 from tvmdml.errors import TvmdmlError
-from tvmdml.graph.nodes import Call, Constant, Edge, Input
+from tvmdml.graph.nodes import Call, never_changes
 from tvmdml.graph.program import Program
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise import Pointwise
@@ -21,14 +21,10 @@ def run(program: Program, target: Target) -> None:
     for call in program.calls:
         if isinstance(call.desc, Pointwise):
             continue
-        fixed = [name for name, edge in call.edges.items() if "[" not in name and _never_changes(edge)]
+        fixed = [name for name, edge in call.edges.items() if "[" not in name and never_changes(edge.source)]
         if fixed:
             with contextlib.suppress(TvmdmlError):  # what is wrong is found when the kernel is chosen
                 call.desc = _packed(call, fixed, target)
-
-
-def _never_changes(edge: Edge) -> bool:
-    return isinstance(edge.source, Constant) or (isinstance(edge.source, Input) and edge.source.owned)
 
 
 def _packed(call: Call, fixed: Collection[str], target: Target) -> Operator:
