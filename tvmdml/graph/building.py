@@ -313,13 +313,13 @@ def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None)
 
 
 def finished(
-    graph: Graph, outputs: Sequence[Expression], target: targets.Target, known: Mapping[Value, Edge] = MappingProxyType({})
+    graph: Graph, outputs: Sequence[Expression], target: targets.Target, instead: Mapping[Value, Edge] = MappingProxyType({})
 ) -> Finished:
-    """What some expressions of a graph depend on, after all passes; some inputs are known to be constants."""
+    """What some expressions of a graph depend on, after all passes, with other memory in the places of some values."""
     results, copies = _results(outputs)
     every = [*graph.calls, *copies]
     program = Program(needed(every, results), results)
-    program.replace(known)
+    program.replace(instead)
     passes.run_all(program, target)
     return Finished(graph.name, list(graph.inputs), program, [(one.dtype, one.shape) for one in outputs])
 

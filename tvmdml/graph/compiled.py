@@ -23,7 +23,7 @@ from tvmdml.graph.expression import Expression
 from tvmdml.graph.kernels import Progress
 from tvmdml.graph.nodes import Absent, Call, Constant, Input
 from tvmdml.graph.packing import Shared, Weights
-from tvmdml.graph.plan import Packed, Plan, plan
+from tvmdml.graph.plan import Launches, Packed, Plan, plan
 from tvmdml.graph.program import Finished, Form, Value
 from tvmdml.targets import Step, Target
 from tvmdml.tensors import TensorDesc, native
@@ -86,6 +86,7 @@ class CompiledGraph:
         progress: Progress | None = None,
         shared: Shared | None = None,
         stored: Stored = MappingProxyType({}),
+        launches: Launches | None = None,
     ) -> None:
         """Not public: ``Graph.compile`` makes it.
 
@@ -96,13 +97,14 @@ class CompiledGraph:
             progress: called while kernels compile.
             shared: packed weights of other graphs.
             stored: weights that are packed already.
+            launches: kernels that other graphs found.
         """
         self.name, inputs, program, forms = finished
         """The graph's name."""
         self.target = target
         """Where it runs."""
         self._program, self._stored = program, stored
-        self._plan: Plan = plan(program, target, progress)
+        self._plan: Plan = plan(program, target, progress, launches)
         self._explanation = Explanation(self.name, calls or program.calls, program, self._plan)
         steps = [Step(step.launch, step.places, step.sizes) for step in self._plan.steps]
         self._sequence = target.sequence(steps, self._plan.slots)

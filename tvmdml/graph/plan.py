@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from tvmdml.compiler import Ready, ready_owned
@@ -12,6 +12,7 @@ from tvmdml.graph.kernels import Progress, compile_all
 from tvmdml.graph.memory import Places, planned
 from tvmdml.graph.nodes import Call, Constant, Edge, Input
 from tvmdml.graph.program import Program, Value
+from tvmdml.kernels import knobs
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.persistent import Packing
 from tvmdml.targets import Launch, Target
@@ -69,7 +70,12 @@ class Plan(NamedTuple):
         return 1 + len(self.constants) + len(self.packed) + len(self.inputs) + len(self.outputs)
 
 
-def plan(program: Program, target: Target, progress: Progress | None = None) -> Plan:
+Launches = MutableMapping[object, Ready]
+"""Kernels that were found for other programs of the same model: with a few other sizes, most are the same."""
+_MOST_LAUNCHES = 1024
+
+
+def plan(program: Program, target: Target, progress: Progress | None = None, launches: Launches | None = None) -> Plan:
     """Choose kernels and places.
 
     Raises:
@@ -79,8 +85,12 @@ def plan(program: Program, target: Target, progress: Progress | None = None) -> 
     shared = pieces.shared
     alike = [(call.desc.exactly(), call.desc.owned(), shared.get(call, ())) for call in calls]
     distinct = dict(zip(alike, calls, strict=True))
-    compile_all(((call.desc, shared.get(call, ())) for call in distinct.values()), target, progress)
-    found = {key: _launch(call, target, shared.get(call, ())) for key, call in distinct.items()}
+    found: Launches = {} if launches is None or knobs.in_force() else launches
+    if len(found) > _MOST_LAUNCHES:
+        found.clear()
+    missing = {key: call for key, call in distinct.items() if key not in found}
+    compile_all(((call.desc, shared.get(call, ())) for call in missing.values()), target, progress)
+    found.update({key: _launch(call, target, shared.get(call, ())) for key, call in missing.items()})
     kernels = [found[key] for key in alike]
 
     packed = _packed(calls, kernels)

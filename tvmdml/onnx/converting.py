@@ -51,6 +51,15 @@ def raise_all(name: str, problems: Sequence[Problem]) -> None:
         raise (ModelError if any(one.malformed for one in problems) else Unsupported)(text)
 
 
+class Traced(NamedTuple):
+    """A node that was converted."""
+
+    node: Node
+    results: list[Value | None]
+    folded: bool
+    """Whether its results were known from those of its inputs, or their shapes (``folding``)."""
+
+
 class Scope:
     """The tensors that the nodes of a graph can read, the attributes of the function that it is in, and its operator sets."""
 
@@ -63,13 +72,14 @@ class Scope:
         self.place: str = above.place if above else ""
         """What calls the function, for messages."""
         self._above = above
-        self._values: dict[str, Value] = {}
+        self.values: dict[str, Value] = {}
+        """Those of this graph."""
 
     def get(self, name: str) -> Value | None:
         """A tensor, also one of the graph around this one."""
         scope: Scope | None = self
         while scope is not None:
-            if (found := scope._values.get(name)) is not None:
+            if (found := scope.values.get(name)) is not None:
                 return found
             scope = scope._above
         return None
@@ -77,7 +87,7 @@ class Scope:
     def set(self, name: str, value: Value) -> None:
         """Name a tensor."""
         if name:
-            self._values[name] = value
+            self.values[name] = value
 
 
 def kind_of(proto: Any) -> str:
@@ -135,9 +145,21 @@ class Conversion:
         graph: the graph.
         outputs: the model's outputs.
         problems: the nodes that cannot be converted.
+        trace: the nodes in the order in which they were converted, those of functions and inner graphs included.
     """
 
-    def __init__(self, model: Model, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> None:
+    def __init__(self, model: Model) -> None:
+        """Not public: ``of`` converts."""
+        self.graph = Graph(str(model.source.model.graph.name))
+        self.outputs: list[Value] = []
+        self.problems: list[Problem] = []
+        self.trace: list[Traced] = []
+        self._model, self._nodes = model, 0
+        self._functions = model.functions()
+        self._scope = self._top = Scope(dict(opsets(model.source.model)))
+
+    @classmethod
+    def of(cls, model: Model, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Conversion:
         """Convert.
 
         Args:
@@ -149,29 +171,47 @@ class Conversion:
             Undecided: the elements of more inputs must be known.
             ModelError: the graph is broken.
         """
-        self.graph = Graph(str(model.source.model.graph.name))
-        self.problems: list[Problem] = []
-        self._model, self._nodes = model, 0
-        self._functions = model.functions()
-        self._scope = Scope(dict(opsets(model.source.model)))
-        graph = model.source.model.graph
+        found, graph = cls(model), model.source.model.graph
         weights = {one.name for one in graph.initializer}
         for one in graph.input:
             if one.name not in weights:
                 dtype = inference.dtype_of(one.type.tensor_type.elem_type)
                 shape = shapes[one.name]
                 if one.name in decided:
-                    self._scope.set(one.name, Value.known(decided[one.name]))
+                    value = Value.known(decided[one.name])
                 elif 0 in shape:
-                    self._scope.set(one.name, Value.known(self._of_none(one.name, shape, dtype)))
+                    value = Value.known(found._of_none(one.name, shape, dtype))
                 else:
-                    self._scope.set(one.name, Value.computed(self.graph.input(shape, dtype, name=one.name)))
-        self.outputs = self._graph(graph, self._scope)
-        for one, value in zip(graph.output, self.outputs, strict=True):
+                    value = Value.computed(found.graph.input(shape, dtype, name=one.name))
+                found._top.set(one.name, value)
+        found.outputs = found._graph(graph, found._top)
+        for one, value in zip(graph.output, found.outputs, strict=True):
             if value.parts is not None:
-                self.problems.append(
+                found.problems.append(
                     Problem("output", f"output {safe_repr(one.name)}", "it is a sequence, and not a tensor", False)
                 )
+        return found
+
+    @classmethod
+    def part(
+        cls, model: Model, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
+    ) -> list[NumpyArray | None]:
+        """Tensors that some nodes of the model compute from others while it is converted; ``None`` for one that is not known."""
+        found = cls(model)
+        read = {str(name) for one in nodes for name in one.input}
+        for tensor in model.source.model.graph.initializer:
+            if tensor.name in read:
+                found._top.set(tensor.name, Value.known(model.array(tensor)))
+        for name, array in given.items():
+            found._top.set(name, Value.known(array))
+        for one in nodes:
+            found._node(one, found._top)
+        values = [found._top.get(name) for name in wanted]
+        return [None if one is None else one.array for one in values]
+
+    def tensors(self) -> Mapping[str, Value]:
+        """The tensors of the model's own graph, by name."""
+        return self._top.values
 
     def _of_none(self, name: str, shape: tuple[int, ...], dtype: Any) -> NumpyArray:
         try:
@@ -297,12 +337,12 @@ class Conversion:
         folding.modernize(node)
         for way in (described.without_elements, folding.fold):
             if (found := way(node)) is not None:
-                return _finished(found, node)
+                return self._traced(node, _finished(found, node), folded=True)
         rule: Rule | None = RULES.get(kind) or (described.convert if described.is_mapped(kind) else None)
         try:
             if rule is None:
                 raise Refused("DirectML has no counterpart")
-            return _finished(rule(node), node)
+            return self._traced(node, _finished(rule(node), node))
         except (Refused, Unsupported, InvalidArgument):
             body = inference.body(proto, attributes, inputs, scope.versions)
             if body is None:
@@ -312,7 +352,11 @@ class Conversion:
             if len(self.problems) > problems:  # the first reason is the better one
                 del self.problems[problems:]
                 raise
-            return _finished(values, node)
+            return self._traced(node, _finished(values, node))
+
+    def _traced(self, node: Node, results: list[Value | None], *, folded: bool = False) -> list[Value | None]:
+        self.trace.append(Traced(node, results, folded))
+        return results
 
     def _called(
         self, function: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], scope: Scope

@@ -15,13 +15,14 @@ from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.graph import Expression, Graph
+from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.graph.building import finished
 from tvmdml.graph.loading import is_pack
 from tvmdml.graph.packing import Weights
 from tvmdml.graph.program import Finished
 from tvmdml.onnx import converting, inference
 from tvmdml.onnx.converting import Conversion
+from tvmdml.onnx.growing import Growth
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.packed import PackedModel
 from tvmdml.onnx.reading import Source, opsets
@@ -117,6 +118,7 @@ class Model(Runnable):
         self._deciding = set()
         self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
         self._lock = threading.RLock()
+        self._growth = Growth(self._model, target, self._check, self._unseen)
 
     def metadata(self) -> ModelMetadata:
         """What the file says of itself."""
@@ -150,7 +152,7 @@ class Model(Runnable):
                 message(self.name, f"a model with open sizes ({listed(self.inputs)})", f"known sizes: {wanted}", advice)
             )
         try:
-            conversion = Conversion(self._model, shapes, {})
+            conversion = Conversion.of(self._model, shapes, {})
         except Undecided as error:
             given = f"a model that the elements of {', '.join(sorted(error.inputs))} decide about"
             raise InvalidArgument(message(self.name, given, "one that shapes and constants decide about")) from None
@@ -187,16 +189,14 @@ class Model(Runnable):
         raise Unsupported(f"{self.name}: the values of too many inputs decide how it is computed")
 
     def _compile(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        conversion = Conversion(self._model, shapes, decided)
-        converting.raise_all(self.name, conversion.problems)
-        known = {i: one.array for i, one in enumerate(conversion.outputs) if one.array is not None}
-        rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known]
-        graph, inputs = None, []
-        if rest:
-            conversion.graph.shared = self._weights
-            graph = conversion.graph.compile(rest, self.target, progress=self._progress)
-            inputs = [one.name for one in conversion.graph.inputs]
-        found = Ready(graph, tuple(inputs), known)
+        program = None if decided else self._growth.program(shapes)
+        if program is not None:
+            graph = CompiledGraph(
+                program, self.target, progress=self._progress, shared=self._weights, launches=self._growth.launches
+            )
+            found = Ready(graph, tuple(one.name for one in program.inputs), {})
+        else:
+            found = self._converted(shapes, decided)
         key = (
             tuple((one.name, shapes[one.name]) for one in self.inputs),
             tuple((name, array.tobytes()) for name, array in sorted(decided.items())),
@@ -206,6 +206,24 @@ class Model(Runnable):
             while len(self._compiled) > _MOST_KEPT:
                 self._compiled.popitem(last=False)
         return found
+
+    def _converted(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
+        conversion = Conversion.of(self._model, shapes, decided)
+        converting.raise_all(self.name, conversion.problems)
+        known = {i: one.array for i, one in enumerate(conversion.outputs) if one.array is not None}
+        rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known]
+        if not rest:
+            return Ready(None, (), known)
+        program = finished(conversion.graph, rest, self.target)
+        graph = CompiledGraph(program, self.target, calls=conversion.graph.calls, progress=self._progress, shared=self._weights)
+        if self._known_shapes() is None and not known and not decided:
+            self._growth.saw(shapes, conversion)
+        return Ready(graph, tuple(one.name for one in program.inputs), known)
+
+    def _unseen(self, shapes: Mapping[str, tuple[int, ...]]) -> Conversion | None:
+        """The model for shapes that it may be called with later."""
+        found = Conversion.of(self._model, shapes, {})
+        return None if found.problems or any(one.array is not None for one in found.outputs) else found
 
     def _argument(self, info: Any, sizes: Mapping[str, int], *, result: bool = False) -> Argument:
         kind = info.type

@@ -62,6 +62,8 @@ class Node:
         self.opset = opset
         """The version of the domain."""
         self.around = around
+        self.read: list[Value] = []
+        """The inputs whose elements decided how it is computed."""
 
     @property
     def graph(self) -> Graph:
@@ -72,7 +74,9 @@ class Node:
         """A node like this one, of another kind, with other inputs, or with other attributes; its results are not known."""
         given = self.inputs if inputs is None else inputs
         own = {**(self.attributes if not kind else {}), **attributes}
-        return Node(kind or self.kind, given, self.outputs, own, [Result(None, None)] * len(self.outputs), self.opset, self.around)
+        found = Node(kind or self.kind, given, self.outputs, own, [Result(None, None)] * len(self.outputs), self.opset, self.around)
+        found.read = self.read
+        return found
 
     # -- Inputs
 
@@ -107,7 +111,9 @@ class Node:
 
     def known(self, position: int) -> NumpyArray:
         """The elements of an input that decides how the node is computed."""
-        return self.value(position).decided(self.graph)
+        found = self.value(position)
+        self.read.append(found)
+        return found.decided(self.graph)
 
     def is_known(self, position: int) -> bool:
         """Whether the elements of an input are known already."""

@@ -11,7 +11,7 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph import Expression, Graph
-from tvmdml.graph.nodes import Call, Input
+from tvmdml.graph.nodes import Call, Constant, Input
 from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import TensorDataType
 
@@ -76,6 +76,12 @@ class Value:
     def content(self) -> NumpyArray | Expression | None:
         """The array if it is known, or the expression."""
         return self._expression if self.array is None else self.array
+
+    @property
+    def node(self) -> Constant | None:
+        """The constant of the graph that has the elements, if they are known and the graph reads them."""
+        source = None if self.array is None or self._expression is None else self._expression.edge.source
+        return source if isinstance(source, Constant) else None
 
     @property
     def size(self) -> int:

@@ -1,0 +1,159 @@
+"""A size that grows: programs for sizes that were not seen are made without converting the model, and compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from test_onnx_models import FLOAT, N, info, model  # noqa: E402 - they need ONNX
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.onnx import converting  # noqa: E402
+
+LENGTHS = (20, 21, 22, 23, 30, 35, 37, 38, 40, 41, 50, 51, 64, 77, 90, 129)
+
+
+class Counted(converting.Conversion):
+    """Counts conversions of whole models."""
+
+    whole = 0
+
+    @classmethod
+    def of(cls, *arguments: Any) -> Any:
+        Counted.whole += 1
+        return super().of(*arguments)
+
+
+@pytest.fixture
+def conversions(monkeypatch: pytest.MonkeyPatch) -> type[Counted]:
+    """How often models were converted."""
+    monkeypatch.setattr("tvmdml.onnx.model.Conversion", Counted)
+    Counted.whole = 0
+    return Counted
+
+
+def integer(name: str, value: int) -> Any:
+    return N("Constant", [], [name], value_ints=[value])
+
+
+# How a model computes a number `f` of its size `n`, which decides how many rows it takes: its nodes, and the same in Python.
+REGULAR: dict[str, tuple[Sequence[Any], Any]] = {
+    "n": ([N("Identity", ["n"], ["f"])], lambda n: n),
+    "n - 3": ([integer("c", 3), N("Sub", ["n", "c"], ["f"])], lambda n: n - 3),
+    "2 n - n": ([integer("c", 2), N("Mul", ["n", "c"], ["m"]), N("Sub", ["m", "n"], ["f"])], lambda n: n),
+    "max(n, 4)": ([integer("c", 4), N("Max", ["n", "c"], ["f"])], lambda n: n),
+    "n unless n is -1": (
+        [integer("c", -1), integer("d", 2), N("Equal", ["n", "c"], ["b"]), N("Where", ["b", "d", "n"], ["f"])],
+        lambda n: n,
+    ),
+}
+IRREGULAR: dict[str, tuple[Sequence[Any], Any]] = {
+    "n // 2": ([integer("c", 2), N("Div", ["n", "c"], ["f"])], lambda n: n // 2),
+    "min(n, 40)": ([integer("c", 40), N("Min", ["n", "c"], ["f"])], lambda n: min(n, 40)),
+    "n % 7 + 1": (
+        [integer("c", 7), integer("d", 1), N("Mod", ["n", "c"], ["m"]), N("Add", ["m", "d"], ["f"])],
+        lambda n: n % 7 + 1,
+    ),
+    "1 at n = 37": (
+        [integer("c", 37), integer("d", 1), N("Equal", ["n", "c"], ["b"]), N("Where", ["b", "d", "n"], ["f"])],
+        lambda n: 1 if n == 37 else n,
+    ),
+    "3 above 50": (
+        [integer("c", 50), integer("d", 3), N("Greater", ["n", "c"], ["b"]), N("Where", ["b", "d", "n"], ["f"])],
+        lambda n: 3 if n > 50 else n,
+    ),
+}
+
+
+def rows(nodes: Sequence[Any]) -> bytes:
+    """The sum of the first `f` rows, plus `f` in each column."""
+    every = [
+        N("Shape", ["x"], ["n"], start=0, end=1),
+        *nodes,
+        integer("zero", 0),
+        N("Slice", ["x", "zero", "f", "zero"], ["part"]),
+        N("ReduceSum", ["part", "zero"], ["sum"]),
+        N("Cast", ["f"], ["g"], to=FLOAT),
+        N("Add", ["sum", "g"], ["y"]),
+    ]
+    return bytes(model(every, [info("x", ["n", 4])], [info("y", [1, 4])], ir_version=10).SerializeToString())
+
+
+@pytest.mark.parametrize("name", [*REGULAR, *IRREGULAR])
+def test_sizes_that_decide(name: str, conversions: type[Counted]) -> None:
+    """Each length has its own result, also where a size decides in a way that no polynomial is; the others are not converted."""
+    nodes, f = {**REGULAR, **IRREGULAR}[name]
+    loaded = tvmdml.onnx.load(rows(nodes))
+    for n in LENGTHS:
+        x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)  # its sums are exact
+        (found,) = loaded(x=x)
+        assert np.array_equal(found, x[: f(n)].sum(0, keepdims=True) + np.float32(f(n))), n
+    if name in REGULAR:
+        assert conversions.whole <= 3 + 2 + 3 * 3, conversions.whole  # until 44, 102 and 258
+
+
+def decoder(width: int = 8) -> bytes:
+    """One step of attention with a past: positions, a mask and the number of words follow from sizes."""
+    weights = {f"w{one}": np.random.default_rng(i).standard_normal((width, width), np.float32) for i, one in enumerate("qkv")}
+    nodes = [
+        *(N("MatMul", ["x", f"w{one}"], [one]) for one in "qkv"),
+        N("Shape", ["past_k"], ["p"], start=1, end=2),
+        N("Shape", ["x"], ["r"], start=1, end=2),
+        N("Add", ["p", "r"], ["n"]),
+        N("Squeeze", ["n"], ["limit"]),
+        N("Squeeze", ["p"], ["start"]),
+        *(N("Constant", [], [name], value_int=value) for name, value in (("first", 0), ("one", 1))),
+        N("Range", ["start", "limit", "one"], ["own"]),
+        N("Range", ["first", "limit", "one"], ["all"]),
+        N("Cast", ["own"], ["angle"], to=FLOAT),
+        N("Constant", [], ["column"], value_ints=[1]),
+        N("Unsqueeze", ["angle", "column"], ["angles"]),
+        N("Cos", ["angles"], ["turn"]),
+        N("Mul", ["q", "turn"], ["turned"]),
+        N("Concat", ["past_k", "k"], ["keys"], axis=1),
+        N("Concat", ["past_v", "v"], ["values"], axis=1),
+        N("Transpose", ["keys"], ["across"], perm=[0, 2, 1]),
+        N("MatMul", ["turned", "across"], ["scores"]),
+        N("Unsqueeze", ["own", "column"], ["mine"]),
+        N("Greater", ["all", "mine"], ["later"]),
+        N("Constant", [], ["low"], value_float=-1e4),
+        N("Where", ["later", "low", "scores"], ["masked"]),
+        N("Softmax", ["masked"], ["shares"], axis=-1),
+        N("MatMul", ["shares", "values"], ["y"]),
+    ]
+    past = ["batch", "past", width]
+    every = [info("x", ["batch", "rows", width]), info("past_k", past), info("past_v", past)]
+    results = [info("y", ["batch", "rows", width]), info("keys", ["batch", "all", width]), info("values", ["batch", "all", width])]
+    return bytes(model(nodes, every, results, weights, ir_version=10).SerializeToString())
+
+
+@pytest.mark.parametrize("target", ["cpu", "vulkan"])
+def test_a_decoder(target: str, conversions: type[Counted]) -> None:
+    """Its past grows by what it gave; between lengths that were converted, results have the bits of a model that is new."""
+    made = decoder()
+    try:
+        loaded = tvmdml.onnx.load(made, target=target)
+    except tvmdml.TvmdmlError as error:
+        pytest.skip(str(error))
+    rng = np.random.default_rng(5)
+    keys, values = (rng.standard_normal((1, 7, 8), np.float32) for _ in range(2))
+    for step in range(24):
+        x = rng.standard_normal((1, 1, 8), np.float32)
+        feeds = {"x": x, "past_k": keys, "past_v": values}
+        found = loaded(feeds)
+        if step % 5 == 4:
+            conversions.whole, before = 0, conversions.whole
+            for one, other in zip(found, tvmdml.onnx.load(made, target=target)(feeds), strict=True):
+                assert np.array_equal(one.view(np.uint32), other.view(np.uint32)), step
+            conversions.whole = before
+        keys, values = found[1:]
+    assert conversions.whole <= 3 + 2 + 3 * 2, conversions.whole
+    x = rng.standard_normal((2, 3, 8), np.float32)  # other sizes do not fit, and are converted
+    assert loaded(x=x, past_k=np.repeat(keys, 2, 0), past_v=np.repeat(values, 2, 0))[0].shape == (2, 3, 8)
+    with pytest.raises(tvmdml.InvalidArgument, match="past"):
+        loaded(x=x[:1, :1], past_k=keys, past_v=values[:, 1:])

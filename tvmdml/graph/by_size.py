@@ -1,0 +1,256 @@
+"""``BySize``: a program as a function of one size, found from the programs for some values of it.
+
+A decoder whose past grows by a word needs, at each step, a program with the same calls and other numbers. These numbers are
+polynomials of the size, of degree 2 at most. They are found from three programs, and must hold in others, or there is no such
+function. Between the values that were tried it makes programs without conversion and passes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tvmdml import exact
+from tvmdml.arrays import NumpyArray
+from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
+from tvmdml.graph.program import Finished, Program, Result
+from tvmdml.operators._contract import Operator
+from tvmdml.tensors import TensorDesc
+
+
+class Differs(Exception):
+    """The programs differ by more than numbers."""
+
+
+class Number(NamedTuple):
+    """An integer that is a polynomial of the size: ``(square * n * n + linear * n + fixed) // divisor``, without a remainder."""
+
+    square: int
+    linear: int
+    fixed: int
+    divisor: int
+
+    def at(self, n: int) -> int:
+        """Its value.
+
+        Raises:
+            Differs: it is not an integer there.
+        """
+        found, rest = divmod((self.square * n + self.linear) * n + self.fixed, self.divisor)
+        if rest:
+            raise Differs
+        return found
+
+    @classmethod
+    def through(cls, sizes: Sequence[int], values: Sequence[int]) -> Number:
+        """The polynomial with these values.
+
+        Raises:
+            Differs: there is none of degree 2.
+        """
+        first, second, third = sizes[:3]
+        a, b, c = values[:3]
+        # Newton's divided differences, times their common divisor
+        divisor = (second - first) * (third - first) * (third - second)
+        slope = (b - a) * (third - first) * (third - second)
+        square = (c - b) * (second - first) - (b - a) * (third - second)
+        linear = slope - square * (first + second)
+        found = cls(square, linear, a * divisor - slope * first + square * first * second, divisor)
+        if any(found.at(n) != value for n, value in zip(sizes, values, strict=True)):
+            raise Differs
+        return found
+
+
+class _Made(NamedTuple):
+    """A descriptor, a tuple, or anything else whose integers are numbers: its class, and its parts."""
+
+    kind: type[Any]
+    names: tuple[str, ...]
+    """The fields of a dataclass."""
+    parts: tuple[Any, ...]
+
+
+class _Other:
+    """A value without such integers."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._key = exact.key(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Other) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+_NUMBER = _Other("a number")
+
+
+def _form(value: Any, numbers: list[int]) -> Any:
+    """The form of a value; its integers are appended to ``numbers``."""
+    kind = type(value)
+    if kind is int:
+        numbers.append(value)
+        return _NUMBER
+    if isinstance(value, (TensorDesc, Operator)):
+        names = tuple(field.name for field in dataclasses.fields(value))  # type: ignore[arg-type] # both are dataclasses
+        return _Made(kind, names, tuple(_form(getattr(value, name), numbers) for name in names))
+    if isinstance(value, tuple):
+        return _Made(kind, (), tuple(_form(one, numbers) for one in value))
+    return _Other(value)
+
+
+def _value(form: Any, numbers: Iterable[int]) -> Any:
+    """The value of a form with these integers."""
+    rest = iter(numbers)
+
+    def made(form: Any) -> Any:
+        if form is _NUMBER:
+            return next(rest)
+        if isinstance(form, _Other):
+            return form.value
+        parts = [made(part) for part in form.parts]
+        if form.names:
+            return form.kind(**dict(zip(form.names, parts, strict=True)))
+        return tuple(parts) if form.kind is tuple else form.kind(*parts)
+
+    return made(form)
+
+
+class Described:
+    """A value as a function of the size: a descriptor, or a tuple with any depth, whose integers are numbers."""
+
+    def __init__(self, sizes: Sequence[int], values: Sequence[Any]) -> None:
+        """
+        Raises:
+            Differs: the values differ by more than numbers.
+        """
+        numbers: list[list[int]] = [[] for _ in values]
+        forms = [_form(value, own) for value, own in zip(values, numbers, strict=True)]
+        if any(form != forms[0] for form in forms[1:]):
+            raise Differs
+        self._value, self._form = values[0], forms[0]
+        self._numbers = [Number.through(sizes, one) if len(set(one)) > 1 else one[0] for one in zip(*numbers, strict=True)]
+        self.key = self._form, tuple(self._numbers)
+        """Equal for what is the same for each size."""
+        self._varies = any(isinstance(one, Number) for one in self._numbers)
+
+    def at(self, n: int) -> Any:
+        """The value for a size."""
+        if not self._varies:
+            return self._value
+        return _value(self._form, [one.at(n) if isinstance(one, Number) else one for one in self._numbers])
+
+
+class _Place(NamedTuple):
+    """A node: in which list of its program it is, and where."""
+
+    kind: str
+    number: int
+
+
+class BySize:
+    """A program for each value of a size.
+
+    Inputs of the programs that are none of their callers' stand for constants: ``at`` gets their arrays.
+    """
+
+    def __init__(self, programs: Mapping[int, Finished]) -> None:
+        """
+        Args:
+            programs: after all passes, by the size. Three have a common function if they have the same calls; more must agree.
+
+        Raises:
+            Differs: they are not one function of the size.
+        """
+        finished = list(programs.values())
+        nodes = [_Nodes(one) for one in finished]
+        if len({(len(one.program.calls), len(own.constants)) for one, own in zip(finished, nodes, strict=True)}) > 1:
+            raise Differs
+        for first, *others in zip(*(own.constants for own in nodes), strict=True):
+            if not all(_same(first.array, other.array) for other in others):
+                raise Differs
+        seen: dict[Any, Described] = {}  # layers have calls that are alike
+
+        def described(values: Iterable[Any]) -> Described:
+            found = Described(list(programs), list(values))
+            return seen.setdefault(found.key, found)
+
+        def by_call(what: Callable[[Call, _Nodes], Any]) -> list[Described]:
+            several = ([what(call, own) for call in one.program.calls] for one, own in zip(finished, nodes, strict=True))
+            return [described(values) for values in zip(*several, strict=True)]
+
+        self._name, self._constants = finished[0].name, nodes[0].constants
+        self._calls = list(finished[0].program.calls)
+        self._descs = by_call(lambda call, _: call.desc)
+        self._edges = by_call(lambda call, own: tuple((name, own.edge(edge)) for name, edge in call.edges.items()))
+        self._inputs = described(tuple((i.desc, i.dtype, i.owned, i.name) for i in one.inputs) for one in finished)
+        ends = zip(finished, nodes, strict=True)
+        self._results = described(tuple((own.edge(end.edge), end.desc) for end in one.program.results) for one, own in ends)
+        self._forms = described(tuple(one.forms) for one in finished)
+        self.wanted: tuple[str, ...] = described(own.names() for own in nodes).at(next(iter(programs)))
+        """The names of the inputs that stand for constants."""
+
+    def at(self, n: int, arrays: Sequence[NumpyArray]) -> Finished:
+        """The program for a size.
+
+        Args:
+            n: the size, between those that were tried.
+            arrays: the constants that are ``wanted``.
+
+        Raises:
+            Differs: a number is no integer there.
+        """
+        known: dict[Described, Any] = {}
+
+        def value(one: Described) -> Any:
+            if one not in known:
+                known[one] = one.at(n)
+            return known[one]
+
+        inputs = [Input(desc, dtype, owned, name, "") for desc, dtype, owned, name in value(self._inputs)]
+        given = [Constant(array, name, "") for name, array in zip(self.wanted, arrays, strict=True)]
+        calls: list[Call] = []
+        lists: Mapping[str, Sequence[Node]] = {"inputs": inputs, "constants": self._constants, "given": given, "calls": calls}
+
+        def edge(found: Any) -> Edge:
+            (kind, number), output, offset = found
+            return Edge(lists[kind][number], output, offset)
+
+        for old, desc, edges in zip(self._calls, self._descs, self._edges, strict=True):
+            calls.append(Call(value(desc), {name: edge(one) for name, one in value(edges)}, old.name, old.where))
+        results = [Result(edge(one), desc) for one, desc in value(self._results)]
+        return Finished(self._name, inputs, Program(calls, results), list(value(self._forms)))
+
+
+class _Nodes:
+    """The nodes of a program by their places."""
+
+    def __init__(self, finished: Finished) -> None:
+        self.constants = finished.program.constants()
+        own = set(map(id, finished.inputs))
+        self._given = [node for node in finished.program.inputs() if id(node) not in own]
+        lists: dict[str, Sequence[Node]] = {
+            "inputs": finished.inputs,
+            "constants": self.constants,
+            "given": self._given,
+            "calls": finished.program.calls,
+        }
+        self._places = {id(node): _Place(kind, i) for kind, nodes in lists.items() for i, node in enumerate(nodes)}
+
+    def edge(self, edge: Edge) -> tuple[_Place, int, int]:
+        """An edge with its source's place."""
+        return self._places[id(edge.source)], edge.output, edge.offset
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs that are none of the callers'."""
+        return tuple(node.name for node in self._given)
+
+
+def _same(array: NumpyArray, other: NumpyArray) -> bool:
+    """Whether two arrays have the same elements, bit for bit."""
+    if (array.shape, array.dtype) != (other.shape, other.dtype):
+        return False
+    return array.ctypes.data == other.ctypes.data or array.tobytes() == other.tobytes()

@@ -1,0 +1,278 @@
+"""``Growth``: a model for sizes that were not seen, where one size grows, without converting the model again.
+
+A decoder is called with one more past word each time. After three such calls, the model is converted for two larger sizes as well.
+If it depends on the sizes regularly (``regular.py``), and the five programs are one function of the size (``BySize``), that makes
+the programs up to the largest. Beyond, two more sizes are tried, which doubles the range.
+
+Small constants that follow from sizes, such as positions and masks, are computed for each size by the model's own nodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import TvmdmlError
+from tvmdml.graph.building import finished
+from tvmdml.graph.by_size import BySize, Described, Differs
+from tvmdml.graph.nodes import Edge, Input, Node
+from tvmdml.graph.plan import Launches
+from tvmdml.graph.program import Finished
+from tvmdml.onnx.converting import Conversion, Model, kind_of
+from tvmdml.onnx.regular import is_regular
+from tvmdml.onnx.values import Undecided, Value
+from tvmdml.targets import Target
+
+Shapes = Mapping[str, tuple[int, ...]]
+_FEWEST = 3
+_NEAR = 16
+"""How far beyond the largest size others are tried, if not up to its double."""
+_MOST_SEEN = 8
+_MOST_REFUSED = 2
+"""After so many attempts without success, none is made any more."""
+
+
+class Converted(NamedTuple):
+    """The model for certain shapes."""
+
+    shapes: Shapes
+    conversion: Conversion
+    programs: dict[tuple[str, ...], Finished]
+    """After all passes, by the tensors that are inputs in the places of constants."""
+
+
+class _Line:
+    """Shapes in which sizes grow together: points with a common direction. A place on it is the first size that grows."""
+
+    def __init__(self, shapes: Shapes, other: Shapes) -> None:
+        self._names = list(shapes)
+        self._ranks = [len(shapes[name]) for name in self._names]
+        self._from, to = self._flat(shapes), self._flat(other)
+        self._steps = [b - a for a, b in zip(self._from, to, strict=True)]
+        self._along = next(i for i, step in enumerate(self._steps) if step)
+
+    @classmethod
+    def through(cls, shapes: Shapes, other: Shapes) -> _Line | None:
+        """The line through both, if they are different, and differ in sizes only."""
+        ranks = [list(map(len, one.values())) for one in (shapes, other)]
+        return cls(shapes, other) if shapes != other and ranks[0] == ranks[1] else None
+
+    def _flat(self, shapes: Shapes) -> list[int]:
+        return [n for name in self._names for n in shapes[name]]
+
+    def place(self, shapes: Shapes) -> int | None:
+        """Where shapes are; ``None`` if they are not on the line, or a size that grows is 0 or 1, which may be special."""
+        if list(shapes) != self._names or [len(shapes[name]) for name in self._names] != self._ranks:
+            return None
+        given = self._flat(shapes)
+        whole, own = self._steps[self._along], given[self._along] - self._from[self._along]
+        pairs = zip(given, self._from, self._steps, strict=True)
+        if any((n - start) * whole != step * own for n, start, step in pairs):
+            return None
+        return None if any(n < 2 for n, step in zip(given, self._steps, strict=True) if step) else given[self._along]
+
+    def at(self, place: int) -> Shapes | None:
+        """The shapes at a place; ``None`` if they are not integers."""
+        whole, own = self._steps[self._along], place - self._from[self._along]
+        if any(step * own % whole for step in self._steps):
+            return None
+        flat = iter(start + step * own // whole for start, step in zip(self._from, self._steps, strict=True))
+        return {name: tuple(itertools.islice(flat, rank)) for name, rank in zip(self._names, self._ranks, strict=True)}
+
+
+class _Constants:
+    """Constants that follow from sizes: the model's nodes that compute them, from what its Shape nodes give."""
+
+    def __init__(self, model: Model, wanted: Sequence[str], tensors: Mapping[int, Mapping[str, Value]]) -> None:
+        """
+        Args:
+            model: the model.
+            wanted: the tensors that they are.
+            tensors: those of the model, by name, for each size that is known.
+
+        Raises:
+            Differs: they are not computed in this way.
+        """
+        self._model, self._wanted = model, wanted
+        every = model.source.model.graph.node
+        makers = {str(name): i for i, proto in enumerate(every) for name in proto.output}
+        needed: set[int] = set()
+        sized: set[str] = set()
+        waiting = list(wanted)
+        while waiting:
+            name = waiting.pop()
+            if (i := makers.get(name)) is None or i in needed:
+                continue
+            if kind_of(every[i]) in ("Shape", "Size"):
+                sized.add(name)
+            else:
+                needed.add(i)
+                waiting += map(str, every[i].input)
+        self._nodes = [every[i] for i in sorted(needed)]
+        self._sizes: dict[str, tuple[Described, tuple[int, ...]]] = {}
+        for name in sized:
+            known = [one.array for own in tensors.values() if (one := own.get(name)) is not None and one.array is not None]
+            if len(known) < len(tensors):
+                raise Differs
+            self._sizes[name] = Described(list(tensors), [tuple(one.reshape(-1).tolist()) for one in known]), known[0].shape
+        for n, own in tensors.items():
+            if not all(_same(array, own[name].array) for name, array in zip(wanted, self.at(n), strict=True)):
+                raise Differs
+
+    def at(self, n: int) -> list[NumpyArray]:
+        """The constants for a size, row-major.
+
+        Raises:
+            Differs: they cannot be computed.
+        """
+        given = {name: np.array(one.at(n), np.int64).reshape(shape) for name, (one, shape) in self._sizes.items()}
+        found = Conversion.part(self._model, given, self._nodes, self._wanted)
+        known = [one for one in found if one is not None]
+        if len(known) < len(found):
+            raise Differs
+        return [np.ascontiguousarray(one).reshape(one.shape) for one in known]
+
+
+class _Function(NamedTuple):
+    """The programs on a line."""
+
+    line: _Line
+    seen: dict[int, Converted]
+    """The places that were tried."""
+    programs: BySize
+    constants: _Constants
+
+
+class Growth:
+    """The programs of a model where sizes grow."""
+
+    def __init__(
+        self,
+        model: Model,
+        target: Target,
+        fits: Callable[[Shapes], object],
+        convert: Callable[[Shapes], Conversion | None],
+    ) -> None:
+        """
+        Args:
+            model: the model.
+            target: where it runs.
+            fits: raises an error for shapes that the model does not take.
+            convert: converts the model for shapes; ``None`` if an output is known, or something decides beside shapes.
+        """
+        self._model, self._target, self._fits, self._convert = model, target, fits, convert
+        self.launches: Launches = {}
+        """Kernels of the programs that were made here."""
+        self._seen: list[Converted] = []
+        self._function: _Function | None = None
+        self._refused = 0
+
+    def program(self, shapes: Shapes) -> Finished | None:
+        """The program for shapes, if it is known without converting the model."""
+        if self._function is None:
+            return None
+        line, seen, programs, constants = self._function
+        n = line.place(shapes)
+        if n is None or not min(seen) <= n <= max(seen):
+            return None
+        try:
+            self._fits(shapes)
+            return programs.at(n, constants.at(n))
+        except (Differs, TvmdmlError):
+            return None
+
+    def saw(self, shapes: Shapes, conversion: Conversion) -> None:
+        """Learn from the model for shapes whose program was not known."""
+        one = Converted(shapes, conversion, {})
+        if self._refused >= _MOST_REFUSED:
+            self._seen = []
+        elif self._function is None:
+            self._seen = [*self._seen[1 - _MOST_SEEN :], one]
+            if (found := self._aligned(one)) is not None:
+                self._learn(*found)
+        elif (n := self._function.line.place(shapes)) is not None:
+            self._learn(self._function.line, {**self._function.seen, n: one})
+
+    def _aligned(self, one: Converted) -> tuple[_Line, dict[int, Converted]] | None:
+        """A line through these shapes and two others."""
+        for first, second in itertools.combinations(self._seen[:-1], 2):
+            if (line := _Line.through(first.shapes, second.shapes)) is not None:
+                places = {n: other for other in (first, second, one) if (n := line.place(other.shapes)) is not None}
+                if len(places) == _FEWEST:
+                    return line, places
+        return None
+
+    def _learn(self, line: _Line, seen: dict[int, Converted]) -> None:
+        """Find the function of the size, also for larger ones."""
+        if (known := self._made(line, seen)) is None:
+            self._refused += 1
+            return
+        most = max(seen)
+        for far in (2 * most, most + _NEAR):
+            more = {n: self._tried(line, n) for n in (most + (far - most) * 5 // 8 | 1, far)}
+            found = {n: one for n, one in more.items() if one is not None}
+            if len(found) == len(more) and (larger := self._made(line, {**seen, **found})) is not None:
+                self._function, self._seen = larger, []
+                return
+        self._refused += 1
+        if self._function is not None:
+            self._function = known
+
+    def _tried(self, line: _Line, n: int) -> Converted | None:
+        shapes = line.at(n)
+        if shapes is None or line.place(shapes) is None:
+            return None
+        try:
+            self._fits(shapes)
+            found = self._convert(shapes)
+        except (TvmdmlError, Undecided):
+            return None
+        return None if found is None else Converted(shapes, found, {})
+
+    def _made(self, line: _Line, seen: Mapping[int, Converted]) -> _Function | None:
+        """The function of the size that agrees with all programs, if there is one."""
+        ordered = {n: seen[n] for n in sorted(seen)}
+        if not is_regular([one.conversion for one in ordered.values()]):
+            return None
+        tensors = {n: one.conversion.tensors() for n, one in ordered.items()}
+        varying = _varying(list(tensors.values()))
+        try:
+            programs = BySize({n: self._finished(one, varying) for n, one in ordered.items()})
+            constants = _Constants(self._model, programs.wanted, tensors)
+        except Differs:
+            return None
+        some = list(ordered)
+        kept = {*some[:3], *some[-2:]}
+        return _Function(line, {n: ordered[n] for n in kept}, programs, constants)
+
+    def _finished(self, one: Converted, varying: tuple[str, ...]) -> Finished:
+        """The program, with inputs in the places of constants that follow from sizes."""
+        if (known := one.programs.get(varying)) is not None:
+            return known
+        graph, tensors = one.conversion.graph, one.conversion.tensors()
+        instead: dict[tuple[Node, int], Edge] = {}
+        for name in varying:
+            if (node := tensors[name].node) is not None:
+                other = Input(tensors[name].expression(graph).desc, node.array.dtype, False, name, "")
+                instead[node, 0] = Edge(other)
+        results = [output.expression(graph) for output in one.conversion.outputs]
+        found = one.programs[varying] = finished(graph, results, self._target, instead)
+        return found
+
+
+def _varying(tensors: Sequence[Mapping[str, Value]]) -> tuple[str, ...]:
+    """The tensors whose known elements depend on the size."""
+    first, *others = tensors
+    known = ((name, one.array) for name, one in first.items() if one.array is not None)
+    return tuple(name for name, array in known if not all(name in own and _same(array, own[name].array) for own in others))
+
+
+def _same(array: NumpyArray, other: NumpyArray | None) -> bool:
+    """Whether two arrays have the same type, shape and bits."""
+    if other is None or (array.shape, array.dtype) != (other.shape, other.dtype):
+        return False
+    return array is other or array.tobytes() == other.tobytes()
