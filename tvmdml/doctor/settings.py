@@ -93,6 +93,7 @@ SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_DEVICE": _parsed("tvmdml.directml.devices:Device"),
     "TVMDML_DISABLE_JIT": _switch("off"),
     "TVMDML_DISABLE_NATIVE": _switch("off"),
+    "TVMDML_DISABLE_PASSES": _parsed("tvmdml.graph.passes:disabled"),
     "TVMDML_NUM_THREADS": _parsed("tvmdml.targets.cpu.thread_count:thread_count"),
     "TVMDML_NVCC": _program,
     "TVMDML_PACKS": _as_is,

@@ -14,6 +14,7 @@ from fuzz.oracle import refusals
 from tvmdml import targets
 from tvmdml.disk import stores
 from tvmdml.errors import TvmdmlError
+from tvmdml.graph import passes
 from tvmdml.packs import recording, shelf, signing
 from tvmdml.targets.cpu import threads
 from tvmdml.targets.cpu.thread_count import thread_count
@@ -68,6 +69,7 @@ _READERS: Mapping[str, Callable[[], object]] = {
     "TVMDML_PACK_RECORD": _record,
     "TVMDML_TRUSTED_KEYS": signing.trusted_keys,
     "TVMDML_DISABLE_NATIVE": lambda: threads._extension.__wrapped__(),
+    "TVMDML_DISABLE_PASSES": passes.disabled,
     "TVMDML_CUDA_COMPILER": _compilers,
     "TVMDML_NVCC": _compilers,
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.passes import (
     activations,
     batch_normalization,
@@ -14,6 +16,8 @@ from tvmdml.graph.passes import (
     layouts,
     owned,
     paddings,
+    quantized,
+    quantized_moves,
     same,
     unused,
 )
@@ -22,6 +26,8 @@ from tvmdml.targets import Target
 
 PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("nodes without a reader are dropped", unused.run),
+    ("quantized elements that are only moved are not dequantized", quantized_moves.run),
+    ("operators between dequantized inputs and a quantized result compute with integers", quantized.run),
     ("what depends on constants only is computed now", constants.run),
     ("copies and casts that change nothing are dropped", identities.run),
     ("equal calls become one", same.run),
@@ -37,7 +43,29 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
 """What each pass does, and the pass: it is called with the program and the target."""
 
 
+DISABLED = "TVMDML_DISABLE_PASSES"
+
+
+def disabled() -> frozenset[str]:
+    """The names of the passes that the environment switches off: those of their files, with commas between them.
+
+    Raises:
+        InvalidArgument: there is no such pass.
+    """
+    known = sorted({_name(run) for _, run in PASSES})
+    found = frozenset(name.strip() for name in os.environ.get(DISABLED, "").split(",")) - {""}
+    for name in sorted(found - set(known)):
+        raise InvalidArgument(message(DISABLED, safe_repr(name), f"names of passes, with commas between them: {', '.join(known)}"))
+    return found
+
+
 def run_all(program: Program, target: Target) -> None:
-    """Run every pass."""
+    """Run every pass that the environment does not switch off."""
+    left_out = disabled()
     for _, run in PASSES:
-        run(program, target)
+        if _name(run) not in left_out:
+            run(program, target)
+
+
+def _name(run: Callable[[Program, Target], None]) -> str:
+    return run.__module__.rpartition(".")[2]
