@@ -74,7 +74,7 @@ def crossing(moves: Sequence[Move]) -> int | None:
     if len(moves) != 1 or moves[0].written.steps[-1] != 1 or has_along(moves[0]) or moves[0].sizes[-1] < SIDE:
         return None
     (move,) = moves
-    if move.read.steps[-1] in (0, 1):
+    if move.read.steps[-1] in (0, 1) or any(one.place.steps[-1] not in (0, 1) for one in move.beside):
         return None
     free = (i for i in range(len(move.sizes) - 1) if not any(rule.follows(i) for rule in move.rules))
     return next((i for i in free if move.sizes[i] >= SIDE and move.read.steps[i] == 1), None)
@@ -89,8 +89,16 @@ def runs_in_turns(moves: Sequence[Move]) -> tuple[int, int] | None:
         for few, many in itertools.permutations(range(len(move.sizes)), 2):
             n, length = move.sizes[few], move.sizes[many]
             if 1 < n <= MOST and length >= _LEAST_WOVEN and side[few] == 1 and side[many] == n and other[many] == 1:
-                return few, many
+                return (few, many) if _are_neighbours(move, few, many) else None
     return None
+
+
+def _are_neighbours(move: Move, few: int, many: int) -> bool:
+    """Whether what follows takes elements that are neighbours wherever the result's are, or the same for all of these."""
+    if move.written.steps[many] == 1:  # runs of the result are apart
+        return all(one.place.steps[many] in (0, 1) for one in move.beside)
+    result, *own = ([one.steps[i] for i in (few, many)] for one in (move.written, *(look.place for look in move.beside)))
+    return all(one == result or not any(one) for one in own)
 
 
 def repeated_last(move: Move) -> Move:

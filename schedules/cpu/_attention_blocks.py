@@ -214,7 +214,7 @@ class Blocks:
         with T.loop(count) as i:
             row, place = T.let(first + i), T.let(to + i * width)
             if whole:
-                line = 64 // self.steps.desc.output_tensor.data_type.itemsize
+                line = 64 // self.steps.desc.computed().itemsize
                 ahead = T.let(rows.place(*of, row + AHEAD, T.i64(0)))
                 for c in range(0, channels, line):
                     read_ahead(self.steps.buffers[rows.tensor], ahead + c)
@@ -376,8 +376,7 @@ class Blocks:
 
     def _results(self, batch: Any, head: Any, first: Any, rows: Any) -> None:
         steps, form, lanes = self.steps, self.form, self.form.lanes
-        result, buffer = steps.d.result, steps.buffers[steps.d.result.tensor]
-        whole = self.value_channels // lanes if result.tensor in form.units else 0
+        whole = self.value_channels // lanes if steps.d.result.tensor in form.units else 0
         with T.loop(rows) as i:
             total = T.let(self.scratch[self.total + i])
             none = T.hold(T.cast(T.expression(total == T.const(0.0, "float32")), "float32"))
@@ -385,12 +384,11 @@ class Blocks:
             at, row = T.let(self.sums + i * self.wide), T.let(first + i)
             for c in range(whole):
                 value = self._load(at + c * lanes) / T.splat(divisor, lanes)
-                place = T.run(result.place(batch, head, row, T.i64(c * lanes)), lanes)
-                T.store(buffer, place, T.to(T.hold(self._cleared(value, none, lanes)), steps.stored))
+                steps.put((batch, head, row, T.i64(c * lanes)), T.hold(self._cleared(value, none, lanes)))
             with T.loop(T.i64(self.value_channels - whole * lanes)) as c:
                 own = T.let(c + whole * lanes)
                 value = self._cleared(self.scratch[at + own] / divisor, none, 1)
-                T.store(buffer, result.place(batch, head, row, own), T.to(value, steps.stored))
+                steps.put((batch, head, row, own), value)
 
     def _cleared(self, value: Any, none: Any, lanes: int) -> Any:
         """0 of a row without weights, whatever the values are."""

@@ -234,7 +234,7 @@ class Fews:
     def _ask(self, r: Any, k: Any, rows: Place, channels: int) -> None:
         """Each query row asks for some lines of the next block's rows: while several are done, memory would have a rest."""
         buffer, place, step = rows
-        line = 64 // self.steps.desc.output_tensor.data_type.itemsize
+        line = 64 // self.steps.desc.computed().itemsize
         some = -(-channels // line // self.count)
         for i in range(some):
             read_ahead(buffer, place + (k + KEYS) * step + (r * some + i) * line)
@@ -242,8 +242,7 @@ class Fews:
     def join(self, batch: Any, joint: Any, first: Any, parts: Any, size: Any) -> None:
         """What the parts of a head's keys come to, combined in their order."""
         steps, lanes = self.steps, self.few.lanes
-        result, buffer = steps.d.result, steps.buffers[steps.d.result.tensor]
-        whole = self.value_channels // lanes if result.tensor in self.few.units else 0
+        whole = self.value_channels // lanes if steps.d.result.tensor in self.few.units else 0
         with T.loop(T.i64(self.count)) as r:
             own = T.let(first + r * self.each)
             vector = f"float32x{lanes}"
@@ -278,12 +277,11 @@ class Fews:
                 place = T.let(c * lanes)
 
                 def all_(found: Any = found, place: Any = place) -> None:
-                    T.store(buffer, T.run(result.place(*of, place), lanes), T.to(found, steps.stored))
+                    steps.put((*of, place), found)
 
                 def rest(found: Any = found, place: Any = place) -> None:
                     self._store(self.query, found)  # the queries are not needed any more
                     with T.loop(T.let(T.min(T.i64(lanes), self.value_channels - place))) as i:
-                        value = T.to(self.scratch[self.query + i], steps.stored)
-                        T.store(buffer, result.place(*of, place + i), value)
+                        steps.put((*of, place + i), self.scratch[self.query + i])
 
                 T.either(c < whole, all_, rest) if whole else rest()

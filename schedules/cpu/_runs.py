@@ -14,6 +14,8 @@ from tvmdml.kernels.formula import Formula, Sink
 from tvmdml.kernels.knobs import Knob
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDataType
 
 LINE = 64
 """Bytes of a cache line."""
@@ -22,6 +24,31 @@ LINE = 64
 def aligned_elements(default: int) -> Knob:
     """The knob from which length on rows begin with a whole line."""
     return Knob(default, (1, *(1 << n for n in range(6, 20))), "shortest row whose stores are aligned to cache lines")
+
+
+def lanes_of(formula: Formula, target: Target) -> int:
+    """Elements of a vector: a cache line of the first output, unless that needs too many registers for the widest type.
+
+    Several operators in turn have more values at a time: a line of the widest type. (Of bytes and float16 that was a sixth faster
+    than whole lines of the output, which are streamed if they are many.)
+    """
+    lanes: int = LINE // formula.outputs[0].data_type.itemsize
+    types = (*(tensor.data_type for tensor in (*formula.inputs, *formula.outputs)), *formula.between)
+    widest = max(map(_computed_bytes, types))
+    most = 4 * LINE if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 2 * LINE  # type: ignore[attr-defined]
+    most = LINE if formula.between else most
+    while lanes * widest > most:
+        lanes //= 2
+    return lanes
+
+
+def are_lines(formula: Formula, lanes: int) -> bool:
+    """Whether so many elements of each output are a whole cache line, as non-temporal stores want them."""
+    return all(lanes * tensor.data_type.itemsize == LINE for tensor in formula.outputs)
+
+
+def _computed_bytes(data_type: TensorDataType) -> int:
+    return 4 if data_type is TensorDataType.FLOAT16 else data_type.itemsize
 
 
 class Runs:

@@ -49,8 +49,10 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
         size = sum(few_scratch(few, group, s.channels, s.value_channels))
         found = found_size(few, group, s.value_channels)
         temporaries = ("float32", tasks * size), ("float32", s.batch * s.joint * parts * found)
-        module, *_ = desc.modules()
-        return Kernel(module, "few", writer.parameters, writer.function, (tasks, size, parts, *numbers(d)), temporaries)
+        module, *also = desc.modules()
+        return Kernel(
+            module, "few", writer.parameters, writer.function, (tasks, size, parts, *numbers(d)), temporaries, tuple(also)
+        )
     vectors = min(knobs.vectors, -(-s.rows // own.lanes), own.sums // 4)
     parts = max(1, min(knobs.parts, -(-s.rows // (own.lanes * vectors))))
     while parts > 1 and s.batch * s.heads * -(-s.rows // (own.lanes * vectors * parts)) < 4 * target.tasks():
@@ -62,14 +64,15 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
     tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), units)
     writer = _Writer(desc, d, form, tasks > 1, shared)
     size = sum(scratch_sizes(form, s.channels, s.value_channels))
-    module, *_ = desc.modules()
+    module, *also = desc.modules()
     scalars = (tasks, size, blocks, *numbers(d))
-    return Kernel(module, "blocks", writer.parameters, writer.function, scalars, (("float32", tasks * size),))
+    return Kernel(module, "blocks", writer.parameters, writer.function, scalars, (("float32", tasks * size),), tuple(also))
 
 
 def _units(desc: Attention, d: Described) -> tuple[str, ...]:
-    """The tensors whose channels, or keys, are contiguous."""
-    rows = [d.query, d.result, *(one for own in (d.keys, d.values) for one in own[:2] if one is not None)]
+    """The tensors whose channels, or keys, are contiguous; the result only if all that follows is for neighbours at once."""
+    whole = [d.result] if all(one.steps[3] in (0, 1) for one in d.beside) else []
+    rows = [d.query, *whole, *d.beside, *(one for own in (d.keys, d.values) for one in own[:2] if one is not None)]
     found = {one.tensor for one in rows if one.steps[3] == 1}
     found |= {"bias_tensor"} if d.bias == 1 else set()
     found |= {desc.POSITIONS} if d.added is not None and d.added[3] == 1 else set()
@@ -85,8 +88,10 @@ class _Writer:
         s, mask = d.sizes, desc.mask()
         self.parameters: tuple[tuple[str, Any], ...] = (
             ("operator", desc.NAME),
-            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count")),
-            ("type", desc.output_tensor.data_type.tvm),
+            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count", "epilogue")),
+            *desc.behind(),
+            ("type", desc.computed().tvm),
+            ("repeated", " ".join(one.tensor for one in d.beside if one.steps[3] == 0)),
             ("present", "".join(str(int(tensor is not None)) for _, tensor in desc.tensors())),
             ("channels", (s.channels, s.value_channels, s.heads // s.joint)),
             ("by row", mask is not None and mask.by_row),
@@ -160,7 +165,8 @@ class _Writer:
 
         return d._replace(
             sizes=d.sizes._replace(channels=h, value_channels=v),
-            query=rows(d.query), result=rows(d.result), keys=joined(d.keys, h), values=joined(d.values, v),
+            query=rows(d.query), result=rows(d.result), beside=tuple(map(rows, d.beside)),
+            keys=joined(d.keys, h), values=joined(d.values, v),
             bias=1 if self.d.bias == 1 else d.bias,
         )  # fmt: skip
 

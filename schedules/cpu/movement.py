@@ -42,11 +42,10 @@ from tvmdml.schedules.cpu._arranged import (
 )
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE, as_they_are, picked
-from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
+from tvmdml.schedules.cpu._runs import Runs, aligned_elements, are_lines, lanes_of
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.schedules.cpu._woven import unwoven, woven
 from tvmdml.targets import Target
-from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -79,10 +78,11 @@ def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel
 def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) -> Kernel:
     """The kernel of a transfer whose elements have the types of an operator's."""
     transfer = transfer.simplified()
-    moves = transfer.moves
-    itemsize = desc.outputs()[0].data_type.itemsize
-    lanes = LINE // itemsize
-    turned, runs = crossing(moves), runs_in_turns(moves)
+    moves, formula = transfer.moves, desc.formula()
+    lanes = lanes_of(formula, target)
+    # Without fused multiply-adds LLVM takes minutes for a tile of functions.
+    fused = not formula.key or getattr(target, "processor", None) is None or target.processor.has("fma")  # type: ignore[attr-defined]
+    turned, runs = crossing(moves) if fused else None, runs_in_turns(moves)
     if turned is not None:
         moves = tuple(last_but_one(move, turned) for move in moves)
     elif runs is not None:
@@ -91,18 +91,20 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
             lanes //= 2
     else:
         moves = tuple(repeated_last(move) for move in moves)
-    steps = [(inner_step(move), move.written.steps[-1]) for move in moves]
-    read, written = (common(own) for own in zip(*steps, strict=True))
-    contiguous = written == 1 and read in (0, 1)
-    work = sum(math.prod(move.sizes) for move in moves) * itemsize
-    tasks = split(2 * work, target, knobs.task_bytes, knobs.tasks_per_thread)
+    steps = [(inner_step(move), *(one.place.steps[-1] for one in move.beside), move.written.steps[-1]) for move in moves]
+    last = tuple(common(own) for own in zip(*steps, strict=True))
+    contiguous = last[-1] == 1 and all(one in (0, 1) for one in last)
+    elements = sum(math.prod(move.sizes) for move in moves)
+    tensors = (formula.inputs[0], *(one for one in formula.inputs[1:] if any(one.layout)), *formula.outputs)
+    moved = elements * sum(one.data_type.itemsize for one in tensors)
+    tasks = split(moved, target, knobs.task_bytes, knobs.tasks_per_thread)
     parts = tasks > 1 and turned is None and runs is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
     shortest, longest = (some(move.sizes[-1] for move in moves) for some in (min, max))
     divided = any(pieced_by(move) is not None for move in moves)
     rows = "short" if longest < lanes else "any" if parts or divided or shortest < lanes else "long"
-    bits = TensorDesc(f"uint{8 * itemsize}", (1,))
+    streamed = elements * formula.outputs[0].data_type.itemsize >= knobs.stream_bytes and are_lines(formula, lanes)
     writer = _Writer(
-        Formula((bits,), (bits,), lambda x: (x,), (), (), ()),
+        formula,
         Leaves(target),
         transfer=transfer._replace(moves=moves),
         types=desc.kinds(),
@@ -111,11 +113,11 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         unit=all(rule.step == 1 for rule in moves[0].rules),
         runs=0 if runs is None or turned is not None else moves[0].sizes[-2],
         lanes=lanes,
-        last=(read, written),
+        last=last,
         parallel=tasks > 1,
         parts=parts,
         rows=rows,
-        stream=work >= knobs.stream_bytes and contiguous and all(map(in_long_runs, moves)),
+        stream=streamed and contiguous and all(map(in_long_runs, moves)),
         aligned=knobs.aligned_elements,
     )
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
@@ -152,6 +154,12 @@ class _Row(NamedTuple):
     result: Source
     comes: Any
     """Whether its elements come from the source, as far as that is the same for all; ``None``: they do."""
+    beside: tuple[Source, ...] = ()
+    """What follows takes these, too."""
+
+    def sink(self, formula: Formula, *sources: Any) -> Sink:
+        """Where its elements go: those of a source, if one is given, or else those that are put."""
+        return Sink(formula, (*sources, *self.beside), (self.result,))
 
 
 class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another name
@@ -184,6 +192,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         )
         pieced = pieced_by(moves[0])
         self.parameters = (
+            *formula.key,
             *((name, value) for name, value in choices.items() if name != "transfer"),
             ("moves", str(forms)),
             ("own", self.own),
@@ -221,7 +230,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 self._move(number, tasks, move, tensors)
 
             def task(number: Any) -> None:
-                bits = str(buffers[results[0]].dtype)
+                bits = self.formula.inputs[0].data_type.tvm
                 if self.transfer.filled_from is None:
                     self.fill = T.let(T.cast(fill, bits))
                 else:
@@ -280,8 +289,18 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 found, inside = movement.resolved(rule, buffers, outer or [T.i64(0)])
                 source, comes = source + found * rule.step, movement.both(comes, inside)
         place = T.let(movement.value(move.written, outer) if outer else move.written.base)
-        step = move.written.steps[-1] if self.last[1] < 0 else self.last[1]
-        return _Row(move, outer, buffers, T.let(source), Source(buffers[move.result], (step,), place), comes)
+        step = move.written.steps[-1] if self.last[-1] < 0 else self.last[-1]
+        result = Source(buffers[move.result], (step,), place)
+        return _Row(move, outer, buffers, T.let(source), result, comes, self._beside(move, outer, buffers))
+
+    def _beside(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any], along: int = 1) -> tuple[Source, ...]:
+        """What follows takes beside elements, by the last coordinates."""
+        found = []
+        for one, last in zip(move.beside, self.last[1:], strict=False):
+            steps = one.place.steps[-along:]
+            base = T.let(movement.value(one.place, outer) if outer else one.place.base * T.i64(1))
+            found.append(Source(buffers[one.tensor], steps if last < 0 else (*steps[:-1], last), base))
+        return tuple(found)
 
     # -- A row
 
@@ -305,28 +324,29 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _copied(self, row: _Row, base: Any, step: Any, start: Any, stop: Any) -> None:
         """Elements that are a step apart."""
         step = step if self.last[0] < 0 else self.last[0]
-        sink = Sink(self.formula, (Source(row.buffers[row.move.source], (step,), T.let(base)),), (row.result,))
-        apart = self.last[0] if self.last[1] == 1 and self.last[0] > 1 else 0
+        sink = row.sink(self.formula, Source(row.buffers[row.move.source], (step,), T.let(base)))
+        apart = self.last[0] if self.last[-1] == 1 and self.last[0] > 1 else 0
         (self.lines if self.way == "lines" else self._apart if apart else self.elements)(sink, start, stop)
 
     def _apart(self, sink: Sink, start: Any, stop: Any) -> None:
         """Elements that are a few steps apart: all of them are read, and some taken."""
-        (source,), (result,), apart = sink.sources, sink.outputs, self.last[0]
-        lanes = self.lanes
+        (source, *beside), apart, lanes = sink.sources, self.last[0], self.lanes
+        finished = sink._replace(sources=tuple(beside))
         # Behind the last element there may be none.
         whole = T.let(T.max(T.truncdiv(stop - start - 1, T.i64(lanes)), T.i64(0)))
         with T.loop(whole) as i:
             x = T.let(start + i * lanes)
             several = T.hold(source.buffer[T.run(T.let(source.place([x])), apart * lanes)])
-            T.store(result.buffer, result.place([x], lanes), T.Shuffle([several], [apart * lane for lane in range(lanes)]))
+            finished.put([x], T.Shuffle([several], [apart * lane for lane in range(lanes)]))
         self.elements(sink, T.let(start + whole * lanes), stop)
 
     def _filled(self, row: _Row, start: Any, stop: Any) -> None:
-        sink = Sink(self.formula, (_Constant(self.fill),), (row.result,))  # type: ignore[arg-type]
-        (self.lines if self.last[1] == 1 else self.elements)(sink, start, stop)
+        contiguous = self.last[-1] == 1 and all(one in (0, 1) for one in self.last[1:])
+        (self.lines if contiguous else self.elements)(row.sink(self.formula, _Constant(self.fill)), start, stop)
 
     def _each(self, row: _Row, start: Any, stop: Any) -> None:
         """Each element by itself, as all rules say; many indices at once if they are contiguous."""
+        sink = row.sink(self.formula)
         if self.tuples:
             rules = [rule for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True) if known.follows(-1)]
             rounds = T.let(T.truncdiv(T.max(stop - start, T.i64(0)), T.i64(AT_ONCE)))
@@ -334,10 +354,17 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 x = T.let(start + i * AT_ONCE)
 
                 def put(offsets: Sequence[Any], x: Any = x) -> None:
+                    # What follows takes a vector of them.
+                    several = T.local(self.formula.inputs[0].data_type.tvm, AT_ONCE) if self.formula.key else None
                     for lane, offset in enumerate(offsets):
                         at = T.let(x + lane)
                         found = row.buffers[row.move.source][row.source + at * row.move.read.steps[-1] + offset]
-                        T.store(row.result.buffer, row.result.place([at]), self.leaves.apart(found))
+                        if several is None:
+                            T.store(row.result.buffer, row.result.place([at]), self.leaves.apart(found))
+                        else:
+                            T.store(several, T.i64(lane), found)
+                    if several is not None:
+                        sink.put([x], several[T.run(T.i64(0), AT_ONCE)])
 
                 def brought(x: Any = x, put: Any = put) -> None:
                     put(picked([(rule, row.buffers) for rule in rules], [*row.outer, x], self.tuples))
@@ -348,7 +375,6 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 else:
                     brought()
             start = T.let(start + rounds * AT_ONCE)
-        sink = Sink(self.formula, (), (row.result,))
         with T.loop(stop - start) as i:
             x = T.let(start + i)
             offset, comes = row.source + x * row.move.read.steps[-1], None
@@ -370,6 +396,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             place = movement.value(rule.look.place, row.outer) if row.outer else rule.look.place.base
             looked = T.let(row.buffers[rule.look.tensor][place])
         step, along = row.move.read.steps[-1], rule.at.steps[-1]
+        sink, source = row.sink(self.formula), row.buffers[row.move.source]
 
         def clipped(bound: Any) -> Any:
             return T.hold(T.max(start, T.min(stop, bound)))
@@ -379,10 +406,9 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             behind = clipped(length - first)
             # From the last element of the sequence back to its first one; behind it, forwards.
             back = T.let(row.source + (length - 1 - first) * rule.step)
-            source, result = row.buffers[row.move.source], row.result
             with T.loop(behind - start) as i:
                 x = T.let(start + i)
-                T.store(result.buffer, result.place([x]), source[back + x * (step - rule.step)])
+                sink.put([x], source[back + x * (step - rule.step)])
             self._copied(row, row.source + first * rule.step, step + rule.step, behind, stop)
             return
         if kind == movement.WHOLE:
@@ -390,18 +416,17 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             divisor = rule.divisor
             low = T.hold(T.truncdiv(T.max(first + start, zero) + divisor - 1, divisor))
             high = T.hold(T.min(n, T.truncdiv(T.max(first + stop, zero) + divisor - 1, divisor)))
-            buffer, source = row.result.buffer, row.buffers[row.move.source]
             with T.loop(T.let(T.max(high - low, zero))) as i:
                 quotient = T.let(low + i)
                 x = T.let(quotient * divisor - first)
-                T.store(buffer, row.result.place([x]), source[row.source + x * step + quotient * rule.step])
+                sink.put([x], source[row.source + x * step + quotient * rule.step])
             return
         if kind == movement.EQUAL:
             self._filled(row, start, stop)
             place = T.let(movement.normalized(looked, n) - first)
             # The index itself is in range; a row has all of these places, or a task some of them.
             with T.when((place >= start) & (place < stop)):
-                T.store(row.result.buffer, row.result.place([place]), row.buffers[row.move.source][row.source + place * step])
+                sink.put([place], source[row.source + place * step])
             return
         low = clipped(T.truncdiv(T.max(zero - first, zero) + along - 1, along))
         high = T.hold(T.max(low, clipped(T.truncdiv(T.max(n - first, zero) + along - 1, along))))
@@ -418,6 +443,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _woven(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
         *outer, _, length = move.sizes
         into = self.last[0] == 1
+        # Of what follows, whether each run has elements of its own, or one element.
+        along = [int(one.place.steps[-1] != 0) for one in self.transfer.moves[0].beside]
         begin, end = share(number, tasks, T.let(math.prod(outer, start=T.i64(1))))
 
         def row(at: list[Any]) -> None:
@@ -430,8 +457,15 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 joined = [T.run(T.let(many + x * self.runs + r * self.lanes), self.lanes) for r in range(self.runs)]
                 given, taken, weave = (apart, joined, woven) if into else (joined, apart, unwoven)
                 values = weave([T.let(buffers[move.source][own]) for own in given])
-                for own, value in zip(taken, values, strict=True):
-                    T.store(buffers[move.result], own, value)
+                for r, (own, value) in enumerate(zip(taken, values, strict=True)):
+                    beside = []
+                    for one, is_along in zip(move.beside, along, strict=True):
+                        base = T.let(movement.value(one.place, at) if at else one.place.base * T.i64(1))
+                        first = x * self.runs + r * self.lanes if into else x
+                        if not into:
+                            base = T.let(base + one.place.steps[-2] * r)
+                        beside.append(Source(buffers[one.tensor], (is_along,), base).get([T.let(first)], self.lanes))
+                    T.store(buffers[move.result], own, *self.formula.value(value, *beside))
 
         self._each_row(begin, end, outer, row)
 
@@ -450,15 +484,15 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             place = T.let(movement.value(move.written, at) if at else move.written.base)
             result = Source(buffers[move.result], (move.written.steps[-2], 1), place)
             sources = (Source(buffers[move.source], (1, move.read.steps[-1]), T.let(source)),)
-            top = corner(tile, height)
+            top, beside = corner(tile, height), self._beside(move, at, buffers, 2)
 
             def copied() -> None:
-                self.row_of_tiles(Sink(self.formula, sources, (result,)), top, width)
+                self.row_of_tiles(Sink(self.formula, (*sources, *beside), (result,)), top, width)
 
             def filled() -> None:
                 with T.loop(T.i64(SIDE)) as r:
                     alike: Any = _Constant(self.fill)
-                    row = Sink(self.formula, (alike,), (result,)).within([T.let(top + r)])
+                    row = Sink(self.formula, (alike, *beside), (result,)).within([T.let(top + r)])
                     self.lines(row, T.i64(0), width)
 
             copied() if comes is None else T.either(comes, copied, filled)

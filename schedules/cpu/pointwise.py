@@ -25,7 +25,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._runs import LINE, Runs, aligned_elements
+from tvmdml.schedules.cpu._runs import Runs, aligned_elements, are_lines, lanes_of
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType
@@ -74,7 +74,7 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True) 
     count = len(formula.inputs)
     sizes, steps = sizes or (1,), tuple(own or (1,) for own in (*steps[:count], *reversed(steps[count:])))
     inputs, outputs = steps[:count], steps[count:]
-    lanes = _lanes(formula, target)
+    lanes = lanes_of(formula, target)
     inputs = tuple(own for i, own in enumerate(inputs) if i not in formula.counted)
     turned = _turned(sizes, inputs, outputs) if tiled else None
     if turned is not None:  # the dimension that tiles are cut from comes second to last
@@ -98,36 +98,12 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True) 
         # Of many rows the length is known. One row is worth no kernel of its own, and a part of a row has any length.
         rows="any" if way != "lines" or parts or len(sizes) == 1 else "long" if sizes[-1] >= lanes else "short",
         # In place, the line is already in cache.
-        stream=moved >= 2 * knobs.stream_bytes and contiguous and not formula.shared and _is_line(formula, lanes),
+        stream=moved >= 2 * knobs.stream_bytes and contiguous and not formula.shared and are_lines(formula, lanes),
         aligned=knobs.aligned_elements,
     )
     module, *also = formula.modules
     scalars = (tasks, *sizes, *sum(steps, ()), *launched.patterns(formula.words))
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, also=tuple(also))
-
-
-def _lanes(formula: Formula, target: Target) -> int:
-    """Elements of a vector: a cache line of the first output, unless that needs too many registers for the widest type.
-
-    Several operators in turn have more values at a time: a line of the widest type. (Of bytes and float16 that was a sixth faster
-    than whole lines of the output, which are streamed if they are many.)
-    """
-    lanes: int = LINE // formula.outputs[0].data_type.itemsize
-    types = (*(tensor.data_type for tensor in (*formula.inputs, *formula.outputs)), *formula.between)
-    widest = max(map(_computed_bytes, types))
-    most = 4 * LINE if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 2 * LINE  # type: ignore[attr-defined]
-    most = LINE if formula.between else most
-    while lanes * widest > most:
-        lanes //= 2
-    return lanes
-
-
-def _computed_bytes(data_type: TensorDataType) -> int:
-    return 4 if data_type is TensorDataType.FLOAT16 else data_type.itemsize
-
-
-def _is_line(formula: Formula, lanes: int) -> bool:
-    return all(lanes * tensor.data_type.itemsize == LINE for tensor in formula.outputs)
 
 
 def _work(formula: Formula) -> int:

@@ -273,8 +273,7 @@ class _Writer:
                 channel = T.hold(self.lane + T.index(c * self.lanes))
                 found = T.hold(T.select(T.expression(total.value == zero), 0.0, own.value / total.value))
                 with T.when((row < T.index(s.rows)) & (channel < T.index(s.value_channels))):
-                    result = steps.d.result
-                    T.store(steps.buffers[result.tensor], result.place(batch, head, row, channel), T.to(found, steps.stored))
+                    steps.put((batch, head, row, channel), found)
 
 
 class _each:  # noqa: N801 - used as a function

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.formula import Formula
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.movement import Linear, Move, Transfer
 from tvmdml.operators._contract import Shared
@@ -49,12 +50,13 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
         computed: Kernel = _scatter.kernel(desc, target, knobs) if of_updates else _default.kernel(desc, target, shared)
         return computed
     transfer = desc.transfer().simplified()
-    kinds = desc.kinds()
-    itemsize = desc.outputs()[0].data_type.itemsize
+    kinds, formula = desc.kinds(), desc.formula()
+    types = (*(one.data_type for one in (*formula.inputs, *formula.outputs)), *formula.between)
+    most = VECTOR_BYTES // max(one.itemsize for one in types)
     threads = min(knobs.threads, target.max_threads)
     ways, groups, moves = [], [], []
     for move in transfer.moves:
-        lanes = _together(move, VECTOR_BYTES // itemsize)
+        lanes = _together(move, most)
         other = _crossing(move)
         if other is not None and target.max_threads >= _tiles.THREADS:
             rank = len(move.sizes)
@@ -66,9 +68,9 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
         ways.append(lanes)
     transfer = transfer._replace(moves=tuple(moves))
     numbers = Numbers(transfer.span, groups=tuple(groups), moves=tuple(number for move in moves for number in move.numbers()))
-    require(desc, target, numbers)
+    require(desc, target, numbers, *(one.tvm for one in types if formula.key))
     way = "tiles" if ways == [0] else "rows"
-    writer = _Writer(transfer, numbers, kinds, ways, threads)
+    writer = _Writer(transfer, formula, numbers, kinds, ways, threads)
     module, *also = desc.modules()
     built = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, also=tuple(also))
     found: Kernel = checked(desc, target, built)
@@ -79,7 +81,10 @@ def _together(move: Move, most: int) -> int:
     """How many neighbours can be moved at once everywhere: a power of two."""
     if (move.read.steps[-1], move.written.steps[-1]) != (1, 1) or any(rule.follows(-1) for rule in move.rules):
         return 1
-    steps = [step for one in (move.read, move.written) for step in (one.base, *one.steps[:-1])]
+    if any(one.place.steps[-1] not in (0, 1) for one in move.beside):
+        return 1
+    contiguous = (move.read, move.written, *(one.place for one in move.beside if one.place.steps[-1]))
+    steps = [step for one in contiguous for step in (one.base, *one.steps[:-1])]
     steps += [rule.step for rule in move.rules]
     while any(number % most for number in (move.sizes[-1], *steps)):
         most //= 2
@@ -95,13 +100,19 @@ def _crossing(move: Move) -> int | None:
 class _Writer:
     """Writes the kernel."""
 
-    def __init__(self, transfer: Transfer, numbers: Numbers, types: tuple[str, ...], ways: list[int], threads: int) -> None:
-        self.transfer, self.numbers, self.types, self.ways, self.threads = transfer, numbers, types, ways, threads
+    def __init__(
+        self, transfer: Transfer, formula: Formula, numbers: Numbers, types: tuple[str, ...], ways: list[int], threads: int
+    ) -> None:
+        self.transfer, self.formula, self.numbers = transfer, formula, numbers
+        self.types, self.ways, self.threads = types, ways, threads
+        repeated = [[int(not one.place.steps[-1]) for one in move.beside] for move in transfer.moves]
         units = ["".join(str(int(step == 1)) for step in (m.read.steps[-1], m.written.steps[-1])) for m in transfer.moves]
         forms = [(move.form(), len(move.sizes), way, unit) for move, way, unit in zip(transfer.moves, ways, units, strict=True)]
         self.parameters = (
+            *formula.key,
             ("types", " ".join(types)),
             ("forms", str(forms)),
+            *((("repeated", str(repeated)),) if formula.key else ()),
             ("fill", str((transfer.fill, transfer.filled_from))),
             ("threads", threads),
             *numbers.parameters,
@@ -132,30 +143,32 @@ class _Writer:
                 at = [*at, T.let(last * self.numbers.const(lanes))]
                 place, comes = movement.place(_unit(known, move), buffers, at)
                 target = T.let(movement.value(_unit(known, move).written, at))
-                place = T.let(place)
-                if lanes > 1:
-                    place, target = (T.run(T.let(T.multiple(one, lanes)), lanes) for one in (place, target))
-                result, source = buffers[move.result], buffers[move.source]
-                if comes is None:
-                    T.store(result, target, source[place])
-                else:
-                    fill = self._fill(str(result.dtype), buffers)
-                    T.store(result, target, T.Select(_wide(comes, lanes), T.let(source[place]), _wide(fill, lanes)))
+                found = buffers[move.source][_whole(T.let(place), lanes)]
+                if comes is not None:
+                    found = T.Select(_wide(comes, lanes), T.let(found), _wide(self._fill(buffers), lanes))
+                beside = []
+                for own, one in zip(known.beside, move.beside, strict=True):
+                    repeated = not own.place.steps[-1]
+                    place = T.let(movement.value(one.place, at[:-1] if repeated and len(at) > 1 else at))
+                    value = buffers[one.tensor][place if repeated else _whole(place, lanes)]
+                    beside.append(_wide(value, lanes) if repeated else value)
+                T.store(buffers[move.result], _whole(target, lanes), *self.formula.value(found, *beside))
 
-    def _fill(self, bits: str, buffers: list[Any]) -> Any:
+    def _fill(self, buffers: list[Any]) -> Any:
         if self.transfer.filled_from is not None:
             tensor, offset = self.transfer.filled_from
             return T.let(buffers[tensor][self.numbers.const(offset)])
-        return T.word(self.transfer.fill, int(bits.removeprefix("uint")))
+        return T.word(self.transfer.fill, 8 * self.formula.inputs[0].data_type.itemsize)
 
     def _tiles(self, move: Move, groups: Any, buffers: list[Any]) -> None:
         def read(at: list[Any]) -> list[Any]:
             return [buffers[move.source][movement.value(move.read, at)]]
 
         def write(at: list[Any], values: Any) -> None:
-            T.store(buffers[move.result], movement.value(move.written, at), values[0])
+            beside = (buffers[one.tensor][movement.value(one.place, at)] for one in move.beside)
+            T.store(buffers[move.result], movement.value(move.written, at), *self.formula.value(values[0], *beside))
 
-        _tiles.move(groups, self.numbers, move.sizes, [str(buffers[move.result].dtype)], read, write)
+        _tiles.move(groups, self.numbers, move.sizes, [self.formula.inputs[0].data_type.tvm], read, write)
 
 
 def _unit(known: Move, move: Move) -> Move:
@@ -165,6 +178,11 @@ def _unit(known: Move, move: Move) -> Move:
         return own._replace(steps=(*own.steps[:-1], 1)) if one.steps[-1] == 1 else own
 
     return move._replace(read=unit(known.read, move.read), written=unit(known.written, move.written))
+
+
+def _whole(place: Any, lanes: int) -> Any:
+    """The places of so many neighbours, the first of which is aligned."""
+    return place if lanes == 1 else T.run(T.let(T.multiple(place, lanes)), lanes)
 
 
 def _wide(value: Any, lanes: int) -> Any:

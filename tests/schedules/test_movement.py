@@ -15,11 +15,14 @@ import pytest
 from drawn import agrees
 from support import Array, tensor
 
-from tvmdml import targets
+import tvmdml
+from tvmdml import TensorDesc, targets
 from tvmdml.enums import PaddingMode
 from tvmdml.kernels import knobs
 from tvmdml.operators._contract import Input, Output, Uint, Uints
 from tvmdml.operators._movement import Coordinate, Movement, Source, divided, inside, padded
+from tvmdml.operators._movement_fused import followed
+from tvmdml.operators._pointwise_fused import Result, fuse
 from tvmdml.operators._support import support
 from tvmdml.operators.scatter import Scatter, ScatterNd
 from tvmdml.scheduling import kernel_for
@@ -125,6 +128,22 @@ def crooked(dtype: str, sizes: tuple[int, ...], kinds: tuple[str, ...], turned: 
     return Crooked(input_tensor=tensor(dtype, sizes, one), output_tensor=output, rules=numbers, turned=turned)
 
 
+def with_followers(head: Any, layout: str = "packed") -> Any:
+    """A map with an operator on the results and on what lies as a layout, one on these and a number, and a cast."""
+    y = head.output_tensor
+    one, number = tensor(y.data_type.tvm, y.sizes, layout), TensorDesc(y.data_type, y.sizes, (0,) * y.rank)
+    nodes: list[Any] = [tvmdml.ElementWiseMax(a_tensor=y, b_tensor=one, output_tensor=y)]
+    nodes += [tvmdml.ElementWiseMin(a_tensor=y, b_tensor=number, output_tensor=y), tvmdml.Cast.of(y, output_tensor="uint32")]
+    chain = fuse(nodes, [[0, 1], [Result(0), 2], [Result(1)]], [Result(2)])
+    fields = {field.name: getattr(head, field.name) for field in head.fields()}
+    output = chain.output_tensors[0]
+    found = _FOLLOWED[type(head)](**{**fields, "output_tensor": output}, epilogue=chain, epilogue_tensors=chain.input_tensors[1:])
+    found.check()
+    return found
+
+
+_FOLLOWED: dict[Any, Any] = {head: followed(head) for head in (Crooked, Turns)}
+
 # -- The CPU ------------------------------------------------------------------------------------------------------
 
 WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
@@ -148,15 +167,21 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield targets.resolve(name)
 
 
-def maps(draw: Draw, target: Target, count: int) -> None:
-    for sizes, turned in itertools.product(SHAPES, (0, 1)):
-        for kinds in draw(itertools.product(KINDS, repeat=len(sizes)), count):
-            dtype, one, result = (draw(some)[0] for some in (DTYPES, LAYOUTS, LAYOUTS))
-            agrees(crooked(dtype, sizes, kinds, turned, one, result), target)
+def maps(draw: Draw, count: int) -> Iterator[Crooked]:
+    for sizes, turned in draw(itertools.product(SHAPES, (0, 1)), count):
+        (kinds,) = draw(itertools.product(KINDS, repeat=len(sizes)), 1)
+        dtype, one, result = (draw(some)[0] for some in (DTYPES, LAYOUTS, LAYOUTS))
+        yield crooked(dtype, sizes, kinds, turned, one, result)
 
 
 def test_every_rule_in_every_dimension(way: Target, draw: Draw) -> None:
-    maps(draw, way, 1)
+    for desc in maps(draw, 10):
+        agrees(desc, way)
+
+
+def test_what_follows_every_rule(way: Target, draw: Draw) -> None:
+    for desc in maps(draw, 4):
+        agrees(with_followers(desc, draw(LAYOUTS)[0]), way)
 
 
 def test_runs_that_take_turns(way: Target, draw: Draw) -> None:
@@ -167,6 +192,9 @@ def test_runs_that_take_turns(way: Target, draw: Draw) -> None:
             desc = Turns(input_tensor=x, output_tensor=x, runs=runs, apart=apart)
             assert kernel_for(desc, way).name == "woven"
             agrees(desc, way)
+    behind = with_followers(desc)
+    assert kernel_for(behind, way).name == "woven"
+    agrees(behind, way)
 
 
 ELEMENTS = (((1000,), 0, 700), ((7, 90), 0, 20), ((90, 7), 1, 20), ((4, 30, 70), 1, 50), ((3, 5), 0, 1))
@@ -196,7 +224,8 @@ def test_updates_in_parts_of_the_result(way: Target, draw: Draw) -> None:
 
 def test_devices_every_rule_in_every_dimension(device: Target, draw: Draw) -> None:
     with knobs.using(movement={"threads": 32, "most_groups": 1}):
-        maps(draw, device, 1)
+        for i, desc in enumerate(maps(draw, 10)):
+            agrees(with_followers(desc, draw(LAYOUTS)[0]) if i < 3 else desc, device)
 
 
 def test_devices_updates(device: Target, draw: Draw) -> None:

@@ -40,7 +40,7 @@ class Linear(NamedTuple):
 
 
 class Look(NamedTuple):
-    """An element of an index tensor."""
+    """An element of another tensor, such as one of indices."""
 
     tensor: int
     """Which of the transfer's tensors it is."""
@@ -84,6 +84,8 @@ class Move(NamedTuple):
     read: Linear
     written: Linear
     rules: tuple[Rule, ...] = ()
+    beside: tuple[Look, ...] = ()
+    """Elements that what follows in the kernel takes, too: where they are for the result's element."""
 
     def simplified(self, reorder: bool = True) -> Move:
         """The same with as few rules and dimensions as possible, in the order of the result's elements in memory."""
@@ -97,7 +99,8 @@ class Move(NamedTuple):
             else:
                 rules.append(rule)
         looks = [rule.look.place.steps for rule in rules if rule.look is not None]
-        rows = (read.steps, *(rule.at.steps for rule in rules), *looks, self.written.steps)
+        others = [one.place.steps for one in self.beside]
+        rows = (read.steps, *(rule.at.steps for rule in rules), *looks, *others, self.written.steps)
         sizes, found = collapse(self.sizes, *rows, reorder=reorder)
         sizes, waiting = sizes or (1,), iter([own or (0,) for own in found] if sizes else [(0,)] * len(rows))
         read = Linear(read.base, next(waiting))
@@ -106,7 +109,8 @@ class Move(NamedTuple):
             rule if rule.look is None else rule._replace(look=Look(rule.look.tensor, Linear(rule.look.place.base, next(waiting))))
             for rule in rules
         ]
-        return Move(sizes, self.source, self.result, read, Linear(self.written.base, next(waiting)), tuple(after))
+        beside = tuple(Look(one.tensor, Linear(one.place.base, next(waiting))) for one in self.beside)
+        return Move(sizes, self.source, self.result, read, Linear(self.written.base, next(waiting)), tuple(after), beside)
 
     def ordered(self, order: Sequence[int]) -> Move:
         """The same with its dimensions in another order."""
@@ -114,12 +118,14 @@ class Move(NamedTuple):
         read, written = next(each), next(each)
         rules = [rule._replace(at=next(each)) for rule in self.rules]
         rules = [rule if rule.look is None else rule._replace(look=rule.look._replace(place=next(each))) for rule in rules]
-        return self._replace(sizes=tuple(self.sizes[i] for i in order), read=read, written=written, rules=tuple(rules))
+        beside = tuple(one._replace(place=next(each)) for one in self.beside)
+        sizes = tuple(self.sizes[i] for i in order)
+        return self._replace(sizes=sizes, read=read, written=written, rules=tuple(rules), beside=beside)
 
     def linears(self) -> tuple[Linear, ...]:
         """Everything linear in it, in a fixed order."""
         looks = [rule.look.place for rule in self.rules if rule.look is not None]
-        return (self.read, self.written, *(rule.at for rule in self.rules), *looks)
+        return (self.read, self.written, *(rule.at for rule in self.rules), *looks, *(one.place for one in self.beside))
 
     def numbers(self) -> tuple[int, ...]:
         """Its integers, as ``expressions`` takes them."""
@@ -141,14 +147,16 @@ class Move(NamedTuple):
         sizes = tuple(next(waiting) for _ in range(rank))
         read, written, rules = linear(), linear(), [rule._replace(at=linear()) for rule in self.rules]
         rules = [rule if rule.look is None else rule._replace(look=Look(rule.look.tensor, linear())) for rule in rules]
+        beside = tuple(one._replace(place=linear()) for one in self.beside)
         rules = [rule._replace(size=next(waiting), step=next(waiting), divisor=next(waiting)) for rule in rules]
-        return Move(sizes, self.source, self.result, read, written, tuple(rules))
+        return Move(sizes, self.source, self.result, read, written, tuple(rules), beside)
 
     def form(self) -> str:
         """What the code of a kernel depends on: its tensors and rules, without the integers."""
         looks = (f" by {rule.look.tensor}" if rule.look else "" for rule in self.rules)
         rules = ", ".join(rule.kind + look for rule, look in zip(self.rules, looks, strict=True))
-        return f"{self.source} to {self.result}: {rules}"
+        beside = f", beside {[one.tensor for one in self.beside]}" if self.beside else ""
+        return f"{self.source} to {self.result}: {rules}{beside}"
 
 
 class Transfer(NamedTuple):
@@ -194,7 +202,9 @@ def _of_rank(move: Move, rank: int) -> Move:
 
     looks = (rule.look and Look(rule.look.tensor, padded(rule.look.place)) for rule in move.rules)
     rules = tuple(rule._replace(at=padded(rule.at), look=look) for rule, look in zip(move.rules, looks, strict=True))
-    return move._replace(sizes=(1,) * missing + move.sizes, read=padded(move.read), written=padded(move.written), rules=rules)
+    beside = tuple(one._replace(place=padded(one.place)) for one in move.beside)
+    sizes = (1,) * missing + move.sizes
+    return move._replace(sizes=sizes, read=padded(move.read), written=padded(move.written), rules=rules, beside=beside)
 
 
 # -- In TensorIR --------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._attention_masks import Mask, mask_of, mask_sizes
 from tvmdml.operators._attention_steps import Described, Joined, Rows, Sizes, Steps
 from tvmdml.operators._contract import Array, Float, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -302,7 +302,24 @@ class Attention(Operator):
             None if bias is None else bias.layout[-1],
             None if lengths is None else lengths.layout[-1],
             self.most_past(s),
+            tuple(_apart(name, tensor, s.value_channels) for name, tensor in self.beside()),
         )  # fmt: skip
+
+    def beside(self) -> tuple[tuple[str, TensorDesc], ...]:
+        """The inputs that what follows in the kernel takes."""
+        return ()
+
+    def computed(self) -> TensorDataType:
+        """The type of a result before it is passed on."""
+        return self.output_tensor.data_type
+
+    def finished(self, value: Any, *others: Any) -> Any:
+        """A result, passed on to what follows."""
+        return value
+
+    def behind(self) -> tuple[tuple[str, str], ...]:
+        """What a kernel depends on of what follows."""
+        return ()
 
     def most_past(self, s: Sizes) -> int:
         """The most rows of earlier steps that there is room for."""

@@ -83,6 +83,8 @@ class Described(NamedTuple):
     """The stride of the lengths of the past."""
     most_past: int
     """The most rows of earlier steps."""
+    beside: tuple[Rows, ...] = ()
+    """Where what follows takes elements, which lie as results do but for their strides."""
 
 
 def numbers(value: Any) -> Iterator[int]:
@@ -109,12 +111,13 @@ class Steps:
 
     def __init__(self, desc: Any, described: Described, buffers: dict[str, Any]) -> None:
         self.desc, self.d, self.buffers = desc, described, buffers
-        self.stored = desc.output_tensor.data_type.tvm
+        self.stored = desc.computed().tvm
         own = desc.described()
         self.group = own.sizes.heads // own.sizes.joint
         self.parts = -(-own.sizes.value_channels // CHANNELS)
         self.joins = own.keys.new is not None and (desc.lengths is not None or own.sizes.past > 0)
         """Whether there are both earlier and new rows."""
+        self.along = [one.steps[3] for one in own.beside]
 
     def past(self, batch: Any) -> Any:
         """How many rows of earlier steps a batch has: a length is cut to what there is room for."""
@@ -167,6 +170,21 @@ class Steps:
             kept = self.d.mask.kept(self.buffers["mask_tensor"], at)
             found = T.hold(T.Select(kept, found, found + T.like(found, self.desc.mask_filter_value)))
         return found
+
+    def put(self, at: Any, value: Any) -> None:
+        """Pass results on, of a batch, a head, a row, and a channel or several that are contiguous; and store them."""
+        lanes = T.lanes(value)
+
+        def places(rows: Rows, step: int = 1) -> Any:
+            place = rows.place(*at)
+            return place if lanes == 1 or step == 0 else T.run(T.let(place), lanes)
+
+        beside = []
+        for rows, step in zip(self.d.beside, self.along, strict=True):
+            one = self.buffers[rows.tensor][places(rows, step)]
+            beside.append(T.repeated(one, lanes) if lanes > 1 and step == 0 else one)
+        found = self.desc.finished(T.to(value, self.stored), *beside)
+        T.store(self.buffers[self.d.result.tensor], places(self.d.result), found)
 
     # -- The plain computation
 
@@ -225,4 +243,4 @@ class Steps:
         for i, (own, one) in enumerate(zip(sums, channels, strict=True)):
             found = T.hold(T.select(T.expression(total.value == zero), 0.0, own.value / total.value))
             with T.when(part * CHANNELS + i < T.index(s.value_channels)):
-                T.store(self.buffers[self.d.result.tensor], self.d.result.place(batch, head, row, one), T.to(found, self.stored))
+                self.put((batch, head, row, one), found)

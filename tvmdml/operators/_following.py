@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.operators import _matrix_fused, _reduction_fused
+from tvmdml.operators import _attention_fused, _matrix_fused, _movement_fused, _reduction_fused
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse
 from tvmdml.operators._pointwise_fused import Value as Wire
 from tvmdml.tensors import TensorDesc
 
-FOLLOWED: dict[type[Operator], type[Any]] = {one.HEAD: one for one in (*_matrix_fused.CLASSES, *_reduction_fused.CLASSES)}
+FOLLOWED: dict[type[Operator], type[Any]] = {
+    one.HEAD: one for some in (_matrix_fused, _reduction_fused, _movement_fused, _attention_fused) for one in some.CLASSES
+}
 """The classes with what follows, by those without."""
 
 

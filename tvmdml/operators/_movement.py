@@ -15,7 +15,9 @@ from tvmdml.enums import PaddingMode
 from tvmdml.errors import counted
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.formula import Formula
 from tvmdml.kernels.movement import Linear, Look, Move, Rule, Transfer
+from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Operator, Role, Shared
 from tvmdml.tensors import TensorDesc
 
@@ -263,13 +265,18 @@ class Movement(Operator):
                 rules.append(Rule(one.kind, at_most, step, linear([(one.x, 1)]), one.divisor, look))
         plain = [(one, step) for one, step in zip(found, own.layout, strict=True) if isinstance(one, Coordinate)]
         goal = [one for one in target if isinstance(one, Coordinate)]
+
+        def aim(name: str) -> Linear:
+            return linear(list(zip(goal, tensors[name].layout, strict=True)))
+
         return Move(
             tuple(leaf.size for leaf in leaves),
             names[source],
             names[result],
             linear(plain),
-            linear(list(zip(goal, tensors[result].layout, strict=True))),
+            aim(result),
             tuple(rules),
+            tuple(Look(names[name], aim(name)) for name in self.beside()),
         )
 
     def _present(self) -> dict[str, TensorDesc]:
@@ -286,35 +293,45 @@ class Movement(Operator):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element of a move."""
-        transfer = self.transfer()
-        bits = f"uint{8 * self.outputs()[0].data_type.itemsize}"
+        transfer, formula = self.transfer(), self.formula()
+        bits = formula.inputs[0].data_type.tvm
         with T.function() as f:
-            buffers = [
-                f.buffer(f"tensor{i}", self._kind(name, tensor, bits))
-                for i, (name, tensor) in enumerate(self.tensors())
-                if tensor is not None
-            ]
+            buffers = [f.buffer(f"tensor{i}", kind) for i, kind in enumerate(self.kinds())]
             for move in transfer.moves:
                 with T.elements(each, move.sizes) as at:
                     offset, comes = movement.place(move, buffers, at)
                     found = buffers[move.source][offset]
                     if comes is not None:
                         found = T.Select(comes, T.let(found), filled(transfer, buffers, bits))
-                    T.store(buffers[move.result], movement.value(move.written, at), found)
+                    others = (buffers[one.tensor][movement.value(one.place, at)] for one in move.beside)
+                    T.store(buffers[move.result], movement.value(move.written, at), *formula.value(found, *others))
         return f.result()
 
-    def _kind(self, name: str, tensor: TensorDesc, bits: str) -> str:
-        return tensor.data_type.tvm if name in self.INDICES else bits
+    def beside(self) -> tuple[str, ...]:
+        """The inputs that what follows in the kernel takes."""
+        return ()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def formula(self) -> Formula:
+        """What an element passes through before it is stored, from its bits: nothing changes it here."""
+        bits = TensorDesc(f"uint{8 * self.outputs()[0].data_type.itemsize}", (1,))
+        return Formula((bits,), (bits,), lambda x: (x,), (), (), ())
+
+    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy."""
         found = self.numpy(*inputs)
         return found if type(found) is tuple else (found,)  # a Near is a tuple, too
 
     def kinds(self) -> tuple[str, ...]:
         """The type in which a kernel has each tensor's elements: those that move as bits of their width."""
-        bits = f"uint{8 * self.outputs()[0].data_type.itemsize}"
-        return tuple(self._kind(name, tensor, bits) for name, tensor in self.tensors() if tensor is not None)
+        formula = self.formula()
+        bits, stored = (some[0].data_type.tvm for some in (formula.inputs, formula.outputs))
+        own = (*self.INDICES, *self.beside())
+        results = {name for name, _ in self.tensors(Role.OUTPUT)}
+        return tuple(
+            tensor.data_type.tvm if name in own else stored if name in results else bits
+            for name, tensor in self.tensors()
+            if tensor is not None
+        )
 
     def bounds(self, name: str) -> tuple[int, int] | None:
         """Of indices: those that are in range for the dimension that they are looked up for."""

@@ -27,6 +27,8 @@ from tvmdml.tensors import MAX_RANK, TensorDesc
 
 _SLOW = "default"
 """The kernel of what no schedule serves."""
+_SINGLE = "elements"
+"""The kernel that moves single elements: with it, functions of vectors would become functions of elements."""
 
 
 def run(program: Program, target: Target) -> None:
@@ -61,7 +63,8 @@ def _followed(head: Call, call: Call, name: str, target: Target) -> tuple[Operat
         return None
     try:
         desc = follow_by(first, chain)
-        if kernel_for(desc, target).name == _SLOW:
+        name = kernel_for(desc, target).name
+        if name == _SLOW or (name == _SINGLE and (chain.steps() or kernel_for(first, target).name != _SINGLE)):
             return None
     except (InvalidArgument, Unsupported):
         return None
