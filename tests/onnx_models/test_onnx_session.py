@@ -49,6 +49,9 @@ def program(ort: Any) -> list[Any]:
         session.get_overridable_initializers(),
     ]
     feeds = {"x": ramp(4, 3), "state": ramp(4, 2)}
+    found += session.run(["y"], {"x": [[1, 2, 3.5]], "state": np.zeros((1, 2), np.float32)})
+    for nothing in (ort.disable_telemetry_events, ort.enable_telemetry_events, lambda: ort.set_seed(1)):
+        nothing()
     found += session.run(None, feeds) + session.run(["next"], feeds, ort.RunOptions()) + session.run([], feeds)
 
     done, told = threading.Event(), []
@@ -160,6 +163,7 @@ def test_wrong_bindings_are_refused() -> None:
         (lambda: session.run_with_iobinding(binding), "no bound outputs"),
         (lambda: session.run(["z"], {}), "run output_names"),
         (lambda: session.run(None, {"x": ramp(4, 3)}), "no state"),
+        (lambda: session.run(None, {"x": [[1, 2], [3]], "state": place}), "lists of such numbers"),
         (lambda: value.ortvalue_from_shape_and_type([1 << 60], np.float32), "shape"),
         (lambda: value.ortvalue_from_numpy(place, "cpu").update_inplace(place[:2]), "update_inplace"),
         (lambda: tvmdml.onnx.SessionOptions().get_session_config_entry("x"), "'x'"),

@@ -8,6 +8,7 @@ The way of a model: ``reading`` makes a file into a message and arrays; ``conver
 
 from __future__ import annotations
 
+from tvmdml import __version__
 from tvmdml.onnx.model import InferenceSession, Model, load
 from tvmdml.onnx.options import (
     ExecutionMode,
@@ -15,11 +16,15 @@ from tvmdml.onnx.options import (
     GraphOptimizationLevel,
     RunOptions,
     SessionOptions,
+    disable_telemetry_events,
+    enable_telemetry_events,
     get_all_providers,
     get_available_providers,
     get_device,
+    preload_dlls,
     set_default_logger_severity,
     set_default_logger_verbosity,
+    set_seed,
 )
 from tvmdml.onnx.ortvalue import OrtValue
 from tvmdml.onnx.packed import PackedModel
@@ -40,10 +45,15 @@ __all__ = [
     "PackedModel",
     "RunOptions",
     "SessionOptions",
+    "__version__",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
     "get_device",
     "load",
+    "preload_dlls",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
+    "set_seed",
 ]

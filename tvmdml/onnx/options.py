@@ -153,6 +153,22 @@ def set_default_logger_verbosity(verbosity: int) -> None:
     """Accept a verbosity; nothing is logged."""
 
 
+def disable_telemetry_events() -> None:
+    """Do nothing: nobody is told of events."""
+
+
+def enable_telemetry_events() -> None:
+    """Do nothing: nobody is told of events."""
+
+
+def set_seed(seed: int) -> None:
+    """Accept a seed; operators that draw random numbers are not mapped."""
+
+
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
+    """Do nothing: drivers are loaded when a target is used."""
+
+
 def device(name: str, number: int = 0, where: str = "device_type") -> Target:
     """The target of a device, by ONNX Runtime's name.
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from tvmdml import arrays
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
@@ -47,6 +49,8 @@ class _Argument(Protocol):
     def type(self) -> str: ...
     @property
     def shape(self) -> tuple[int | str | None, ...] | None: ...
+    @property
+    def dtype(self) -> Any: ...
 
 
 class Session:
@@ -119,8 +123,21 @@ class Session:
             InvalidArgument: an output is unknown; or an input is missing, unknown, or has another type or shape.
         """
         wanted = self._positions(output_names)
-        found = self({name: _array(one) for name, one in input_feed.items()})
+        found = self({name: self._array(name, one) for name, one in input_feed.items()})
         return [found[i] for i in wanted]
+
+    def _array(self, name: str, given: Any) -> Any:
+        """An input as an array; it may be an ``OrtValue``, and lists of numbers, which get the input's type."""
+        given = _held(given)
+        dtype = next((one.dtype for one in self.inputs if one.name == name), None)
+        if dtype is None or not isinstance(given, (list, tuple, int, float)):
+            return given
+        try:
+            return np.asarray(given, dtype)
+        except (ValueError, TypeError, OverflowError):
+            raise InvalidArgument(
+                message(f"run {name}", safe_repr(given), f"an array of {dtype}, or lists of such numbers")
+            ) from None
 
     def run_async(
         self,
@@ -180,7 +197,7 @@ def _node_arg(one: _Argument) -> NodeArg:
     return NodeArg(one.name, one.type, list(one.shape or ()))
 
 
-def _array(one: Any) -> Any:
+def _held(one: Any) -> Any:
     return one.array if isinstance(one, OrtValue) else one
 
 
@@ -234,7 +251,7 @@ class IOBinding:
         Raises:
             InvalidArgument: there is no such input, or it is not an array.
         """
-        self._bind(name, arrays.view(_array(ortvalue), f"bind_ortvalue_input {name}"))
+        self._bind(name, arrays.view(_held(ortvalue), f"bind_ortvalue_input {name}"))
 
     def synchronize_inputs(self) -> None:
         """Return when copies of inputs are done."""
@@ -277,7 +294,7 @@ class IOBinding:
         Raises:
             InvalidArgument: there is no such output, or it is not an array.
         """
-        array = arrays.view(_array(ortvalue), f"bind_ortvalue_output {name}", write=True)
+        array = arrays.view(_held(ortvalue), f"bind_ortvalue_output {name}", write=True)
         target = array.target if isinstance(array, DeviceArray) else options.device("cpu")
         self._bind_output(name, _Place(target, array))
 
