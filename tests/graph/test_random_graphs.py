@@ -65,8 +65,9 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[tuple[Any, ..
             steps.append((kind, one, axis, draw(st.sampled_from(("sum", "max")))))
             known.append(tuple(1 if i == axis else n for i, n in enumerate(shape)))
         elif kind == "join" and shape[0] < 100:
-            steps.append((kind, one))
-            known.append((2 * shape[0], *shape[1:]))
+            other = draw(st.sampled_from([i for i, near in enumerate(known) if near[1:] == shape[1:] and near[0] < 100][-6:]))
+            steps.append((kind, one, other))
+            known.append((shape[0] + known[other][0], *shape[1:]))
         elif kind == "gemm" and len(shape) == 2:
             steps.append((kind, one))
             known.append((shape[0], shape[0]))
@@ -101,7 +102,7 @@ def run(values: list[Any], steps: list[tuple[Any, ...]]) -> list[Any]:
             case "reduce":
                 found = tvmdml.reduce(x, function=rest[1], axes=[rest[0]])
             case "join":
-                found = tvmdml.join([x, x], axis=0)
+                found = tvmdml.join([x, values[rest[0]]], axis=0)
             case _:
                 found = tvmdml.gemm(x, x.transpose(1, 0))
         values.append(found)

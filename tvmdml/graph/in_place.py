@@ -6,11 +6,12 @@ A kernel that works in place is another kernel, so this is done only where it sa
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from tvmdml.graph.memory import Lifetime, bytes_alive
-from tvmdml.graph.nodes import Call
+from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Value
 from tvmdml.operators._contract import Role, Shared
 
@@ -21,25 +22,35 @@ _ROUNDS = 16
 class Pieces:
     """The memory of intermediate results, in pieces: a result in place is in the piece of its input."""
 
-    def __init__(self, calls: Sequence[Call], apart: Collection[Value]) -> None:
+    def __init__(
+        self, calls: Sequence[Call], apart: Collection[Value], inside: Mapping[Value, Edge] = MappingProxyType({})
+    ) -> None:
         """
         Args:
             calls: in the order of their launches.
             apart: the values that have memory of their own.
+            inside: the values that are in the memory of others. They are no pieces; what they are in lives as long as they do.
         """
         self.shared: dict[Call, Shared] = {}
         """The pairs of each call that works in place."""
-        self._calls = calls
+        self._calls, self._inside = calls, inside
         self._first: dict[Value, int] = {}
         self._last: dict[Value, int] = {}
         for step, call in enumerate(calls):
             for edge in call.edges.values():
-                if edge.value in self._first:
-                    self._last[edge.value] = step
+                if (value := self.outermost(edge).value) in self._first:
+                    self._last[value] = step
             for i, tensor in enumerate(call.outputs()):
-                if tensor is not None and (call, i) not in apart:
-                    self._first[call, i] = self._last[call, i] = step
+                if tensor is not None and (value := self.outermost(Edge(call, i)).value) not in apart:
+                    self._first.setdefault(value, step)
+                    self._last[value] = step
         self._piece = {value: value for value in self._first}
+
+    def outermost(self, edge: Edge) -> Edge:
+        """The same memory, of a value that is inside of no other."""
+        while (other := self._inside.get(edge.value)) is not None:
+            edge = other._replace(offset=other.offset + edge.offset)
+        return edge
 
     def reduce(self) -> None:
         """Let calls work in place as long as that reduces the most memory."""
@@ -81,7 +92,7 @@ class Pieces:
             mine = edge.value in self._first and made in self._piece and not edge.offset
             if not mine or self._last[edge.value] != step:
                 continue
-            read = sum(other.value == edge.value for other in call.edges.values())
+            read = sum(self.outermost(other).value == edge.value for other in call.edges.values())
             if read == 1 and edge.source.bytes_of(edge.output) == call.bytes_of(results[result]):
                 return source, result
         return None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tvmdml.compiler import Ready, ready_owned
 from tvmdml.errors import CompileError, TvmdmlError, Unsupported
 from tvmdml.graph.in_place import Pieces
+from tvmdml.graph.joined import insides
 from tvmdml.graph.kernels import Progress, compile_all
 from tvmdml.graph.memory import Places, planned
 from tvmdml.graph.nodes import Call, Constant, Edge, Input
@@ -81,7 +82,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     Raises:
         Unsupported, CompileError: a kernel cannot be made; the message names the call.
     """
-    calls, pieces = arranged(program)
+    calls, pieces = arranged(program, target.kind)
     shared = pieces.shared
     alike = [(call.desc.exactly(), call.desc.owned(), shared.get(call, ())) for call in calls]
     distinct = dict(zip(alike, calls, strict=True))
@@ -108,6 +109,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     offsets = pieces.places(dict(zip(lifetimes, places.offsets, strict=True)))
 
     def place(edge: Edge) -> tuple[int, int]:
+        edge = pieces.outermost(edge)
         if edge.value in slots:
             return slots[edge.value], edge.offset
         return ARENA, offsets[edge.value] + edge.offset
@@ -132,12 +134,24 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 
-def arranged(program: Program) -> tuple[list[Call], Pieces]:
-    """The calls that compute something, and the memory of their intermediate results."""
-    calls = [call for call in program.calls if not _is_empty(call)]
-    pieces = Pieces(calls, set(_outputs(program)))
+def arranged(program: Program, kind: str) -> tuple[list[Call], Pieces]:
+    """The calls that compute something on a kind of target, and the memory of their intermediate results."""
+    calls = computing(program)
+    apart = set(_outputs(program))
+    inside = insides(calls, kind, apart)
+    done = {id(edge.source) for edge in inside.values()}
+    for call in calls:
+        if id(call) in done:
+            program.note(call, "its inputs are written where it is")
+    calls = [call for call in calls if id(call) not in done]
+    pieces = Pieces(calls, apart, inside)
     pieces.reduce()
     return calls, pieces
+
+
+def computing(program: Program) -> list[Call]:
+    """The calls that have anything to compute."""
+    return [call for call in program.calls if not _is_empty(call)]
 
 
 def _outputs(program: Program) -> list[Value]:

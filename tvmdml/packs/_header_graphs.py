@@ -13,7 +13,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.graph.loading import InPack, in_pack
 from tvmdml.graph.memory import planned
 from tvmdml.graph.nodes import Absent, Call, Constant, Edge
-from tvmdml.graph.plan import arranged
+from tvmdml.graph.plan import arranged, computing
 from tvmdml.graph.program import Value
 from tvmdml.operators import _shared
 from tvmdml.packs import lines
@@ -171,7 +171,7 @@ class GraphTables:
     def _stored(self, graph: _Graph, step: _Step, name: str, launches: Sequence[Launch]) -> int:
         """Where a packed weight is in the file; -1 if it is packed when the header is opened."""
         layout = self._packing(launches, name)
-        array = None if layout is None else graph.found.stored.get((graph.calls.index(step.call), name, layout))
+        array = None if layout is None else graph.found.stored.get((graph.places[id(step.call)], name, layout))
         return -1 if array is None else self._data.add(array)
 
     def _require(self, graph: _Graph, step: _Step, places: Sequence[_Place], chosen: Chosen) -> None:
@@ -199,7 +199,9 @@ class _Graph:
         self.found: InPack = in_pack(pack, record)
         finished = self.found.finished
         self.inputs, program = finished.inputs, finished.program
-        self.calls, pieces = arranged(program)
+        calls, pieces = arranged(program, record.kind)
+        self.places = {id(call): i for i, call in enumerate(computing(program))}
+        """Where each call is in the saved program."""
         results = [one.edge for one in program.results]
         self.outputs: list[tuple[np.dtype[Any], tuple[int, ...]]] = finished.forms
         first = _GIVEN + len(self.inputs)
@@ -213,6 +215,7 @@ class _Graph:
         offsets = pieces.places(dict(zip(lifetimes, places.offsets, strict=True)))
 
         def place(edge: Edge) -> _Place:
+            edge = pieces.outermost(edge)
             if isinstance(edge.source, Constant):
                 return _Place(_DATA, -1 if isinstance(edge.source, Absent) else data.add(edge.source.array) + edge.offset)
             if edge.value in slots:
@@ -220,7 +223,7 @@ class _Graph:
             return _Place(_ARENA, offsets[edge.value] + edge.offset)
 
         self.steps = []
-        for call in self.calls:
+        for call in calls:
             shared = pieces.shared.get(call, ())
             text = lines.toml(lines.of(call.desc), _shared.write(call.desc, shared))
             if text not in numbers:

@@ -22,7 +22,7 @@ from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.graph import saving
 from tvmdml.graph.nodes import Call, Constant
 from tvmdml.graph.passes.constants import reading
-from tvmdml.graph.plan import arranged
+from tvmdml.graph.plan import arranged, computing
 from tvmdml.graph.program import Finished
 from tvmdml.operators import _shared
 from tvmdml.operators._contract import Shared
@@ -56,12 +56,13 @@ class Planned(NamedTuple):
 
     def wanted(self) -> Iterator[Wanted]:
         """The operations of its kernels."""
-        yield from spec.once(Wanted(spec.plain(call.desc), shared) for call, shared in self.calls())
+        yield from spec.once(Wanted(spec.plain(call.desc), shared) for _, call, shared in self.calls())
 
-    def calls(self) -> list[tuple[Call, Shared]]:
-        """The calls that have a kernel, and which tensors of each share memory."""
-        calls, pieces = arranged(self.finished.program)
-        return [(call, pieces.shared.get(call, ())) for call in calls]
+    def calls(self) -> list[tuple[int, Call, Shared]]:
+        """The calls that have a kernel, with their places in the saved program, and which tensors of each share memory."""
+        calls, pieces = arranged(self.finished.program, self.kind)
+        places = {id(call): i for i, call in enumerate(computing(self.finished.program))}
+        return [(places[id(call)], call, pieces.shared.get(call, ())) for call in calls]
 
 
 def planned(sources: Sequence[Source], machines: Sequence[tuple[str, Target]]) -> tuple[list[Planned], list[str]]:
@@ -158,7 +159,7 @@ def _packed(graph: Planned, loaded: LoadedPack) -> dict[tuple[int, str, str], Nu
     """The packed weights for all targets that run here."""
     found: dict[tuple[int, str, str], NumpyArray] = {}
     for target in filter(None, (_here(name, machine) for name, machine in graph.machines)):
-        for at, (call, shared) in enumerate(graph.calls()):
+        for at, call, shared in graph.calls():
             if not call.desc.owned() or (ready := loaded.ready(call.desc.canonical(), target, shared)) is None:
                 continue
             kernel, _, packers = ready
@@ -196,7 +197,7 @@ def _arrays(call: Call, names: Sequence[str]) -> list[NumpyArray] | None:
 def _needed(graph: Planned, pack: Pack, packed: Any) -> set[int]:
     """The constants that some kernel or packer reads as they are, by identity."""
     needed = {id(one.edge.source) for one in graph.finished.program.results}
-    for at, (call, shared) in enumerate(graph.calls()):
+    for at, call, shared in graph.calls():
         for _, machine in graph.machines:
             for launch in _launches(call, shared, pack, machine):
                 done = {one.name for one in launch.owned if (at, one.name, one.layout) in packed}

@@ -40,7 +40,7 @@ def shares(source: graphs.Source, target: Target, trials: int) -> list[Share]:
     given = [_made_up(node) for node in compiled.inputs() if not node.owned]
     runs = [[one.nanoseconds for one in compiled.profile(given)] for _ in range(_RUNS)]
     spent: dict[Wanted, float] = {}
-    for (call, shared), times in zip(planned.calls(), zip(*runs, strict=True), strict=True):
+    for (_, call, shared), times in zip(planned.calls(), zip(*runs, strict=True), strict=True):
         wanted = Wanted(spec.plain(call.desc), shared)
         spent[wanted] = spent.get(wanted, 0) + min(times)
     whole = sum(spent.values()) or 1.0

@@ -13,6 +13,7 @@ from tvmdml.graph.passes import (
     constants,
     epilogues,
     identities,
+    joins,
     layouts,
     owned,
     paddings,
@@ -39,6 +40,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("pointwise operators follow in the kernels of products, convolutions and reductions", epilogues.run),
     ("images between convolutions have their channels last", layouts.run),
     ("weights are taken as kernels pack them", owned.run),
+    ("inputs of joins have the strides of parts of the result", joins.run),
 )
 """What each pass does, and the pass: it is called with the program and the target."""
 
