@@ -396,6 +396,38 @@ def test_it_has_the_same_result_on_a_device(vulkan: Target, dtype: Any) -> None:
     np.testing.assert_allclose(found, tvmdml.multihead_attention(*own, head_count=4), rtol=1e-3, atol=1e-3)
 
 
+def decoding(cls: Any, past: int, mask: MaskType, heads: tuple[int, int] = (4, 4)) -> Any:
+    """A row after some, which are kept with it."""
+    return attention(
+        cls, "float32", (1, 1, 1, past), heads, (16, 16), "apart", 4, mask=mask, optional="past present positions"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", [MultiheadAttention, MultiheadAttention1])
+def test_one_kernel_serves_the_past_however_long_it_becomes(target: Target, cls: Any) -> None:
+    from tvmdml.scheduling import kernel_for
+
+    for mask in MaskType:
+        for own in (range(1, 131), range(5000, 5003)):
+            assert len({kernel_for(decoding(cls, past, mask), target).identity for past in own}) == 1
+
+
+@pytest.mark.parametrize("past", [130, 700])
+def test_a_long_past_is_done_in_parts_on_a_device(device: Target, past: int) -> None:
+    from tvmdml.conformance.references import tried
+    from tvmdml.scheduling import kernel_for
+
+    def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
+        if data_type.is_float:
+            return normal(6, *sizes).astype(data_type.numpy)
+        return seeded(7).integers(0, past, sizes, dtype=data_type.numpy)
+
+    with knobs.using(attention={"part_keys": 64}):
+        desc = decoding(MultiheadAttention1, past, MaskType.KEY_SEQUENCE_LENGTH, (4, 2))
+        assert kernel_for(desc, device).name == "parts"
+        assert not tried(desc, device, Trial(desc, (), values))
+
+
 def test_the_function_chooses_the_operator_and_says_what_is_wrong() -> None:
     q, k = normal(1, 1, 4, 32), normal(2, 1, 4, 16)
     assert tvmdml.multihead_attention(q, k, k, head_count=4, key_value_head_count=2).shape == q.shape

@@ -117,6 +117,8 @@ class Steps:
         self.parts = -(-own.sizes.value_channels // CHANNELS)
         self.joins = own.keys.new is not None and (desc.lengths is not None or own.sizes.past > 0)
         """Whether there are both earlier and new rows."""
+        self.copies = own.most_past > 0
+        """Whether earlier rows may be copied to those that are kept."""
         self.along = [one.steps[3] for one in own.beside]
 
     def past(self, batch: Any) -> Any:
@@ -205,7 +207,7 @@ class Steps:
             value = T.to(self.element(after, own.bias, (batch, head, row, channel)), self.stored)  # type: ignore[arg-type]
             T.store(self.buffers[present.tensor], present.place(batch, head, self.past(batch) + row, channel), value)
 
-        if not here and self.d.most_past:
+        if not here and self.copies:
             yield s.batch * s.joint * self.d.most_past * own.channels, copied
         if after is not None:
             yield s.batch * s.joint * s.new * own.channels, new
