@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.schedules.cpu import share
+from tvmdml.kernels.kernel import Kernel, Owned
+from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._sums import Sums
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+    from tvmdml.targets import Target
+
+_TASK_ELEMENTS = 1 << 16
+"""The least elements that a task packs."""
 
 
 class Product(NamedTuple):
@@ -65,16 +74,16 @@ class Weights(NamedTuple):
 class Panels:
     """Packed weights of all directions, and how they are filled and used."""
 
-    def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any) -> None:
+    def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any, base: Any = 0) -> None:
         self.product, self.buffer, self.kind = product, buffer, kind
-        self.columns, self.hidden = columns, hidden
+        self.columns, self.hidden, self.base = columns, hidden, base
         self.blocks = T.hold(T.truncdiv(hidden + (product.units - 1), T.i64(product.units)))
         self.padded = T.hold(self.blocks * product.units)
         self.whole = T.hold(self.blocks * columns * product.width)
 
     def place(self, direction: Any, block: Any) -> Any:
         """Where a block begins."""
-        return T.hold(direction * self.whole + block * (self.columns * self.product.width))
+        return T.hold(self.base + direction * self.whole + block * (self.columns * self.product.width))
 
     # -- Filling
 
@@ -230,3 +239,50 @@ def _across(vectors: list[Any]) -> Any:
         vectors = [T.hold(T.Shuffle([a, b], low) + T.Shuffle([a, b], high)) for a, b in pairs]
         size = half
     return vectors[0]
+
+
+class Packing:
+    """How weights that never change are packed, once: the panels of one product after the other."""
+
+    def __init__(self, desc: Any, name: str, products: Sequence[Product], columns: int) -> None:
+        self.desc, self.name, self.products, self.columns = desc, name, products, columns
+        self.parallel = False
+
+    def bases(self) -> list[int]:
+        """Where each product's panels begin, and the end of all."""
+        found = [0]
+        for one in self.products:
+            found.append(found[-1] + self.desc.directions * one.size(self.desc.hidden, self.columns))
+        return found
+
+    def owned(self, module: str, target: Target) -> Owned:
+        """The packed input."""
+        desc, tensor = self.desc, getattr(self.desc, self.name)
+        room = self.bases()[-1]
+        tasks = split(room, target, _TASK_ELEMENTS)
+        self.parallel = tasks > 1
+        kinds = f"{tensor.data_type.tvm} {desc.computed}"
+        products = "; ".join(f"{one.gates} {one.lanes} {one.vectors}" for one in self.products)
+        layout = f"gates {kinds} {products} of {desc.directions} {desc.hidden} {self.columns}"
+        parameters = (("types", kinds), ("products", products), ("row", tensor.layout[3] == 1), ("parallel", self.parallel))
+        scalars = (tasks, desc.directions, desc.hidden, self.columns, *self.bases()[:-1], *tensor.layout)
+        packer = Kernel(module, "gates", parameters, self.function, scalars)
+        return Owned(self.name, desc.computed, max(1, room), layout, (self.name,), packer)
+
+    def function(self) -> PrimFunc:
+        """The TensorIR of the packer."""
+        tensor, kind = getattr(self.desc, self.name), self.desc.computed
+        with T.function() as f:
+            source, to = f.buffer("source", tensor.data_type.tvm), f.buffer("packed", kind)
+            count, directions, hidden, columns = (f.scalar(name) for name in ("tasks", "directions", "hidden", "columns"))
+            bases = f.scalars("base", len(self.products))
+            steps = f.scalars("step", 4)
+            weights = Weights(source, [*steps[:3], 1] if tensor.layout[3] == 1 else steps)
+            panels = [Panels(one, to, kind, columns, hidden, base) for one, base in zip(self.products, bases, strict=True)]
+
+            def task(which: Any) -> None:
+                for one in panels:
+                    one.fill(which, count, directions, weights)
+
+            per_task(count, self.parallel, task)
+        return f.result()

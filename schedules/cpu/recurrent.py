@@ -1,8 +1,9 @@
 """Recurrent networks on the CPU: products of blocks of sequences with packed weights, then the steps one by one.
 
-Weights are packed once for each call, unless sequences have very few elements. A task has some of the sequences in one direction.
-It computes what the input contributes for as many steps as fit in the cache, then makes these steps: sums of all gates of a block
-of units are in registers, begin with the input's contribution, and become the units' next state while they are at hand.
+Weights that never change are packed once, and others for each call, unless sequences have very few elements. A task has some of the
+sequences in one direction. It computes what the input contributes for as many steps as fit in the cache, then makes these steps:
+sums of all gates of a block of units are in registers, begin with the input's contribution, and become the units' next state while
+they are at hand. Every second step takes the blocks from the last to the first: their weights are still in the cache.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_step import Stage, Unit
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
-from tvmdml.schedules.cpu._recurrent_products import Panels, Product, Unpacked, Weights
+from tvmdml.schedules.cpu._recurrent_products import Packing, Panels, Product, Unpacked, Weights
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 _POWERS = tuple(1 << n for n in range(24))
+WEIGHTS = ("weight_tensor", "recurrence_tensor")
 KNOBS = Knobs(
     "recurrent",
     chunk_rows=Knob(
@@ -58,9 +60,12 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     stages = [Product.fitting(one.gates, lanes, registers, most, units) for one in desc.stages()]
     gates = tuple(sorted({gate for one in desc.stages() for gate in one.gates}))
     of_input = Product.fitting(gates, lanes, registers, most * chunk, units)
+    owned = {name for name in WEIGHTS if name in desc.owned()}
     if desc.batch * desc.steps <= knobs.unpacked_rows:
-        stages = [_unpacked(desc, "recurrence_tensor", one) for one in stages]
-        of_input = _unpacked(desc, "weight_tensor", of_input)
+        stages = [one if WEIGHTS[1] in owned else _unpacked(desc, WEIGHTS[1], one) for one in stages]
+        of_input = of_input if WEIGHTS[0] in owned else _unpacked(desc, WEIGHTS[0], of_input)
+    packings = [Packing(desc, name, some, columns) for name, some, columns in
+                zip(WEIGHTS, ([of_input], stages), (desc.inputs, desc.hidden), strict=True) if name in owned]  # fmt: skip
     tiles = [-(-most // one.rows) for one in stages]
     least = desc.batch // parts
     writer = _Writer(
@@ -69,19 +74,25 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         stages,
         tile_rows=tuple(least // count for count in tiles),
         even=all(desc.batch == parts * count * (least // count) for count in tiles),
-        fused=parts == 1 and all(one.units % SIDE == 0 or not one.packed for one in (of_input, *stages)),
+        owned=tuple(one.name for one in packings),
+        fused=parts == 1 and not packings and all(one.units % SIDE == 0 or not one.packed for one in (of_input, *stages)),
         divided=shares > 1,
         parallel=min(tasks, threads) > 1,
         steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
     )
     sizes = Sizes.of(desc, of_input, stages, shares, most, chunk)
     layouts = [step for _, tensor in desc.tensors() if tensor is not None for step in tensor.layout]
+    bases = [base for one in packings if one.name == WEIGHTS[1] for base in one.bases()[:-1]] or [0] * len(stages)
     scalars = (
-        tasks, parts, shares, min(threads, max(desc.directions, 4 * threads)), chunk, *tiles,
+        tasks, parts, shares, min(threads, max(desc.directions, 4 * threads)), chunk, *tiles, *bases,
         desc.steps, desc.batch, desc.inputs, desc.hidden, *sizes, *layouts,
     )  # fmt: skip
     columns = [(of_input, desc.inputs), *((one, desc.hidden) for one in stages)]
-    scratch = [(desc.computed, max(1, desc.directions * one.size(desc.hidden, count))) for one, count in columns]
+    fixed = [WEIGHTS[min(i, 1)] in owned for i in range(len(columns))]
+    scratch = [
+        (desc.computed, 1 if once else max(1, desc.directions * one.size(desc.hidden, count)))
+        for once, (one, count) in zip(fixed, columns, strict=True)
+    ]
     scratch += [(desc.computed, sizes.fixed * desc.directions), (desc.computed, sizes.task * tasks), ("int64", most * tasks)]
     module, *also = desc.modules()
     return Kernel(
@@ -92,6 +103,7 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         scalars=scalars,
         temporaries=tuple(scratch),
         also=tuple(also),
+        owned=tuple(one.owned(module, target) for one in packings),
     )
 
 
@@ -107,6 +119,8 @@ class _Writer:
 
     tile_rows: tuple[int, ...]
     even: bool
+    owned: tuple[str, ...]
+    """The weights that are given packed."""
     fused: bool
     divided: bool
     parallel: bool
@@ -121,30 +135,32 @@ class _Writer:
     def function(self) -> PrimFunc:
         desc = self.desc
         with T.function() as f:
-            buffers = f.tensors(desc)
+            buffers = f.tensors(desc, packed=dict.fromkeys(self.owned, desc.computed))
             packed = [f.buffer(f"packed{i}", desc.computed) for i in range(1 + len(self.stages))]
             fixed, work, lengths = f.buffer("fixed", desc.computed), f.buffer("work", desc.computed), f.buffer("lengths", "int64")
             names = ("tasks", "parts", "shares", "packers", "chunk")
             self.tasks, self.parts, self.shares, self.packers, self.chunk = map(f.scalar, names)
             self.tiles = f.scalars("tiles", len(self.stages))
+            bases = f.scalars("base", len(self.stages))
             self.steps, self.batch, self.inputs, self.hidden = (f.scalar(n) for n in ("steps", "batch", "inputs", "hidden"))
             sizes = Sizes(*(f.scalar(f"size_{name}") for name in Sizes._fields))
             layouts = {name: f.scalars(f"{name}_step", 4) for name, tensor in desc.tensors() if tensor is not None}
             known = dict(self.steps_known)
             steps = {name: [*own[:3], 1 if known[name] else own[3]] for name, own in layouts.items()}
             memory = self.memory = Memory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
-            self.weights, self.recurrence = (Weights(buffers[one], steps[one]) for one in ("weight_tensor", "recurrence_tensor"))
+            self.weights, self.recurrence = (Weights(buffers[one], steps[one]) for one in WEIGHTS)
+            packed = [buffers[name] if (name := WEIGHTS[min(i, 1)]) in self.owned else one for i, one in enumerate(packed)]
 
-            def panels(product: Product, packed: Any, weights: Weights, columns: Any) -> Panels | Unpacked:
+            def panels(product: Product, packed: Any, weights: Weights, columns: Any, base: Any = 0) -> Panels | Unpacked:
                 if not product.packed:
                     return Unpacked(product, weights, desc.computed, columns, self.hidden)
-                return Panels(product, packed, desc.computed, columns, self.hidden)
+                return Panels(product, packed, desc.computed, columns, self.hidden, base)
 
             self.input_panels = panels(self.of_input, packed[0], self.weights, self.inputs)
-            pairs = zip(self.of_stages, packed[1:], strict=True)
-            self.panels = [panels(one, buffer, self.recurrence, self.hidden) for one, buffer in pairs]
+            each = zip(self.of_stages, packed[1:], bases, strict=True)
+            self.panels = [panels(one, buffer, self.recurrence, self.hidden, base) for one, buffer, base in each]
             memory.fill_fixed()
-            if not self.fused:
+            if not self.fused and len(self.owned) < len(WEIGHTS):
                 per_task(self.packers, self.parallel, self._pack)
             if self.parallel:
                 per_task(self.tasks, True, self._task)
@@ -157,8 +173,9 @@ class _Writer:
         """A part of the weights, packed."""
         parts = self.packers if self.parallel else T.i64(1)
         directions = T.i64(self.desc.directions)
-        self.input_panels.fill(part, parts, directions, self.weights)
-        for panels in self.panels:
+        if WEIGHTS[0] not in self.owned:
+            self.input_panels.fill(part, parts, directions, self.weights)
+        for panels in self.panels if WEIGHTS[1] not in self.owned else ():
             panels.fill(part, parts, directions, self.recurrence)
 
     # -- A task
@@ -226,18 +243,22 @@ class _Writer:
 
         self._blocks(self.input_panels, block_of)
 
-    def _blocks(self, panels: Panels | Unpacked, body: Callable[[Any], None]) -> None:
-        """Do something for each block of units, which threads may share."""
+    def _blocks(self, panels: Panels | Unpacked, body: Callable[[Any], None], turned: Any = None) -> None:
+        """Do something for each block of units, which threads may share; ``turned`` is 1 to begin with the last one."""
+
+        def all_of(begin: Any, count: Any) -> None:
+            with T.loop(count) as i:
+                at = i if turned is None else T.Select(turned == T.i64(1), count - 1 - i, i)
+                body(T.hold(begin + at))
+
         if not self.divided:
-            with T.loop(panels.blocks) as block:
-                body(block)
+            all_of(T.i64(0), panels.blocks)
             return
 
         def some(number: Any) -> None:
             begin, end = share(number, self.shares, panels.blocks)
             self.memory.share = number
-            with T.loop(T.hold(end - begin)) as i:
-                body(T.hold(begin + i))
+            all_of(begin, T.hold(end - begin))
 
         per_task(self.shares, True, some)
         self.memory.share = T.i64(0)
@@ -246,6 +267,7 @@ class _Writer:
         """A step of all sequences; ``element`` is where its first contribution is."""
         memory = self.memory
         memory.turn(step)
+        turned = T.hold(step & 1)
         for number, stage in enumerate(self.stages):
             panels, tiles = self.panels[number], self.tiles[number]
 
@@ -258,7 +280,7 @@ class _Writer:
                     begin, end = share(tile, tiles, self.count)
                     self._tile(number, stage, place, unit, begin, T.hold(end - begin), element)
 
-            self._blocks(panels, block_of)
+            self._blocks(panels, block_of, turned)
         memory.write(step)
 
     def _tile(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, rows: Any, element: Any) -> None:

@@ -16,9 +16,11 @@ import tvmdml
 from tvmdml import knobs, onnx_nodes
 from tvmdml.conformance.cases import recurrent as cases
 from tvmdml.conformance.references import tried
+from tvmdml.graph.passes.owned import marked
 from tvmdml.operators._accuracy import Near
 from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators.recurrent import Gru, Lstm, Rnn
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import resolve
 from tvmdml.tensors import TensorDesc
 from tvmdml.trial import Trial
@@ -375,3 +377,19 @@ def test_threads_change_nothing(name: str, batch: int, monkeypatch: pytest.Monke
         with knobs.using(recurrent={"task_products": 256, "share_products": 256}):
             tvmdml.compile(desc)(*(tensors.get(field) for field, _ in desc.tensors()))
         assert np.array_equal(out, one)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("rnn", "float16"), ("lstm", "float32"), ("gru", "float32")])
+def test_weights_that_never_change_are_packed_once(name: str, dtype: str) -> None:
+    """The results are those of weights that are packed in each call."""
+    run, gates, rng = getattr(tvmdml, name), CLASSES[name].GATES, seeded(name)
+    x, w, r = (rng.uniform(-0.2, 0.2, s).astype(dtype) for s in ((1, 5, 3, 40), (1, 2, gates * 83, 40), (1, 2, gates * 83, 83)))
+    for given_, fixed in (({"x": x}, ("weight_tensor", "recurrence_tensor")), ({"x": x, "w": w}, ("recurrence_tensor",))):
+        graph = tvmdml.Graph()
+        inputs = {key: graph.input(one.shape, dtype, name=key) for key, one in given_.items()}
+        y = run(inputs["x"], inputs.get("w", w), r, direction="bidirectional").sequence
+        compiled = graph.compile([y])
+        assert np.array_equal(compiled(given_)[0], run(x, w, r, direction="bidirectional").sequence)
+        (desc,) = (call.desc for call in graph.calls)
+        assert tuple(one.name for one in kernel_for(marked(desc, fixed), resolve("cpu")).owned) == fixed
+        assert compiled.persistent_size >= sum(one.nbytes for one in (w, r)[-len(fixed) :])
