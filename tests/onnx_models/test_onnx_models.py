@@ -247,3 +247,11 @@ def test_on_a_device(target: str) -> None:
         assert np.allclose(one, other, atol=1e-6)
     found = there(x=tvmdml.asarray(ramp(5, 3), device=target))
     assert all(isinstance(one, tvmdml.DeviceArray) for one in found)
+
+
+def test_the_average_of_a_large_image_is_a_reduction() -> None:
+    """A window of many elements would be the work of one thread."""
+    x = ramp(2, 3, 40, 30)
+    made = tvmdml.onnx.load(model([N("GlobalAveragePool", ["x"], ["y"])], [info("x", [2, 3, 40, 30])], [info("y", [2, 3, 1, 1])]))
+    assert np.allclose(made(x=x)[0], x.mean((2, 3), keepdims=True), rtol=1e-6, atol=1e-6)
+    assert "REDUCE" in str(made.compiled(x=x).explain())

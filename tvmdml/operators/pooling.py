@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import Any
 
@@ -13,12 +14,15 @@ from tvmdml.operators._window import ABSENT
 from tvmdml.operators._window_largest import Largest
 from tvmdml.operators._window_onnx import everywhere, image, pooled
 from tvmdml.operators._window_pooling import Average, Dilated, Norm, Pooling
+from tvmdml.operators.reduce import Reduce
 from tvmdml.tensors import TensorDataType
 
 __all__ = ["AveragePooling", "AveragePooling1", "LpPooling", "LpPooling1", "MaxPooling", "MaxPooling1", "MaxPooling2"]
 
 _SIZES = MappingProxyType({"output_sizes": Uints})
 _ABSENT = {**dict.fromkeys(ABSENT), "output_sizes": None}
+_LARGE = 1024
+"""The elements of a window that one thread should not add up."""
 _KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
 
 
@@ -33,8 +37,10 @@ class AveragePooling(Pooling, Average):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """One window over the whole image."""
+        """One window over the whole image; for a large one a reduction, which GPUs share among many threads."""
         x = image(node)
+        if math.prod(x.sizes[2:]) >= _LARGE:
+            return Reduce.of(x, function="average", axes=range(2, x.rank))
         return cls.of(x, include_padding=False, **everywhere(x))
 
     def canonical(self) -> Operator:
