@@ -17,6 +17,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_r
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
+from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, never_changes
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
@@ -201,7 +202,8 @@ class Graph:
                 call.desc.validate(level)
         place = targets.resolve(target, "Graph.compile target")
         values = dict(self._known(one, array) for one, array in known.items())
-        return CompiledGraph(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
+        laid = laid_out(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
+        return CompiledGraph(laid, place)
 
     # -- What functions call
 

@@ -8,29 +8,24 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import CompileError, InvalidArgument, counted, message, safe_repr
-from tvmdml.graph import packing, passes
+from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
-from tvmdml.graph.expression import Expression
-from tvmdml.graph.kernels import Progress
-from tvmdml.graph.nodes import Absent, Call, Constant, Input
-from tvmdml.graph.packing import Shared, Weights
-from tvmdml.graph.plan import Launches, Packed, Plan, plan
-from tvmdml.graph.program import Finished, Form, Value
-from tvmdml.targets import Step, Target
-from tvmdml.tensors import TensorDesc, native
+from tvmdml.graph.laid import Given, Laid, Weights
+from tvmdml.targets import Target
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType, native
+
+if TYPE_CHECKING:
+    from tvmdml.graph.nodes import Input
+    from tvmdml.graph.program import Finished
 
 Inputs = Mapping[Any, Any] | Sequence[Any] | None
-Stored = Mapping[tuple[int, str, str], NumpyArray]
-"""Packed weights: by the place of the first call that reads them, the input's name, and the layout."""
 
 
 class Timed(NamedTuple):
@@ -43,33 +38,6 @@ class Timed(NamedTuple):
     nanoseconds: int
 
 
-class _Given(NamedTuple):
-    """One input of the graph, as callers give it."""
-
-    node: Input
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    slot: int
-    """-1 if nothing depends on it."""
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """How it lies, in bytes."""
-        return tuple(step * self.dtype.itemsize for step in self.node.desc.layout) if self.shape else ()
-
-
-class _Returned(NamedTuple):
-    """One output, as callers get it."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    slot: int
-    """Where it is computed; -1 for a constant."""
-    copies: NumpyArray | int | None
-    """A constant's array, or an earlier output that has the same elements."""
-
-
 class CompiledGraph:
     """A graph compiled for a target (``IDMLCompiledOperator``): kernels, their order, and a place for each intermediate result.
 
@@ -77,54 +45,23 @@ class CompiledGraph:
     has intermediate memory of its own, which is kept for the next one.
     """
 
-    def __init__(
-        self,
-        finished: Finished,
-        target: Target,
-        *,
-        calls: Sequence[Call] = (),
-        progress: Progress | None = None,
-        shared: Shared | None = None,
-        stored: Stored = MappingProxyType({}),
-        launches: Launches | None = None,
-    ) -> None:
-        """Not public: ``Graph.compile`` makes it.
-
-        Args:
-            finished: what it computes.
-            target: where it runs.
-            calls: the calls to explain.
-            progress: called while kernels compile.
-            shared: packed weights of other graphs.
-            stored: weights that are packed already.
-            launches: kernels that other graphs found.
-        """
-        self.name, inputs, program, forms = finished
+    def __init__(self, laid: Laid, target: Target) -> None:
+        """Not public: ``Graph.compile`` makes it."""
+        self.name = laid.name
         """The graph's name."""
         self.target = target
         """Where it runs."""
-        self._program, self._stored = program, stored
-        self._plan: Plan = plan(program, target, progress, launches)
-        self._explanation = Explanation(self.name, calls or program.calls, program, self._plan)
-        steps = [Step(step.launch, step.places, step.sizes) for step in self._plan.steps]
-        self._sequence = target.sequence(steps, self._plan.slots)
-        first = 1 + len(self._plan.constants) + len(self._plan.packed)
-        slots = {id(node): first + i for i, node in enumerate(self._plan.inputs)}
-        self._inputs = [
-            _Given(node, node.name or f"input {i}", node.dtype, _shape(node.desc), slots.get(id(node), -1))
-            for i, node in enumerate(inputs)
-        ]
-        self._outputs = self._returned(forms)
-        self._require_weights()
-        self._constants = [target.asarray(node.array) if target.moves else node.array for node in self._plan.constants]
-        self._shared = shared
+        self._laid = laid
+        self._sequence = target.sequence(laid.steps, laid.slots)
+        self._inputs, self._outputs = laid.inputs, laid.outputs
+        self._constants = [target.asarray(array) if target.moves else array for array in laid.constants]
         self._weights: list[Weights] = []
         self._packed: list[Any] = []
         self._owned: dict[int, Any] = {}
-        if not any(one.node.owned and one.slot >= 0 for one in self._inputs):
+        if not any(one.owned and one.slot >= 0 for one in self._inputs):
             self._pack({})
         self._plain = self._read_plainly()
-        self._names = {one.node.name for one in self._inputs}
+        self._names = {one.name for one in self._inputs}
         self._arenas: list[Any] = []
         self._lock = threading.Lock()
 
@@ -133,54 +70,62 @@ class CompiledGraph:
     @property
     def temporary_size(self) -> int:
         """The bytes of the intermediate results of one run (``DML_BINDING_PROPERTIES.TemporaryResourceSize``)."""
-        return self._plan.memory.size
+        return self._laid.temporary
 
     @property
     def temporary_bound(self) -> int:
         """The most bytes of intermediate results that are needed at one moment: ``temporary_size`` cannot be below."""
-        return self._plan.memory.bound
+        return self._laid.bound
 
     @property
     def persistent_size(self) -> int:
         """The bytes of constants and of owned inputs (``DML_BINDING_PROPERTIES.PersistentResourceSize``)."""
-        owned = sum(one.node.bytes_of(0) for one in self._inputs if one.node.owned and one.slot >= 0)
-        packed = sum(one.packing.owned.nbytes for one in self._plan.packed)
-        return sum(node.array.nbytes for node in self._plan.constants) + packed + owned
+        owned = sum(one.nbytes for one in self._inputs if one.owned and one.slot >= 0)
+        return sum(array.nbytes for array in self._laid.constants) + sum(self._laid.packed) + owned
 
     @property
     def kernel_count(self) -> int:
         """The number of launches of one run."""
-        return len(self._plan.steps)
+        return len(self._laid.steps)
 
     @property
     def binding_count(self) -> int:
         """The arrays that one run binds (``DML_BINDING_PROPERTIES.RequiredDescriptorCount``): what is given, kept and returned, and
         one for all intermediate results.
         """
-        return self._plan.slots
+        return self._laid.slots
 
     @property
     def initialized(self) -> bool:
         """Whether all owned inputs were given."""
-        return all(one.slot in self._owned for one in self._inputs if one.node.owned and one.slot >= 0)
+        return all(one.slot in self._owned for one in self._inputs if one.owned and one.slot >= 0)
 
     def explain(self) -> Explanation:
         """What became of every call: as text, and as a picture where Graphviz is installed."""
-        return self._explanation
+        return Explanation(self._laid.reports())
 
     def __repr__(self) -> str:
         """The inputs, outputs and target."""
-        given = ", ".join(f"{one.name}: {one.dtype}{list(one.shape)}" for one in self._inputs)
+        given = ", ".join(f"{one.shown}: {one.dtype}{list(one.shape)}" for one in self._inputs)
         found = ", ".join(f"{one.dtype}{list(one.shape)}" for one in self._outputs)
         return f"<CompiledGraph ({given}) -> [{found}], {counted(self.kernel_count, 'kernel')} on {self.target}>"
 
     def inputs(self) -> list[Input]:
         """All inputs, in the order in which callers give them."""
-        return [one.node for one in self._inputs]
+        return [_node(one) if one.node is None else one.node for one in self._inputs]
 
     def parts(self) -> Finished:
         """What it computes, after all passes."""
-        return Finished(self.name, self.inputs(), self._program, [(one.dtype, one.shape) for one in self._outputs])
+        return self._laid.finished()
+
+    def forms(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The type and shape of each output."""
+        return [(one.dtype, one.shape) for one in self._outputs]
+
+    @property
+    def laid(self) -> Laid:
+        """What runs."""
+        return self._laid
 
     # -- Running
 
@@ -190,43 +135,19 @@ class CompiledGraph:
         Raises:
             InvalidArgument: one is missing, unknown, or has another type or shape.
         """
-        owned = [one for one in self._inputs if one.node.owned]
+        owned = [one for one in self._inputs if one.owned]
         given = self._by_input(weights, owned, "initialize")
         found = {}
         for one in owned:
             if one.slot >= 0:
-                found[one.slot] = self._ready(one, given[id(one.node)]).copy()
+                found[one.slot] = self._ready(one, given[id(one)]).copy()
         self._pack({id(one.node): found[one.slot] for one in owned if one.slot >= 0})
         self._owned = found
 
     def _pack(self, owned: Mapping[int, Any]) -> None:
         """Make the packed weights: of constants, and of owned inputs by the identities of their nodes."""
-        stored = [self._already_packed(one) for one in self._plan.packed]
-        wanted = [one for one, ready in zip(self._plan.packed, stored, strict=True) if ready is None]
-        made = iter(packing.pack(wanted, owned, self.target, self._shared))
-        self._weights = [next(made) if ready is None else Weights(self.target.place(ready), ()) for ready in stored]
+        self._weights = self._laid.weights(owned)
         self._packed = [one.buffer for one in self._weights]
-
-    def _already_packed(self, one: Packed) -> NumpyArray | None:
-        """A weight that was saved as its kernel reads it."""
-        if not self._stored or any(not isinstance(edge.source, Constant) for edge in one.edges):
-            return None
-        owned = one.packing.owned
-        at = next(i for i, call in enumerate(self._program.calls) if call is one.call)
-        found = self._stored.get((at, owned.name, owned.layout))
-        return None if found is None or found.nbytes != owned.nbytes else found.view(owned.dtype)
-
-    def _require_weights(self) -> None:
-        """Constants that were saved only as some kernels read them are read by these only."""
-        read = [*self._plan.constants, *(edge.source for one in self._plan.packed for edge in one.edges)]
-        if not any(isinstance(node, Absent) for node in read):
-            return
-        unpacked = [edge.source for one in self._plan.packed if self._already_packed(one) is None for edge in one.edges]
-        for node in (*self._plan.constants, *unpacked):
-            if isinstance(node, Absent):
-                given = f"{node} only as kernels of other processors read it"
-                advice = "Build the pack for this target, too."
-                raise CompileError(message(f"{self.name} on {self.target}", given, "weights that are packed for this one", advice))
 
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays.
@@ -261,7 +182,7 @@ class CompiledGraph:
         _, ready, _ = self._given(inputs)
         with self._arena() as arena:
             spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *self._new_outputs()[1]])
-        return [Timed(str(step.call), step.kernel, ns) for step, ns in zip(self._plan.steps, spent, strict=True)]
+        return list(map(Timed, self._laid.reports().titles, self._laid.kernels, spent))
 
     def trace(self, inputs: Inputs, path: str | os.PathLike[str]) -> None:
         """Write ``profile`` to a file in Chrome's trace format: chrome://tracing and https://ui.perfetto.dev show it.
@@ -271,9 +192,8 @@ class CompiledGraph:
         """
         events: list[dict[str, Any]] = []
         at = 0.0
-        for step, one in zip(self._plan.steps, self.profile(inputs), strict=True):
+        for tensors, one in zip(self._laid.reports().tensors, self.profile(inputs), strict=True):
             duration = one.nanoseconds / 1000
-            tensors = {name: str(tensor) for name, tensor in step.call.desc.tensors() if tensor is not None}
             event = {"name": one.name, "cat": one.kernel, "ph": "X", "pid": 0, "tid": 0, "ts": at, "dur": duration, "args": tensors}
             events.append(event)
             at += duration
@@ -290,19 +210,19 @@ class CompiledGraph:
             InvalidArgument: an array does not fit, or an output shares memory with another array.
         """
         arrays_given, ready, _ = self._given(inputs)
-        wanted = [one for one in self._read() if not one.node.owned]
+        wanted = [one for one in self._read() if not one.owned]
         used = {one.slot: array for one, array in zip(sorted(self._read(), key=lambda one: one.slot), ready, strict=True)}
         for one, array in zip(wanted, arrays_given, strict=True):
-            if type(array) is not DeviceArray and not arrays.are_one(arrays.view(array, one.name), used[one.slot]):
+            if type(array) is not DeviceArray and not arrays.are_one(arrays.view(array, one.shown), used[one.slot]):
                 advice = "Copy it first, or make the input with its strides."
                 raise InvalidArgument(
-                    message(f"bind {one.name}", "an array with other strides", "one that lies as the input", advice)
+                    message(f"bind {one.shown}", "an array with other strides", "one that lies as the input", advice)
                 )
         results = self._checked_outputs(outputs)
         for i, result in enumerate(results):
             if any(arrays.overlaps(result, other) for other in (*results[:i], *ready)):
                 raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
-        arena = self.target.empty((max(self._plan.memory.size, 1),), np.uint8)
+        arena = self.target.empty((max(self._laid.temporary, 1),), np.uint8)
         written = [array for array, one in zip(results, self._outputs, strict=True) if one.slot >= 0]
         run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *self._packed, *ready, *written])
         if all(one.copies is None for one in self._outputs):
@@ -316,7 +236,7 @@ class CompiledGraph:
 
     # -- How
 
-    def _read(self) -> list[_Given]:
+    def _read(self) -> list[Given]:
         """The inputs that are read."""
         return [one for one in self._inputs if one.slot >= 0]
 
@@ -326,7 +246,7 @@ class CompiledGraph:
         with self._lock:
             arena = self._arenas.pop() if self._arenas else None
         if arena is None:
-            arena = self.target.empty((max(self._plan.memory.size, 1),), np.uint8)
+            arena = self.target.empty((max(self._laid.temporary, 1),), np.uint8)
         try:
             yield arena
         finally:
@@ -334,7 +254,7 @@ class CompiledGraph:
 
     def _read_plainly(self) -> list[tuple[int, Any, tuple[int, ...], tuple[int, ...]]] | None:
         """The place, type, shape and strides of each input that kernels read where it is; ``None`` if some are kept, or moved."""
-        if self.target.moves or any(one.node.owned for one in self._inputs):
+        if self.target.moves or any(one.owned for one in self._inputs):
             return None
         numbered = sorted((one.slot, i) for i, one in enumerate(self._inputs) if one.slot >= 0)
         return [(i, self._inputs[i].dtype, self._inputs[i].shape, self._inputs[i].strides) for _, i in numbered]
@@ -346,7 +266,7 @@ class CompiledGraph:
         if isinstance(inputs, dict):
             if "" in inputs or inputs.keys() != self._names:
                 return None
-            inputs = [inputs[one.node.name] for one in self._inputs]
+            inputs = [inputs[one.name] for one in self._inputs]
         if not isinstance(inputs, (list, tuple)) or len(inputs) != len(self._inputs):
             return None
         found = []
@@ -362,16 +282,16 @@ class CompiledGraph:
     def _given(self, inputs: Inputs) -> tuple[list[Any], list[Any], Any]:
         """The arrays as given and as the kernels read them, in the order of their slots, and how to make results of their kind."""
         if not self.initialized:
-            names = ", ".join(one.name for one in self._inputs if one.node.owned and one.slot not in self._owned)
+            names = ", ".join(one.shown for one in self._inputs if one.owned and one.slot not in self._owned)
             raise InvalidArgument(
                 message("CompiledGraph call", "a graph that is not initialized", f"initialize(…) first, with {names}")
             )
-        wanted = [one for one in self._inputs if not one.node.owned]
+        wanted = [one for one in self._inputs if not one.owned]
         by_input = self._by_input(inputs, wanted, "call")
         ready: dict[int, Any] = dict(self._owned)
         given, restore = [], None
         for one in wanted:
-            array = by_input[id(one.node)]
+            array = by_input[id(one)]
             if one.slot < 0:
                 continue
             given.append(array)
@@ -380,37 +300,36 @@ class CompiledGraph:
             ready[one.slot] = self._ready(one, array)
         return given, [ready[slot] for slot in sorted(ready)], restore
 
-    def _by_input(self, given: Inputs, wanted: Sequence[_Given], what: str) -> dict[int, Any]:
-        """The given arrays by the identities of the inputs."""
+    def _by_input(self, given: Inputs, wanted: Sequence[Given], what: str) -> dict[int, Any]:
+        """The given arrays by the identities of ``wanted``."""
         where = f"CompiledGraph {what}"
         if given is None:
             given = {}
         if not isinstance(given, Mapping):
             given = _several(given, where, "a mapping or a sequence of arrays")
             if len(given) != len(wanted):
-                allowed = f"{len(wanted)}: {', '.join(one.name for one in wanted) or 'none'}"
+                allowed = f"{len(wanted)}: {', '.join(one.shown for one in wanted) or 'none'}"
                 raise InvalidArgument(message(where, counted(len(given), "array"), allowed))
-            return {id(one.node): array for one, array in zip(wanted, given, strict=True)}
+            return {id(one): array for one, array in zip(wanted, given, strict=True)}
         found = {}
-        names = {one.node.name: one for one in wanted if one.node.name}
-        nodes = {id(one.node): one for one in wanted}
+        names = {one.name: one for one in wanted if one.name}
+        nodes = {id(one.node): one for one in wanted if one.node is not None}
         for key, array in given.items():
-            one = (
-                nodes.get(id(key.edge.source)) if isinstance(key, Expression) else names.get(key) if isinstance(key, str) else None
-            )
+            edge = None if isinstance(key, str) else getattr(key, "edge", None)  # of an expression
+            one = names.get(key) if isinstance(key, str) else None if edge is None else nodes.get(id(edge.source))
             if one is None:
-                raise InvalidArgument(message(where, safe_repr(key), ", ".join(one.name for one in wanted) or "no inputs"))
-            found[id(one.node)] = array
-        missing = [one for one in wanted if id(one.node) not in found]
+                raise InvalidArgument(message(where, safe_repr(key), ", ".join(one.shown for one in wanted) or "no inputs"))
+            found[id(one)] = array
+        missing = [one for one in wanted if id(one) not in found]
         for one in missing:
             if one.slot >= 0:
-                raise InvalidArgument(message(where, f"no {one.name}", f"{one.dtype}{list(one.shape)}"))
-            found[id(one.node)] = None
+                raise InvalidArgument(message(where, f"no {one.shown}", f"{one.dtype}{list(one.shape)}"))
+            found[id(one)] = None
         return found
 
-    def _ready(self, one: _Given, array: Any) -> Any:
+    def _ready(self, one: Given, array: Any) -> Any:
         """The array as the kernels read it: itself, or a copy."""
-        where = f"CompiledGraph {one.name}"
+        where = f"CompiledGraph {one.shown}"
         view = arrays.view(array, where) if type(array) is not np.ndarray else array
         if native(view.dtype) != one.dtype or view.shape != one.shape:
             given, allowed = f"{view.dtype}{list(view.shape)}", f"{one.dtype}{list(one.shape)}"
@@ -424,13 +343,13 @@ class CompiledGraph:
             return view
         return self._moved(one, view, steps)
 
-    def _moved(self, one: _Given, view: NumpyArray, steps: tuple[int, ...]) -> Any:
+    def _moved(self, one: Given, view: NumpyArray, steps: tuple[int, ...]) -> Any:
         try:
-            memory = np.zeros(one.node.bytes_of(0), np.uint8)
+            memory = np.zeros(one.nbytes, np.uint8)
         except MemoryError:
-            given = f"an array to be copied to {one.node.bytes_of(0)} bytes"
-            raise InvalidArgument(message(f"CompiledGraph {one.name}", given, "a copy that fits in memory")) from None
-        if one.node.desc.element_count:
+            given = f"an array to be copied to {one.nbytes} bytes"
+            raise InvalidArgument(message(f"CompiledGraph {one.shown}", given, "a copy that fits in memory")) from None
+        if 0 not in one.shape:
             arrays.assign(np.ndarray(one.shape, one.dtype, memory, 0, steps), view)
         return self.target.asarray(memory)
 
@@ -471,26 +390,14 @@ class CompiledGraph:
             found.append(view)
         return found
 
-    def _returned(self, forms: Sequence[Form]) -> list[_Returned]:
-        first = 1 + len(self._plan.constants) + len(self._plan.packed) + len(self._plan.inputs)
-        slots = {value: first + i for i, value in enumerate(self._plan.outputs)}
-        seen: dict[Value, int] = {}
-        found = []
-        for i, ((dtype, shape), result) in enumerate(zip(forms, self._program.results, strict=True)):
-            value = result.edge.value
-            if isinstance(result.edge.source, Constant):
-                array = passes.constants.reading(result.edge.source.array, result.edge.offset, result.desc)
-                found.append(_Returned(dtype, shape, -1, array.view(dtype).reshape(shape)))
-            elif value in seen:
-                found.append(_Returned(dtype, shape, -1, seen[value]))
-            else:
-                seen[value] = i
-                found.append(_Returned(dtype, shape, slots[value], None))
-        return found
 
+def _node(one: Given) -> Input:
+    """An input of a graph that was read from the cache."""
+    from tvmdml.graph.nodes import Input
 
-def _shape(desc: TensorDesc) -> tuple[int, ...]:
-    return () if getattr(desc, "zero_dimensional", False) else desc.sizes
+    strides = [step // one.dtype.itemsize for step in one.strides] if one.shape else None
+    desc = ArrayTensorDesc(TensorDataType.from_numpy(one.dtype), one.shape or (1,), strides, zero_dimensional=not one.shape)
+    return Input(desc, one.dtype, one.owned, one.name, "")
 
 
 def _several(given: Any, where: str, allowed: str) -> Sequence[Any]:

@@ -19,8 +19,9 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.graph.compiled import CompiledGraph, Stored
+from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.kernels import Progress
+from tvmdml.graph.laying import Stored, laid_out
 from tvmdml.graph.program import Finished
 from tvmdml.graph.saving import kind_of, parsed, read, reading
 from tvmdml.packs import format as container
@@ -63,7 +64,7 @@ def load_graph(
     if kind != place.kind:
         allowed = f"a target of the kind that {path} was compiled for: {kind}"
         raise Unsupported(message("load_graph target", place.name, allowed, "Save the graph once for each kind."))
-    return CompiledGraph(finished, place, progress=progress)
+    return CompiledGraph(laid_out(finished, place, progress=progress), place)
 
 
 class InPack(NamedTuple):
@@ -77,7 +78,7 @@ class InPack(NamedTuple):
 
 def compiled(found: InPack, target: targets.Target, progress: Progress | None = None) -> CompiledGraph:
     """Ready to run. The pack is loaded, so that its kernels are found."""
-    return CompiledGraph(found.finished, target, progress=progress, stored=found.stored)
+    return CompiledGraph(laid_out(found.finished, target, progress=progress, stored=found.stored), target)
 
 
 def is_pack(path: Any) -> bool:

@@ -10,18 +10,10 @@ import numpy as np
 from tvmdml import persistent
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.graph import passes
+from tvmdml.graph.laid import Weights
 from tvmdml.graph.nodes import Constant
 from tvmdml.graph.plan import Packed
 from tvmdml.targets import Target
-
-
-class Weights:
-    """A packed weight, with what it was made of: as long as this is kept, no other array is at the same place."""
-
-    def __init__(self, buffer: Any, sources: Iterable[Any]) -> None:
-        """Keep both."""
-        self.buffer, self._sources = buffer, tuple(sources)
-
 
 Shared = MutableMapping[object, Weights]
 """The packed weights of several graphs whose constants never change. Usually it keeps none that no graph keeps."""
@@ -48,7 +40,7 @@ def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, sha
     for one in wanted:
         constants = [edge.source.array for edge in one.edges if isinstance(edge.source, Constant)]
         if shared is None or len(constants) < len(one.edges):
-            found.append(Weights(_packed(one, owned, target), ()))
+            found.append(Weights(_packed(one, owned, target)))
             continue
         tensors = dict(one.call.desc.tensors())
         read = zip(constants, one.edges, one.packing.owned.inputs, strict=True)
@@ -57,7 +49,7 @@ def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, sha
             *(_Read(array.ctypes.data, edge.offset, repr(tensors[name])) for array, edge, name in read),
         )
         if (known := shared.get(key)) is None:
-            known = shared[key] = Weights(_packed(one, owned, target), constants)
+            known = shared[key] = Weights(_packed(one, owned, target), tuple(constants))
         found.append(known)
     target.wait()
     return found

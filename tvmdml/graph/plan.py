@@ -14,6 +14,7 @@ from tvmdml.graph.memory import Places, planned
 from tvmdml.graph.nodes import Call, Constant, Edge, Input
 from tvmdml.graph.program import Program, Value
 from tvmdml.kernels import knobs
+from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.persistent import Packing
 from tvmdml.targets import Launch, Target
@@ -26,8 +27,7 @@ class Step(NamedTuple):
     """One launch."""
 
     call: Call
-    kernel: str
-    """The kernel's name, for reports."""
+    kernel: Kernel
     launch: Launch
     places: tuple[tuple[int, int], ...]
     """For each array of the launch: its slot, and the byte where it begins."""
@@ -130,7 +130,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
             elif tensor is not None:
                 arguments.append(place(Edge(call, results[name]) if name in results else call.edges[name]))
                 sizes.append(tensor.span_in_bytes)
-        steps.append(Step(call, kernel.kernel.name, kernel.launch, tuple(arguments), tuple(sizes)))
+        steps.append(Step(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes)))
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 

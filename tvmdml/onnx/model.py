@@ -17,8 +17,8 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.graph.building import finished
+from tvmdml.graph.laid import Weights
 from tvmdml.graph.loading import is_pack
-from tvmdml.graph.packing import Weights
 from tvmdml.graph.program import Finished
 from tvmdml.onnx import converting, inference
 from tvmdml.onnx.converting import Conversion

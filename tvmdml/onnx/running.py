@@ -110,7 +110,7 @@ class Runnable(Session, abc.ABC):
             InvalidArgument, Unsupported: as a call does.
         """
         compiled = self._for(inputs)
-        rest = iter(compiled.graph.parts().forms if compiled.graph is not None else ())
+        rest = iter(compiled.graph.forms() if compiled.graph is not None else ())
         known = compiled.known
         return [(known[i].dtype, known[i].shape) if i in known else next(rest) for i in range(len(self.outputs))]
 

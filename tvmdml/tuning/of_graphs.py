@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.graph import CompiledGraph
+from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Input
 from tvmdml.packs import graphs, spec
 from tvmdml.packs.spec import Wanted
@@ -33,7 +34,7 @@ def shares(source: graphs.Source, target: Target, trials: int) -> list[Share]:
         trials: the average number of trials of a kernel; a kernel gets its share of all.
     """
     ((planned,), _) = graphs.planned([source], [(target.name, target)])
-    compiled = CompiledGraph(planned.finished, target)
+    compiled = CompiledGraph(laid_out(planned.finished, target), target)
     owned = [node for node in compiled.inputs() if node.owned]
     if owned:
         compiled.initialize([_made_up(node) for node in owned])

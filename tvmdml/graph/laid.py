@@ -1,0 +1,97 @@
+"""``Laid``: a compiled graph as it runs, whether it was planned in this process or read from the cache (``kept``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.graph.nodes import Input
+    from tvmdml.graph.plan import Plan
+    from tvmdml.graph.program import Finished
+    from tvmdml.targets import Step
+
+
+class Weights:
+    """A packed weight, with what it was made of: as long as this is kept, no other array is at the same place."""
+
+    def __init__(self, buffer: Any, sources: tuple[Any, ...] = ()) -> None:
+        """Keep both."""
+        self.buffer, self._sources = buffer, sources
+
+
+class Given(NamedTuple):
+    """One input of the graph, as callers give it."""
+
+    name: str
+    """By which it is given; empty if it has none."""
+    shown: str
+    """For messages."""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """How it lies, in bytes."""
+    nbytes: int
+    """Of its memory."""
+    owned: bool
+    slot: int
+    """-1 if nothing depends on it."""
+    node: Input | None
+    """``None`` if the graph was read from the cache."""
+
+
+class Returned(NamedTuple):
+    """One output, as callers get it."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    slot: int
+    """Where it is computed; -1 for a constant."""
+    copies: NumpyArray | int | None
+    """A constant's array, or an earlier output that has the same elements."""
+
+
+class Reports(NamedTuple):
+    """What is said of a graph, and not needed to run it."""
+
+    titles: list[str]
+    """The operator of each launch, and the call's name and line."""
+    tensors: list[dict[str, str]]
+    """The tensors of each launch."""
+    lines: list[tuple[str, str]]
+    """Each call of the graph, and what became of it."""
+    total: str
+    """The sums."""
+    dot: str
+    """A picture, in Graphviz's language."""
+
+
+class Laid(NamedTuple):
+    """Launches in order, and what is in each slot: the arena, the constants, the packed weights, the inputs, the outputs."""
+
+    name: str
+    inputs: tuple[Given, ...]
+    """All, in the order in which callers give them."""
+    outputs: tuple[Returned, ...]
+    steps: tuple[Step, ...]
+    kernels: tuple[str, ...]
+    """The name of each launch's kernel."""
+    slots: int
+    constants: tuple[NumpyArray, ...]
+    """Those that kernels read as they are."""
+    packed: tuple[int, ...]
+    """The bytes of each packed weight."""
+    temporary: int
+    """The bytes of the arena."""
+    bound: int
+    """The most bytes of intermediate results that are needed at one moment."""
+    weights: Callable[[Mapping[int, Any]], list[Weights]]
+    """Makes the packed weights, given the arrays of owned inputs by the identities of their nodes."""
+    reports: Callable[[], Reports]
+    finished: Callable[[], Finished]
+    """What it computes, after all passes."""
+    plan: Plan | None
+    """What it was made from; ``None`` if it was read from the cache."""

@@ -1,0 +1,129 @@
+"""``laid_out``: a graph after all passes becomes what runs: its plan, its packed weights, and how callers give and get arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import CompileError, message
+from tvmdml.graph import packing, passes
+from tvmdml.graph.explaining import reports
+from tvmdml.graph.kernels import Progress
+from tvmdml.graph.laid import Given, Laid, Returned, Weights
+from tvmdml.graph.nodes import Absent, Call, Constant, Input
+from tvmdml.graph.packing import Shared
+from tvmdml.graph.plan import Launches, Packed, Plan, plan
+from tvmdml.graph.program import Finished, Form, Program, Value
+from tvmdml.targets import Step, Target
+
+Stored = Mapping[tuple[int, str, str], NumpyArray]
+"""Packed weights: by the place of the first call that reads them, the input's name, and the layout."""
+
+
+def laid_out(
+    finished: Finished,
+    target: Target,
+    *,
+    calls: Sequence[Call] = (),
+    progress: Progress | None = None,
+    shared: Shared | None = None,
+    stored: Stored = MappingProxyType({}),
+    launches: Launches | None = None,
+) -> Laid:
+    """Plan a graph.
+
+    Args:
+        finished: what it computes.
+        target: where it runs.
+        calls: the calls to explain.
+        progress: called while kernels compile.
+        shared: packed weights of other graphs.
+        stored: weights that are packed already.
+        launches: kernels that other graphs found.
+
+    Raises:
+        Unsupported, CompileError: a kernel cannot be made; the message names the call.
+    """
+    name, inputs, program, forms = finished
+    found = plan(program, target, progress, launches)
+    first = 1 + len(found.constants) + len(found.packed)
+    slots = {id(node): first + i for i, node in enumerate(found.inputs)}
+    known = functools.partial(_already_packed, program, stored)
+    _require_weights(name, target, found, known)
+
+    def weights(owned: Mapping[int, Any]) -> list[Weights]:
+        ready = [known(one) for one in found.packed]
+        wanted = [one for one, array in zip(found.packed, ready, strict=True) if array is None]
+        made = iter(packing.pack(wanted, owned, target, shared))
+        return [next(made) if array is None else Weights(target.place(array)) for array in ready]
+
+    explained = tuple(calls or program.calls)
+    return Laid(
+        name,
+        tuple(_given(node, i, slots.get(id(node), -1)) for i, node in enumerate(inputs)),
+        _returned(forms, program, found),
+        tuple(Step(step.launch, step.places, step.sizes) for step in found.steps),
+        tuple(step.kernel.name for step in found.steps),
+        found.slots,
+        tuple(node.array for node in found.constants),
+        tuple(one.packing.owned.nbytes for one in found.packed),
+        found.memory.size,
+        found.memory.bound,
+        weights,
+        functools.cache(lambda: reports(name, explained, program, found)),
+        lambda: finished,
+        found,
+    )
+
+
+def _given(node: Input, number: int, slot: int) -> Given:
+    desc = node.desc
+    shape = () if getattr(desc, "zero_dimensional", False) else desc.sizes
+    strides = tuple(step * node.dtype.itemsize for step in desc.layout) if shape else ()
+    return Given(node.name, node.name or f"input {number}", node.dtype, shape, strides, node.bytes_of(0), node.owned, slot, node)
+
+
+def _returned(forms: Sequence[Form], program: Program, found: Plan) -> tuple[Returned, ...]:
+    first = 1 + len(found.constants) + len(found.packed) + len(found.inputs)
+    slots = {value: first + i for i, value in enumerate(found.outputs)}
+    seen: dict[Value, int] = {}
+    outputs = []
+    for i, ((dtype, shape), result) in enumerate(zip(forms, program.results, strict=True)):
+        value = result.edge.value
+        if isinstance(result.edge.source, Constant):
+            array = passes.constants.reading(result.edge.source.array, result.edge.offset, result.desc)
+            outputs.append(Returned(dtype, shape, -1, array.view(dtype).reshape(shape)))
+        elif value in seen:
+            outputs.append(Returned(dtype, shape, -1, seen[value]))
+        else:
+            seen[value] = i
+            outputs.append(Returned(dtype, shape, slots[value], None))
+    return tuple(outputs)
+
+
+def _already_packed(program: Program, stored: Stored, one: Packed) -> NumpyArray | None:
+    """A weight that was saved as its kernel reads it."""
+    if not stored or any(not isinstance(edge.source, Constant) for edge in one.edges):
+        return None
+    owned = one.packing.owned
+    at = next(i for i, call in enumerate(program.calls) if call is one.call)
+    found = stored.get((at, owned.name, owned.layout))
+    return None if found is None or found.nbytes != owned.nbytes else found.view(owned.dtype)
+
+
+def _require_weights(name: str, target: Target, found: Plan, known: Any) -> None:
+    """Constants that were saved only as some kernels read them are read by these only."""
+    read = [*found.constants, *(edge.source for one in found.packed for edge in one.edges)]
+    if not any(isinstance(node, Absent) for node in read):
+        return
+    unpacked = [edge.source for one in found.packed if known(one) is None for edge in one.edges]
+    for node in (*found.constants, *unpacked):
+        if isinstance(node, Absent):
+            given = f"{node} only as kernels of other processors read it"
+            raise CompileError(message(f"{name} on {target}", given, "weights that are packed for this one", _BUILD))
+
+
+_BUILD = "Build the pack for this target, too."
