@@ -20,6 +20,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+BEGAN = time.time()
+"""When this package was imported: its first module notes it."""
 PATIENCE = 30.0
 """Seconds that a fork, or the end of the process, waits for such work to finish. No work here takes that long."""
 _LOOK = 0.1

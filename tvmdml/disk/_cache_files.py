@@ -23,7 +23,7 @@ BUILDING = r"\.building-\w+"
 """A folder in which a kernel is built."""
 PLACE = r"[0-9a-f]{2}"
 """A folder of kernels, named after the first two characters of their digests."""
-BESIDE = r"\.\w+\.(bin|json)\.\d+-\d+"
+BESIDE = r"\.\w+\.(bin|json|plan|data)\.\d+-\d+"
 """A temporary file that ``_trust.replace`` is writing."""
 
 Tree = Mapping[str, "Tree | None"]
@@ -34,9 +34,13 @@ _PLACE: Tree = {ENTRY: None, BUILDING: {"(?s).+": None}}
 _KERNELS: Tree = {PLACE: _PLACE}
 _SESSION: Tree = {r"about\.json|trials\.jsonl|done\.json(\.new)?|lock": None, BESIDE: None}
 
+PLAN = r"[0-9a-f]{40}\.(?:plan|data)"
+"""A compiled model, or its weights."""
+
 TREES: Mapping[str, Tree] = {
     "kernels": _KERNELS,
     "tuning": {"sessions": {"[0-9a-f]{24}": _SESSION}, "kernels": _KERNELS},
+    "plans": {PLACE: {PLAN: None, BESIDE: None}},
     "vulkan": {r"[0-9a-f]{40}\.bin": None, BESIDE: None},
 }
 """The folders of a cache, and their contents."""

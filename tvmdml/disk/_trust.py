@@ -21,12 +21,14 @@ been checked first, and nobody else can change what is at that path.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _UNMAPPED = 65534
@@ -94,15 +96,32 @@ class Folder:
             Untrusted: another user may have written it.
             OSError: it cannot be read, is too large, or is not a regular file.
         """
+        with self._opened(name, most) as file:
+            return file.read()
+
+    def mapped(self, name: str) -> mmap.mmap:
+        """The content of a file, mapped: it stays readable when the file is removed.
+
+        Raises:
+            Untrusted: another user may have written it.
+            OSError: it cannot be mapped, or is not a regular file.
+            ValueError: it is empty.
+        """
+        with self._opened(name) as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    @contextmanager
+    def _opened(self, name: str, most: int | None = None) -> Iterator[BinaryIO]:
+        """A regular file."""
         handle = self._open(name, os.O_NONBLOCK)  # do not wait for a pipe
         try:
             about = os.fstat(handle)
             if self._checked:
                 _check(about, f"{self.path}/{name}")
-            if not stat.S_ISREG(about.st_mode) or about.st_size > most:
+            if not stat.S_ISREG(about.st_mode) or (most is not None and about.st_size > most):
                 raise OSError(f"{self.path}/{name} is not a regular file of at most {most} bytes")
             with open(handle, "rb", closefd=False) as file:
-                return file.read()
+                yield file
         finally:
             os.close(handle)
 

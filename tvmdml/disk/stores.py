@@ -24,7 +24,7 @@ from tvmdml.disk._trust import Untrusted as Untrusted
 from tvmdml.disk.locks import locked
 from tvmdml.errors import InvalidArgument, message
 
-DEFAULT_SIZE = 1 << 30
+DEFAULT_SIZE = 4 << 30
 LOCK_TIMEOUT = 300.0
 """Seconds to wait for another process that builds the same kernel, before building it here too."""
 STALE = 3600.0
@@ -34,6 +34,7 @@ _LARGEST = 256 << 20
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 BESIDE = {
+    "plans": "compiled models and their weights",
     "tuning": "sessions of `tvmdml tune`, and the kernels of candidates",
     "vulkan": "kernels compiled by Vulkan drivers",
 }
@@ -68,7 +69,7 @@ class DiskStore:
 
     Args:
         root: the folder; ``None`` uses ``TVMDML_CACHE_DIR``, else the platform's cache folder.
-        limit: the most bytes to keep, the least recently used are removed first; ``None`` uses ``TVMDML_CACHE_SIZE``, else 1 GiB.
+        limit: the most bytes to keep, the least recently used are removed first; ``None`` uses ``TVMDML_CACHE_SIZE``, else 4 GiB.
     """
 
     def __init__(self, root: Path | None = None, limit: int | None = None) -> None:
@@ -111,7 +112,7 @@ class DiskStore:
         staged.write_text(json.dumps({**manifest, "artifact": artifact.name, "sha256": sha256}, indent=1, sort_keys=True))
         os.chmod(staged, 0o644)
         os.replace(staged, folder / f"{digest}.json")
-        self._keep_in_bounds(len(content))
+        self.keep_in_bounds(len(content))
         return Artifact(built.suffix, content)
 
     @contextmanager
@@ -164,7 +165,7 @@ class DiskStore:
         return found
 
     def beside(self) -> dict[str, int]:
-        """The bytes in the cache's other folders, by folder. They do not count against the limit for kernels."""
+        """The bytes in the cache's other folders, by folder. Those of plans count against the limit, as kernels do."""
         found = {}
         for name in BESIDE:
             with suppress(OSError), opened(self.cache, name, checked=False) as folder:
@@ -191,42 +192,49 @@ class DiskStore:
     def prune(self, limit: int | None = None) -> int:
         """Remove the least recently used entries until at most ``limit`` bytes are left, and files left by killed processes.
 
-        Only files with tvmdml's file names are removed, whoever wrote them, and links are not followed.
+        Plans and weights go first as long as they take more than half of it: they are made again much sooner than kernels. Only
+        files with tvmdml's file names are removed, whoever wrote them, and links are not followed.
 
         Returns:
-            The number of entries that were removed.
+            The number of kernels that were removed.
         """
         limit = self.limit if limit is None else limit
         self._sweep()
         entries = self._entries(checked=False)
-        total = sum(entry.size for entry in entries)
+        plans = self._plans()
+        taken = sum(one.size for one in plans)
+        total = sum(entry.size for entry in entries) + taken
         gone = 0
-        for entry in entries:
-            if total <= limit:
-                break
-            self._remove(entry)
-            total -= entry.size
-            gone += 1
+        while total > limit and (entries or plans):
+            if plans and (2 * taken > limit or not entries or plans[0].used < entries[0].used):
+                plan = plans.pop(0)
+                self._remove_plan(plan.path)
+                total, taken = total - plan.size, taken - plan.size
+            else:
+                entry = entries.pop(0)
+                self._remove(entry)
+                total -= entry.size
+                gone += 1
         return gone
 
     def clear(self) -> int:
         """Remove every entry, of all versions; returns their number."""
         return self.prune(limit=-1)
 
-    def _keep_in_bounds(self, added: int) -> None:
+    def keep_in_bounds(self, added: int) -> None:
         """Prune only from time to time: scanning a large store takes longer than building a kernel."""
         _added_since_prune[self.root] = _added_since_prune.get(self.root, self.limit) + added
         if _added_since_prune[self.root] > self.limit // 32:
             _added_since_prune[self.root] = 0
             self.prune()
 
-    def _folders(self, checked: bool) -> Iterator[_trust.Folder]:
-        """The folders of kernels, one after the other; none if the store cannot be read."""
+    def _folders(self, checked: bool, kind: str = "kernels") -> Iterator[_trust.Folder]:
+        """The folders of kernels or plans, one after the other; none if the store cannot be read."""
         with suppress(OSError, ValueError):
-            with opened(self.cache, "kernels", checked=checked) as root:
+            with opened(self.cache, kind, checked=checked) as root:
                 places = _cache_files.named(_cache_files.PLACE, root.names())
             for place in places:
-                with suppress(OSError), opened(self.cache, "kernels", place, checked=checked) as folder:
+                with suppress(OSError), opened(self.cache, kind, place, checked=checked) as folder:
                     yield folder
 
     def _entries(self, checked: bool) -> list[Entry]:
@@ -246,6 +254,25 @@ class DiskStore:
                 used = about.st_mtime if 0 <= about.st_mtime < latest else 0.0
                 found.append(Entry(self._manifest(name[:40]), manifest, about.st_size + artifact.st_size, used))
         return sorted(found, key=lambda entry: entry.used)
+
+    def _plans(self) -> list[Entry]:
+        """The files of plans, the least recently used first. Those that killed processes left are removed."""
+        found = []
+        latest = time.time() + STALE
+        for folder in self._folders(checked=False, kind="plans"):
+            for name in folder.names():
+                with suppress(OSError):  # it was just removed
+                    about = folder.about(name)
+                    if re.fullmatch(_cache_files.PLAN, name):
+                        used = about.st_mtime if 0 <= about.st_mtime < latest else 0.0
+                        found.append(Entry(Path(folder.path, name), {}, about.st_size, used))
+                    elif re.fullmatch(_cache_files.BESIDE, name) and is_stale(about):
+                        folder.remove(name)
+        return sorted(found, key=lambda entry: entry.used)
+
+    def _remove_plan(self, path: Path) -> None:
+        with suppress(OSError), opened(self.cache, "plans", path.parent.name, checked=False) as folder:
+            folder.remove(path.name)
 
     def _manifest(self, digest: str) -> Path:
         return self.root / digest[:2] / f"{digest}.json"
@@ -367,7 +394,7 @@ def _default_root() -> Path:
 
 
 def default_limit() -> int:
-    """The limit in bytes from ``TVMDML_CACHE_SIZE``, or 1 GiB.
+    """The limit in bytes from ``TVMDML_CACHE_SIZE``, or 4 GiB.
 
     Raises:
         InvalidArgument: the variable is not a size.

@@ -127,6 +127,11 @@ class CompiledGraph:
         """What runs."""
         return self._laid
 
+    @property
+    def weights(self) -> list[Weights]:
+        """The packed weights."""
+        return self._weights
+
     # -- Running
 
     def initialize(self, weights: Inputs = None) -> None:

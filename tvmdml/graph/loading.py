@@ -7,7 +7,6 @@ kernels read it so, it is there in no other. A reader maps constants from the pa
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -24,8 +23,8 @@ from tvmdml.graph.kernels import Progress
 from tvmdml.graph.laying import Stored, laid_out
 from tvmdml.graph.program import Finished
 from tvmdml.graph.saving import kind_of, parsed, read, reading
-from tvmdml.packs import format as container
 from tvmdml.packs import shelf
+from tvmdml.packs.files import is_pack
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Graph
 
@@ -79,13 +78,6 @@ class InPack(NamedTuple):
 def compiled(found: InPack, target: targets.Target, progress: Progress | None = None) -> CompiledGraph:
     """Ready to run. The pack is loaded, so that its kernels are found."""
     return CompiledGraph(laid_out(found.finished, target, progress=progress, stored=found.stored), target)
-
-
-def is_pack(path: Any) -> bool:
-    """Whether a file begins as packs do."""
-    with contextlib.suppress(OSError, TypeError, ValueError), open(path, "rb") as stream:
-        return stream.read(len(container.MAGIC)) == container.MAGIC
-    return False
 
 
 def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:

@@ -8,6 +8,8 @@ The way of a model: ``reading`` makes a file into a message and arrays; ``conver
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from tvmdml import __version__
 from tvmdml.onnx.model import InferenceSession, Model, load
 from tvmdml.onnx.options import (
@@ -27,9 +29,11 @@ from tvmdml.onnx.options import (
     set_seed,
 )
 from tvmdml.onnx.ortvalue import OrtValue
-from tvmdml.onnx.packed import PackedModel
 from tvmdml.onnx.running import Argument
 from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
+
+if TYPE_CHECKING:
+    from tvmdml.onnx.packed import PackedModel
 
 __all__ = [
     "Argument",
@@ -57,3 +61,12 @@ __all__ = [
     "set_default_logger_verbosity",
     "set_seed",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``PackedModel``, which few programs need, is imported when it is asked for."""
+    if name == "PackedModel":
+        from tvmdml.onnx.packed import PackedModel
+
+        return PackedModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

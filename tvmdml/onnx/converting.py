@@ -16,7 +16,8 @@ from tvmdml.onnx import described, folding, inference
 from tvmdml.onnx.node import Node, Result, Results, Rule
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.rules import RULES
-from tvmdml.onnx.values import Undecided, Value
+from tvmdml.onnx.types import Undecided, dtype_of
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
 _MOST_LISTED = 20
@@ -175,7 +176,7 @@ class Conversion:
         weights = {one.name for one in graph.initializer}
         for one in graph.input:
             if one.name not in weights:
-                dtype = inference.dtype_of(one.type.tensor_type.elem_type)
+                dtype = dtype_of(one.type.tensor_type.elem_type)
                 shape = shapes[one.name]
                 if one.name in decided:
                     value = Value.known(decided[one.name])

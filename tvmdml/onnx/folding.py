@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.onnx.inference import dtype_of
 from tvmdml.onnx.node import Node, axis_of
-from tvmdml.onnx.values import Value, is_ours
+from tvmdml.onnx.types import dtype_of, is_ours
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
 _MOST = 1 << 16

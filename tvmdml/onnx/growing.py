@@ -24,7 +24,8 @@ from tvmdml.graph.plan import Launches
 from tvmdml.graph.program import Finished
 from tvmdml.onnx.converting import Conversion, Model, kind_of
 from tvmdml.onnx.regular import is_regular
-from tvmdml.onnx.values import Undecided, Value
+from tvmdml.onnx.types import Undecided
+from tvmdml.onnx.values import Value
 from tvmdml.targets import Target
 
 Shapes = Mapping[str, tuple[int, ...]]

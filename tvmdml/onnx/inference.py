@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tvmdml.onnx.node import Result
+from tvmdml.onnx.types import dtype_of
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import numpy_type
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
@@ -21,14 +21,6 @@ _PLACES = ("axis", "axes", "batch_axis", "time_axis", "batch_dims", "perm", "sca
 
 class Malformed(Exception):
     """A node does not fit its operator's schema."""
-
-
-def dtype_of(element: int) -> Any:
-    """The NumPy type of an ONNX element type; ``None`` if there is none."""
-    import onnx
-
-    found = numpy_type(onnx, element)
-    return None if found is None else np.dtype(found)
 
 
 def schema(proto: Any, versions: Mapping[str, int]) -> Any:

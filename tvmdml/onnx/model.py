@@ -2,53 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.graph import CompiledGraph, Expression, Graph
-from tvmdml.graph.building import finished
-from tvmdml.graph.laid import Weights
-from tvmdml.graph.loading import is_pack
-from tvmdml.graph.program import Finished
-from tvmdml.onnx import converting, inference
-from tvmdml.onnx.converting import Conversion
-from tvmdml.onnx.growing import Growth
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message, safe_repr
+from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
-from tvmdml.onnx.packed import PackedModel
-from tvmdml.onnx.reading import Source, opsets
-from tvmdml.onnx.running import Argument, Ready, Runnable, listed
+from tvmdml.onnx.running import Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
-from tvmdml.onnx.values import MOST_DECIDING, Undecided, is_ours
+from tvmdml.onnx.types import MOST_DECIDING, Undecided
+from tvmdml.packs.files import is_pack
+
+if TYPE_CHECKING:
+    from tvmdml.graph.program import Finished
+    from tvmdml.onnx.origin import Origin, Recorded
 
 Progress = Callable[[int, int], object]
-OLDEST_OPSET = 7
-"""The lowest version of ONNX's operators; earlier ones broadcast in another way."""
 _MOST_KEPT = 64
 """How many compiled graphs a model keeps: one for each combination of sizes."""
 _MOST_TURNS = 16
-
-
-class Recorded(NamedTuple):
-    """A model for certain sizes, before its passes."""
-
-    inputs: list[Argument]
-    outputs: list[Argument]
-    graph: Graph
-    results: list[Expression]
-
-    def finished(self, target: targets.Target) -> Finished:
-        """The graph after all passes for a target."""
-        return finished(self.graph, self.results, target)
 
 
 def load(
@@ -77,6 +59,8 @@ def load(
     if isinstance(model, (str, os.PathLike)) and is_pack(model):
         if sizes:
             raise InvalidArgument(message("load sizes", ", ".join(map(safe_repr, sizes)), "none: a pack leaves no size open"))
+        from tvmdml.onnx.packed import PackedModel
+
         return PackedModel(model, place, progress)
     found = Model(model, sizes or {}, place, progress)
     found.compile_if_known()
@@ -84,50 +68,38 @@ def load(
 
 
 class Model(Runnable):
-    """An ONNX model, compiled for each combination of sizes on first use."""
+    """An ONNX model, compiled for each combination of sizes on first use.
+
+    What the cache has of it is used as it is (``kept``). The file is read only if something is missing there.
+    """
 
     def __init__(self, model: Any, sizes: Mapping[str, int], target: targets.Target, progress: Progress | None = None) -> None:
         """Not public: ``load`` makes models."""
         self.target = target
-        source = model if isinstance(model, Source) else Source(model)
-        self.name = source.name
-        self._source, self._progress = source, progress
-        versions = dict(opsets(source.model))
-        version, newest = versions.get("", OLDEST_OPSET), source.onnx.defs.onnx_opset_version()
-        if not OLDEST_OPSET <= version <= newest:
-            allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
-            raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
-        graph = source.model.graph
-        weights = {one.name for one in graph.initializer}
-        self.inputs = [self._argument(one, sizes) for one in graph.input if one.name not in weights]
-        self.outputs = [self._argument(one, sizes, result=True) for one in graph.output]
-        names = [one.name for one in self.inputs]
-        if "" in names or len(set(names)) != len(names):
-            raise source.error("inputs without names, or with the same name", "inputs with different names")
+        self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
+        self._given, self._progress = model, progress
+        self._lock = threading.RLock()
+        self._read: Origin | None = None
+        self._is_known = False
+        self._kept = Kept.of(model, sizes, target)
+        header = None if self._kept is None else self._kept.header()
+        if header is None:
+            self._about, self._deciding = self._origin().about(sizes), frozenset[str]()
+        else:
+            self._about, self._deciding = header
+        if header is None and self._kept is not None:
+            self._kept.keep_header(self._about, self._deciding)
+        self._is_known = True
+        self.inputs, self.outputs = self._about.inputs, self._about.outputs
         self.symbols = tuple(
             dict.fromkeys(n for one in (*self.inputs, *self.outputs) for n in one.shape or () if isinstance(n, str))
         )
         """The names of the sizes that are open."""
-        known = open_sizes(source)
-        if unknown := set(sizes) - set(known):
-            given = ", ".join(map(safe_repr, sorted(map(str, unknown))))
-            raise InvalidArgument(message("load sizes", given, f"symbolic sizes of {source.name}: {', '.join(known) or 'none'}"))
-        self._model = converting.Model(source, {})
-        converting.raise_all(source.name, self._model.missing())
         self._compiled: OrderedDict[Any, Ready] = OrderedDict()
-        self._deciding = set()
-        self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
-        self._lock = threading.RLock()
-        self._growth = Growth(self._model, target, self._check, self._unseen)
 
     def metadata(self) -> ModelMetadata:
         """What the file says of itself."""
-        about = self._source.model
-        custom = {str(one.key): str(one.value) for one in about.metadata_props}
-        graph = about.graph
-        return ModelMetadata(
-            about.producer_name, graph.name, about.domain, about.doc_string, graph.doc_string, about.model_version, custom
-        )
+        return self._about.metadata
 
     def compile_if_known(self) -> None:
         """Compile now, if no size of an input is open."""
@@ -135,7 +107,7 @@ class Model(Runnable):
             try:
                 self._compile(shapes, {})
             except Undecided as error:  # compiled when these inputs are given
-                self._deciding |= error.inputs
+                self._decide(error.inputs)
 
     def recorded(self) -> Recorded:
         """The model for the sizes that it has, for a pack.
@@ -152,17 +124,40 @@ class Model(Runnable):
                 message(self.name, f"a model with open sizes ({listed(self.inputs)})", f"known sizes: {wanted}", advice)
             )
         try:
-            conversion = Conversion.of(self._model, shapes, {})
+            return self._origin().recorded(shapes, self._about)
         except Undecided as error:
             given = f"a model that the elements of {', '.join(sorted(error.inputs))} decide about"
             raise InvalidArgument(message(self.name, given, "one that shapes and constants decide about")) from None
-        converting.raise_all(self.name, conversion.problems)
-        outputs = [one.expression(conversion.graph) for one in conversion.outputs]
-        if not outputs:
-            raise InvalidArgument(message(self.name, "a model without outputs", "one or more outputs"))
-        return Recorded(self.inputs, self.outputs, conversion.graph, outputs)
 
     # -- How
+
+    def _origin(self) -> Origin:
+        """The model as its file describes it, which is read now at the latest.
+
+        Raises:
+            ModelError: the file is not the one that was loaded.
+        """
+        with self._lock:
+            if self._read is None:
+                from tvmdml.onnx.origin import Origin
+
+                content = None if self._kept is None else self._kept.content
+                read = Origin(self._given, None if content is None else content.opened(), self.target, self._check)
+                if content is not None and not content.is_unchanged():
+                    if self._is_known:
+                        given = "a file that changed after it was loaded"
+                        raise ModelError(message(self.name, given, "the same file", "Load it again."))
+                    self._kept = None  # it is changing now
+                elif content is not None and content.folder is not None:
+                    read.source.folder = content.folder
+                self.name, self._read, self._given = read.name, read, None
+            return self._read
+
+    def _decide(self, inputs: AbstractSet[str]) -> None:
+        """More inputs decide how the model is computed."""
+        self._deciding |= inputs
+        if self._kept is not None:
+            self._kept.keep_header(self._about, frozenset(self._deciding))
 
     def _known_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """The shapes of the inputs, if no size is open."""
@@ -185,18 +180,11 @@ class Model(Runnable):
                 try:
                     return self._compile(shapes, decided)
                 except Undecided as error:
-                    self._deciding |= error.inputs
+                    self._decide(error.inputs)
         raise Unsupported(f"{self.name}: the values of too many inputs decide how it is computed")
 
     def _compile(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        program = None if decided else self._growth.program(shapes)
-        if program is not None:
-            graph = CompiledGraph(
-                program, self.target, progress=self._progress, shared=self._weights, launches=self._growth.launches
-            )
-            found = Ready(graph, tuple(one.name for one in program.inputs), {})
-        else:
-            found = self._converted(shapes, decided)
+        found = self._found(shapes, decided)
         key = (
             tuple((one.name, shapes[one.name]) for one in self.inputs),
             tuple((name, array.tobytes()) for name, array in sorted(decided.items())),
@@ -207,41 +195,19 @@ class Model(Runnable):
                 self._compiled.popitem(last=False)
         return found
 
-    def _converted(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        conversion = Conversion.of(self._model, shapes, decided)
-        converting.raise_all(self.name, conversion.problems)
-        known = {i: one.array for i, one in enumerate(conversion.outputs) if one.array is not None}
-        rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known]
-        if not rest:
-            return Ready(None, (), known)
-        program = finished(conversion.graph, rest, self.target)
-        graph = CompiledGraph(program, self.target, calls=conversion.graph.calls, progress=self._progress, shared=self._weights)
-        if self._known_shapes() is None and not known and not decided:
-            self._growth.saw(shapes, conversion)
-        return Ready(graph, tuple(one.name for one in program.inputs), known)
+    def _found(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
+        """From the cache, or converted and compiled."""
+        if self._kept is not None:
+            finished = functools.partial(self._finished, shapes, decided)
+            if (found := self._kept.find(shapes, decided, finished)) is not None:
+                return found
+        found = self._origin().compiled(shapes, decided, self._progress, self._known_shapes() is None)
+        if self._kept is not None:
+            self._kept.keep(shapes, decided, found)
+        return found
 
-    def _unseen(self, shapes: Mapping[str, tuple[int, ...]]) -> Conversion | None:
-        """The model for shapes that it may be called with later."""
-        found = Conversion.of(self._model, shapes, {})
-        return None if found.problems or any(one.array is not None for one in found.outputs) else found
-
-    def _argument(self, info: Any, sizes: Mapping[str, int], *, result: bool = False) -> Argument:
-        kind = info.type
-        if result and (not kind.WhichOneof("value") or (kind.HasField("tensor_type") and not kind.tensor_type.elem_type)):
-            return Argument(str(info.name), "", None, None)  # some programs leave the types of outputs to inference
-        if not kind.HasField("tensor_type"):
-            which = str(kind.WhichOneof("value") or "nothing").removesuffix("_type")
-            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {which}", "tensors"))
-        tensor = kind.tensor_type
-        dtype = inference.dtype_of(tensor.elem_type)
-        names = {number: text for text, number in self._source.onnx.TensorProto.DataType.items()}
-        said = names.get(tensor.elem_type, str(tensor.elem_type)).lower()
-        if not is_ours(dtype):
-            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
-        shape: tuple[int | str | None, ...] | None = None
-        if tensor.HasField("shape"):
-            shape = tuple(_size(one, sizes) for one in tensor.shape.dim)
-        return Argument(str(info.name), f"tensor({said})", shape, dtype)
+    def _finished(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Finished:
+        return self._origin().finished(shapes, decided)
 
 
 class InferenceSession(Model):
@@ -271,27 +237,6 @@ class InferenceSession(Model):
         self.provider, target = chosen(providers, provider_options)
         super().__init__(path_or_bytes, self.options.sizes, target)
         self.compile_if_known()
-
-
-def open_sizes(source: Source) -> tuple[str, ...]:
-    """The names of the sizes that a model leaves open."""
-    return tuple(dict.fromkeys(n for one in source.model.graph.input for n in _symbols(one)))
-
-
-def _size(dimension: Any, sizes: Mapping[str, int]) -> int | str | None:
-    if dimension.HasField("dim_value"):
-        return int(dimension.dim_value) if dimension.dim_value >= 0 else None  # some programs write -1 for an open size
-    name = str(dimension.dim_param)
-    if name in sizes:
-        given = sizes[name]
-        if not isinstance(given, (int, np.integer)) or given < 0:
-            raise InvalidArgument(message(f"load sizes {name}", safe_repr(given), "an integer of 0 or more"))
-        return int(given)
-    return name if name.strip("?") else None
-
-
-def _symbols(info: Any) -> list[str]:
-    return [str(one.dim_param) for one in info.type.tensor_type.shape.dim if one.HasField("dim_param") and one.dim_param]
 
 
 def _elements(view: Any) -> NumpyArray:

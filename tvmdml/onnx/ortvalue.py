@@ -13,9 +13,8 @@ from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.onnx.inference import dtype_of
 from tvmdml.onnx.options import device
-from tvmdml.onnx.values import is_ours
+from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.targets import Target
 
 _MOST_RANK = 64

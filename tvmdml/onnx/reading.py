@@ -28,8 +28,12 @@ _ALIGNMENT = 64
 class Source:
     """A model and where it came from."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: Any, file: BinaryIO | None = None) -> None:
         """Read a path, the bytes of a file, or an ``onnx.ModelProto``.
+
+        Args:
+            given: one of these.
+            file: the file at the path, where it was opened before; it is closed.
 
         Raises:
             ModelError: it is not an ONNX model, or asks for more than a model may.
@@ -47,13 +51,13 @@ class Source:
             self.model.CopyFrom(given)
             size = self.model.ByteSize()
         else:
-            with self._opened(given) as file:
-                size = file.seek(0, os.SEEK_END)
-                found = weights.apart(file, size)
-                self.model = self._parsed(self._bytes(file, 0, size) if found is None else found.message)
+            with self._opened(given, file) as opened:
+                size = opened.seek(0, os.SEEK_END)
+                found = weights.apart(opened, size)
+                self.model = self._parsed(self._bytes(opened, 0, size) if found is None else found.message)
                 for i, place in ({} if found is None else found.places).items():
                     tensor = self.model.graph.initializer[i]
-                    self._apart[id(tensor)] = tensor, self._bytes(file, *place)
+                    self._apart[id(tensor)] = tensor, self._bytes(opened, *place)
         self._check_names()
         self._check_tensors(size)
         try:
@@ -65,7 +69,7 @@ class Source:
         """An error of this model."""
         return ModelError(message(self.name, given, allowed, advice))
 
-    def _opened(self, given: Any) -> BinaryIO:
+    def _opened(self, given: Any, file: BinaryIO | None) -> BinaryIO:
         if isinstance(given, (bytes, bytearray, memoryview)):
             return io.BytesIO(given)
         if not isinstance(given, (str, os.PathLike)):
@@ -73,10 +77,10 @@ class Source:
         path = Path(os.fspath(given))
         self.name, self.folder = str(path), path.parent
         try:
-            about = path.stat()
+            about = path.stat() if file is None else os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode) or about.st_size >= MOST_BYTES:
                 raise self.error("a folder, a device or a larger file", f"a file of less than {MOST_BYTES >> 20} MiB")
-            return path.open("rb")
+            return path.open("rb") if file is None else file
         except (OSError, ValueError) as error:
             raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
 

@@ -12,8 +12,8 @@ import numpy as np
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.graph import CompiledGraph
-from tvmdml.onnx.session import Session
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.onnx.session import ModelMetadata, Session
 
 
 class Argument(NamedTuple):
@@ -26,6 +26,16 @@ class Argument(NamedTuple):
     """The sizes; a string is a symbolic size, ``None`` one without a name. ``None`` if not even their number is known."""
     dtype: Any
     """The NumPy type."""
+
+
+class About(NamedTuple):
+    """What is known of a model without its nodes."""
+
+    inputs: list[Argument]
+    outputs: list[Argument]
+    metadata: ModelMetadata
+    elsewhere: tuple[str, ...]
+    """The files with weights."""
 
 
 class Ready(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from tvmdml import arrays
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.graph import CompiledGraph
+from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import options
 from tvmdml.onnx.options import CPU, RunOptions, SessionOptions
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element

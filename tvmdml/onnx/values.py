@@ -9,22 +9,11 @@ from typing import Any
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.errors import TvmdmlError
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.nodes import Call, Constant, Input
+from tvmdml.onnx.types import MOST_DECIDING, Undecided, is_ours
 from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import TensorDataType
-
-MOST_DECIDING = 4096
-"""The most elements of an input whose values may decide how a model is computed."""
-
-
-class Undecided(Exception):
-    """The values of some inputs of the model must be known before it can be compiled."""
-
-    def __init__(self, inputs: Iterable[str]) -> None:
-        self.inputs = frozenset(inputs)
-        super().__init__(f"the values of {', '.join(sorted(self.inputs))} decide how the model is computed")
 
 
 class Value:
@@ -162,11 +151,3 @@ def nibbles(array: NumpyArray) -> NumpyArray:
 
 def _sizes(node: Input) -> tuple[int, ...]:
     return node.desc.sizes
-
-
-def is_ours(dtype: Any) -> bool:
-    """Whether DirectML has a NumPy type of whole bytes; bool is UINT8."""
-    try:
-        return dtype is not None and not TensorDataType.from_numpy(np.dtype(dtype)).is_nibble
-    except TvmdmlError:
-        return False

@@ -8,9 +8,12 @@ import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tvmdml.errors import InvalidArgument, message, naming, safe_repr
+
+MAGIC = b"\x89TVMDML\n"
+"""How a pack begins."""
 
 
 def require_place(path: str | os.PathLike[str]) -> Path:
@@ -60,3 +63,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(staged)
         raise
+
+
+def is_pack(path: Any) -> bool:
+    """Whether a file begins as packs do."""
+    with contextlib.suppress(OSError, TypeError, ValueError), open(path, "rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+    return False

@@ -46,7 +46,7 @@ from tvmdml.packs.records import Graph, Kernel, Operation
 
 FORMAT = 1
 """The format version. It is raised when an older reader would misunderstand a newer file."""
-MAGIC = b"\x89TVMDML\n"
+MAGIC = files.MAGIC
 MAX_PART_BYTES = 256 << 20
 """The limit of a part's decompressed size."""
 MAX_INDEX_BYTES = 64 << 20

@@ -14,7 +14,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import saving
 from tvmdml.graph.program import Finished
 from tvmdml.onnx import model as onnx_model
-from tvmdml.onnx import packed
+from tvmdml.onnx import origin, packed
 from tvmdml.onnx.reading import Source as Opened
 from tvmdml.operators import _shared
 from tvmdml.packs import spec
@@ -87,7 +87,7 @@ def _read_dxdispatch(path: Path, sizes: Sizes, known: set[str]) -> Spec:
 
 def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     model = Opened(path)
-    open_sizes = onnx_model.open_sizes(model)
+    open_sizes = origin.open_sizes(model)
     known.update(open_sizes)
     given = {name: sizes[name] for name in open_sizes if name in sizes}
     recorded = onnx_model.Model(model, given, targets.resolve("cpu")).recorded()

@@ -198,6 +198,22 @@ def installed() -> Logs:
     return found
 
 
+_states: dict[tuple[str | None, ...], str] = {}
+
+
+def state() -> str:
+    """A stamp of what ``installed`` reads: the environment variables, and the files' names, sizes and times."""
+    now = tuple(map(os.environ.get, _VARIABLES))
+    if now not in _states:
+        files: list[tuple[str, int, int]] = []
+        for folder in folders():
+            with contextlib.suppress(OSError):  # as ``read`` leaves it out
+                about = [(path, path.stat()) for path in log_files.files(folder)]
+                files += [(str(path), one.st_size, one.st_mtime_ns) for path, one in about]
+        _states[now] = hashlib.sha256(repr((now[:2], files)).encode()).hexdigest()
+    return _states[now]
+
+
 def are_off() -> bool:
     """Whether ``TVMDML_TUNING=0`` disables all logs."""
     return _is_zero("TVMDML_TUNING")
@@ -210,6 +226,7 @@ def _is_zero(name: str) -> bool:
 def forget() -> None:
     """Make ``installed`` read the logs again."""
     _installed.clear()
+    _states.clear()
 
 
 def add(folder: Path, records: Iterable[Record]) -> list[Path]:

@@ -12,9 +12,8 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.inference import dtype_of
 from tvmdml.onnx.node import Node, Results, rule
-from tvmdml.onnx.values import is_ours
+from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.onnx_nodes import Refused
 
 _CHAINS: dict[str, Callable[[Any, Any], Any]] = {"Sum": tvmdml.add, "Max": tvmdml.max, "Min": tvmdml.min, "Mean": tvmdml.add}

@@ -12,7 +12,8 @@ from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, along, reshaped, rule
 from tvmdml.onnx.rules.products import turned
-from tvmdml.onnx.values import Value, is_ours
+from tvmdml.onnx.types import is_ours
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
 

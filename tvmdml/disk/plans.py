@@ -1,0 +1,140 @@
+"""``PlanStore``: what is made of models and graphs, on disk beside the kernels: plans, which are small, and data, which are mapped.
+
+A file is a header of 256 bytes (magic, format, bytes, checksum) and the content. It is written beside its place and renamed, so it
+is there whole or not at all; one that is damaged counts as absent, and so does one that another user may have written (``_trust``).
+Two processes that write the same file write the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from tvmdml.disk import _trust, stores
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+
+FOLDER = "plans"
+ALIGNMENT = 256
+"""The content begins at this byte of the file, which is mapped at a page."""
+_MAGIC = b"TVMDMLP\n"
+_FORMAT = 1
+_HEADER = struct.Struct("<8sIIQ32s")
+_ROW = 4096
+_PIECE = 4 << 20
+"""Bytes that are summed up at once: they are still in the processor's cache for the second sum."""
+PLAN, DATA = ".plan", ".data"
+
+_mapped: WeakValueDictionary[tuple[str, ...], Any] = WeakValueDictionary()
+"""Data that this process uses: each file is mapped and checked once."""
+
+
+def is_off() -> bool:
+    """Whether ``TVMDML_DISABLE_PLANS=1`` says that none are read or written."""
+    return os.environ.get("TVMDML_DISABLE_PLANS", "0") not in ("", "0")
+
+
+class PlanStore:
+    """The folder of plans in a cache. A file that cannot be read counts as absent, and one that cannot be written is left out."""
+
+    def __init__(self) -> None:
+        self._kernels = stores.DiskStore()
+        self.cache = self._kernels.cache
+
+    def find(self, name: str, suffix: str = PLAN) -> NumpyArray | None:
+        """The content of a file, mapped; ``None`` if it is not there, or not whole."""
+        try:
+            with stores.opened(self.cache, FOLDER, name[:2]) as folder:
+                content = _content(folder.mapped(name + suffix))
+                if content is None:
+                    folder.remove(name + suffix)
+                    return None
+                with suppress(OSError):  # a read-only store works too, but does not record uses
+                    folder.touch(name + suffix)
+                return content
+        except (OSError, ValueError):
+            return None
+
+    def data(self, name: str) -> NumpyArray | None:
+        """As ``find`` for data: it is one array for as long as somebody in this process uses it."""
+        key = (str(self.cache), name)
+        if (known := _mapped.get(key)) is None:
+            if (known := self.find(name, DATA)) is None:
+                return None
+            _mapped[key] = known
+        return known
+
+    def room_for(self, nbytes: int) -> bool:
+        """Whether the cache's limit, and the disk, leave room for a file."""
+        if 2 * nbytes > self._kernels.limit:
+            return False
+        try:
+            place = next(one for one in (self.cache, *self.cache.parents) if one.exists())
+            free = os.statvfs(place)
+        except (OSError, StopIteration):
+            return False
+        return 2 * nbytes < free.f_bavail * free.f_frsize
+
+    def add(self, name: str, pieces: Iterable[Any], suffix: str = PLAN) -> bool:
+        """Write a file; returns whether that could be done. The pieces are bytes, or arrays of bytes."""
+        try:
+            folder = stores.room(self.cache, FOLDER, name[:2])
+            size = _replace(folder / f"{name}{suffix}", pieces)
+        except (OSError, ValueError, MemoryError):  # a full or read-only disk; or another user may write there, of which was warned
+            return False
+        self._kernels.keep_in_bounds(size)
+        return True
+
+
+def _replace(path: Path, pieces: Iterable[Any]) -> int:
+    """Write a whole file; returns its size."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with open(beside, "x+b", opener=_trust.create) as stream:
+            stream.write(bytes(ALIGNMENT))
+            stream.writelines(pieces)
+            stream.flush()
+            size = stream.tell()
+            checksum = _checksum(np.memmap(stream, np.uint8, "r")[ALIGNMENT:])
+            stream.seek(0)
+            stream.write(_HEADER.pack(_MAGIC, _FORMAT, 0, size, checksum))
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return size
+
+
+def _content(file: Any) -> NumpyArray | None:
+    """The content of a mapped file; ``None`` if it is damaged."""
+    whole: NumpyArray = np.frombuffer(file, np.uint8)
+    if whole.nbytes < ALIGNMENT:
+        return None
+    magic, version, _, size, checksum = _HEADER.unpack_from(file)
+    if magic != _MAGIC or version != _FORMAT or size != whole.nbytes or _checksum(whole[ALIGNMENT:]) != checksum:
+        return None
+    return whole[ALIGNMENT:]
+
+
+def _checksum(content: NumpyArray) -> bytes:
+    """Finds what disks and cut-off copies do to a file, at the speed of memory: two sums over rows, and a hash of them."""
+    rows = content.nbytes // _ROW * _ROW
+    added, mixed = np.zeros(_ROW // 8, np.uint64), np.zeros(_ROW // 8, np.uint64)
+    for at in range(0, rows, _PIECE):
+        lanes = content[at : min(at + _PIECE, rows)].view(np.uint64).reshape(-1, _ROW // 8)
+        added += np.add.reduce(lanes, axis=0)
+        mixed ^= np.bitwise_xor.reduce(lanes, axis=0)
+        added ^= np.uint64(at)  # so that pieces cannot change places
+    digest = hashlib.sha256(added.tobytes())
+    digest.update(mixed.tobytes())
+    digest.update(content[rows:].tobytes())
+    return digest.digest()

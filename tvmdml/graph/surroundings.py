@@ -1,0 +1,79 @@
+"""What decides about a plan besides what is planned: the sources, versions, target, logs of winners and switches."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tvmdml import _imports, _whole
+from tvmdml.disk import plans
+from tvmdml.kernels import knobs
+from tvmdml.targets import Target
+
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "onnx")
+_WITHOUT_EFFECT = ("TVMDML_CACHE_DIR", "TVMDML_CACHE_SIZE", "TVMDML_DISABLE_JIT", "TVMDML_DISABLE_PLANS")
+"""Switches that change where kernels are, and not which ones."""
+
+
+def key_of(*parts: Any) -> str:
+    """The name of a file in the store: JSON values, hashed."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def surroundings(target: Target) -> str | None:
+    """A hash of them; ``None`` where plans are not kept: they are off, or kernels come from packs or are chosen by a caller."""
+    if plans.is_off() or knobs.in_force() or not knobs.logs_count() or target.knobs or target.logs is not None:
+        return None
+    if os.environ.get("TVMDML_PACKS") or os.environ.get("TVMDML_PACK_RECORD") or _uses_packs():
+        return None
+    sources = _sources()
+    if sources is None:
+        return None
+    from tvmdml.tuning import logs
+
+    switches = sorted(
+        (name, value) for name, value in os.environ.items() if name.startswith("TVMDML_") and name not in _WITHOUT_EFFECT
+    )
+    machine = [target.name, target.code, target.tasks(), target.handover(), list(target.machine()), repr(target.caches)]
+    return key_of(sources, logs.state(), switches, machine, list(target.families), list(target.suffixes), target.most_arrays)
+
+
+def _uses_packs() -> bool:
+    """Whether packs are loaded, or somebody is told which operators are prepared. (What is not imported has none.)"""
+    shelf, notices = sys.modules.get("tvmdml.packs.shelf"), sys.modules.get("tvmdml.packs.notices")
+    return bool(getattr(shelf, "_loaded", ()) or getattr(notices, "_listeners", ()))
+
+
+@functools.cache
+def _sources() -> str | None:
+    """A stamp of this package's files and of the packages that it uses; ``None`` if a file changed after this process began: what
+    is imported may be older.
+    """
+    try:
+        files = sorted(_files(str(Path(__file__).parents[1]), ""))
+    except OSError:  # it is in an archive
+        return None
+    if any(changed > _whole.BEGAN for *_, changed in files):
+        return None
+    versions = [sys.version, *(f"{name} {_imports.version(name)}" for name in _PACKAGES)]
+    return key_of(versions, [file[:3] for file in files])
+
+
+def _files(folder: str, below: str) -> list[tuple[str, int, int, float]]:
+    """The name, size, time of the last change of content, and time of any change, of each file."""
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
+                found += _files(entry.path, f"{below}{entry.name}/")
+            else:
+                about = entry.stat()
+                found.append((below + entry.name, about.st_size, about.st_mtime_ns, about.st_ctime))
+    return found

@@ -1,0 +1,138 @@
+"""``Kept``: what the cache has of one model: its inputs and outputs, and a plan for each combination of sizes.
+
+All is found by the hash of the model's files, and of what decides about plans (``graph.surroundings``). A changed file has another
+hash, and so other plans. What was compiled is kept only if the files still have that hash afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.disk.plans import PlanStore
+from tvmdml.graph import kept
+from tvmdml.graph.surroundings import key_of, surroundings
+from tvmdml.onnx.content import Content
+from tvmdml.onnx.running import About, Argument, Ready
+from tvmdml.onnx.session import ModelMetadata
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvmdml.graph.program import Finished
+
+Shapes = Mapping[str, tuple[int, ...]]
+Decided = Mapping[str, NumpyArray]
+
+
+class Header(NamedTuple):
+    """What is known of a model without reading it."""
+
+    about: About
+    deciding: frozenset[str]
+    """The inputs whose elements decide how it is computed, as far as was seen."""
+
+
+class Kept:
+    """The cache's entries of a model. ``of`` makes it."""
+
+    def __init__(self, content: Content, around: str, sizes: Mapping[str, int], target: Target) -> None:
+        """Not public."""
+        self.content = content
+        self._target, self._around = target, around
+        self._key = key_of("model", around, content.digest, dict(sizes))
+        self._others = ""
+        self._store = PlanStore()
+        self._holdings = kept.Holdings(self._store)
+        self._header: Header | None = None
+
+    @classmethod
+    def of(cls, given: Any, sizes: Mapping[str, int], target: Target) -> Kept | None:
+        """Of a path, or bytes; ``None`` for anything else, for what cannot be read, and where no plans are kept."""
+        if not isinstance(given, (str, os.PathLike, bytes)) or (around := surroundings(target)) is None:
+            return None
+        if any(type(name) is not str or not isinstance(n, (int, np.integer)) for name, n in sizes.items()):
+            return None
+        try:
+            return cls(Content(given), around, {name: int(n) for name, n in sizes.items()}, target)
+        except (OSError, ValueError, TypeError):
+            return None
+
+    # -- The model
+
+    def header(self) -> Header | None:
+        """What is kept of the model itself."""
+        content = self._store.find(self._key)
+        if content is None:
+            return None
+        with contextlib.suppress(*kept.DAMAGED):
+            found = json.loads(content.tobytes())
+            inputs, outputs = ([_argument(*one) for one in found[kind]] for kind in ("inputs", "outputs"))
+            about = About(inputs, outputs, ModelMetadata(*found["metadata"]), tuple(found["elsewhere"]))
+            if not self._knows(about):
+                return None
+            self._holdings.names[:] = found["data"]
+            self._header = Header(about, frozenset(found["deciding"]))
+            return self._header
+        return None
+
+    def keep_header(self, about: About, deciding: frozenset[str]) -> None:
+        """Keep it. The files with weights are hashed here, if they were not."""
+        if self._header is None and not self._knows(about):
+            return
+        self._header = Header(about, deciding)
+        described = {
+            "inputs": [_written(one) for one in about.inputs],
+            "outputs": [_written(one) for one in about.outputs],
+            "metadata": list(about.metadata),
+            "elsewhere": list(about.elsewhere),
+            "deciding": sorted(deciding),
+            "data": self._holdings.names,
+        }
+        self._store.add(self._key, [json.dumps(described).encode()])
+
+    def _knows(self, about: About) -> bool:
+        """Hash the files with weights; returns whether all can be read."""
+        others = self.content.others(about.elsewhere)
+        self._others = others or ""
+        return others is not None
+
+    # -- Plans
+
+    def find(self, shapes: Shapes, decided: Decided, finished: Callable[[], Finished]) -> Ready | None:
+        """The plan for shapes, and elements that decide."""
+        found = kept.find(self._store, self._plan(shapes, decided), self._holdings, self._target, finished)
+        if found is None:
+            return None
+        with contextlib.suppress(*kept.DAMAGED):
+            numbers = found.described["known"]
+            return Ready(found.graph, tuple(found.described["reads"]), dict(zip(numbers, found.arrays, strict=True)))
+        return None
+
+    def keep(self, shapes: Shapes, decided: Decided, ready: Ready) -> None:
+        """Keep a plan, if the files are still those that it was found for, and nothing else that decides has changed."""
+        if self._header is None or surroundings(self._target) != self._around or not self.content.is_unchanged():
+            return
+        described = {"reads": list(ready.inputs), "known": list(ready.known)}
+        before = len(self._holdings.names)
+        arrays = list(ready.known.values())
+        done = kept.keep(self._store, self._plan(shapes, decided), self._holdings, ready.graph, described, arrays)
+        if done and len(self._holdings.names) != before:
+            self.keep_header(*self._header)
+
+    def _plan(self, shapes: Shapes, decided: Decided) -> str:
+        known = {name: [array.dtype.str, array.shape, array.tobytes().hex()] for name, array in decided.items()}
+        return key_of("plan", self._around, self.content.digest, self._others, dict(shapes), known)
+
+
+def _written(one: Argument) -> list[Any]:
+    return [one.name, one.type, one.shape, None if one.dtype is None else np.dtype(one.dtype).str]
+
+
+def _argument(name: str, kind: str, shape: list[Any] | None, dtype: str | None) -> Argument:
+    return Argument(name, kind, None if shape is None else tuple(shape), None if dtype is None else np.dtype(dtype))

@@ -1,0 +1,215 @@
+"""``Origin``: a model as its file describes it, which is converted for sizes. The package onnx is needed from here on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from tvmdml import targets
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.graph import Expression, Graph
+from tvmdml.graph.building import finished
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.laid import Weights
+from tvmdml.graph.laying import laid_out
+from tvmdml.graph.program import Finished
+from tvmdml.onnx import converting
+from tvmdml.onnx.converting import Conversion
+from tvmdml.onnx.growing import Growth
+from tvmdml.onnx.reading import Source, opsets
+from tvmdml.onnx.running import About, Argument, Ready
+from tvmdml.onnx.session import ModelMetadata
+from tvmdml.onnx.types import dtype_of, is_ours
+from tvmdml.onnx_bounds import tensors
+
+Shapes = Mapping[str, tuple[int, ...]]
+OLDEST_OPSET = 7
+"""The lowest version of ONNX's operators; earlier ones broadcast in another way."""
+
+
+class Recorded(NamedTuple):
+    """A model for certain sizes, before its passes."""
+
+    inputs: list[Argument]
+    outputs: list[Argument]
+    graph: Graph
+    results: list[Expression]
+
+    def finished(self, target: targets.Target) -> Finished:
+        """The graph after all passes for a target."""
+        return finished(self.graph, self.results, target)
+
+
+class Origin:
+    """A model that was read."""
+
+    def __init__(self, given: Any, file: BinaryIO | None, target: targets.Target, fits: Callable[[Shapes], None]) -> None:
+        """Read it.
+
+        Args:
+            given: a path, the bytes of a file, or an ``onnx.ModelProto``; or what was read of one.
+            file: the file at the path, where it was opened before.
+            target: where it will run.
+            fits: raises an error for shapes that the model does not take.
+
+        Raises:
+            ModelError: it is not a valid model.
+            Unsupported: operators have no counterpart, all of which are listed; or ONNX is not installed.
+        """
+        self.source = source = given if isinstance(given, Source) else Source(given, file)
+        versions = dict(opsets(source.model))
+        version, newest = versions.get("", OLDEST_OPSET), source.onnx.defs.onnx_opset_version()
+        if not OLDEST_OPSET <= version <= newest:
+            allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
+            raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
+        self._model, self._target = converting.Model(source, {}), target
+        self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
+        self._growth = Growth(self._model, target, fits, self._unseen)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.source.name
+
+    def about(self, sizes: Mapping[str, int]) -> About:
+        """Its inputs and outputs, with values of symbolic sizes.
+
+        Raises:
+            ModelError, Unsupported: as for a new ``Origin``.
+            InvalidArgument: it has no such size.
+        """
+        source = self.source
+        graph = source.model.graph
+        weights = {one.name for one in graph.initializer}
+        inputs = [self._argument(one, sizes) for one in graph.input if one.name not in weights]
+        outputs = [self._argument(one, sizes, result=True) for one in graph.output]
+        names = [one.name for one in inputs]
+        if "" in names or len(set(names)) != len(names):
+            raise source.error("inputs without names, or with the same name", "inputs with different names")
+        known = open_sizes(source)
+        if unknown := set(sizes) - set(known):
+            given = ", ".join(map(safe_repr, sorted(map(str, unknown))))
+            raise InvalidArgument(message("load sizes", given, f"symbolic sizes of {source.name}: {', '.join(known) or 'none'}"))
+        converting.raise_all(source.name, self._model.missing())
+        outside = source.onnx.TensorProto.EXTERNAL
+        places = (one.external_data for one in tensors(source.model) if one.data_location == outside)
+        elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}
+        return About(inputs, outputs, self._metadata(), tuple(sorted(elsewhere)))
+
+    def compiled(
+        self,
+        shapes: Shapes,
+        decided: Mapping[str, NumpyArray],
+        progress: Callable[[int, int], object] | None,
+        grows: bool,
+    ) -> Ready:
+        """Convert and compile it.
+
+        Args:
+            shapes: of the inputs.
+            decided: the elements of inputs that decide how it is computed.
+            progress: called while kernels compile.
+            grows: whether sizes are open.
+
+        Raises:
+            Undecided: the elements of more inputs must be known.
+            ModelError, Unsupported: as ``load``.
+        """
+        target, shared = self._target, self._weights
+        program = None if decided else self._growth.program(shapes)
+        if program is not None:
+            laid = laid_out(program, target, progress=progress, shared=shared, launches=self._growth.launches)
+            return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), {})
+        conversion, known, rest = self._converted(shapes, decided)
+        if not rest:
+            return Ready(None, (), known)
+        program = finished(conversion.graph, rest, target)
+        laid = laid_out(program, target, calls=conversion.graph.calls, progress=progress, shared=shared)
+        if grows and not known and not decided:
+            self._growth.saw(shapes, conversion)
+        return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known)
+
+    def _unseen(self, shapes: Shapes) -> Conversion | None:
+        """The model for shapes that it may be called with later."""
+        found = Conversion.of(self._model, shapes, {})
+        return None if found.problems or any(one.array is not None for one in found.outputs) else found
+
+    def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray]) -> Finished:
+        """The graph after all passes."""
+        conversion, _, rest = self._converted(shapes, decided)
+        return finished(conversion.graph, rest, self._target)
+
+    def recorded(self, shapes: Shapes, about: About) -> Recorded:
+        """The model for sizes, for a pack.
+
+        Raises:
+            Undecided: an input's elements decide how the model is computed.
+            ModelError, Unsupported: as ``load``.
+        """
+        conversion = Conversion.of(self._model, shapes, {})
+        converting.raise_all(self.name, conversion.problems)
+        outputs = [one.expression(conversion.graph) for one in conversion.outputs]
+        if not outputs:
+            raise InvalidArgument(message(self.name, "a model without outputs", "one or more outputs"))
+        return Recorded(about.inputs, about.outputs, conversion.graph, outputs)
+
+    def _converted(
+        self, shapes: Shapes, decided: Mapping[str, NumpyArray]
+    ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression]]:
+        """The model for shapes, the outputs that are known, and those that are computed."""
+        conversion = Conversion.of(self._model, shapes, decided)
+        converting.raise_all(self.name, conversion.problems)
+        known = {i: one.array for i, one in enumerate(conversion.outputs) if one.array is not None}
+        rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known]
+        return conversion, known, rest
+
+    def _metadata(self) -> ModelMetadata:
+        about = self.source.model
+        custom = {str(one.key): str(one.value) for one in about.metadata_props}
+        graph = about.graph
+        return ModelMetadata(
+            about.producer_name, graph.name, about.domain, about.doc_string, graph.doc_string, about.model_version, custom
+        )
+
+    def _argument(self, info: Any, sizes: Mapping[str, int], *, result: bool = False) -> Argument:
+        kind = info.type
+        if result and (not kind.WhichOneof("value") or (kind.HasField("tensor_type") and not kind.tensor_type.elem_type)):
+            return Argument(str(info.name), "", None, None)  # some programs leave the types of outputs to inference
+        if not kind.HasField("tensor_type"):
+            which = str(kind.WhichOneof("value") or "nothing").removesuffix("_type")
+            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {which}", "tensors"))
+        tensor = kind.tensor_type
+        dtype = dtype_of(tensor.elem_type)
+        names = {number: text for text, number in self.source.onnx.TensorProto.DataType.items()}
+        said = names.get(tensor.elem_type, str(tensor.elem_type)).lower()
+        if not is_ours(dtype):
+            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
+        shape: tuple[int | str | None, ...] | None = None
+        if tensor.HasField("shape"):
+            shape = tuple(_size(one, sizes) for one in tensor.shape.dim)
+        return Argument(str(info.name), f"tensor({said})", shape, dtype)
+
+
+def open_sizes(source: Source) -> tuple[str, ...]:
+    """The names of the sizes that a model leaves open."""
+    return tuple(dict.fromkeys(n for one in source.model.graph.input for n in _symbols(one)))
+
+
+def _size(dimension: Any, sizes: Mapping[str, int]) -> int | str | None:
+    if dimension.HasField("dim_value"):
+        return int(dimension.dim_value) if dimension.dim_value >= 0 else None  # some programs write -1 for an open size
+    name = str(dimension.dim_param)
+    if name in sizes:
+        given = sizes[name]
+        if not isinstance(given, (int, np.integer)) or given < 0:
+            raise InvalidArgument(message(f"load sizes {name}", safe_repr(given), "an integer of 0 or more"))
+        return int(given)
+    return name if name.strip("?") else None
+
+
+def _symbols(info: Any) -> list[str]:
+    return [str(one.dim_param) for one in info.type.tensor_type.shape.dim if one.HasField("dim_param") and one.dim_param]

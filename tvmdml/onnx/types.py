@@ -1,0 +1,40 @@
+"""Types of tensors, and inputs whose elements decide: words that need neither the package onnx nor operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tvmdml.errors import TvmdmlError
+from tvmdml.tensors import TensorDataType
+
+MOST_DECIDING = 4096
+"""The most elements of an input whose values may decide how a model is computed."""
+
+
+class Undecided(Exception):
+    """The values of some inputs of the model must be known before it can be compiled."""
+
+    def __init__(self, inputs: Iterable[str]) -> None:
+        self.inputs = frozenset(inputs)
+        super().__init__(f"the values of {', '.join(sorted(self.inputs))} decide how the model is computed")
+
+
+def dtype_of(element: int) -> Any:
+    """The NumPy type of an ONNX element type; ``None`` if there is none."""
+    import onnx
+
+    from tvmdml.onnx_nodes import numpy_type
+
+    found = numpy_type(onnx, element)
+    return None if found is None else np.dtype(found)
+
+
+def is_ours(dtype: Any) -> bool:
+    """Whether DirectML has a NumPy type of whole bytes; bool is UINT8."""
+    try:
+        return dtype is not None and not TensorDataType.from_numpy(np.dtype(dtype)).is_nibble
+    except TvmdmlError:
+        return False
