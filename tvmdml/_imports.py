@@ -1,7 +1,7 @@
 """Slow imports, done only when they are first needed.
 
-tvm_ffi imports PyTorch, if it is installed, before anything else. That takes almost a second, and no kernel here needs it. This one
-import is blocked, only on the importing thread and only while tvm_ffi loads.
+tvm_ffi imports PyTorch and NVIDIA's cuda.bindings, if they are installed, before anything else. That takes almost a second, and no
+kernel here needs them. These imports are blocked, only on the importing thread and only while tvm_ffi loads.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class NoCompiler(CompileError):
 
 
 class _TurnAway(importlib.abc.MetaPathFinder):
-    """Makes one module look as if it were not installed, for imports on this thread."""
+    """Makes modules look as if they were not installed, for imports on this thread."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, *names: str) -> None:
+        self.names = names
         self.thread = threading.get_ident()
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
-        if fullname == self.name and threading.get_ident() == self.thread:
+        if fullname in self.names and threading.get_ident() == self.thread:
             raise ModuleNotFoundError(f"{fullname} is not needed here", name=fullname)
 
 
 @contextmanager
-def _without_torch() -> Iterator[None]:
-    finder = _TurnAway("torch")
+def _without_others() -> Iterator[None]:
+    finder = _TurnAway("torch", "cuda.bindings")
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -104,7 +104,7 @@ def _part_of_compiler(name: str) -> ModuleType:
 
 def _imported(name: str) -> ModuleType:
     def load() -> ModuleType:
-        with whole(), _lock, _without_torch():
+        with whole(), _lock, _without_others():
             return importlib.import_module(name)
 
     return apart(load)
