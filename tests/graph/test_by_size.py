@@ -11,6 +11,7 @@ import tvmdml
 from tvmdml.graph.building import finished
 from tvmdml.graph.by_size import BySize, Described, Differs, Number
 from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.laying import laid_out
 from tvmdml.graph.program import Finished
 from tvmdml.targets import resolve
 
@@ -52,7 +53,7 @@ def test_a_program_for_another_size() -> None:
     assert found.wanted == ()
     for n in (5, 9, 40):
         x = np.random.default_rng(n).standard_normal((n, 8), np.float32)
-        made = CompiledGraph(found.at(n, ()), resolve("cpu"))
+        made = CompiledGraph(laid_out(found.at(n, ()), resolve("cpu")), resolve("cpu"))
         for one, other in zip(made({"x": x}), attention(n)[1]({"x": x}), strict=True):
             assert one.shape == other.shape
             assert np.array_equal(one.view(np.uint32), other.view(np.uint32)), n

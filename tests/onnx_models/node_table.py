@@ -55,7 +55,7 @@ def refusals() -> Iterator[tuple[Any, str]]:
     """Each case with the reason why it is refused; empty if it is converted."""
 
     def convert(self: Model, shapes: Any, decided: Any) -> None:
-        converting.raise_all("model", converting.Conversion.of(self._model, shapes, decided).problems)
+        converting.raise_all("model", converting.Conversion.of(self._origin()._model, shapes, decided).problems)
 
     before, Model._compile = Model._compile, convert  # type: ignore[method-assign, assignment]
     try:

@@ -32,7 +32,7 @@ class Counted(converting.Conversion):
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> type[Counted]:
     """How often models were converted."""
-    monkeypatch.setattr("tvmdml.onnx.model.Conversion", Counted)
+    monkeypatch.setattr("tvmdml.onnx.origin.Conversion", Counted)
     Counted.whole = 0
     return Counted
 

@@ -14,15 +14,14 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tvmdml.disk import _trust, stores
 
-if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
+NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER = "plans"
 ALIGNMENT = 256

@@ -319,6 +319,7 @@ def _read(content: NumpyArray, holdings: Holdings, target: Target, finished: Cal
     about = json.loads(zlib.decompress(content[_SIZES.size : said_at].data))
     arrays = _Arrays(content, _aligned(said_at + said_size), about, holdings)
     others = [arrays.read(one) for one in about["arrays"]]
+    holdings.names += [name for name in about["files"] if name not in holdings.names]
     if (graph := about.get("graph")) is None:
         return Kept(None, about["described"], others)
     kernels = stores.DiskStore()

@@ -46,7 +46,8 @@ class Content:
         self._file: BinaryIO | None = None
         self._looked: dict[str, _Looked] = {}
         if isinstance(given, bytes):
-            self.digest = hashlib.sha256(given).hexdigest()
+            pieces = (memoryview(given)[at : at + _PIECE] for at in range(0, len(given), _PIECE))
+            self.digest = _joined([hashlib.sha256(piece).digest() for piece in pieces], len(given))
             return
         path = Path(os.path.abspath(os.fspath(given)))
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -136,6 +137,11 @@ def hashed(descriptor: int, size: int) -> str:
     _together(work, min(len(starts), _MOST_THREADS, _processors()))
     if errors:
         raise errors[0]
+    return _joined(digests, size)
+
+
+def _joined(digests: Sequence[bytes], size: int) -> str:
+    """The hash of a content, from those of its pieces."""
     return hashlib.sha256(b"".join(digests) + size.to_bytes(8, "little")).hexdigest()
 
 

@@ -85,7 +85,6 @@ class Kept:
         """Keep it. The files with weights are hashed here, if they were not."""
         if self._header is None and not self._knows(about):
             return
-        self._header = Header(about, deciding)
         described = {
             "inputs": [_written(one) for one in about.inputs],
             "outputs": [_written(one) for one in about.outputs],
@@ -94,7 +93,12 @@ class Kept:
             "deciding": sorted(deciding),
             "data": self._holdings.names,
         }
-        self._store.add(self._key, [json.dumps(described).encode()])
+        try:
+            content = json.dumps(described).encode()
+        except (TypeError, ValueError):  # what it says of itself is no text: Protocol Buffers gives bytes
+            return
+        self._header = Header(about, deciding)
+        self._store.add(self._key, [content])
 
     def _knows(self, about: About) -> bool:
         """Hash the files with weights; returns whether all can be read."""

@@ -1,0 +1,287 @@
+"""What the cache keeps of models: a warm load gives the bits of a cold one, and nothing that changed is taken for what it was."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from test_onnx_models import INT64, N, info, model  # noqa: E402 - they need ONNX
+
+import tvmdml  # noqa: E402
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml import compiler  # noqa: E402
+from tvmdml.disk import stores  # noqa: E402
+from tvmdml.kernels import loaded  # noqa: E402
+from tvmdml.onnx.origin import Origin  # noqa: E402
+
+_rng = np.random.default_rng(3)
+W = _rng.standard_normal((32, 1200), np.float32)
+V = _rng.standard_normal((1200, 40), np.float32)
+X = _rng.standard_normal((5, 32), np.float32)
+
+
+def network(rows: Any = "n", weights: Any = W) -> Any:
+    """A product whose weights kernels pack, an output that is known, and one that is an input's copy."""
+    nodes = [
+        N("MatMul", ["x", "w"], ["a"]),
+        N("Relu", ["a"], ["b"]),
+        N("MatMul", ["b", "v"], ["c"]),
+        N("Softmax", ["c"], ["y"]),
+        N("Shape", ["x"], ["s"]),
+        N("Identity", ["y"], ["z"]),
+    ]
+    outputs = [info("y", [rows, 40]), info("s", [2], INT64), info("z", [rows, 40])]
+    return model(nodes, [info("x", [rows, 32])], outputs, {"w": weights, "v": V})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder whose cache gets the kernels of this module."""
+    found = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "_memory", {})
+        patch.setenv("TVMDML_CACHE_DIR", str(found / "cache"))
+        yield found
+
+
+@pytest.fixture
+def place(folder: Path) -> Path:
+    """The file of a model, with a cache that has no plans."""
+    shutil.rmtree(folder / "cache" / "plans", ignore_errors=True)
+    path = folder / "m.onnx"
+    onnx.save(network(), path)
+    return path
+
+
+@pytest.fixture
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same with an empty cache."""
+    monkeypatch.setattr(compiler, "_memory", {})
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "m.onnx"
+    onnx.save(network(), path)
+    return path
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The shapes that were converted and compiled from now on."""
+    seen: list[Any] = []
+    whole = Origin.compiled
+
+    def noted(self: Origin, shapes: Any, *others: Any) -> Any:
+        seen.append(dict(shapes))
+        return whole(self, shapes, *others)
+
+    monkeypatch.setattr(Origin, "compiled", noted)
+    return seen
+
+
+def run(path: Any, x: Any = X, **options: Any) -> list[bytes]:
+    """The bits of a freshly loaded model's results."""
+    gc.collect()  # what is mapped by nobody is read again
+    return [one.tobytes() for one in tvmdml.onnx.load(path, **options)(x=x)]
+
+
+def files(path: Path, suffix: str = "*") -> list[Path]:
+    return sorted((path.parent / "cache" / "plans").rglob(f"*.{suffix}"))
+
+
+ALONE = """
+import json, sys
+for name in ("onnx", "tvm"):
+    sys.modules[name] = None  # an import would fail
+import numpy as np, tvmdml.onnx
+session = tvmdml.onnx.InferenceSession(sys.argv[1])
+x = np.load(sys.argv[2])
+found = session.run(None, {"x": x})
+graph = session.compiled(x=x.shape)
+operators = sorted(name for name in sys.modules if name.startswith(("tvmdml.operators", "tvmdml.schedules")))
+said = [one.name.partition(" ")[0] for one in graph.profile([x])]
+print(json.dumps([[one.tobytes().hex() for one in found], graph.explain().dot()[:7], said, operators,
+    [one.shape for one in session.get_inputs()], session.get_modelmeta().graph_name]))
+"""
+
+
+def test_a_warm_load_needs_neither_compiler_nor_onnx(place: Path) -> None:
+    cold = run(place)
+    np.save(place.with_name("x.npy"), X)
+    command = [sys.executable, "-c", ALONE, str(place), str(place.with_name("x.npy"))]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TVMDML_DISABLE_JIT": "1"}, check=False)
+    assert not done.returncode, done.stderr
+    found, dot, said, operators, shape, name = json.loads(done.stdout)
+    assert [bytes.fromhex(one) for one in found] == cold
+    assert dot == "digraph"
+    assert "ACTIVATION_SOFTMAX" in " ".join(said)
+    assert operators == []
+    assert (shape, name) == ([["n", 32]], network().graph.name)
+
+
+def test_everything_that_decides_gives_another_plan(place: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = run(place)
+    assert run(place) == cold
+    assert run(place.read_bytes()) == cold, "the same content"
+    moved = place.rename(place.with_name("moved.onnx"))  # found by what it contains
+    assert run(moved) == cold
+    assert compiled == [{"x": (5, 32)}]
+    run(moved, X[:3])
+    run(moved, X[:3], sizes={"n": 3})
+    assert len(compiled) == 2, "the sizes that are given make no other plan than the same shapes"
+    with tvmdml.knobs.using(top_k={}):
+        assert run(moved) == cold
+    monkeypatch.setenv("TVMDML_NUM_THREADS", "1")
+    assert len(run(moved)) == 3
+    monkeypatch.setenv("TVMDML_DISABLE_PLANS", "1")
+    assert len(run(moved)) == 3
+    assert len(compiled) == 5
+
+
+def test_a_changed_byte_of_a_weight_is_seen(place: Path, compiled: list[Any]) -> None:
+    cold, times = run(place), place.stat()
+    content = bytearray(place.read_bytes())
+    at = content.index(W.tobytes()[:64])
+    for i in range(3):
+        content[at + 4 * i + 2] ^= 0x40
+        place.write_bytes(content)
+        os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time, and the same tick of the clock
+        assert run(place)[0] != cold[0]
+        assert len(compiled) == i + 2
+    onnx.save(network(), place)
+    assert run(place) == cold
+    assert len(compiled) == 4
+
+
+def test_weights_in_other_files_are_part_of_the_content(place: Path, compiled: list[Any]) -> None:
+    onnx.save_model(network(), place, save_as_external_data=True, location="m.data", size_threshold=0)
+    cold = run(place)
+    assert run(place) == cold
+    assert len(compiled) == 1
+    data = place.with_name("m.data")
+    content = bytearray(data.read_bytes())
+    content[content.index(W.tobytes()[:64]) + 2] ^= 0x40
+    data.write_bytes(content)
+    assert run(place)[0] != cold[0]
+    data.unlink()
+    with pytest.raises(tvmdml.ModelError, match=r"m\.data"):
+        run(place)
+
+
+def _flip(content: bytearray) -> bytearray:
+    content[len(content) * 2 // 3] ^= 1
+    return content
+
+
+DAMAGE: dict[str, Callable[[bytearray], bytearray]] = {
+    "a bit": _flip,
+    "cut off": lambda content: content[: len(content) // 2],
+    "empty": lambda content: content[:0],
+    "longer": lambda content: content + content,
+    "zeros": lambda content: bytearray(len(content)),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_files_are_made_again(place: Path, how: str, compiled: list[Any]) -> None:
+    cold = run(place)
+    whole = {path: path.read_bytes() for path in files(place)}
+    assert len(whole) >= 3, "of the model, of its plan, of its weights"
+    for path, content in whole.items():
+        gc.collect()
+        path.write_bytes(DAMAGE[how](bytearray(content)))
+        assert run(place) == cold
+        del compiled[:]
+        assert run(place) == cold
+        assert not compiled, "it was made again"
+        path.unlink()
+        assert run(place) == cold
+
+
+def test_kernels_that_went_away_are_compiled_again(apart: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    cold = run(apart)
+    for entry in stores.DiskStore().entries():
+        entry.path.unlink()
+    for memory in (compiler, loaded):
+        monkeypatch.setattr(memory, "_memory", {})
+    assert run(apart) == cold
+    assert run(apart) == cold
+    assert len(compiled) == 2
+
+
+def test_sizes_share_weights(place: Path) -> None:
+    run(place)
+    (data,) = files(place, "data")
+    run(place, X[:4])  # in another session
+    more = [path for path in files(place, "data") if path != data]
+    assert sum(path.stat().st_size for path in more) < data.stat().st_size
+
+
+def test_a_file_that_changed_is_not_read_later(place: Path) -> None:
+    cold = run(place)
+    warm = tvmdml.onnx.load(place)
+    place.write_bytes(network(weights=2 * W).SerializeToString())
+    assert [one.tobytes() for one in warm(x=X)] == cold
+    with pytest.raises(tvmdml.ModelError, match="changed after it was loaded"):
+        warm(x=X[:2])
+    assert run(place)[0] != cold[0]
+    again = tvmdml.onnx.load(place)
+    expected = run(place, X[:2])
+    for path in files(place, "plan"):
+        path.unlink()
+    place.unlink()  # the open file is still there
+    assert [one.tobytes() for one in again(x=X[:2])] == expected
+
+
+def test_where_nothing_can_be_kept_it_is_converted(place: Path, compiled: list[Any]) -> None:
+    cold = run(place)
+    for path in files(place):
+        path.unlink()
+    folder = place.parent / "cache" / "plans"
+    for path in (*folder.iterdir(), folder):
+        path.rmdir()
+    folder.write_text("no folder")
+    assert run(place) == cold
+    assert run(place) == cold
+    assert len(compiled) == 3
+
+
+def test_the_limit_counts_plans_which_go_first(apart: Path) -> None:
+    cold = run(apart)
+    store = stores.DiskStore()
+    kernels, plans = len(store.entries()), sum(path.stat().st_size for path in files(apart))
+    total = plans + sum(entry.size for entry in store.entries())
+    assert store.prune(total) == 0
+    assert sum(path.stat().st_size for path in files(apart)) == plans
+    assert store.prune(total - plans // 2) == 0
+    assert len(store.entries()) == kernels
+    assert 2 * sum(path.stat().st_size for path in files(apart)) <= total
+    assert run(apart) == cold
+    assert store.clear() == kernels
+    assert not files(apart)
+
+
+TWO = """
+import sys, numpy as np, tvmdml.onnx
+print([one.tobytes().hex() for one in tvmdml.onnx.load(sys.argv[1])(x=np.load(sys.argv[2]))])
+"""
+
+
+def test_two_processes_at_once(place: Path) -> None:
+    np.save(place.with_name("x.npy"), X)
+    command = [sys.executable, "-c", TWO, str(place), str(place.with_name("x.npy"))]
+    several = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [one.communicate()[0] for one in several]
+    assert said[0] == said[1] != ""
+    assert said[0].strip() == str([one.hex() for one in run(place)])
+    assert not [path for path in files(place) if path.name.startswith(".")]
