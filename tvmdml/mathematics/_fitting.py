@@ -70,5 +70,5 @@ def value(coefficients: Sequence[Any], x: Any) -> Any:
 
 
 def to_float(number: Any, dtype: str) -> float:
-    """A number in a type."""
-    return float(np.float32(float(number))) if dtype == "float32" else float(number)
+    """A number in the type that a type is computed in: float16 in float32."""
+    return float(number) if dtype == "float64" else float(np.float32(float(number)))

@@ -2,6 +2,8 @@
 
 Polynomials have the least largest error on their interval (Remez's exchange). Their first coefficients are rounded to the type one
 after the other, and the rest is derived again, which makes up for most of the rounding.
+
+Those of float16 are numbers of float32, in which they are used, but fewer.
 """
 
 from __future__ import annotations
@@ -39,6 +41,10 @@ def _exp(r: Any) -> Any:
 
 def _log(f: Any) -> Any:
     return _series(3, lambda i: (-1) ** (i + 1) / mp.mpf(i), f) if abs(f) < 0.01 else (mp.log1p(f) - f + f**2 / 2) / f**3
+
+
+def _log_whole(f: Any) -> Any:
+    return _series(1, lambda i: (-1) ** (i + 1) / mp.mpf(i), f) if abs(f) < 0.01 else mp.log1p(f) / f
 
 
 def _log1p(u: Any) -> Any:
@@ -124,23 +130,25 @@ FITS = (
         {"float32": 5, "float64": 11}),
     Fit("LOG", "ln(1 + f) = f - f**2 / 2 + f**3 * p(f), 1 + f from 3/4 to 3/2", _log, mp.mpf(-0.25), mp.mpf(0.5),
         lambda f: abs(f**3 / mp.log1p(f)) if f else mp.mpf(0), {"float32": 7}),
+    Fit("LOG_WHOLE", "ln(1 + f) = f * p(f), 1 + f from 3/4 to 3/2", _log_whole, mp.mpf(-0.25), mp.mpf(0.5),
+        lambda f: 1 / _log_whole(f), {"float16": 5}),
     Fit("LOG1P", "ln(1 + x) = x * p(x - 1/2), x from 0 to 1", _log1p, mp.mpf(-0.5), mp.mpf(0.5), lambda u: 1 / _log1p(u),
         {"float32": 9}),
     Fit("LOG_RATIO", "ln((1 + s) / (1 - s)) = 2 * s + s * w * p(w), w = s**2, s from 0 to 0.2", _log_ratio, mp.mpf(0),
         mp.mpf("0.04"), lambda w: w, {"float64": 7}),
     Fit("ASINH", "asinh(a) = a + a**3 * p(a**2), a from 0 to 0.53125", _odd(mp.asinh, _asinh_term), mp.mpf(0), mp.mpf("0.2823"),
-        _relative(mp.asinh), {"float32": 4, "float64": 11}),
+        _relative(mp.asinh), {"float16": 1, "float32": 4, "float64": 11}),
     Fit("ACOSH", "acosh(1 + t) = s + s * t * p(t), s = sqrt(2 * t), t from 0 to 1/2", _acosh, mp.mpf(0), mp.mpf(1) / 2,
-        lambda t: t, {"float32": 4, "float64": 11}),
+        lambda t: t, {"float16": 1, "float32": 4, "float64": 11}),
     Fit("ATANH", "atanh(a) = a + a**3 * p(a**2), a from 0 to 1/2", _odd(mp.atanh, lambda i: 1 / mp.mpf(2 * i + 3)),
-        mp.mpf(0), mp.mpf(1) / 4, _relative(mp.atanh), {"float32": 5, "float64": 13}),
+        mp.mpf(0), mp.mpf(1) / 4, _relative(mp.atanh), {"float16": 3, "float32": 5, "float64": 13}),
     Fit("LOG2_RATIO", "3 * atanh(s) = s * (3 + w + w**2 * p(w)), w = s**2, s from 0 to 0.2", _log2_ratio, mp.mpf(0),
         mp.mpf("0.04"), lambda w: w**2, {"float32": 2, "float64": 8}),
     Fit("SIN", "sin(r) = r + r**3 * p(r**2), abs(r) <= pi / 4", _odd(mp.sin, lambda i: (-1) ** (i + 1) / mp.factorial(2 * i + 3)),
-        mp.mpf(0), _SQUARE, _relative(mp.sin), {"float32": 2, "float64": 5}),
+        mp.mpf(0), _SQUARE, _relative(mp.sin), {"float16": 1, "float32": 2, "float64": 5}),
     Fit("COS", "cos(r) = 1 - z / 2 + z**2 * p(z), z = r**2, abs(r) <= pi / 4", _cos, mp.mpf(0), _SQUARE, lambda z: z**2,
-        {"float32": 2, "float64": 5}),
-    Fit("TAN", "tan(r) = r + r**3 * p(r**2), abs(r) <= pi / 4", _tan, mp.mpf(0), _SQUARE, _relative(mp.tan), {"float32": 5}),
+        {"float16": 1, "float32": 2, "float64": 5}),
+    Fit("TAN", "tan(r) = r + r**3 * p(r**2), abs(r) <= pi / 4", _tan, mp.mpf(0), _SQUARE, _relative(mp.tan), {"float16": 3, "float32": 5}),
     Fit("ATAN", "atan(t) = t + t**3 * p(t**2), t from 0 to 1", _odd(mp.atan, lambda i: (-1) ** (i + 1) / mp.mpf(2 * i + 3)),
         mp.mpf(0), mp.mpf(1), _relative(mp.atan), {"float32": 7, "float64": 18}),
     Fit("ASIN", "asin(s) = s + s**3 * p(s**2), s from 0 to 0.5", _odd(mp.asin, _asin_term), mp.mpf(0), mp.mpf(1) / 4,
@@ -159,7 +167,7 @@ def polynomial(fit: Fit, dtype: str) -> tuple[list[float], float]:
     """The coefficients in a type, from the constant one on, and the largest error with them, as a power of two."""
     points = Points(fit.of, fit.low, fit.high, fit.weight)
     fixed: list[Any] = []
-    for i in range(2):
+    for i in range(min(2, fit.degrees[dtype])):
         fixed.append(mp.mpf(to_float(points.polynomial(fit.degrees[dtype], fixed)[i], dtype)))
     found = [to_float(c, dtype) for c in points.polynomial(fit.degrees[dtype], fixed)]
     return found, float(mp.log(points.error(found), 2))

@@ -1,7 +1,8 @@
 """sin, cos and tan: ``x = n * pi / 2 + r`` with ``abs(r) <= pi / 4``, and polynomials of ``r``.
 
 pi / 2 is subtracted in four parts, whose products with ``n`` are exact but for the last. That is right up to a limit; where any
-lane is beyond it, the bits of 2 / pi that matter are multiplied as integers (``_large.py``).
+lane is beyond it, the bits of 2 / pi that matter are multiplied as integers (``_large.py``). For float16, which is computed in
+float32, two parts and shorter polynomials are enough.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.mathematics._large import reduced_large
 from tvmdml.mathematics._steps import Form, choice, fixed, fused, infinity, nan, polynomial, rounded_product
-from tvmdml.mathematics.coefficients import COS, QUADRANT, SIN, TAN
+from tvmdml.mathematics.coefficients import COS, HALF_PI, QUADRANT, SIN, TAN
 
 _FAR = {32: 4096.0, 64: 2.0**22}
 
@@ -20,43 +21,44 @@ _FAR = {32: 4096.0, 64: 2.0**22}
 def sin(x: Any) -> Any:
     """The sine."""
     r, quadrant = _reduced(x)
-    found = _by_quadrant(r, quadrant)
+    found = _by_quadrant(r, quadrant, T.scalar_type(x))
+    x = T.wide(x)
     return choice(T.expression(x == T.like(x, 0)), x, found)
 
 
 def cos(x: Any) -> Any:
     """The cosine."""
     r, quadrant = _reduced(x)
-    return _by_quadrant(r, fixed(quadrant + T.like(quadrant, 1)))
+    return _by_quadrant(r, fixed(quadrant + T.like(quadrant, 1)), T.scalar_type(x))
 
 
 def tan(x: Any) -> Any:
     """The tangent."""
     r, quadrant = _reduced(x)
-    dtype, one = T.scalar_type(x), T.like(x, 1)
+    dtype, x = T.scalar_type(x), T.wide(x)
+    one = T.like(x, 1)
     is_odd = T.expression((quadrant & T.like(quadrant, 1)) != T.like(quadrant, 0))
     if dtype in TAN:
         z = fixed(T.rounded(r * r))
         above = fused(fixed(r * z), polynomial(z, TAN[dtype]), r)
         found = choice(is_odd, T.negative(one), above) / choice(is_odd, above, one)
     else:
-        s, c = (fixed(some) for some in _both(r))
+        s, c = (fixed(some) for some in _both(r, dtype))
         found = choice(is_odd, T.negative(c), s) / choice(is_odd, s, c)
     return choice(T.expression(x == T.like(x, 0)), x, found)
 
 
-def _by_quadrant(r: Any, quadrant: Any) -> Any:
+def _by_quadrant(r: Any, quadrant: Any, dtype: str) -> Any:
     """The sine of the angle r in a quadrant."""
     form = Form(r)
-    s, c = _both(r)
+    s, c = _both(r, dtype)
     is_odd = T.expression((quadrant & T.like(quadrant, 1)) != T.like(quadrant, 0))
     found = T.reinterpret(choice(is_odd, c, s), form.word)
     return T.reinterpret(found ^ ((quadrant >> T.like(quadrant, 1)) << T.like(quadrant, form.width - 1)), form.dtype)
 
 
-def _both(r: Any) -> tuple[Any, Any]:
-    """The sine and the cosine of r."""
-    dtype = T.scalar_type(r)
+def _both(r: Any, dtype: str) -> tuple[Any, Any]:
+    """The sine and the cosine of r, as precise as a type needs them."""
     z = fixed(T.rounded(r * r))
     s = fused(fixed(r * z), polynomial(z, SIN[dtype]), r)
     c = fused(fixed(z * z), polynomial(z, COS[dtype]), fused(z, T.like(r, -0.5), T.like(r, 1)))
@@ -65,13 +67,17 @@ def _both(r: Any) -> tuple[Any, Any]:
 
 def _reduced(x: Any) -> tuple[Any, Any]:
     """The rest r, and the number of the quadrant, of which the two lowest bits count."""
+    is_short, x = T.scalar_type(x) == "float16", T.wide(x)
     form = Form(x)
     number, raised = rounded_product(x, 2 / math.pi)
     r = x
-    for part in QUADRANT[form.dtype]:
+    # A float16 has at most 2**16 quadrants, and what is left is a multiple of 2**-23: the first fused sum is exact.
+    for part in HALF_PI[form.dtype] if is_short else QUADRANT[form.dtype]:
         r = fused(number, T.like(x, -part), r)
     quadrant = T.reinterpret(raised, form.word) & T.like(T.reinterpret(raised, form.word), 3)
     size = fixed(T.absolute(x))
+    if is_short:
+        return choice(size < infinity(x), r, nan(x)), quadrant
     far = size >= T.like(x, _FAR[form.width])
     rest, turns = _Cell(r), _Cell(quadrant)
     with T.when(T.any_lane(far)):

@@ -64,6 +64,7 @@ class ElementWiseAcosh(Function):
     SUPPORT = support(_U2)
     STEPS = 4
     KERNEL = mathematics.acosh
+    NARROW = True
     NUMPY = np.arccosh
     GRADIENT = gradients(input="divide(gradient, sqrt(subtract(multiply(input, input), 1)))")
 
@@ -90,6 +91,7 @@ class ElementWiseAsinh(Function):
     SUPPORT = support(_U2)
     STEPS = 4
     KERNEL = mathematics.asinh
+    NARROW = True
     NUMPY = np.arcsinh
     GRADIENT = gradients(input="divide(gradient, sqrt(add(multiply(input, input), 1)))")
 
@@ -116,6 +118,7 @@ class ElementWiseAtanh(Function):
     SUPPORT = support(_U2)
     STEPS = 4
     KERNEL = mathematics.atanh
+    NARROW = True
     NUMPY = np.arctanh
     GRADIENT = gradients(input="divide(gradient, subtract(1, multiply(input, input)))")
 
@@ -168,6 +171,7 @@ class ElementWiseLog(Function):
     SUPPORT = support(_U1)
     STEPS = 2
     KERNEL = mathematics.log
+    NARROW = True
     NUMPY = np.log
     GRADIENT = gradients(input="divide(gradient, input)")
 
@@ -207,6 +211,7 @@ class ElementWiseCos(Function):
     SUPPORT = support(_U1)
     STEPS = 3
     KERNEL = mathematics.cos
+    NARROW = True
     NUMPY = np.cos
     GRADIENT = gradients(input="multiply(negate(gradient), sin(input))")
 
@@ -220,6 +225,7 @@ class ElementWiseSin(Function):
     SUPPORT = support(_U1)
     STEPS = 3
     KERNEL = mathematics.sin
+    NARROW = True
     NUMPY = np.sin
     GRADIENT = gradients(input="multiply(gradient, cos(input))")
 
@@ -233,6 +239,7 @@ class ElementWiseTan(Function):
     SUPPORT = support(_U1)
     STEPS = 4
     KERNEL = mathematics.tan
+    NARROW = True
     NUMPY = np.tan
     GRADIENT = gradients(input="multiply(gradient, add(multiply(result, result), 1))")
 
