@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from tvmdml import ElementWiseRound, TopK1, conformance, installing, onnx_nodes, operators, targets
 from tvmdml.cli import main
-from tvmdml.conformance import cases, models, onnx_cases, references, running
+from tvmdml.conformance import cases, drawing, models, onnx_cases, references, running
 from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
 from tvmdml.conformance.fills import FILLS
 from tvmdml.conformance.plan import Plan, here, plan
@@ -136,6 +136,28 @@ def test_a_level_leaves_out_what_it_does_not_take(monkeypatch: pytest.MonkeyPatc
     assert ("models", "DIAGONAL_MATRIX") in asked
     assert not {("cases", "NONZERO_COORDINATES"), ("models", "NONZERO_COORDINATES"), ("cases", "DIAGONAL_MATRIX1")} & asked
     assert ("rules", "NONZERO_COORDINATES") in asked, "rules are of all levels"
+
+
+def test_a_plan_draws_cases_that_have_every_fact_of_the_operators_and_its_seed_repeats_them() -> None:
+    for name in ("CAST", "TOP_K1", "MULTIHEAD_ATTENTION1"):
+        every = list(references.checks([name], NEWEST_FEATURE_LEVEL))
+        one, again, other = (drawing.drawn(every, seed) for seed in (1, 1, 2))
+        assert one == again != other
+        assert len(every) / 2 > len(one) >= drawing.LEAST
+        assert set().union(*map(drawing.facts_of, one)) == set().union(*map(drawing.facts_of, every))
+
+
+def test_operators_that_are_named_have_all_their_cases_and_so_has_a_plan_of_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvmdml.conformance.plan.operators.all_operators", lambda: ("TOP_K1",))
+    some, every, named = (
+        plan(["cpu"], names, parts=["cases"], every_case=all_of) for names, all_of in (((), False), ((), True), (["TOP_K1"], False))
+    )
+    assert len(some.checks) < some.cases == len(every.checks) == len(named.checks)
+    outcomes = [check.outcome("cpu", PASSED) for check in some.checks]
+    said = list(Report(("cpu",), 1, NEWEST_FEATURE_LEVEL, outcomes, cases=some.cases).lines())
+    assert f"drawn: {len(some.checks)} of {some.cases} cases, of every operator, with seed 1; --every-case runs all" in said
+    outcomes = [check.outcome("cpu", PASSED) for check in every.checks]
+    assert "drawn" not in "".join(Report(("cpu",), 1, NEWEST_FEATURE_LEVEL, outcomes, cases=every.cases).lines())
 
 
 def test_the_machine_is_what_answers() -> None:

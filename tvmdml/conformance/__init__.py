@@ -26,6 +26,7 @@ def run(
     seed: int = SEED,
     feature_level: str | FeatureLevel | None = None,
     isolated: bool = True,
+    every_case: bool = False,
 ) -> Report:
     """Run the checks, as ``tvmdml conformance`` does.
 
@@ -33,9 +34,10 @@ def run(
         devices: targets such as ``"cpu"`` and ``"vulkan:0"``; by default all that work on this machine.
         names: names of operators; by default all.
         parts: some of ``PARTS``; ``"onnx"`` needs ONNX.
-        seed: the seed of the inputs.
+        seed: the seed of the inputs, and of the cases that are drawn.
         feature_level: the feature level to check against; below the newest, cases that the level does not support are left out.
         isolated: run checks in separate processes, so that a crash only affects the outcome of its own check.
+        every_case: run all reference cases; otherwise, without ``names``, some of each operator are drawn.
 
     Returns:
         The report.
@@ -47,8 +49,11 @@ def run(
     from tvmdml.conformance.plan import plan
     from tvmdml.conformance.report import Report
 
-    made = plan(devices, names, parts=parts, seed=seed, feature_level=feature_level, isolated=isolated)
-    return Report(made.targets, made.seed, made.level, list(made.outcomes()))
+    made = plan(
+        devices, names, parts=parts, seed=seed, feature_level=feature_level, isolated=isolated,
+        every_case=every_case,
+    )  # fmt: skip
+    return Report(made.targets, made.seed, made.level, list(made.outcomes()), cases=made.cases)
 
 
 def again(case: str, fill: str = "mixed", device: str = "cpu", seed: int = SEED) -> str:

@@ -60,9 +60,11 @@ def _file(text: str) -> str:
 )
 @click.option("--models/--no-models", default=True, help="Also run DxDispatch models.  [default: yes]")
 @click.option("--onnx", is_flag=True, help="Also run ONNX's own test cases; needs the package onnx.")
+@click.option("--every-case", is_flag=True, help="Run all cases; else, without --operator, some of each operator are drawn.")
 @click.option(
-    "--seed", type=click.IntRange(0, (1 << 64) - 1), help="Seed of the inputs; reports with the default seed can be compared."
-)
+    "--seed", type=click.IntRange(0, (1 << 64) - 1),
+    help="Seed of the inputs and of the draw; reports with the default seed can be compared.",
+)  # fmt: skip
 @click.option(
     "--feature_level", metavar="LEVEL", callback=parsed(_level), help="The feature level to check against.  [default: the newest]"
 )
@@ -75,6 +77,7 @@ def conformance(
     names: tuple[str, ...],
     models: bool,
     onnx: bool,
+    every_case: bool,
     seed: int | None,
     feature_level: Any,
     json_path: str | None,
@@ -91,8 +94,8 @@ def conformance(
 
     parts = ["rules", "cases", *(["models"] if models else []), *(["onnx"] if onnx else [])]
     wanted = SEED if seed is None else seed
-    plan = planned(devices, names, parts=parts, seed=wanted, feature_level=feature_level)
-    report = Report(plan.targets, plan.seed, plan.level, [])
+    plan = planned(devices, names, parts=parts, seed=wanted, feature_level=feature_level, every_case=every_case)
+    report = Report(plan.targets, plan.seed, plan.level, [], cases=plan.cases)
     code = 0
     with _progress(plan.total) as show:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tvmdml import _imports, installing, operators, targets
-from tvmdml.conformance import models, references, rules, running
+from tvmdml.conformance import drawing, models, references, rules, running
 from tvmdml.conformance.checks import Check, Outcome
 from tvmdml.conformance.terms import PARTS, SEED
 from tvmdml.enums import FeatureLevel
@@ -25,6 +25,8 @@ class Plan(NamedTuple):
     seed: int
     level: FeatureLevel
     isolated: bool
+    cases: int = 0
+    """The reference cases that there are; ``checks`` may have some of them."""
 
     @property
     def total(self) -> int:
@@ -59,6 +61,7 @@ def plan(
     seed: int = SEED,
     feature_level: str | FeatureLevel | None = None,
     isolated: bool = True,
+    every_case: bool = False,
 ) -> Plan:
     """The plan for ``conformance.run``, with the same arguments."""
     parts, level = tuple(parts), FeatureLevel.of(feature_level)
@@ -72,17 +75,17 @@ def plan(
             f"conformance compiles every kernel, and the compiler is not installed: {installing.command('compiler')}."
         )
     where = tuple(dict.fromkeys(_answering(device) for device in devices)) or here()
-    wanted = list(dict.fromkeys(_there(operators.by_name(name), level) for name in names))
-    wanted = wanted or list(operators.all_operators())
-    found: list[Check] = []
-    for part, module in (("rules", rules), ("cases", references), ("models", models)):
-        if part in parts:
-            found += module.checks(wanted, level)
+    named = list(dict.fromkeys(_there(operators.by_name(name), level) for name in names))
+    wanted = named or list(operators.all_operators())
+    found: list[Check] = list(rules.checks(wanted, level)) if "rules" in parts else []
+    cases = list(references.checks(wanted, level)) if "cases" in parts else []
+    found += cases if named or every_case else drawing.drawn(cases, seed)
+    found += models.checks(wanted, level) if "models" in parts else []
     if "onnx" in parts:
         from tvmdml.conformance import onnx_cases
 
         found += onnx_cases.checks(wanted, level)
-    return Plan(where, tuple(found), seed, level, isolated)
+    return Plan(where, tuple(found), seed, level, isolated, len(cases))
 
 
 def _answering(device: str) -> str:

@@ -64,7 +64,7 @@ def tried(desc: Operator, target: Target, trial: Trial) -> str:
     return trial.problem(places)
 
 
-def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
+def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[ReferenceCase]:
     """The operators' cases that the level supports."""
     for name in names:
         for case in cases.reference(name):

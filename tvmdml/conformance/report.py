@@ -11,7 +11,7 @@ from tvmdml import operators, targets
 from tvmdml.bench import results
 from tvmdml.bench.results import now, versions
 from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, VERDICTS, Outcome
-from tvmdml.conformance.terms import RULES
+from tvmdml.conformance.terms import CASES, RULES
 from tvmdml.console import Row
 from tvmdml.enums import FeatureLevel
 
@@ -43,6 +43,8 @@ class Report:
     outcomes: list[Outcome]
     left: int = 0
     """The number of checks that did not run because of an interrupt."""
+    cases: int = 0
+    """The reference cases that there are, of which some may be drawn."""
     machine: dict[str, Any] = dataclasses.field(default_factory=machine)
     made: str = dataclasses.field(default_factory=now)
 
@@ -111,6 +113,7 @@ class Report:
             "seed": self.seed,
             "feature_level": str(self.level),
             "left": self.left,
+            "cases": self.cases,
             "counts": [
                 {**dict(zip(keys, where, strict=True)), **{verdict: count[verdict] for verdict in VERDICTS}}
                 for where, count in sorted(self.counts().items())
@@ -134,6 +137,9 @@ class Report:
             yield f"FAILED: {one.operator} on {one.target}, {one.part}: {one.what}, seed {self.seed}: {one.said}"
         if len(failed) > _SHOWN:
             yield f"and {len(failed) - _SHOWN} more; --json writes all"
+        drawn = len({(one.operator, one.what) for one in self.outcomes if one.part == CASES})
+        if drawn < self.cases and not self.left:
+            yield f"drawn: {drawn} of {self.cases} cases, of every operator, with seed {self.seed}; --every-case runs all"
         all_of_it = Counter(outcome.verdict for outcome in self.outcomes)
         said = ", ".join(f"{all_of_it[verdict]} {verdict}" for verdict in VERDICTS)
         yield said + (f"; interrupted: {self.left} checks were not run" if self.left else "")

@@ -2,6 +2,8 @@
 
 RULES = "rules"
 """The part that runs no kernels."""
-PARTS = (RULES, "cases", "models", "onnx")
+CASES = "cases"
+"""The part that compares kernels with the reference."""
+PARTS = (RULES, CASES, "models", "onnx")
 SEED = 2024
-"""The default seed of the inputs. Reports with the same seed can be compared."""
+"""The default seed of the inputs and of the draw. Reports with the same seed can be compared."""
