@@ -124,13 +124,21 @@ def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytes
 
     first = tvmdml.max_pooling(conv(x, 32, 3), window_size=[2, 2], strides=[2, 2])
     inner = conv(first, 64, 3) * graph.constant(array(1, 64, 1, 1)).broadcast(1, 64, 10, 9)
-    side = tvmdml.join([conv(first, 32, 1) + first, inner], axis=1)
-    deep = conv(conv(side, 96, 3, group_count=96), 48, 3, strides=[2, 2]) + 1
+    scale = graph.constant(array(1, 96, 1, 1)).broadcast(1, 96, 10, 9)
+    side = tvmdml.activation_relu(tvmdml.join([conv(first, 32, 1) + first, inner], axis=1) * scale)
+    larger = tvmdml.upsample_2d(conv(side, 96, 3, group_count=96), scale_size=(2, 2), interpolation_mode="nearest_neighbor")
+    small = tvmdml.max_pooling(larger + conv(x, 96, 3), window_size=[2, 2], strides=[2, 2])
+    deep = conv(small, 48, 3, strides=[2, 2]) + 1
     outside = tvmdml.reduce(deep, function="sum", axes=[2, 3])
     compiled, (found, right) = both(graph, [conv(deep, 16, 1), outside, deep], monkeypatch, x=array(1, 3, 20, 18))
     assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
     if tvmdml.targets.resolve("cpu").processor.has("avx2"):
         assert "last of CONVOLUTION" in str(compiled.explain())
+        text = str(compiled.explain())
+        assert "FUSED_JOIN, with 2 others" in text
+        assert "FUSED_UPSAMPLE_2D, with 1 other" in text
+        assert compiled.kernel_count == 14, text
+        assert text.count("added: ELEMENT_WISE_IDENTITY") == 2  # of the two results that lie otherwise outside
 
 
 def test_owned_filters_are_laid_out_as_constants_are() -> None:

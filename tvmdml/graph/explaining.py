@@ -22,7 +22,7 @@ class Explanation:
     def __init__(self, reports: Reports) -> None:
         """Not public: ``CompiledGraph.explain`` returns it."""
         self.lines = reports.lines
-        """Each call of the graph, and what became of it."""
+        """Each call of the graph, and what became of it; then calls that passes added."""
         self._total, self._dot = reports.total, reports.dot
 
     def __str__(self) -> str:
@@ -51,19 +51,21 @@ class Explanation:
 def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> Reports:
     """What is said of a plan, and of the calls that it was made from."""
     kernels = {origin: number for number, step in enumerate(plan.steps) for origin in step.call.origins}
+
+    def kernel(number: int) -> str:
+        step = plan.steps[number]
+        several = f", with {counted(len(step.call.origins) - 1, 'other')}" if len(step.call.origins) > 1 else ""
+        return f"kernel {number}: {step.kernel.name} of {step.call.desc.NAME}{several}"
+
     lines: list[tuple[str, str]] = []
     for call in calls:
-        number = kernels.get(call)
-        if number is None:
-            fate = program.notes.get(call, "not needed for the outputs")
-        else:
-            step = plan.steps[number]
-            several = f", with {counted(len(step.call.origins) - 1, 'other')}" if len(step.call.origins) > 1 else ""
-            fate = f"kernel {number}: {step.kernel.name} of {step.call.desc.NAME}{several}"
+        number = kernels.pop(call, None)
+        fate = program.notes.get(call, "not needed for the outputs") if number is None else kernel(number)
         lines.append((str(call), fate))
+    lines += [(f"added: {call}", kernel(number)) for call, number in kernels.items() if calls]
     kept = sum(node.array.nbytes for node in plan.constants)
     total = (
-        f"{counted(len(lines), 'call')}, {counted(len(plan.steps), 'kernel')}; "
+        f"{counted(len(calls), 'call')}, {counted(len(plan.steps), 'kernel')}; "
         f"{plan.memory.size} bytes of intermediate results (at least {plan.memory.bound}), {kept} bytes of constants"
     )
     tensors = [{key: str(tensor) for key, tensor in step.call.desc.tensors() if tensor is not None} for step in plan.steps]

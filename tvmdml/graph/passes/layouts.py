@@ -28,7 +28,7 @@ KERNELS = ("last", "channels", "tiles")
 _CONVOLUTIONS = ("CONVOLUTION", "FUSED_CONVOLUTION")
 _IMAGES = (
     *("AVERAGE_POOLING", "AVERAGE_POOLING1", "LP_POOLING", "LP_POOLING1", "MAX_POOLING", "MAX_POOLING1", "MAX_POOLING2"),
-    *("RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3", "UPSAMPLE_2D"),
+    *("RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3", "UPSAMPLE_2D", "FUSED_UPSAMPLE_2D"),
 )
 """Operators of one image and one result, which may be as fast with channels last."""
 _SLOW = "default"
@@ -73,7 +73,7 @@ class _Found:
         kinds: tuple[tuple[bool, Callable[[Call], bool]], ...] = (
             (desc.NAME in _CONVOLUTIONS, self._convolution),
             (desc.NAME in _IMAGES, self._image),
-            (desc.NAME == "JOIN" and desc.axis == 1, self._alike),
+            (desc.NAME in ("JOIN", "FUSED_JOIN") and desc.axis == 1, self._alike),
             (isinstance(desc, FusedPointwise) or fusible(desc), self._alike),
         )
         if any(own and take(call) for own, take in kinds):
@@ -108,13 +108,15 @@ class _Found:
 
     def _image(self, call: Call) -> bool:
         (*names,) = (name for name, tensor in call.desc.tensors(Role.OUTPUT) if tensor is not None)
-        if not self._follows(call, "input_tensor") or len(names) != 1:
-            return False
         tensors = dict(call.desc.tensors())
-        changed = {name: last(tensors[name]) for name in ("input_tensor", *names)}  # type: ignore[arg-type]
+        beside = [name for name, tensor, _ in call.inputs() if name.startswith("epilogue") and not _is_repeated(tensor)]
+        follow = ["input_tensor", *beside]
+        if len(names) != 1 or not all(_is_image(tensors[name]) and self._follows(call, name) for name in follow):  # type: ignore[arg-type]
+            return False
+        changed = {name: last(tensors[name]) for name in (*follow, *names)}  # type: ignore[arg-type]
         if kernel_for(changed_to(call.desc, changed), self._target).name == _SLOW:
             return False
-        self._readers[call] = ["input_tensor"]
+        self._readers[call] = follow
         return True
 
     def _alike(self, call: Call) -> bool:
@@ -125,11 +127,7 @@ class _Found:
         for name, tensor, _ in call.inputs():
             if _is_image(tensor) and self._follows(call, name):
                 names.append(name)
-            elif (
-                pointwise
-                and tensor.sizes == sizes
-                and not any(s for n, s in zip(sizes[2:], tensor.layout[2:], strict=True) if n > 1)
-            ):
+            elif (pointwise or name.startswith("epilogue")) and tensor.sizes == sizes and _is_repeated(tensor):
                 continue
             else:
                 return False
@@ -159,7 +157,7 @@ class _Found:
         for (node, output), tensor in self.copies():
             assert isinstance(node, Call)
             desc = ElementWiseIdentity(input_tensor=last(tensor), output_tensor=tensor, scale_bias=None)
-            copy = Call(desc, {"input_tensor": Edge(node, output)}, node.name, node.where, origins=node.origins)
+            copy = Call(desc, {"input_tensor": Edge(node, output)}, node.name, node.where)
             instead[node, output] = Edge(copy)
             behind.setdefault(node, []).append(copy)
         for call in program.calls:
