@@ -1,7 +1,8 @@
-"""Pointwise operators behind products and convolutions become a part of their kernels, and give the same bits."""
+"""Pointwise operators behind others become a part of their kernels, and give the same bits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,66 @@ def test_a_saved_graph_has_what_follows(tmp_path: Path) -> None:
     tvmdml.save_graph(compiled, tmp_path / "some.graph")
     given = [array(2, 5, 16)]
     assert np.array_equal(tvmdml.load_graph(tmp_path / "some.graph")(given)[0], compiled(given)[0])
+
+
+def image(graph: tvmdml.Graph, name: str = "x") -> Any:
+    return graph.input((2, 8, 6, 20), name=name)
+
+
+def heads(graph: tvmdml.Graph, family: str) -> Any:
+    """The result of an operator of a family that others may follow."""
+    x = image(graph)
+    rows = graph.constant(RNG.integers(0, 20, 30).astype(np.int32))
+    made: dict[str, Any] = {
+        "convolution": lambda: tvmdml.convolution(x, graph.constant(array(16, 8, 3, 3))),
+        "product": lambda: tvmdml.gemm(x, graph.constant(array(20, 24)).broadcast(2, 8, 20, 24)),
+        "softmax": lambda: tvmdml.activation_softmax(x, axes=[3]),
+        "normalization": lambda: tvmdml.mean_variance_normalization(x, axes=[2, 3]),
+        "reduction": lambda: tvmdml.reduce(x, function="sum", axes=[3]),
+        "slice": lambda: tvmdml.slice(
+            x, input_window_offsets=[0, 1, 0, 2], input_window_sizes=[2, 6, 6, 15], input_window_strides=[1, 1, 2, 1]
+        ),
+        "join": lambda: tvmdml.join([x, graph.constant(array(2, 3, 6, 20))], axis=1),
+        "padding": lambda: tvmdml.padding(x, start_padding=[0, 0, 1, 1], end_padding=[0, 0, 1, 1], padding_mode="reflection"),
+        "tile": lambda: tvmdml.tile(x, repeats=[1, 2, 1, 2]),
+        "gather": lambda: tvmdml.gather(x, rows, axis=3),
+        "blocks": lambda: tvmdml.depth_to_space(x, block_size=2),
+        "depths": lambda: tvmdml.space_to_depth(x, block_size=2),
+        "larger": lambda: tvmdml.upsample_2d(x, scale_size=(2, 1), interpolation_mode="nearest_neighbor"),
+        "attention": lambda: tvmdml.multihead_attention(
+            *[x.reshape(2, 48, 20)] * 3, head_count=4, scale=0.5, mask_filter_value=-1e4, mask_type="none"
+        ),
+    }
+    found = made[family]()
+    return found if isinstance(found, tvmdml.Expression) else found[0]
+
+
+FAMILIES = (
+    *("convolution", "product", "softmax", "normalization", "reduction", "slice", "join", "padding", "tile", "gather", "blocks"),
+    *("depths", "larger", "attention"),
+)
+FOLLOWERS: dict[str, Callable[[tvmdml.Graph, Any], Any]] = {
+    "arithmetic": lambda graph, y: (y * 0.5 + 1.25) - 3.0,
+    "activation": lambda graph, y: y * tvmdml.activation_sigmoid(y),
+    "cast": lambda graph, y: tvmdml.cast(tvmdml.clip(y, min=-100.0, max=100.0), "float16"),
+    "comparison": lambda graph, y: tvmdml.where(tvmdml.greater_than(y, 0.25), y, 0.0),
+    "quantization": lambda graph, y: tvmdml.quantize_linear(y, graph.constant(array(1) ** 2 + 0.1), graph.constant(np.int8([3]))),
+    "bits": lambda graph, y: tvmdml.is_nan(tvmdml.sqrt(y)),
+    "rounding": lambda graph, y: tvmdml.round(tvmdml.multiply(y, 7.0)),
+    "residual": lambda graph, y: tvmdml.activation_relu(y + graph.input(y.shape, name="r")),
+}
+
+
+APART = {"reduction": ("arithmetic", "comparison", "quantization", "rounding", "residual"), "gather": ("activation",)}
+"""What is left alone: other inputs behind results of slices, and functions of elements that are moved one by one."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_followed_by_every_family(family: str, draw: Any) -> None:
+    """Against the graph without fusion."""
+    for name in draw(FOLLOWERS, 2):
+        graph = tvmdml.Graph()
+        y = FOLLOWERS[name](graph, heads(graph, family))
+        given = {one.name: array(*one.desc.sizes) for one in graph.inputs}
+        compiled = both(graph, [y], given)
+        assert compiled.kernel_count == 1 + (name in APART.get(family, ())), f"{name}: {compiled.explain()}"
