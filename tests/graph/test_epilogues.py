@@ -124,6 +124,18 @@ def test_groups_of_channels_that_are_normalized_are_channels_for_what_follows(ta
     np.testing.assert_allclose(compiled(given)[0], plain(given)[0], rtol=1e-5, atol=1e-6)
 
 
+def test_equal_pairs_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    own = passes.epilogues.follow_by
+    monkeypatch.setattr(passes.epilogues, "follow_by", lambda *given: asked.append(given) or own(*given))
+    graph = tvmdml.Graph()
+    x = y = graph.input((8, 8), name="x")
+    for _ in range(40):
+        y = tvmdml.activation_relu(tvmdml.gemm(y, x) * 0.125)
+    compiled = graph.compile(y)
+    assert (compiled.kernel_count, len(asked)) == (40, 1)
+
+
 def test_normalizations_are_followed() -> None:
     graph = tvmdml.Graph()
     x = graph.input((6, 20), name="x")

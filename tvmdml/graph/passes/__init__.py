@@ -37,7 +37,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("activations are fused into the operator before", activations.run),
     ("nodes without a reader are dropped again", unused.run),
     ("pointwise operators on the same elements become one kernel", chains.run),
-    ("pointwise operators follow in the kernels of products, convolutions and reductions", epilogues.run),
+    ("pointwise operators follow in the kernels of products, convolutions, reductions, movement and attention", epilogues.run),
     ("images between convolutions have their channels last", layouts.run),
     ("weights are taken as kernels pack them", owned.run),
     ("inputs of joins have the strides of parts of the result", joins.run),

@@ -1,4 +1,6 @@
-"""Pass results of products, convolutions and reductions through the pointwise operators that read them, before they are stored.
+"""Pass results of products, convolutions, reductions, movement and attention through the pointwise operators that read them.
+
+That is done before they are stored, so they are never in memory.
 
 A result is rounded to its own type first, so bits do not change; but a reduction's sums may have another order where what follows
 lies otherwise, such as a number for each channel. What has other readers, or lies otherwise than a kernel reads it quickly, is left
@@ -16,7 +18,7 @@ from typing import Any
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.expression import reshaped_strides
 from tvmdml.graph.nodes import Call
-from tvmdml.graph.program import Program
+from tvmdml.graph.program import Fusion, Program
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._following import FOLLOWED, follow_by
 from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
@@ -34,18 +36,24 @@ _SINGLE = "elements"
 def run(program: Program, target: Target) -> None:
     """Fuse wherever a pointwise operator, or a group of them, is the only reader."""
     uses, kept = program.uses(), program.kept()
-    for call in list(program.calls):
+    fusions: list[Fusion] = []
+    known: dict[tuple[str, str, str], tuple[Operator, list[str]] | None] = {}  # networks repeat the same pairs
+    for call in program.calls:
         for name, edge in call.edges.items():
             head = edge.source
             if not isinstance(head, Call) or type(head.desc) not in FOLLOWED or edge.offset or edge.value in kept:
                 continue
             if any(use.call is not call or use.name != name for use in uses[edge.value]):
                 continue
-            if (found := _followed(head, call, name, target)) is not None:
+            pair = head.desc.exactly(), call.desc.exactly(), name
+            if pair not in known:
+                known[pair] = _followed(head, call, name, target)
+            if (found := known[pair]) is not None:
                 desc, others = found
                 edges = {**head.edges, **{f"epilogue_tensors[{i}]": call.edges[other] for i, other in enumerate(others)}}
-                program.fuse([head, call], desc, edges, {(call, 0): 0})
+                fusions.append(Fusion([head, call], desc, edges, {(call, 0): 0}))
                 break
+    program.fuse_all(fusions)
 
 
 def _followed(head: Call, call: Call, name: str, target: Target) -> tuple[Operator, list[str]] | None:
