@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,8 @@ def _replace(path: Path, pieces: Iterable[Any]) -> int:
             stream.writelines(pieces)
             stream.flush()
             size = stream.tell()
-            checksum = _checksum(np.memmap(stream, np.uint8, "r")[ALIGNMENT:])
+            stream.seek(ALIGNMENT)
+            checksum = _checksum(np.frombuffer(piece, np.uint8) for piece in iter(lambda: stream.read(_PIECE), b""))
             stream.seek(0)
             stream.write(_HEADER.pack(_MAGIC, _FORMAT, 0, size, checksum))
         os.replace(beside, path)
@@ -119,21 +120,27 @@ def _content(file: Any) -> NumpyArray | None:
     if whole.nbytes < ALIGNMENT:
         return None
     magic, version, _, size, checksum = _HEADER.unpack_from(file)
-    if magic != _MAGIC or version != _FORMAT or size != whole.nbytes or _checksum(whole[ALIGNMENT:]) != checksum:
+    if magic != _MAGIC or version != _FORMAT or size != whole.nbytes or _checksum(_pieces(whole[ALIGNMENT:])) != checksum:
         return None
     return whole[ALIGNMENT:]
 
 
-def _checksum(content: NumpyArray) -> bytes:
-    """Finds what disks and cut-off copies do to a file, at the speed of memory: two sums over rows, and a hash of them."""
-    rows = content.nbytes // _ROW * _ROW
+def _pieces(content: NumpyArray) -> Iterator[NumpyArray]:
+    return (content[at : at + _PIECE] for at in range(0, content.nbytes, _PIECE))
+
+
+def _checksum(pieces: Iterable[NumpyArray]) -> bytes:
+    """Finds what disks and cut-off copies do to a file, at the speed of memory: two sums over rows, and a hash of them.
+
+    All pieces but the last have the same whole number of rows.
+    """
     added, mixed = np.zeros(_ROW // 8, np.uint64), np.zeros(_ROW // 8, np.uint64)
-    for at in range(0, rows, _PIECE):
-        lanes = content[at : min(at + _PIECE, rows)].view(np.uint64).reshape(-1, _ROW // 8)
+    rest = b""
+    for number, piece in enumerate(pieces):
+        rows = piece.nbytes // _ROW * _ROW
+        lanes = piece[:rows].view(np.uint64).reshape(-1, _ROW // 8)
         added += np.add.reduce(lanes, axis=0)
         mixed ^= np.bitwise_xor.reduce(lanes, axis=0)
-        added ^= np.uint64(at)  # so that pieces cannot change places
-    digest = hashlib.sha256(added.tobytes())
-    digest.update(mixed.tobytes())
-    digest.update(content[rows:].tobytes())
-    return digest.digest()
+        added ^= np.uint64(number)  # so that pieces cannot change places
+        rest = piece[rows:].tobytes()
+    return hashlib.sha256(added.tobytes() + mixed.tobytes() + rest).digest()
