@@ -118,6 +118,7 @@ class Holdings:
         if not self.store.add(name, _laid(_SIZE.pack(len(index)) + index, arrays.values()), plans.DATA):
             return None
         self.names.append(name)
+        self._indices[name] = {key: (at, n) for key, at, n in zip(arrays, _places(length, sizes), sizes, strict=True)}
         return name
 
 
