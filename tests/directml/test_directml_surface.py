@@ -490,3 +490,12 @@ def test_programs_run_as_they_are(tmp_path: Path) -> None:
         found = subprocess.run([sys.executable, "-m", "tvmdml.directml", *way], capture_output=True, text=True, check=False)
         assert found.returncode == 2
         assert "python -m tvmdml.directml" in found.stderr
+
+
+def test_an_import_loads_what_every_program_needs() -> None:
+    program = "import sys, tvmdml.directml; print(*(one for one in sys.modules if one.startswith('tvmdml')))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "tvmdml.graph.compiled" in found
+    assert not {"tvmdml.dxdispatch", "tvmdml.graph.saving", "tvmdml.operators._movement_fused", "tvmdml.operators.gather"} & {
+        *found
+    }

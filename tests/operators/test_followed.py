@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from support import seeded, tensor
 import tvmdml
 from tvmdml import InvalidArgument, TensorDesc, operators, packs, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.operators._following import follow
+from tvmdml.operators._following import FAMILIES, follow, followed
 from tvmdml.operators._pointwise_fused import Result
 from tvmdml.packs import lines
 from tvmdml.scheduling import kernel_for
@@ -336,3 +337,10 @@ def test_what_cannot_follow() -> None:
     for call, said in cases:
         with pytest.raises(InvalidArgument, match=said):
             call()
+
+
+def test_every_class_of_a_family_is_found_by_its_head() -> None:
+    classes = [one for family in FAMILIES for one in importlib.import_module(f"tvmdml.operators.{family}_fused").CLASSES]
+    assert len(classes) > 30
+    assert all(followed(one.HEAD) is one and followed(one) is None for one in classes)
+    assert followed(tvmdml.ElementWiseAdd) is None

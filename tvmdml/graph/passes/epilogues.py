@@ -20,7 +20,7 @@ from tvmdml.graph.expression import reshaped_strides
 from tvmdml.graph.nodes import Call
 from tvmdml.graph.program import Fusion, Program
 from tvmdml.operators._contract import Operator
-from tvmdml.operators._following import FOLLOWED, follow_by
+from tvmdml.operators._following import follow_by, followed
 from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
 from tvmdml.operators._pointwise_fused import Result as Made
 from tvmdml.scheduling import kernel_for
@@ -38,12 +38,12 @@ def run(program: Program, target: Target) -> None:
     uses, kept = program.uses(), program.kept()
     fusions: list[Fusion] = []
     known: dict[tuple[str, str, str], tuple[Operator, list[str]] | None] = {}  # networks repeat the same pairs
-    for call in program.calls:
+    for call in [one for one in program.calls if isinstance(one.desc, FusedPointwise) or fusible(one.desc)]:
         for name, edge in call.edges.items():
             head = edge.source
-            if not isinstance(head, Call) or type(head.desc) not in FOLLOWED or edge.offset or edge.value in kept:
+            if not isinstance(head, Call) or edge.offset or edge.value in kept:
                 continue
-            if any(use.call is not call or use.name != name for use in uses[edge.value]):
+            if followed(type(head.desc)) is None or any(use.call is not call or use.name != name for use in uses[edge.value]):
                 continue
             pair = head.desc.exactly(), call.desc.exactly(), name
             if pair not in known:
