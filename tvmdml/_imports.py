@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib.abc
-import importlib.metadata
 import os
 import sys
 import threading
@@ -113,6 +112,8 @@ def _imported(name: str) -> ModuleType:
 @functools.cache
 def version(distribution: str) -> str:
     """The installed version of a distribution, without importing it; empty if it is not installed."""
+    import importlib.metadata  # slow
+
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
