@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from tvmdml import (
 from tvmdml import tensorir as T
 from tvmdml.operators._contract import Bool, Input, Output, Role, Shared
 from tvmdml.operators._support import support
+from tvmdml.packs import spec
 from tvmdml.schedules.cpu import _default
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -154,3 +156,19 @@ def test_where_the_links_of_a_clone_were_lost_the_error_says_so(monkeypatch: pyt
     scheduling._schedule.cache_clear()
     with pytest.raises(CompileError, match=r"schedules is not a folder\. In a clone it is a symbolic link .* keeps symbolic links"):
         scheduling._schedule("cpu", "top_k", "")
+
+
+IN_ROWS = """operator = "FOLD", InputTensor = "float32[1, 18, 3136]", OutputTensor = "float32[1, 2, 56, 56]",
+    WindowSizes = [3, 3], Strides = [1, 1], Dilations = [1, 1], StartPadding = [1, 1], EndPadding = [1, 1]"""
+CHANNELS_LAST = """operator = "RESAMPLE", InputTensor = "float32[1, 64, 56, 56] strides [200704, 1, 3584, 64]",
+    OutputTensor = "float32[1, 64, 112, 112] strides [802816, 1, 7168, 64]", InterpolationMode = "LINEAR",
+    Scales = [1.0, 1.0, 2.0, 2.0]"""
+
+
+@pytest.mark.parametrize("text", [IN_ROWS, CHANNELS_LAST])
+def test_neighbours_in_memory_are_computed_at_once_where_sizes_are_constants(cpu: Target, text: str) -> None:
+    """Rows are along the least step of the results, whatever the order of dimensions is."""
+    (wanted,) = spec.parse(f"kernels = [{{ {' '.join(text.split())} }}]", "case").wanted
+    assert kernel_for(wanted.desc, cpu).name == "default"
+    code = compiler.CompiledOperator(wanted.desc, cpu).source("llvm")
+    assert re.search(r"store <\d+ x float>", code), code[:2000]

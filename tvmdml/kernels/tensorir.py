@@ -401,25 +401,47 @@ def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
 
 _BLOCK = 4096
 """About how many elements are one item on the CPU: short rows are done together, and a long row is divided."""
+_MANY = 1 << 16
+"""So many elements are worth more than one task, however few items they are."""
 
 
 @contextmanager
-def elements(each: Each, sizes: Sequence[Any]) -> Iterator[list[Any]]:
+def elements(each: Each, sizes: Sequence[Any], layout: Sequence[Any] = ()) -> Iterator[list[Any]]:
     """Run the statements for the coordinates of each element, in any order, in parallel.
 
-    On a device, and for constant sizes, an item is an element. If sizes are integers of the launch, an item on the CPU is some
-    rows, or a part of one: coordinates are divided out once and then counted up, and the loop over a row can become vectors.
+    On a device, an item is an element. On the CPU, it is some rows, or a part of one: coordinates are divided out once and then
+    counted up, and the loop over a row can become vectors. With a ``layout`` of Python integers, rows are along its least step.
     """
-    if _registers.get() != "global" or all(isinstance(size, int) for size in sizes):
+    if _registers.get() != "global":
         with each(_product(sizes)) as element:
             yield unravel(element, sizes)
         return
+    order = [*range(len(sizes))]
+    if len(layout) == len(order) and all(isinstance(step, int) for step in layout):
+        order.sort(key=lambda i: -layout[i] if sizes[i] != 1 else -(1 << 62))
+    with _rows(each, [sizes[i] for i in order]) as at:
+        yield [at[order.index(i)] for i in range(len(order))]
+
+
+@contextmanager
+def _rows(each: Each, sizes: Sequence[Any]) -> Iterator[list[Any]]:
+    """Each element, on the CPU."""
     t = _builder()
+    count = _product(sizes)
+    known = isinstance(count, int)
     *outer, length = [index(size) for size in sizes]
-    all_rows = let(_product(outer) * i64(1))
-    rows = let(t.max(t.truncdiv(i64(_BLOCK), length), i64(1)))
-    blocks = let(t.truncdiv(length + i64(_BLOCK - 1), i64(_BLOCK)))
-    with each(let(t.truncdiv(all_rows + (rows - 1), rows) * blocks)) as item:
+    if known:
+        many, inner = _product(sizes[:-1]), sizes[-1]
+        at_once, parts = max(_BLOCK // max(inner, 1), 1), max(-(-inner // _BLOCK), 1)
+        all_rows, rows, blocks = i64(many), i64(at_once), i64(parts)
+        items = -(-many // at_once) * parts
+        count = items if count < _MANY else i64(items)  # one that is not Python's is divided among tasks
+    else:
+        all_rows = let(_product(outer) * i64(1))
+        rows = let(t.max(t.truncdiv(i64(_BLOCK), length), i64(1)))
+        blocks = let(t.truncdiv(length + i64(_BLOCK - 1), i64(_BLOCK)))
+        count = let(t.truncdiv(all_rows + (rows - 1), rows) * blocks)
+    with each(count) as item:
         group, block = unravel(item, [None, blocks])
         begin, first = let(group * rows), let(block * i64(_BLOCK))
         row = [Variable("int64", at) for at in unravel(begin, outer)]

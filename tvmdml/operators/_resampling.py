@@ -263,7 +263,7 @@ class Resampled(Resampling):
         grids = self.grids()
         with T.function() as f:
             tensors = f.tensors(self, dtype="" if self.is_linear else self.moved)
-            with T.elements(each, result.sizes) as at:
+            with T.elements(each, result.sizes, result.layout) as at:
                 along = [_Along(grid, here, self.computed, self.is_linear) for grid, here in zip(grids, at, strict=True)]
 
                 def found(place: Sequence[Any]) -> Any:
@@ -394,7 +394,7 @@ class ResampledGradient(Resampling):
         dtype, linear = self.computed, self.is_linear
         with T.function() as f:
             tensors = f.tensors(self)
-            with T.elements(each, result.sizes) as at:
+            with T.elements(each, result.sizes, result.layout) as at:
                 total = T.Variable(dtype, T.const(0, dtype))
 
                 def add(place: list[Any], weight: Any) -> None:

@@ -90,7 +90,7 @@ class Gathered(Window):
         """The computation, on tensors that are declared."""
         result, dtype = self.whole(), self.computed
         levels = levels_of(self.windows_at())
-        with T.elements(each, result.sizes) as at:
+        with T.elements(each, result.sizes, result.layout) as at:
             total = Cascade(dtype, levels)
             with self.meeting(at) as (window, fits), T.when(T.const(True, "bool") if fits is None else fits):
                 condition, value = self.term(tensors, at, window)

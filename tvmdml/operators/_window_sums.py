@@ -79,7 +79,7 @@ class Summed(Window):
 
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
-        with T.elements(each, self.pooled().sizes) as at:
+        with T.elements(each, self.pooled().sizes, self.pooled().layout) as at:
             self.element(tensors, at)
 
     def element(self, tensors: dict[str, Any], at: Sequence[Any]) -> None:

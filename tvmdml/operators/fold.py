@@ -142,7 +142,7 @@ class Fold(Columns):
         counts = self.counts()
         with T.function() as f:
             tensors = f.tensors(self)
-            with T.elements(each, image.sizes) as at:
+            with T.elements(each, image.sizes, image.layout) as at:
                 batch, channel, *place = at
                 total = T.Variable(summed, T.const(0, summed))
                 with T.loop(T.index(math.prod(self.window_sizes))) as number:

@@ -140,7 +140,7 @@ class LocalResponseNormalizationGrad(Response):
                     total.add(T.rounded(own * own))
                 return self.base(T.hold(total.value()))
 
-            with T.elements(each, y.sizes) as at:
+            with T.elements(each, y.sizes, y.layout) as at:
                 others = Cascade(dtype, levels)
                 reaches = [self.reach(one, at[one.dimension], x.sizes[one.dimension]) for one in self.mirrored()]
                 with nested([one.places() for one in reaches]) as places:

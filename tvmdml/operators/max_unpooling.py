@@ -86,7 +86,7 @@ class MaxUnpooling(Operator):
         kind = y.data_type.tvm
         with T.function() as f:
             tensors = f.tensors(self)
-            with T.elements(each, y.sizes) as at:
+            with T.elements(each, y.sizes, y.layout) as at:
                 T.store(tensors["output_tensor"], T.dot(at, y.layout), T.const(0, kind))
             if T.is_on_device():
                 with T.elements(each, x.sizes) as at:

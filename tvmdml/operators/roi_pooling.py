@@ -110,7 +110,7 @@ class RoiPooling(Operator):
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
         x, roi, y, dtype = self.input_tensor, self.roi_tensor, self.output_tensor, self.computed
-        with T.elements(each, y.sizes) as at:
+        with T.elements(each, y.sizes, y.layout) as at:
             region, channel, *bins = at
             numbers = [
                 T.hold(T.to(tensors["roi_tensor"][region * roi.layout[2] + T.index(i) * roi.layout[3]], dtype)) for i in range(5)

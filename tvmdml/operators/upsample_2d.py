@@ -80,7 +80,7 @@ class Upsample2d(Movement):
         source, result = self.input_tensor, self.output_tensor
         with T.function() as f:
             tensors = f.tensors(self)
-            with T.elements(each, result.sizes) as at:
+            with T.elements(each, result.sizes, result.layout) as at:
                 *outer, y, x = at
 
                 def row(place: Any) -> Any:
