@@ -204,3 +204,23 @@ exec(how)
         (how, moment + 0.02) for how in ENDS.values() for moment in (moments(20 if often else 1, 0.4) if "moment" in how else [0.0])
     ]
     assert program(f"ENDS = {each!r}\n" + code, tmp_path, TVMDML_DISABLE_NATIVE=str(int(native != "native"))) == ""
+
+
+def test_an_interrupt_ends_the_compilation_of_a_graph_and_loses_no_kernel(tmp_path: Path) -> None:
+    printed = program(
+        """
+graph = tvmdml.Graph()
+y = x = graph.input((8, 8))
+for axis in (0, 1):
+    y = tvmdml.activation_softmax(tvmdml.top_k(y, 8, axis=axis).values, axes=[axis])
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    graph.compile(y)
+    time.sleep(5)
+except KeyboardInterrupt:
+    print("interrupted")
+print(graph.compile(y)([np.eye(8, dtype=np.float32)])[0].shape)
+""",
+        tmp_path,
+    )
+    assert printed == "interrupted\n(8, 8)\n"
