@@ -324,7 +324,7 @@ def test_devices_are_listed() -> None:
 
 def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
-    assert lines("cache", "info") == [f"0 kernels, 0 B of at most 1 GiB, in {tmp_path}/kernels"]
+    assert lines("cache", "info") == [f"0 kernels, 0 B of at most 4 GiB, in {tmp_path}/kernels"]
     call("run", MODELS / "round.json")
     found = json.loads(call("cache", "info", "--json").stdout)
     assert found["count"] == len(found["kernels"]) > 0
