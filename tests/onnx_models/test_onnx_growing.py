@@ -97,6 +97,115 @@ def test_sizes_that_decide(name: str, conversions: type[Counted]) -> None:
         assert conversions.whole <= 3 + 2 + 3 * 3, conversions.whole  # until 44, 102 and 258
 
 
+def flag(divisor: int) -> Sequence[Any]:
+    """``f`` is 1 if a number of the size `n` can be divided."""
+    return [
+        *(integer("divisor", divisor), integer("none", 0)),
+        N("Mod", ["n", "divisor"], ["rest"]),
+        N("Equal", ["rest", "none"], ["is"]),
+        N("Cast", ["is"], ["f"], to=FLOAT),
+    ]
+
+
+SHAPE = N("Shape", ["a"], ["n"], start=0, end=1)
+YES = N("Constant", [], ["yes"], value=onnx.numpy_helper.from_array(np.array(True)))
+BRANCH = onnx.helper.make_graph([N("Identity", ["f"], ["own"])], "branch", [], [info("own", [1])])
+ROOTS = (20, 21, 22, 35, 44)
+"""The sizes that are tried if the first three are these."""
+
+
+def flagged(*nodes: Any) -> Any:
+    """A function that gives `f`."""
+    return onnx.helper.make_function("local", "flagged", ["a"], ["f"], [SHAPE, *nodes], [onnx.helper.make_opsetid("", 17)])
+
+
+# Numbers of the size that have no influence on what is computed, and agree for the sizes that are tried: how a model computes `f`.
+AGREEING: dict[str, tuple[Sequence[Any], Sequence[Any], Any]] = {
+    "n % 15 == 0": ([SHAPE, *flag(15)], (), lambda n: n % 15 == 0),
+    "n == 37": (
+        [SHAPE, integer("c", 37), N("Equal", ["n", "c"], ["is"]), N("Cast", ["is"], ["f"], to=FLOAT)],
+        (),
+        lambda n: n == 37,
+    ),
+    "(n - 37) ** 2 < 2": (
+        [
+            *(SHAPE, integer("c", 37), integer("two", 2)),
+            N("Sub", ["n", "c"], ["d"]),
+            N("Mul", ["d", "d"], ["square"]),
+            N("Less", ["square", "two"], ["is"]),
+            N("Cast", ["is"], ["f"], to=FLOAT),
+        ],
+        (),
+        lambda n: abs(n - 37) < 2,
+    ),
+    "a product that is 0": (
+        [
+            SHAPE,
+            N("Constant", [], ["c"], value_ints=ROOTS),
+            N("Sub", ["n", "c"], ["d"]),
+            N("ReduceProd", ["d"], ["product"]),
+            N("Cast", ["product"], ["f"], to=FLOAT),
+        ],
+        (),
+        lambda n: np.prod(n - np.array(ROOTS)),
+    ),
+    "a branch": (
+        [SHAPE, YES, *flag(15), N("If", ["yes"], ["f1"], then_branch=BRANCH, else_branch=BRANCH)],
+        (),
+        lambda n: n % 15 == 0,
+    ),
+    "a function": ([N("flagged", ["a"], ["f"], domain="local")], [flagged(*flag(15))], lambda n: n % 15 == 0),
+    "a function of its own": (
+        [N("flagged", ["a"], ["f"], domain="local")],
+        [flagged(N("Cast", ["n"], ["f"], to=FLOAT))],
+        lambda n: n,
+    ),
+    "a computed number": (
+        [
+            *(SHAPE, *flag(15), integer("zero", 0), integer("far", 1000)),
+            N("Cos", ["f"], ["cosine"]),  # the graph computes it, and the slice needs it now
+            N("Cast", ["cosine"], ["begin"], to=7),
+            N("Slice", ["a", "begin", "far", "zero"], ["part"]),
+            N("Shape", ["part"], ["count"], start=0, end=1),
+            N("Sub", ["n", "count"], ["left"]),
+            N("Cast", ["left"], ["f1"], to=FLOAT),
+        ],
+        (),
+        lambda n: n % 15 != 0,
+    ),
+    "a pooled size": (
+        [
+            *(SHAPE, integer("c", 3), integer("d", 1)),
+            N("Unsqueeze", ["a", "d"], ["image"]),
+            N("Transpose", ["image"], ["turned"], perm=[2, 1, 0]),
+            N("MaxPool", ["turned"], ["pooled"], kernel_shape=[1], strides=[3], auto_pad="SAME_UPPER"),
+            N("Shape", ["pooled"], ["thirds"], start=2, end=3),
+            N("Mul", ["thirds", "c"], ["whole"]),
+            N("Equal", ["whole", "n"], ["is"]),
+            N("Cast", ["is"], ["f"], to=FLOAT),
+        ],
+        (),
+        lambda n: n % 3 == 0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGREEING)
+def test_numbers_that_agree_by_chance(name: str) -> None:
+    """They are computed for each size, also where they are equal for all sizes that were tried."""
+    nodes, functions, f = AGREEING[name]
+    last = "f1" if any("f1" in one.output for one in nodes) else "f"
+    every = [N("Relu", ["x"], ["a"]), *nodes, N("Add", ["a", last], ["y"])]
+    made = model(every, [info("x", ["n", 4])], [info("y", ["n", 4])], ir_version=10)
+    made.functions.extend(functions)
+    made.opset_import.append(onnx.helper.make_opsetid("local", 1))
+    loaded = tvmdml.onnx.load(bytes(made.SerializeToString()))
+    steps = ((3, 6, 9), range(10, 19)) if name == "a pooled size" else ((20, 21, 22), range(23, 45))
+    for n in (*steps[0], *steps[1]):
+        (found,) = loaded(x=np.zeros((n, 4), np.float32))
+        assert np.array_equal(found, np.full((n, 4), f(n), np.float32)), n
+
+
 def decoder(width: int = 8) -> bytes:
     """One step of attention with a past: positions, a mask and the number of words follow from sizes."""
     weights = {f"w{one}": np.random.default_rng(i).standard_normal((width, width), np.float32) for i, one in enumerate("qkv")}

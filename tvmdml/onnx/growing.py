@@ -10,7 +10,9 @@ Small constants that follow from sizes, such as positions and masks, are compute
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ from tvmdml.graph.nodes import Edge, Input, Node
 from tvmdml.graph.plan import Launches
 from tvmdml.graph.program import Finished
 from tvmdml.onnx.converting import Conversion, Model, kind_of
-from tvmdml.onnx.regular import is_regular
+from tvmdml.onnx.regular import irregular
 from tvmdml.onnx.types import Undecided
 from tvmdml.onnx.values import Value
 from tvmdml.targets import Target
@@ -55,6 +57,9 @@ class _Line:
         self._from, to = self._flat(shapes), self._flat(other)
         self._steps = [b - a for a, b in zip(self._from, to, strict=True)]
         self._along = next(i for i, step in enumerate(self._steps) if step)
+        whole = abs(self._steps[self._along])
+        self.step = math.lcm(*(whole // math.gcd(whole, step) for step in self._steps))
+        """The difference of two places that are next to each other."""
 
     @classmethod
     def through(cls, shapes: Shapes, other: Shapes) -> _Line | None:
@@ -237,14 +242,15 @@ class Growth:
     def _made(self, line: _Line, seen: Mapping[int, Converted]) -> _Function | None:
         """The function of the size that agrees with all programs, if there is one."""
         ordered = {n: seen[n] for n in sorted(seen)}
-        if not is_regular([one.conversion for one in ordered.values()]):
+        others = irregular(list(ordered), line.step, [one.conversion for one in ordered.values()])
+        if others is None:
             return None
         tensors = {n: one.conversion.tensors() for n, one in ordered.items()}
-        varying = _varying(list(tensors.values()))
+        varying = _varying(list(tensors.values()), others)
         try:
             programs = BySize({n: self._finished(one, varying) for n, one in ordered.items()})
             constants = _Constants(self._model, programs.wanted, tensors)
-        except Differs:
+        except (Differs, TvmdmlError, Undecided):  # nodes read what is known in a whole conversion only
             return None
         some = list(ordered)
         kept = {*some[:3], *some[-2:]}
@@ -265,11 +271,15 @@ class Growth:
         return found
 
 
-def _varying(tensors: Sequence[Mapping[str, Value]]) -> tuple[str, ...]:
-    """The tensors whose known elements depend on the size."""
+def _varying(tensors: Sequence[Mapping[str, Value]], irregular: AbstractSet[int]) -> tuple[str, ...]:
+    """The tensors whose known elements depend on the size, or may do so: these have the identities ``irregular``."""
     first, *others = tensors
-    known = ((name, one.array) for name, one in first.items() if one.array is not None)
-    return tuple(name for name, array in known if not all(name in own and _same(array, own[name].array) for own in others))
+    known = ((name, one, one.array) for name, one in first.items() if one.array is not None)
+    return tuple(
+        name
+        for name, one, array in known
+        if id(one) in irregular or not all(name in own and _same(array, own[name].array) for own in others)
+    )
 
 
 def _same(array: NumpyArray, other: NumpyArray | None) -> bool:
