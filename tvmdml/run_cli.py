@@ -60,6 +60,11 @@ if TYPE_CHECKING:
     callback=parsed(named_size),
     help="ONNX: the value of a size that the model leaves open; may be repeated.",
 )
+@click.option(
+    "--profile",
+    metavar="FILE.json",
+    help="ONNX: run once more, show the slowest kernels, and write the time of each for chrome://tracing or ui.perfetto.dev.",
+)
 @click.option("--output_path", type=click.Path(), help="Folder to write files to; required if the model writes files.")
 @click.option("--overwrite", is_flag=True, help="Replace files that already exist in that folder.")
 @feature_level_option
@@ -76,11 +81,12 @@ def run(
     input_path: str | None,
     inputs: tuple[tuple[str, str], ...],
     sizes: tuple[tuple[str, int], ...],
+    profile: str | None,
     output_path: str | None,
     overwrite: bool,
     feature_level: FeatureLevel | None,
 ) -> None:
-    """Run a MODEL: an ONNX file, or a JSON file of resources, dispatchables and commands; - is standard input.
+    """Run a MODEL: an ONNX file, a pack of one, or a JSON file of resources, dispatchables and commands; - is standard input.
 
     The options are DxDispatch's. Of an ONNX model each output is described; --output_path writes NAME.npy files.
     """
@@ -96,14 +102,14 @@ def run(
 
     target = device or target_of("cpu" if adapter is None else _find_adapter(adapter))
     timing = dxdispatch.Timing(dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity)
-    if model.endswith(".onnx"):
+    if model.endswith((".onnx", ".pack")):
         from tvmdml.onnx import command
 
         output = command.Output(output_path, overwrite)
-        command.run(model, dict(inputs), dict(sizes), target, output, timing, sys.stdout.write)
+        command.run(model, dict(inputs), dict(sizes), target, output, timing, sys.stdout.write, profile)
         return
-    if inputs or sizes:
-        raise click.UsageError("--input and --size are for ONNX models.")
+    if inputs or sizes or profile:
+        raise click.UsageError("--input, --size and --profile are for ONNX models.")
     dxdispatch.read(model, input_path=input_path).run(
         target,
         feature_level=feature_level,

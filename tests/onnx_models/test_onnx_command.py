@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,16 @@ def test_inputs_are_made_up_where_sizes_are_known(path: Path) -> None:
     assert found.exit_code == 0, found.stderr
     assert "float32[4, 2]" in found.output
     assert found.output.splitlines()[1:] == run(path / "m.onnx", "--size", "n=4").output.splitlines()[1:]
+
+
+def test_a_profile_is_shown_and_written(path: Path) -> None:
+    found = run(path / "m.onnx", "--size", "n=4", "--profile", path / "trace.json")
+    assert found.exit_code == 0, found.stderr
+    assert "Profile: 1 kernel, " in found.output
+    assert "100%  ELEMENT_WISE_NEGATE" in found.output
+    (event,) = json.loads((path / "trace.json").read_text())["traceEvents"]
+    assert event["args"]["output_tensor"] == "float32[4, 2]"
+    assert run(path / "m.onnx", "--size", "n=4", "--profile", path / "no" / "trace.json").exit_code == 1
 
 
 @pytest.mark.parametrize(

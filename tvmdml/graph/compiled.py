@@ -189,21 +189,23 @@ class CompiledGraph:
             spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *self._new_outputs()[1]])
         return list(map(Timed, self._laid.reports().titles, self._laid.kernels, spent))
 
-    def trace(self, inputs: Inputs, path: str | os.PathLike[str]) -> None:
-        """Write ``profile`` to a file in Chrome's trace format: chrome://tracing and https://ui.perfetto.dev show it.
+    def trace(self, inputs: Inputs, path: str | os.PathLike[str]) -> list[Timed]:
+        """Write ``profile`` to a file in Chrome's trace format, which chrome://tracing and https://ui.perfetto.dev show; return it.
 
         Raises:
             OSError: the file cannot be written.
         """
         events: list[dict[str, Any]] = []
+        found = self.profile(inputs)
         at = 0.0
-        for tensors, one in zip(self._laid.reports().tensors, self.profile(inputs), strict=True):
+        for tensors, one in zip(self._laid.reports().tensors, found, strict=True):
             duration = one.nanoseconds / 1000
             event = {"name": one.name, "cat": one.kernel, "ph": "X", "pid": 0, "tid": 0, "ts": at, "dur": duration, "args": tensors}
             events.append(event)
             at += duration
         text = json.dumps({"traceEvents": events, "otherData": {"graph": self.name, "target": self.target.name}})
         Path(path).write_text(text)
+        return found
 
     def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
         """Check arrays once and return a function that runs on them: the quickest way to run repeatedly.

@@ -16,10 +16,13 @@ import numpy as np
 from tvmdml import _inside
 from tvmdml.console import printable
 from tvmdml.dxdispatch.commands import Timing, timings
-from tvmdml.errors import InvalidArgument, ModelError, message, reason, safe_repr
+from tvmdml.errors import InvalidArgument, ModelError, counted, message, reason, safe_repr
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Argument, Runnable
 from tvmdml.targets import Target
+
+_SLOWEST = 10
+"""How many kernels of a profile are printed."""
 
 
 class Output(NamedTuple):
@@ -39,6 +42,7 @@ def run(
     output: Output,
     timing: Timing,
     write: Callable[[str], object],
+    profile: str | None = None,
 ) -> None:
     """Run a model.
 
@@ -50,10 +54,12 @@ def run(
         output: where outputs are written.
         timing: how often to run, and what to print of it.
         write: receives the printed text.
+        profile: the file that gets the time of each kernel of one more run, in Chrome's trace format; ``None`` for no such run.
 
     Raises:
         ModelError: the model or an output's name is wrong.
-        InvalidArgument: an input is wrong, or a size is missing.
+        InvalidArgument: an input is wrong, a size is missing, or there is nothing to profile.
+        OSError: the file of the profile cannot be written.
     """
     model = load(path, sizes, target=target)
     known = [one.name for one in model.inputs]
@@ -76,6 +82,18 @@ def run(
         write(f"Output '{printable(one.name)}': {result.dtype}{list(result.shape)}{_described(result)}\n")
     for name, result in zip(files, found, strict=False):
         _write(name, result, output)
+    if profile is not None:
+        _profile(model, feeds, profile, write)
+
+
+def _profile(model: Runnable, feeds: Mapping[str, Any], path: str, write: Callable[[str], object]) -> None:
+    """Run once more, write the time of each kernel to a file, and print what takes the most."""
+    graph = model.compiled(feeds)
+    times = graph.trace({one.name: feeds[one.name] for one in graph.inputs()}, path)
+    whole = sum(one.nanoseconds for one in times)
+    write(f"Profile: {counted(len(times), 'kernel')}, {whole / 1e6:.4f} ms in all; {printable(path)} has each of them\n")
+    for one in sorted(times, key=lambda one: -one.nanoseconds)[:_SLOWEST]:
+        write(f"{one.nanoseconds / 1e6:10.4f} ms {one.nanoseconds / max(whole, 1):4.0%}  {printable(one.name)}  {one.kernel}\n")
 
 
 def _read(name: str, file: str) -> Any:
