@@ -6,8 +6,12 @@ import gc
 import json
 import os
 import shutil
+import signal
+import struct
 import subprocess
 import sys
+import threading
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +26,7 @@ from test_onnx_models import INT64, N, info, model  # noqa: E402 - they need ONN
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml import compiler  # noqa: E402
-from tvmdml.disk import stores  # noqa: E402
+from tvmdml.disk import plans, stores  # noqa: E402
 from tvmdml.kernels import loaded  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
 
@@ -285,3 +289,67 @@ def test_two_processes_at_once(place: Path) -> None:
     assert said[0] == said[1] != ""
     assert said[0].strip() == str([one.hex() for one in run(place)])
     assert not [path for path in files(place) if path.name.startswith(".")]
+
+
+def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, known = tvmdml.onnx.load(place), run(place)
+    assert [one.tobytes() for one in loaded(x=X)] == known
+    begun, done = threading.Event(), threading.Event()
+
+    def waits(*_: Any) -> Any:
+        begun.set()
+        done.wait(60)
+        raise tvmdml.Unsupported("enough")
+
+    monkeypatch.setattr(Origin, "compiled", waits)
+
+    def calls() -> None:
+        with pytest.raises(tvmdml.Unsupported):
+            loaded(x=X[:3])
+
+    other = threading.Thread(target=calls)
+    other.start()
+    assert begun.wait(60)
+    try:
+        if not (child := os.fork()):
+            signal.alarm(20)
+            os._exit([one.tobytes() for one in loaded(x=X)] != known)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        done.set()
+        other.join()
+
+
+# What somebody may write in a plan: places of the first launch, launches, outputs, and what the model takes from it.
+FORGED: dict[str, Callable[[Any], object]] = {
+    "behind a buffer": lambda plan: plan["graph"]["steps"][0][1].__setitem__(-1, 1 << 30),
+    "before a buffer": lambda plan: plan["graph"]["steps"][0][1].__setitem__(-1, -64),
+    "an offset of 20 digits": lambda plan: plan["graph"]["steps"][0][1].__setitem__(-1, 10**20),
+    "no slot": lambda plan: plan["graph"]["steps"][0][1].__setitem__(-2, 99),
+    "a launch from the end": lambda plan: plan["graph"]["steps"][0].__setitem__(0, -1),
+    "a scalar of 30 digits": lambda plan: plan["graph"]["launches"][0][2].__setitem__(0, 10**30),
+    "a small arena": lambda plan: plan["graph"]["arena"].__setitem__(0, 64),
+    "a small output": lambda plan: plan["graph"]["outputs"][0].__setitem__(1, [5, 1]),
+    "an output of a later one": lambda plan: plan["graph"]["outputs"][0].__setitem__(3, 1 << 31),
+    "a negative place of data": lambda plan: plan["places"].__setitem__(1, [0, -4, *plan["places"][1][2:]]),
+    "another input": lambda plan: plan["described"]["reads"].__setitem__(0, "w"),
+    "an output that is not there": lambda plan: plan["described"]["known"].__setitem__(0, 7),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_plans_that_fit_nothing_are_made_again(place: Path, how: str, compiled: list[Any]) -> None:
+    cold = run(place)
+    (path,) = (one for one in files(place, "plan") if b'"elsewhere"' not in one.read_bytes())
+    content = path.read_bytes()[plans.ALIGNMENT :]
+    sizes = struct.Struct("<QQ")
+    text, said = sizes.unpack_from(content)
+    begin, end = sizes.size + text, sizes.size + text + said
+    plan = json.loads(zlib.decompress(content[sizes.size : begin]))
+    FORGED[how](plan)
+    changed = zlib.compress(json.dumps(plan).encode())
+    head = sizes.pack(len(changed), said) + changed + content[begin:end]
+    rest = content[-(-end // plans.ALIGNMENT) * plans.ALIGNMENT :]
+    assert plans.PlanStore().add(path.stem, [head + bytes(-len(head) % plans.ALIGNMENT) + rest])
+    assert run(place) == cold
+    assert len(compiled) == 2, "it was made again"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,7 +62,6 @@ class CompiledGraph:
         self._plain = self._read_plainly()
         self._names = {one.name for one in self._inputs}
         self._arenas: list[Any] = []
-        self._lock = threading.Lock()
 
     # -- Facts
 
@@ -250,9 +248,9 @@ class CompiledGraph:
     @contextlib.contextmanager
     def _arena(self) -> Iterator[Any]:
         """Intermediate memory that no other run uses."""
-        with self._lock:
-            arena = self._arenas.pop() if self._arenas else None
-        if arena is None:
+        try:
+            arena = self._arenas.pop()  # lists are safe for threads; a lock would be held for ever in a forked process
+        except IndexError:
             arena = self.target.empty((max(self._laid.temporary, 1),), np.uint8)
         try:
             yield arena

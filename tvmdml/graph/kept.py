@@ -29,6 +29,7 @@ from tvmdml._whole import apart, whole
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import plans, stores
 from tvmdml.disk.plans import ALIGNMENT, PlanStore
+from tvmdml.errors import TvmdmlError
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
 from tvmdml.kernels import loaded
@@ -44,7 +45,8 @@ _SMALL = 2048
 """Constants of less bytes are in the plan itself."""
 _INSIDE = -1
 """In place of a file's number: in the plan."""
-DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, struct.error, zlib.error, RecursionError)
+_WRONG = (OverflowError, MemoryError, TvmdmlError)
+DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, struct.error, zlib.error, RecursionError, *_WRONG)
 """The exceptions of reading what another version has written, or what is not whole."""
 
 Place = tuple[int, int, int]
@@ -330,7 +332,7 @@ def _read(content: NumpyArray, holdings: Holdings, target: Target, finished: Cal
             return None
         launches.append((target.launch(launcher, tuple(scalars), tuple(map(tuple, temporaries))), name))
     steps = [
-        (launches[number], Step(launches[number][0], tuple(zip(places[::2], places[1::2], strict=True)), tuple(sizes)))
+        (launches[_index(number)], Step(launches[number][0], tuple(zip(places[::2], places[1::2], strict=True)), tuple(sizes)))
         for number, places, sizes in graph["steps"]
     ]
     packed = [arrays.read(one) for one in graph["packed"]]
@@ -370,7 +372,36 @@ def _read(content: NumpyArray, holdings: Holdings, target: Target, finished: Cal
         finished,
         None,
     )
+    _check(laid)
     return Kept(CompiledGraph(laid, target), about["described"], others)
+
+
+def _index(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"the launch {number}")
+    return number
+
+
+def _check(laid: Laid) -> None:
+    """Refuse launches that would write, or read, outside of what a run gives them.
+
+    Raises:
+        ValueError: there is one; or an output is none.
+    """
+    most = [laid.temporary, *(array.nbytes for array in laid.constants), *laid.packed]
+    ends = {**dict(enumerate(most)), **{one.slot: one.nbytes for one in laid.inputs if one.slot >= 0}}
+    ends |= {one.slot: one.dtype.itemsize * math.prod(one.shape) for one in laid.outputs if one.slot >= 0}
+    if set(ends) != set(range(laid.slots)):
+        raise ValueError(f"{laid.slots} slots")
+    for step in laid.steps:
+        if len(step.places) != len(step.sizes):
+            raise ValueError(f"{len(step.sizes)} sizes of {len(step.places)} places")
+        for (slot, offset), size in zip(step.places, step.sizes, strict=True):
+            if offset < 0 or size < 0 or offset + size > ends[slot]:
+                raise ValueError(f"bytes {offset} to {offset + size} of {ends[slot]}")
+    for i, one in enumerate(laid.outputs):
+        if isinstance(one.copies, int) and not 0 <= one.copies < i:
+            raise ValueError(f"output {i} copies {one.copies}")
 
 
 class _Arrays:
@@ -396,7 +427,7 @@ class _Arrays:
         if not size:
             return np.empty(shape, dtype)
         content, at = (self._content, self._small[at]) if number == _INSIDE else (self._holdings.content(self._files[number]), at)
-        if at + size > content.nbytes:
+        if at < 0 or at + size > content.nbytes:
             raise ValueError(f"{size} bytes at {at} of {content.nbytes}")
         found: NumpyArray = content[at : at + size].view(dtype).reshape(shape)
         return found

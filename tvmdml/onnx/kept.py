@@ -114,8 +114,14 @@ class Kept:
         if found is None:
             return None
         with contextlib.suppress(*kept.DAMAGED):
-            numbers = found.described["known"]
-            return Ready(found.graph, tuple(found.described["reads"]), dict(zip(numbers, found.arrays, strict=True)))
+            known = dict(zip(found.described["known"], found.arrays, strict=True))
+            reads = tuple(found.described["reads"])
+            given = [] if found.graph is None else found.graph.forms()
+            if self._header is None or not set(reads) <= {one.name for one in self._header.about.inputs}:
+                return None
+            if len(known) + len(given) != len(self._header.about.outputs) or not set(known) <= set(range(len(known) + len(given))):
+                return None
+            return Ready(found.graph, reads, known)
         return None
 
     def keep(self, shapes: Shapes, decided: Decided, ready: Ready) -> None:

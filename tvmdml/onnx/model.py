@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -79,6 +80,7 @@ class Model(Runnable):
         self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
         self._given, self._progress = model, progress
         self._lock = threading.RLock()
+        _models.add(self)
         self._read: Origin | None = None
         self._is_known = False
         self._kept = Kept.of(model, sizes, target)
@@ -208,6 +210,18 @@ class Model(Runnable):
 
     def _finished(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Finished:
         return self._origin().finished(shapes, decided)
+
+
+_models: WeakSet[Model] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for one in list(_models):
+        one._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)  # the thread that held a lock does not exist in the child
 
 
 class InferenceSession(Model):
