@@ -85,8 +85,14 @@ def _functions() -> list[str]:
     return [name for name in __dir__() if not name.startswith("_") and inspect.isfunction(__getattr__(name))]
 
 
+_ELSEWHERE = {"matmul": "gemm", "conv2d": "convolution", "conv": "convolution", "concat": "join"}
+"""What other libraries call a function."""
+
+
 def _suggestion(name: str) -> str:
-    """A name that is written alike, or the same but for case and underscores, or has this one as a part; functions come first."""
+    """A name that has this one as its last words, is written alike, or the same but for case and underscores, or has it as a part;
+    functions come first.
+    """
     with whole():
         import difflib
 
@@ -94,7 +100,8 @@ def _suggestion(name: str) -> str:
         return text.replace("_", "").lower()
 
     names = sorted(__dir__(), key=lambda one: (not one.islower(), len(one)))
-    near = difflib.get_close_matches(name, names, 1) or [one for one in names if plain(one) == plain(name)]
+    near = [_ELSEWHERE[name]] if name in _ELSEWHERE else [one for one in names if one.endswith(f"_{name}")]
+    near = near or difflib.get_close_matches(name, names, 1) or [one for one in names if plain(one) == plain(name)]
     if not near and len(plain(name)) > 3:
         near = [one for one in names if plain(name) in plain(one)]
     return f" Did you mean {near[0]!r}?" if near else " dir(tvmdml) lists all names."

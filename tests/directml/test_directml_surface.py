@@ -214,6 +214,8 @@ def test_fused_activations_by_type(graph: dml.Graph) -> None:
         dml.FusedActivation("relu")
     with pytest.raises(TypeError, match="FusedActivation"):
         dml.add(x, x, fused_activation="relu")
+    with pytest.raises(TypeError, match="a list of Expressions"):
+        graph.compile(elu)
 
 
 def test_arithmetic_with_numbers_and_expressions(graph: dml.Graph) -> None:

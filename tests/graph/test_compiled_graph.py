@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import threading
 import weakref
 from typing import Any
@@ -191,6 +192,8 @@ def test_an_explanation_names_every_call(tmp_path: Any) -> None:
     text = str(compiled.explain())
     assert "ELEMENT_WISE_ABS (test_compiled_graph.py:" in text
     assert "2 calls, 2 kernels" in text
+    kept, packed = re.findall(r"(\d+) bytes of constants, (\d+) of packed weights", text)[0]
+    assert int(kept) + int(packed) == compiled.persistent_size >= 64
     assert compiled.explain().dot().startswith('digraph "small" {')
     times = compiled.profile([normal(4, 4)])
     assert [one.name.partition(" ")[0] for one in times] == ["ELEMENT_WISE_ABS", "GEMM"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -41,9 +43,19 @@ def test_inputs_that_do_not_fit_are_refused() -> None:
         ({"x": np.zeros((3, 2), np.float32)}, r"float32\[3, 2\]; allowed: float32\[2, 3\]"),
         ({"x": np.zeros((2, 3))}, "float64"),
         ([], "0 arrays; allowed: 1: x"),
+        (np.zeros((1, 2, 3), np.float32), "one array; allowed: a mapping by name, or a sequence.* list"),
     ):
         with pytest.raises(tvmdml.InvalidArgument, match=said):
             compiled(given)  # type: ignore[arg-type]
+
+
+def test_what_is_not_a_sequence_of_outputs_or_compiled_is_refused(tmp_path: Path) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input((2,))
+    with pytest.raises(tvmdml.InvalidArgument, match=r"outputs: .* sequence of expressions"):
+        graph.compile({"y": -x})  # type: ignore[arg-type]
+    with pytest.raises(tvmdml.InvalidArgument, match=r"compiled: .* Graph.compile returns"):
+        tvmdml.save_graph(graph, tmp_path / "x.graph")  # type: ignore[arg-type]
 
 
 def test_arrays_leave_arithmetic_to_expressions() -> None:

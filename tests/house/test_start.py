@@ -48,6 +48,8 @@ def test_a_name_that_is_not_there_says_so() -> None:
         ("RoundMode", "RoundingMode"),
         ("TOP_K1", "TopK1"),
         ("nonzero", "nonzero_coordinates"),
+        ("softmax", "activation_softmax"),
+        ("conv2d", "convolution"),
     ):
         with pytest.raises(AttributeError, match=f"^module 'tvmdml' has no attribute '{name}'. Did you mean '{meant}'"):
             getattr(tvmdml, name)

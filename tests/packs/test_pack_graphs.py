@@ -174,6 +174,24 @@ def test_an_onnx_model_of_a_pack_needs_no_onnx(onnx_pack: Path, tmp_path: Path) 
     assert refused == "model.pack call: given x[3, 3]; allowed: x[1, 3]; or x[2, 3]. Build it for these sizes, too."
 
 
+def test_a_session_takes_a_pack(onnx_pack: Path) -> None:
+    options = tvmdml.onnx.SessionOptions()
+    options.add_free_dimension_override_by_name("batch", 2)
+    x, gpu = np.ones((2, 3), np.float32), "VulkanExecutionProvider"
+    with pytest.warns(UserWarning, match=f"{gpu}.* the pack has graphs for cpu only") as warned:
+        session = tvmdml.onnx.InferenceSession(onnx_pack, options, [gpu, "CPUExecutionProvider"])
+    assert warned[0].filename == __file__
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    for found in (binding.copy_outputs_to_cpu()[0], session.run(["y"], {"x": x})[0]):
+        np.testing.assert_array_equal(found, tvmdml.onnx.load(onnx_pack)(x=x)[0])
+    with pytest.raises(errors.Unsupported, match="has graphs for: cpu"):  # asked for by its own name
+        tvmdml.onnx.InferenceSession(onnx_pack, providers=["cuda:sm_80"])
+
+
 def test_open_sizes_must_be_given(onnx_pack: Path) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"known sizes: batch. Open sizes are given by name \(--size NAME=N\)"):
         sources.read([onnx_pack.parent / "model.onnx"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,6 +130,8 @@ class Graph:
             TypeError: an output is no expression.
             RuntimeError: the device does not support an operator, or a kernel cannot be compiled.
         """
+        if not isinstance(outputs, Iterable):
+            raise TypeError(f"compile() outputs: given {type(outputs).__name__}; allowed: a list of Expressions")
         wanted = [required(one, "compile() outputs").value for one in outputs]
         if not isinstance(flags, (ExecutionFlags, int)):
             raise TypeError(f"compile() flags: given {type(flags).__name__}; allowed: ExecutionFlags")

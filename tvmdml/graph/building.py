@@ -187,8 +187,9 @@ class Graph:
             Unsupported: the target or the feature level does not support an operator.
             CompileError: a kernel does not compile.
         """
-        if not isinstance(outputs, (Expression, Iterable)):
-            raise InvalidArgument(message("Graph.compile outputs", safe_repr(outputs), "expressions of this graph"))
+        if not isinstance(outputs, (Expression, Iterable)) or isinstance(outputs, Mapping):
+            allowed = "a sequence of expressions of this graph: results come in its order"
+            raise InvalidArgument(message("Graph.compile outputs", safe_repr(outputs), allowed))
         several = [outputs] if isinstance(outputs, Expression) else list(outputs)
         for one in several:
             if not isinstance(one, Expression) or one.graph is not self:

@@ -311,7 +311,7 @@ class CompiledGraph:
         if given is None:
             given = {}
         if not isinstance(given, Mapping):
-            given = _several(given, where, "a mapping or a sequence of arrays")
+            given = _several(given, where, "a mapping by name, or a sequence of arrays")
             if len(given) != len(wanted):
                 allowed = f"{len(wanted)}: {', '.join(one.shown for one in wanted) or 'none'}"
                 raise InvalidArgument(message(where, counted(len(given), "array"), allowed))
@@ -406,6 +406,8 @@ def _node(one: Given) -> Input:
 
 
 def _several(given: Any, where: str, allowed: str) -> Sequence[Any]:
+    if hasattr(given, "__dlpack__"):  # its rows would be taken for arrays
+        raise InvalidArgument(message(where, "one array", allowed, "Put it into a list."))
     try:
         len(given)
     except TypeError:

@@ -64,9 +64,11 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
         lines.append((str(call), fate))
     lines += [(f"added: {call}", kernel(number)) for call, number in kernels.items() if calls]
     kept = sum(node.array.nbytes for node in plan.constants)
+    packed = sum(one.packing.owned.nbytes for one in plan.packed)
     total = (
         f"{counted(len(calls), 'call')}, {counted(len(plan.steps), 'kernel')}; "
-        f"{plan.memory.size} bytes of intermediate results (at least {plan.memory.bound}), {kept} bytes of constants"
+        f"{plan.memory.size} bytes of intermediate results (at least {plan.memory.bound}), "
+        f"{kept} bytes of constants, {packed} of packed weights"
     )
     tensors = [{key: str(tensor) for key, tensor in step.call.desc.tensors() if tensor is not None} for step in plan.steps]
     return Reports([str(step.call) for step in plan.steps], tensors, lines, total, _dot(name or "graph", plan))

@@ -52,9 +52,11 @@ def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
     """Write a compiled graph to a file, atomically.
 
     Raises:
-        InvalidArgument: the place cannot be written to.
+        InvalidArgument: it is not a compiled graph, or the place cannot be written to.
         OSError: the file cannot be written.
     """
+    if not isinstance(compiled, CompiledGraph):
+        raise InvalidArgument(message("save_graph compiled", safe_repr(compiled), "a CompiledGraph, which Graph.compile returns"))
     described, constants = describe(compiled.parts(), compiled.target.kind)
     places = list(_places([array.nbytes for array in constants]))
     for one, at in zip(described["constants"], places, strict=False):

@@ -25,6 +25,7 @@ from tvmdml.onnx.types import MOST_DECIDING, Undecided
 from tvmdml.packs.files import is_pack
 
 if TYPE_CHECKING:
+    from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.graph.program import Finished
     from tvmdml.onnx.origin import Origin, Recorded
 
@@ -224,8 +225,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_locks)  # the thread that held a lock does not exist in the child
 
 
-class InferenceSession(Model):
-    """``onnxruntime.InferenceSession``: a model on the target of the first provider that this machine has."""
+class InferenceSession(Runnable):
+    """``onnxruntime.InferenceSession``: a model, or one of a pack, on the target of the first provider that this machine has."""
 
     def __init__(
         self,
@@ -235,22 +236,40 @@ class InferenceSession(Model):
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **others: Any,
     ) -> None:
-        """Read a model.
+        """Read a model, or one of a pack.
 
         Args:
             path_or_bytes: as for ``load``.
-            sess_options: ``add_free_dimension_override_by_name`` gives symbolic sizes; nothing else has an effect.
-            providers: names of ONNX Runtime's providers, pairs of a name and options, or targets' names; without them, the CPU.
+            sess_options: ``add_free_dimension_override_by_name`` gives symbolic sizes, which a pack has none of; nothing else has
+                an effect.
+            providers: names of ONNX Runtime's providers, pairs of a name and options, or targets' names; without them, the CPU. One
+                that a pack has no graph for is passed over.
             provider_options: ``device_id`` has an effect.
             others: what else ONNX Runtime takes; it has no effect.
 
         Raises:
-            ModelError, Unsupported, InvalidArgument: as ``load``.
+            ModelError, PackError, Unsupported, InvalidArgument: as ``load``.
         """
         self.options = sess_options or SessionOptions()
-        self.provider, target = chosen(providers, provider_options)
-        super().__init__(path_or_bytes, self.options.sizes, target)
-        self.compile_if_known()
+        sizes, kinds = self.options.sizes, None
+        if isinstance(path_or_bytes, (str, os.PathLike)) and is_pack(path_or_bytes):
+            from tvmdml.onnx.packed import kinds_of
+
+            sizes, kinds = {}, kinds_of(path_or_bytes)
+        self.provider, self.target = chosen(providers, provider_options, kinds)
+        self._model = model = load(path_or_bytes, sizes, target=self.target)
+        self.name, self.inputs, self.outputs, self.symbols = model.name, model.inputs, model.outputs, model.symbols
+
+    def metadata(self) -> ModelMetadata:
+        """What the file says of itself."""
+        return self._model.metadata()
+
+    def plain(self, inputs: Mapping[str, Any]) -> CompiledGraph | None:
+        """As every model does."""
+        return self._model.plain(inputs)
+
+    def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
+        return self._model._ready(shapes, views)
 
 
 def _elements(view: Any) -> NumpyArray:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 import itertools
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tvmdml import targets
-from tvmdml.errors import InvalidArgument, TvmdmlError, message, safe_repr
+from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.targets import Target
 
 CPU = "CPUExecutionProvider"
@@ -187,12 +187,17 @@ def provider_of(target: Target) -> str:
     return next(name for name in ("CUDAExecutionProvider", "VulkanExecutionProvider", CPU) if _TARGETS[name] == (target.kind,))
 
 
-def chosen(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None = None) -> tuple[str, Target]:
+def chosen(
+    providers: Sequence[Any] | None,
+    options: Sequence[Mapping[str, Any]] | None = None,
+    kinds: Collection[str] | None = None,
+) -> tuple[str, Target]:
     """The first provider that can be used, and its target. As in ONNX Runtime, others are passed over with a warning.
 
     Args:
         providers: names, or pairs of a name and options; names of targets, too.
         options: options for each provider, unless they are in pairs: ``device_id`` has an effect.
+        kinds: the kinds of target that the model is compiled for, if it is one of a pack.
 
     Raises:
         InvalidArgument: an entry is not a provider, or a target of tvmdml's own name cannot be used.
@@ -210,12 +215,15 @@ def chosen(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]]
             target = targets.resolve(name, "providers")
             return provider_of(target), target
         try:
-            return name, _first(_TARGETS[name], own.get("device_id", 0), f"providers {name}")
+            wanted = [kind for kind in _TARGETS[name] if kinds is None or kind in kinds]
+            if not wanted:
+                raise Unsupported(f"the pack has graphs for {', '.join(sorted(kinds or ())) or 'no target'} only")
+            return name, _first(wanted, own.get("device_id", 0), f"providers {name}")
         except KeyError:
             reason = f"there is no such provider here; there are {', '.join(_TARGETS)}"
         except TvmdmlError as error:
             reason = str(error)
-        warnings.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=4)
+        warnings.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=3)
     return CPU, targets.resolve("cpu")
 
 

@@ -22,6 +22,16 @@ _TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types, where they are not NumPy's."""
 
 
+def kinds_of(path: str | os.PathLike[str]) -> frozenset[str]:
+    """The kinds of target that a pack has graphs for.
+
+    Raises:
+        PackError: it is damaged, or not trusted.
+    """
+    with shelf.load_pack(path) as loaded:
+        return frozenset(one.kind for one in loaded.pack.graphs())
+
+
 def described(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> dict[str, Any]:
     """What a pack keeps of a model beside its graph."""
     return {
