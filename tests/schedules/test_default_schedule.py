@@ -35,6 +35,7 @@ from tvmdml import (
 from tvmdml import tensorir as T
 from tvmdml.operators._contract import Bool, Input, Output, Role, Shared
 from tvmdml.operators._support import support
+from tvmdml.operators.cumulative import CumulativeSummation
 from tvmdml.packs import spec
 from tvmdml.schedules.cpu import _default
 from tvmdml.scheduling import kernel_for
@@ -163,6 +164,13 @@ IN_ROWS = """operator = "FOLD", InputTensor = "float32[1, 18, 3136]", OutputTens
 CHANNELS_LAST = """operator = "RESAMPLE", InputTensor = "float32[1, 64, 56, 56] strides [200704, 1, 3584, 64]",
     OutputTensor = "float32[1, 64, 112, 112] strides [802816, 1, 7168, 64]", InterpolationMode = "LINEAR",
     Scales = [1.0, 1.0, 2.0, 2.0]"""
+
+
+def test_a_scan_over_the_only_dimension_has_one_item(cpu: Target) -> None:
+    x = Placed.holding(mixture(seeded((131,)), TensorDataType.INT32, (131,)), "padded")
+    y = TensorDesc("int32", (131,))
+    fields: dict[str, Any] = {"axis": 0, "axis_direction": "increasing", "has_exclusive_sum": False}
+    assert_default_agrees(CumulativeSummation(input_tensor=x.desc, output_tensor=y, **fields), cpu, x.array)
 
 
 @pytest.mark.parametrize("text", [IN_ROWS, CHANNELS_LAST])

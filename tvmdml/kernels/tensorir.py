@@ -416,6 +416,10 @@ def elements(each: Each, sizes: Sequence[Any], layout: Sequence[Any] = ()) -> It
         with each(_product(sizes)) as element:
             yield unravel(element, sizes)
         return
+    if not sizes:  # one element
+        with _rows(each, [1]):
+            yield []
+        return
     order = [*range(len(sizes))]
     if len(layout) == len(order) and all(isinstance(step, int) for step in layout):
         order.sort(key=lambda i: -layout[i] if sizes[i] != 1 else -(1 << 62))
