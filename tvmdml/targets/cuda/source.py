@@ -186,9 +186,9 @@ class Writer:
         registers = min(max(beside, with_arrays), _MOST_REGISTERS)
         return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
 
-    @property
-    def _has_many_arrays(self) -> bool:
-        return len(self.buffers.parameters) >= _OWN_REGISTERS // 8
+    def _is_kept(self, counter: str) -> bool:
+        """Whether loops stay as they are: compilers unroll those over many arrays, or with 64 bits, until no register is left."""
+        return "64" in counter or len(self.buffers.parameters) >= _OWN_REGISTERS // 8
 
     def _thread(self, node: Any) -> None:
         tag, variable, extent = str(node.node.thread_tag), node.node.var, node.value
@@ -271,8 +271,8 @@ class Writer:
         self._values[node.loop_var.__chandle__()] = index
         if int(node.kind) == _UNROLLED:
             self.text.line("#pragma unroll")
-        elif self._has_many_arrays and (extent.number is None or extent.number > _UNROLLED_BY_COMPILERS):
-            self.text.line("#pragma unroll 1")  # compilers unroll such loops until they have no registers left
+        elif self._is_kept(begin.dtype) and (extent.number is None or extent.number > _UNROLLED_BY_COMPILERS):
+            self.text.line("#pragma unroll 1")
         goes_on, counts = terms.binary("LT", index, end).code, f"++{name}" if step.number == 1 else f"{name} += {step.code}"
         with self.text.braces(f"for ({TYPES[begin.dtype]} {name} = {begin.code}; {goes_on}; {counts})"):
             self.visit(node.body)
