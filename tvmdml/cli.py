@@ -339,6 +339,7 @@ def _bench_file(text: str) -> Any:
     help="The value of a size that an ONNX model leaves open; may be repeated.",
 )
 @click.option("--models", "suite", is_flag=True, help="Measure well-known models instead, beside ONNX Runtime and PyTorch.")
+@click.option("--prepare", is_flag=True, help="With --models: export and compile them, and measure nothing.")
 @click.argument("models", metavar="[MODEL.onnx]…", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 def bench(
     models: tuple[str, ...],
@@ -355,6 +356,7 @@ def bench(
     packs: bool,
     tuned: bool,
     suite: bool,
+    prepare: bool,
 ) -> None:
     """Measure the operators against NumPy, PyTorch, ONNX Runtime and TVM's own operators, and against their goals.
 
@@ -381,7 +383,7 @@ def bench(
         return
     from tvmdml.bench import command
 
-    request = command.Request(full, names, text, threads, json_path, plot_path, old, resume, device)
+    request = command.Request(full, names, text, threads, json_path, plot_path, old, resume, device, prepare)
     try:
         if suite:
             from tvmdml.bench import suite as of_known_models

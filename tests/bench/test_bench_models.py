@@ -74,7 +74,12 @@ def test_known_models_are_listed_once_and_found_by_name() -> None:
 def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
     answers = {
-        "race": {"entries": [entry("tvmdml", "ours", 0.25), entry("ONNX Runtime", "peer", 0.5)], "difference": 1e-6},
+        "race": {
+            "entries": [entry("tvmdml", "ours", 0.25), entry("ONNX Runtime", "peer", 0.5)],
+            "difference": 1e-6,
+            "shares": [["GEMM tiles", 0.75], ["other", 0.25]],
+        },
+        "prepare": {"entries": [], "difference": 0.0, "shares": []},
         **{library: {"seconds": 0.1, "peak": 2.0**27, "grown": 0.0} for library in ("tvmdml", "ONNX Runtime")},
     }
     asked = []
@@ -90,8 +95,13 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert "2.00" in done.output
+    assert "GEMM tiles 75 %" in " ".join(done.output.split())
     assert "magika is not installed" in done.output
     assert set(asked) == {"race", "tvmdml", "ONNX Runtime"}
+    assert asked.count("race") > asked.count("ONNX Runtime"), "a file is loaded once, and not for each line"
+    asked.clear()
+    assert CliRunner().invoke(main, [*arguments[:-2], "--prepare"]).exit_code == 0
+    assert set(asked) == {"prepare"}
     asked.clear()
     done = CliRunner().invoke(main, [*arguments, "--resume"])
     assert done.exit_code == 0, done.output

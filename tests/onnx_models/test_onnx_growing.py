@@ -13,6 +13,7 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 from test_onnx_models import FLOAT, N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.graph.grown import Grown  # noqa: E402
 from tvmdml.onnx import converting  # noqa: E402
 
 LENGTHS = (20, 21, 22, 23, 30, 35, 37, 38, 40, 41, 50, 51, 64, 77, 90, 129)
@@ -242,8 +243,14 @@ def decoder(width: int = 8) -> bytes:
 
 
 @pytest.mark.parametrize("target", ["cpu", "vulkan"])
-def test_a_decoder(target: str, conversions: type[Counted]) -> None:
-    """Its past grows by what it gave; between lengths that were converted, results have the bits of a model that is new."""
+def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its past grows by what it gave; between lengths that were converted, results have the bits of a model that is new.
+
+    Only the largest of 64 lengths is planned, whatever their order is.
+    """
+    planned = []
+    monkeypatch.setattr("tvmdml.onnx.growing.laid_out", lambda *_, **__: planned.append(1))
+    monkeypatch.setattr("tvmdml.onnx.growing.Grown", lambda *given: planned.append(given[1]) or Grown(*given))
     made = decoder()
     try:
         loaded = tvmdml.onnx.load(made, target=target)
@@ -262,6 +269,16 @@ def test_a_decoder(target: str, conversions: type[Counted]) -> None:
             conversions.whole = before
         keys, values = found[1:]
     assert conversions.whole <= 3 + 2 + 3 * 2, conversions.whole
+    for length in (25, 12, 19):
+        x, keys, values = (rng.standard_normal((1, n, 8), np.float32) for n in (1, length, length))
+        feeds = {"x": x, "past_k": keys, "past_v": values}
+        for one, other in zip(loaded(feeds), tvmdml.onnx.load(made, target=target)(feeds), strict=True):
+            assert np.array_equal(one.view(np.uint32), other.view(np.uint32)), length
+    graph = loaded.compiled(feeds)
+    assert "MatMul of 'q'" in str(graph.explain())
+    assert len(graph.profile([x, keys, values])) == graph.kernel_count
+    assert 1 < len(planned) <= 6, planned
+    assert 1 not in planned
     x = rng.standard_normal((2, 3, 8), np.float32)  # other sizes do not fit, and are converted
     assert loaded(x=x, past_k=np.repeat(keys, 2, 0), past_v=np.repeat(values, 2, 0))[0].shape == (2, 3, 8)
     with pytest.raises(tvmdml.InvalidArgument, match="past"):

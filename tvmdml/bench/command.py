@@ -34,6 +34,8 @@ class Request(NamedTuple):
     old: Run | None = None
     resume: bool = False
     target: Target | None = None
+    prepare: bool = False
+    """Of known models: compile, and measure nothing."""
 
     @property
     def kind(self) -> str:

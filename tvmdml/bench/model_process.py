@@ -10,7 +10,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ def main() -> None:
     source = next(one for one in sources() if one.title == request["title"])
     path = Path(request["path"])
     with np.errstate(all="ignore"), runner.limited(request["threads"]):
-        if request["what"] == "race":
-            answer = _race(source, path, request["threads"], request["full"])
+        if request["what"] in ("race", "prepare"):
+            answer = _race(source, path, request["threads"], request["full"], request["what"] == "prepare")
         else:
             answer = _loaded(source, path, request["threads"], request["what"])
     json.dump(answer, sys.stdout)
@@ -65,7 +65,7 @@ def _tvmdml(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> 
 
     model = load(path)
     given = {one.name: feeds[one.name] for one in model.inputs}
-    return lambda: model(given)
+    return _turning(source, model, given) if source.turns > 1 else lambda: model(given)
 
 
 def _onnxruntime(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
@@ -73,7 +73,11 @@ def _onnxruntime(source: Source, path: Path, threads: int, feeds: dict[str, Any]
     if session is None:
         raise RuntimeError(note)
     given = {one.name: feeds[one.name] for one in session.get_inputs()}
-    return lambda: session.run(None, given)
+
+    def once(now: Mapping[str, Any]) -> Any:
+        return session.run(None, now)
+
+    return _turning(source, once, given) if source.turns > 1 else lambda: once(given)
 
 
 def _as_written(path: Path, feeds: dict[str, Any]) -> Any:
@@ -95,12 +99,29 @@ def _torch(source: Source, path: Path, threads: int, feeds: dict[str, Any], comp
     module: Any = exporting.made(network, network.full)
     if compiled:
         module = torch.compile(module)
-    tensors = [torch.from_numpy(one) for one in feeds.values()]
+    tensors = {name: torch.from_numpy(one) for name, one in feeds.items()}
 
-    def run() -> list[Any]:
+    def once(now: Mapping[str, Any]) -> Any:
         with torch.inference_mode():
-            found = module(*tensors)
-        return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
+            found = module(*now.values())
+        return found if isinstance(found, tuple) else (found,)
+
+    return _turning(source, once, tensors) if source.turns > 1 else lambda: once(tensors)
+
+
+def _turning(source: Source, once: Callable[[Mapping[str, Any]], Any], given: Mapping[str, Any]) -> Run:
+    """Runs of a decoder in turn, each with the keys and values of the words before. Texts of several lengths follow each other."""
+    word, *past = given
+    now = dict(given)
+
+    def run() -> Any:
+        nonlocal now
+        if now[past[0]].shape[2] >= given[past[0]].shape[2] + _TEXTS * source.words:
+            now = dict(given)
+        for _ in range(source.turns):
+            found = once(now)
+            now = {word: given[word], **dict(zip(past, found[1:], strict=True))}
+        return found
 
     return run
 
@@ -112,17 +133,19 @@ _RUNS: dict[str, Callable[[Source, Path, int, dict[str, Any]], Run]] = {
     "torch.compile": functools.partial(_torch, compiled=True),
 }
 _MODULES = {"tvmdml": "tvmdml.onnx", "ONNX Runtime": "onnxruntime"}
+_TEXTS = 4
+"""How many times the words of a line's turns a text grows before the next one begins."""
 
 
-def _race(source: Source, path: Path, threads: int, full: bool) -> dict[str, Any]:
-    """The libraries in turns."""
+def _race(source: Source, path: Path, threads: int, full: bool, prepare: bool) -> dict[str, Any]:
+    """The libraries in turns; to prepare that, each runs once, and nothing is timed."""
     feeds = source.arrays()
     runs: dict[str, Run] = {}
     problems: dict[str, str] = {}
     right, difference = None, float("nan")
     wanted = ["ONNX Runtime", "tvmdml"]
     if source.network and not source.form.value:
-        wanted += ["PyTorch", *(["torch.compile"] if full else [])]
+        wanted += ["PyTorch", *(["torch.compile"] if full and source.turns == 1 else [])]
     for library in wanted:
         try:
             run = _RUNS[library](source, path, threads, feeds)
@@ -138,7 +161,19 @@ def _race(source: Source, path: Path, threads: int, full: bool) -> dict[str, Any
     del right
     ours = {"tvmdml": "ours"}
     racers = [Contender(ours.get(name, "peer"), name, source.name, threads, run) for name, run in runs.items()]
-    timings = measure.race(racers, measure.FULL if full else measure.QUICK)
+    timings = [None] * len(racers) if prepare else measure.race(racers, measure.FULL if full else measure.QUICK)
     timed = dict(zip(runs, timings, strict=True))
     entries = [Entry(ours.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, "")) for name in wanted]
-    return {"entries": [{**vars(one), "timing": one.timing and one.timing._asdict()} for one in entries], "difference": difference}
+    return {
+        "entries": [{**vars(one), "timing": one.timing and one.timing._asdict()} for one in entries],
+        "difference": difference,
+        "shares": [] if prepare or "tvmdml" not in runs else _shares(path, feeds),
+    }
+
+
+def _shares(path: Path, feeds: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+    """The operators that take most of our time, and their parts of it."""
+    from tvmdml.onnx import load
+
+    model = load(path)
+    return models.shares(model, {one.name: feeds[one.name] for one in model.inputs})

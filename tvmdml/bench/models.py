@@ -103,7 +103,7 @@ def figures(
             difference = _difference(found, session.run(names, feeds))
             contenders.append(Contender("peer", "ONNX Runtime", path, count, lambda: session.run(names, feeds)))
         timings = measure.race(contenders, pace)
-        shares = _shares(model, feeds)
+        parts = shares(model, feeds)
     return Figures(
         printable(Path(path).name),
         count,
@@ -115,7 +115,7 @@ def figures(
         graph.persistent_size,
         loading,
         peer_loading,
-        shares,
+        parts,
         note,
     )
 
@@ -168,7 +168,7 @@ def _difference(found: Sequence[Any], right: Sequence[Any]) -> float:
     return largest
 
 
-def _shares(model: Runnable, feeds: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+def shares(model: Runnable, feeds: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     """The operators' parts of the time: the least time of each kernel over some runs."""
     graph = model.compiled(**{name: array.shape for name, array in feeds.items()})
     given = [feeds[one.name] for one in model.inputs]

@@ -28,6 +28,8 @@ class Source(NamedTuple):
     """The name in the table of networks; empty for a package's model."""
     form: Form = Form.RAW
     package: str = ""
+    turns: int = 1
+    """How many runs of a decoder follow each other: each adds its words to the past of the next."""
 
     @property
     def title(self) -> str:
@@ -36,8 +38,8 @@ class Source(NamedTuple):
 
     @property
     def words(self) -> int:
-        """How many words a run of a decoder adds to each text; 0 for other models."""
-        return self.sizes["rows"] if self.network and TABLE[self.network].continues else 0
+        """How many words all turns of a decoder add to each text; 0 for other models."""
+        return self.turns * self.sizes["rows"] if self.network and TABLE[self.network].continues else 0
 
     def arrays(self) -> dict[str, Any]:
         """Random inputs, the same each time."""
@@ -86,11 +88,14 @@ _PACKAGED: Mapping[str, _Packaged] = {
     "silero-vad op18": _Packaged("silero_vad", "data/silero_vad_op18_ifless.onnx", _SPEECH | _RATE),
     "silero-vad 16k": _Packaged("silero_vad", "data/silero_vad_openvino_16k.onnx", _SPEECH, (1,)),
 }
-_VARIANTS: Mapping[str, tuple[tuple[str, Mapping[str, int]], ...]] = {
-    "GPT-2": ((", a word", NONE), (", 128 words", {"rows": 128, "past": 0})),
-    "Llama": ((", a word", NONE), (", 128 words", {"rows": 128, "past": 0})),
-}
-"""Networks that run with several kinds of inputs."""
+_TURNS = 32
+_DECODING = (
+    (", a word", NONE, 1),
+    (f", {_TURNS} words in turn", NONE, _TURNS),
+    (", 128 words at once", {"rows": 128, "past": 0}, 1),
+)
+_VARIANTS: Mapping[str, tuple[tuple[str, Mapping[str, int], int], ...]] = {"GPT-2": _DECODING, "Llama": _DECODING}
+"""Networks that run with several kinds of inputs: what is said of each, sizes, and turns."""
 
 
 def sources() -> Iterator[Source]:
@@ -100,10 +105,10 @@ def sources() -> Iterator[Source]:
         for form in network.forms:
             full = f"{name} {form.value}".strip()
             file = f"{full.replace('/', '-')}.onnx"
-            for variant, sizes in _VARIANTS.get(name, (("", NONE),)):
+            for variant, sizes, turns in _VARIANTS.get(name, (("", NONE, 1),)):
                 for batch in BATCHES if "batch" in network.open else BATCHES[:1]:
                     values = {**network.full.sizes, **sizes, "batch": batch}
-                    yield Source(full + variant, batch, file, taken, values, name, form)
+                    yield Source(full + variant, batch, file, taken, values, name, form, turns=turns)
     for name, one in _PACKAGED.items():
         for batch in one.batches:
             yield Source(name, batch, one.file, one.inputs, {"batch": batch}, package=one.package)

@@ -28,8 +28,10 @@ _MINUTES = 15
 _CODE = "from tvmdml.bench import model_process; model_process.main()"
 COLUMNS = (
     *("model", "threads", "tvmdml", "best peer", "its time", "ratio", "words/s", "difference"),
-    *("load cold", "load warm", "peer's load", "memory, MB", "to peer's"),
+    *("load cold", "load warm", "peer's load", "memory, MB", "to peer's", "most of the time"),
 )
+_SHARES = 2
+"""The families in the table that take most of a model's time."""
 
 
 class Point(NamedTuple):
@@ -37,6 +39,8 @@ class Point(NamedTuple):
 
     source: Source
     threads: int
+    loads: bool
+    """Whether loading is measured, too: once for each file, with the most threads."""
 
     @property
     def name(self) -> str:
@@ -47,7 +51,11 @@ class Point(NamedTuple):
 def points(full: bool, text: str = "", threads: int | None = None) -> list[Point]:
     """What is measured: with ``full`` also batches of 8, and one thread beside all."""
     counts = (threads,) if threads else (1, thread_count()) if full else (thread_count(),)
-    found = [Point(one, count) for one in sources() if full or one.batch == 1 for count in dict.fromkeys(counts)]
+    found, files = [], set[str]()
+    for one in sources():
+        if full or one.batch == 1:
+            found += [Point(one, count, count == counts[-1] and one.file not in files) for count in dict.fromkeys(counts)]
+            files.add(one.file)
     if chosen := [one for one in found if text in one.name]:
         return chosen
     names = ", ".join(dict.fromkeys(one.source.name for one in found))
@@ -67,7 +75,12 @@ def run(request: Request, note: Callable[[str], object]) -> Run:
     folder = stores.room(stores.DiskStore().cache, f"networks-{_version()}")
     for i, point in enumerate(left):
         note(f"{i + 1} of {len(left)}: {point.name}")
-        found.add(measured(point, folder, request.full))
+        result = measured(point, folder, request.full, request.prepare)
+        if request.prepare:
+            for failure in result.failures:
+                note(f"{point.name}: {failure}")
+            continue
+        found.add(result)
         found.in_order([one.name for one in points(True)])
         if path is not None:
             results.write(found, path)
@@ -82,8 +95,8 @@ def _version() -> str:
     return digest.hexdigest()[:8]
 
 
-def measured(point: Point, folder: Path, full: bool) -> Result:
-    """One line."""
+def measured(point: Point, folder: Path, full: bool, prepare: bool = False) -> Result:
+    """One line; to prepare one, kernels are compiled and nothing is timed."""
     source, entries, failures = point.source, [], []
     work: dict[str, Any] = {"operator": source.name, "model": source.name, "batch": source.batch, "words": source.words}
     if lacking := source.lacks():
@@ -91,10 +104,11 @@ def measured(point: Point, folder: Path, full: bool) -> Result:
     else:
         try:
             path = source.path(folder)
-            work["loads"] = _loads(point, path)
-            answer = _child(point, path, "race", full)
+            if point.loads and not prepare:
+                work["loads"] = _loads(point, path)
+            answer = _child(point, path, "prepare" if prepare else "race", full)
             entries = [results.entry_of(one) for one in answer["entries"]]
-            work["difference"] = answer["difference"]
+            work["difference"], work["shares"] = answer["difference"], answer["shares"]
             failures = [f"{one.library}: {one.problem}" for one in entries if one.problem and one.role == "ours"]
         except subprocess.CalledProcessError as error:
             failures.append(error.stderr.strip().splitlines()[-1][:300] if error.stderr.strip() else f"exit {error.returncode}")
@@ -148,6 +162,7 @@ def row(one: Result) -> dict[str, Any]:
             found[column] = shown_seconds(loads[name]["seconds"])
         found["memory, MB"] = f"{loads['warm']['peak'] / 2**20:.0f}"
         found["to peer's"] = f"{loads['warm']['peak'] / loads['peer']['peak']:.2f}"
+    found["most of the time"] = ", ".join(f"{name} {100 * part:.0f} %" for name, part in one.work.get("shares", ())[:_SHARES])
     return found
 
 
@@ -165,6 +180,8 @@ def report(request: Request, note: Callable[[str], object], table: Callable[[Any
     """Carry the command out; returns the exit code."""
     plot_path = command.plot_file(request)
     found = run(request, note)
+    if request.prepare:
+        return 0
     table(COLUMNS, [row(one) for one in found.results])
     for line in summary(found):
         note(line)

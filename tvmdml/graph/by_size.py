@@ -135,13 +135,31 @@ class Described:
         self._numbers = [Number.through(sizes, one) if len(set(one)) > 1 else one[0] for one in zip(*numbers, strict=True)]
         self.key = self._form, tuple(self._numbers)
         """Equal for what is the same for each size."""
-        self._varies = any(isinstance(one, Number) for one in self._numbers)
+        self.varies = any(isinstance(one, Number) for one in self._numbers)
+        """Whether it depends on the size."""
 
     def at(self, n: int) -> Any:
         """The value for a size."""
-        if not self._varies:
+        if not self.varies:
             return self._value
         return _value(self._form, [one.at(n) if isinstance(one, Number) else one for one in self._numbers])
+
+
+class Values:
+    """The values of several ``Described`` for a size; each is made once."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self._known: dict[int, Any] = {}
+
+    def of(self, one: Described) -> Any:
+        """The value of one of them, which lives as long as this does."""
+        if not one.varies:
+            return one.at(self.n)
+        found = self._known.get(id(one))
+        if found is None:
+            found = self._known[id(one)] = one.at(self.n)
+        return found
 
 
 class _Place(NamedTuple):
@@ -182,14 +200,26 @@ class BySize:
             several = ([what(call, own) for call in one.program.calls] for one, own in zip(finished, nodes, strict=True))
             return [described(values) for values in zip(*several, strict=True)]
 
+        def by_place(what: Callable[[Finished, _Nodes], Sequence[Any]]) -> list[Described]:
+            several = [what(one, own) for one, own in zip(finished, nodes, strict=True)]
+            if len(set(map(len, several))) > 1:
+                raise Differs
+            return [described(values) for values in zip(*several, strict=True)]
+
         self._name, self._constants = finished[0].name, nodes[0].constants
         self._calls = list(finished[0].program.calls)
-        self._descs = by_call(lambda call, _: call.desc)
-        self._edges = by_call(lambda call, own: tuple((name, own.edge(edge)) for name, edge in call.edges.items()))
-        self._inputs = described(tuple((i.desc, i.dtype, i.owned, i.name) for i in one.inputs) for one in finished)
-        ends = zip(finished, nodes, strict=True)
-        self._results = described(tuple((own.edge(end.edge), end.desc) for end in one.program.results) for one, own in ends)
-        self._forms = described(tuple(one.forms) for one in finished)
+        self.descs = by_call(lambda call, _: call.desc)
+        """Of each call."""
+        self.edges = by_call(lambda call, own: tuple((name, own.edge(edge)) for name, edge in call.edges.items()))
+        """What each call reads: pairs of a tensor's name and an edge, whose last part is the offset."""
+        self.inputs = by_place(lambda one, _: [(i.desc, i.dtype, i.owned) for i in one.inputs])
+        """The type, the caller's type, and whether it is owned, of each input."""
+        self._ends = by_place(lambda one, own: [own.edge(end.edge) for end in one.program.results])
+        self._results = by_place(lambda one, _: [end.desc for end in one.program.results])
+        self.forms = by_place(lambda one, _: one.forms)
+        """The type and shape of each output."""
+        self.names: tuple[str, ...] = described(tuple(i.name for i in one.inputs) for one in finished).at(next(iter(programs)))
+        """Of the inputs."""
         self.wanted: tuple[str, ...] = described(own.names() for own in nodes).at(next(iter(programs)))
         """The names of the inputs that stand for constants."""
 
@@ -203,14 +233,8 @@ class BySize:
         Raises:
             Differs: a number is no integer there.
         """
-        known: dict[Described, Any] = {}
-
-        def value(one: Described) -> Any:
-            if one not in known:
-                known[one] = one.at(n)
-            return known[one]
-
-        inputs = [Input(desc, dtype, owned, name, "") for desc, dtype, owned, name in value(self._inputs)]
+        value = Values(n).of
+        inputs = [Input(*value(one), name, "") for one, name in zip(self.inputs, self.names, strict=True)]
         given = [Constant(array, name, "") for name, array in zip(self.wanted, arrays, strict=True)]
         calls: list[Call] = []
         lists: Mapping[str, Sequence[Node]] = {"inputs": inputs, "constants": self._constants, "given": given, "calls": calls}
@@ -219,10 +243,11 @@ class BySize:
             (kind, number), output, offset = found
             return Edge(lists[kind][number], output, offset)
 
-        for old, desc, edges in zip(self._calls, self._descs, self._edges, strict=True):
+        for old, desc, edges in zip(self._calls, self.descs, self.edges, strict=True):
             calls.append(Call(value(desc), {name: edge(one) for name, one in value(edges)}, old.name, old.where))
-        results = [Result(edge(one), desc) for one, desc in value(self._results)]
-        return Finished(self._name, inputs, Program(calls, results), list(value(self._forms)))
+        ends = zip(map(value, self._ends), map(value, self._results), strict=True)
+        results = [Result(edge(one), desc) for one, desc in ends]
+        return Finished(self._name, inputs, Program(calls, results), list(map(value, self.forms)))
 
 
 class _Nodes:

@@ -44,8 +44,8 @@ class CompiledGraph:
     has intermediate memory of its own, which is kept for the next one.
     """
 
-    def __init__(self, laid: Laid, target: Target) -> None:
-        """Not public: ``Graph.compile`` makes it."""
+    def __init__(self, laid: Laid, target: Target, like: CompiledGraph | None = None) -> None:
+        """Not public: ``Graph.compile`` makes it. It shares constants, and intermediate memory of the same size, with ``like``."""
         self.name = laid.name
         """The graph's name."""
         self.target = target
@@ -53,7 +53,8 @@ class CompiledGraph:
         self._laid = laid
         self._sequence = target.sequence(laid.steps, laid.slots)
         self._inputs, self._outputs = laid.inputs, laid.outputs
-        self._constants = [target.asarray(array) if target.moves else array for array in laid.constants]
+        known = {} if like is None else dict(zip(map(id, like.laid.constants), like._constants, strict=True))
+        self._constants = [(known.get(id(array)) or target.asarray(array)) if target.moves else array for array in laid.constants]
         self._weights: list[Weights] = []
         self._packed: list[Any] = []
         self._owned: dict[int, Any] = {}
@@ -61,7 +62,7 @@ class CompiledGraph:
             self._pack({})
         self._plain = self._read_plainly()
         self._names = {one.name for one in self._inputs}
-        self._arenas: list[Any] = []
+        self._arenas: list[Any] = [] if like is None else like._arenas
 
     # -- Facts
 

@@ -63,7 +63,7 @@ def laid_out(
     explained = tuple(calls or program.calls)
     return Laid(
         name,
-        tuple(_given(node, i, slots.get(id(node), -1)) for i, node in enumerate(inputs)),
+        tuple(given(node, i, slots.get(id(node), -1)) for i, node in enumerate(inputs)),
         _returned(forms, program, found),
         tuple(Step(step.launch, step.places, step.sizes) for step in found.steps),
         tuple(step.kernel.name for step in found.steps),
@@ -79,7 +79,8 @@ def laid_out(
     )
 
 
-def _given(node: Input, number: int, slot: int) -> Given:
+def given(node: Input, number: int, slot: int) -> Given:
+    """An input, as callers give it."""
     desc = node.desc
     shape = () if getattr(desc, "zero_dimensional", False) else desc.sizes
     strides = tuple(step * node.dtype.itemsize for step in desc.layout) if shape else ()

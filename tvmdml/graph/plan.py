@@ -33,6 +33,8 @@ class Step(NamedTuple):
     """For each array of the launch: its slot, and the byte where it begins."""
     sizes: tuple[int, ...]
     """The bytes of each array, with the gaps between its elements."""
+    in_place: Shared
+    """The pairs of tensors that share memory."""
 
 
 class Packed(NamedTuple):
@@ -130,7 +132,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
             elif tensor is not None:
                 arguments.append(place(Edge(call, results[name]) if name in results else call.edges[name]))
                 sizes.append(tensor.span_in_bytes)
-        steps.append(Step(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes)))
+        steps.append(Step(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes), shared.get(call, ())))
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.building import finished
 from tvmdml.graph.by_size import BySize, Described, Differs
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.grown import Grown
+from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Edge, Input, Node
+from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches
 from tvmdml.graph.program import Finished
 from tvmdml.onnx.converting import Conversion, Model, kind_of
@@ -35,6 +39,8 @@ _FEWEST = 3
 _NEAR = 16
 """How far beyond the largest size others are tried, if not up to its double."""
 _MOST_SEEN = 8
+_SPAN = 64
+"""How many sizes have the memory of the largest one."""
 _MOST_REFUSED = 2
 """After so many attempts without success, none is made any more."""
 
@@ -118,13 +124,24 @@ class _Constants:
             else:
                 needed.add(i)
                 waiting += map(str, every[i].input)
-        self._nodes = [every[i] for i in sorted(needed)]
+        nodes = [every[i] for i in sorted(needed)]
         self._sizes: dict[str, tuple[Described, tuple[int, ...]]] = {}
+        self._given: dict[str, NumpyArray] = {}
         for name in sized:
             known = [one.array for own in tensors.values() if (one := own.get(name)) is not None and one.array is not None]
             if len(known) < len(tensors):
                 raise Differs
             self._sizes[name] = Described(list(tensors), [tuple(one.reshape(-1).tolist()) for one in known]), known[0].shape
+        varying = {name for name, (one, _) in self._sizes.items() if one.varies}
+        fixed = []
+        self._nodes = []
+        for proto in nodes:
+            if varying.isdisjoint(map(str, proto.input)):
+                fixed.append(proto)
+            else:
+                self._nodes.append(proto)
+                varying.update(map(str, proto.output))
+        self._given = self._values(next(iter(tensors)), fixed, sorted({str(name) for one in fixed for name in one.output} - {""}))
         for n, own in tensors.items():
             if not all(_same(array, own[name].array) for name, array in zip(wanted, self.at(n), strict=True)):
                 raise Differs
@@ -135,12 +152,21 @@ class _Constants:
         Raises:
             Differs: they cannot be computed.
         """
+        found = self._values(n, self._nodes, self._wanted)
+        return [np.ascontiguousarray(found[name]).reshape(found[name].shape) for name in self._wanted]
+
+    def _values(self, n: int, nodes: Sequence[Any], wanted: Sequence[str]) -> dict[str, NumpyArray]:
+        """Tensors that some nodes compute for a size.
+
+        Raises:
+            Differs: they cannot be computed.
+        """
         given = {name: np.array(one.at(n), np.int64).reshape(shape) for name, (one, shape) in self._sizes.items()}
-        found = Conversion.part(self._model, given, self._nodes, self._wanted)
-        known = [one for one in found if one is not None]
+        found = Conversion.part(self._model, {**self._given, **given}, nodes, wanted)
+        known = {name: one for name, one in zip(wanted, found, strict=True) if one is not None}
         if len(known) < len(found):
             raise Differs
-        return [np.ascontiguousarray(one).reshape(one.shape) for one in known]
+        return known
 
 
 class _Function(NamedTuple):
@@ -162,6 +188,7 @@ class Growth:
         target: Target,
         fits: Callable[[Shapes], object],
         convert: Callable[[Shapes], Conversion | None],
+        weights: Shared,
     ) -> None:
         """
         Args:
@@ -169,16 +196,18 @@ class Growth:
             target: where it runs.
             fits: raises an error for shapes that the model does not take.
             convert: converts the model for shapes; ``None`` if an output is known, or something decides beside shapes.
+            weights: the packed weights of all sizes.
         """
-        self._model, self._target, self._fits, self._convert = model, target, fits, convert
-        self.launches: Launches = {}
+        self._model, self._target, self._fits, self._convert, self._weights = model, target, fits, convert, weights
+        self._launches: Launches = {}
         """Kernels of the programs that were made here."""
         self._seen: list[Converted] = []
         self._function: _Function | None = None
+        self._grown: Grown | None = None
         self._refused = 0
 
-    def program(self, shapes: Shapes) -> Finished | None:
-        """The program for shapes, if it is known without converting the model."""
+    def graph(self, shapes: Shapes) -> CompiledGraph | None:
+        """The compiled graph for shapes, if it is known without converting the model."""
         if self._function is None:
             return None
         line, seen, programs, constants = self._function
@@ -187,9 +216,32 @@ class Growth:
             return None
         try:
             self._fits(shapes)
-            return programs.at(n, constants.at(n))
+            arrays = constants.at(n)
         except (Differs, TvmdmlError):
             return None
+        try:
+            return self._near(n).at(n, arrays)
+        except (Differs, TvmdmlError):  # it has other launches than its neighbours
+            pass
+        try:
+            program = programs.at(n, arrays)
+            return CompiledGraph(laid_out(program, self._target, shared=self._weights, launches=self._launches), self._target)
+        except (Differs, TvmdmlError):
+            return None
+
+    def _near(self, n: int) -> Grown:
+        """What makes the graphs of sizes near one.
+
+        Raises:
+            Differs, TvmdmlError: nothing does.
+        """
+        assert self._function is not None
+        line, seen, programs, constants = self._function
+        if self._grown is None or not 0 <= self._grown.largest - n < _SPAN * line.step:
+            largest = min(n + (_SPAN - 1) * line.step, max(seen))
+            largest -= (largest - n) % line.step
+            self._grown = Grown(programs, largest, constants.at(largest), self._target, self._weights, self._launches)
+        return self._grown
 
     def saw(self, shapes: Shapes, conversion: Conversion) -> None:
         """Learn from the model for shapes whose program was not known."""

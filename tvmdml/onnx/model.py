@@ -199,7 +199,9 @@ class Model(Runnable):
         return found
 
     def _found(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        """From the cache, or converted and compiled."""
+        """Made from those of other sizes, from the cache, or converted and compiled."""
+        if self._read is not None and not decided and (grown := self._read.grown(shapes)) is not None:
+            return grown
         if self._kept is not None:
             finished = functools.partial(self._finished, shapes, decided)
             if (found := self._kept.find(shapes, decided, finished)) is not None:

@@ -68,7 +68,7 @@ class Origin:
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
         self._model, self._target = converting.Model(source, {}), target
         self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
-        self._growth = Growth(self._model, target, fits, self._unseen)
+        self._growth = Growth(self._model, target, fits, self._unseen, self._weights)
 
     @property
     def name(self) -> str:
@@ -100,6 +100,11 @@ class Origin:
         elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}
         return About(inputs, outputs, self._metadata(), tuple(sorted(elsewhere)))
 
+    def grown(self, shapes: Shapes) -> Ready | None:
+        """The model for shapes near others that were seen, if that needs no conversion."""
+        found = self._growth.graph(shapes)
+        return None if found is None else Ready(found, tuple(one.name for one in found.laid.inputs), {})
+
     def compiled(
         self,
         shapes: Shapes,
@@ -120,10 +125,6 @@ class Origin:
             ModelError, Unsupported: as ``load``.
         """
         target, shared = self._target, self._weights
-        program = None if decided else self._growth.program(shapes)
-        if program is not None:
-            laid = laid_out(program, target, progress=progress, shared=shared, launches=self._growth.launches)
-            return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), {})
         conversion, known, rest = self._converted(shapes, decided)
         if not rest:
             return Ready(None, (), known)
