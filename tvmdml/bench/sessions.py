@@ -22,12 +22,13 @@ def onnx_session(
     constants: Mapping[str, Array] | None = None,
     absent: Sequence[int] = (),
     domain: str = "",
+    then: Sequence[str] = (),
     **attributes: Any,
 ) -> Callable[[], object]:
     """A call that runs one ONNX operator from bound inputs into bound outputs.
 
     Its threads spin between calls, as they do by default: that makes the next call faster. ``absent`` are the positions of inputs
-    that are left out.
+    that are left out; the operators ``then`` follow, each on the result of the one before.
     """
     onnx, runtime = importlib.import_module("onnx"), importlib.import_module("onnxruntime")
     helper = onnx.helper
@@ -39,8 +40,13 @@ def onnx_session(
     named = [*inputs, *constants]
     for position in absent:
         named.insert(position, "")
+    between = [f"between{i}" for i in range(len(then))]
+    results = [list(outputs) if not then else between[:1], *([one] for one in between[1:]), list(outputs)]
     graph = helper.make_graph(
-        [helper.make_node(operator, named, list(outputs), domain=domain, **attributes)],
+        [
+            helper.make_node(operator, named, results[0], domain=domain, **attributes),
+            *(helper.make_node(one, [between[i]], results[i + 1]) for i, one in enumerate(then)),
+        ],
         "one",
         [info(name, array) for name, array in inputs.items()],
         [info(name, array) for name, array in outputs.items()],

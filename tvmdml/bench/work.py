@@ -51,7 +51,8 @@ class Work:
     inputs: tuple[Given, ...]
     """In DirectML's order; those at the end may be left out if they are optional."""
     attributes: tuple[tuple[str, Attribute], ...] = ()
-    """By name, in the order of the names. Outputs are here too, if they do not follow from the inputs."""
+    """By name, in the order of the names. Outputs are here too, if they do not follow from the inputs.
+    A fused operator is its name."""
     in_place: bool = False
     """Whether the output is written to the first input's memory."""
     door: str = "bound"
@@ -154,8 +155,12 @@ class Work:
     def describe(self) -> Operator:
         """The descriptor."""
         tensors = (tuple(map(Operand.describe, one)) if isinstance(one, tuple) else one and one.describe() for one in self.inputs)
-        given = {name: _described(value) for name, value in self.attributes}
-        return operators.by_name(self.operator).of(*tensors, **given)
+        cls = operators.by_name(self.operator)
+        fused = {field.name for field in cls.fields() if field.role is Role.OPERATOR}
+        given = {
+            name: operators.by_name(str(value)).fused() if name in fused else _described(value) for name, value in self.attributes
+        }
+        return cls.of(*tensors, **given)
 
     def newest(self) -> Work:
         """The work of the newest operator that does the same, by which peers are known."""

@@ -1,4 +1,4 @@
-"""Batch normalisation in PyTorch."""
+"""Batch normalisation in PyTorch and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml.bench import inputs
 from tvmdml.bench.inputs import Array
-from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch
+from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
+from tvmdml.bench.sessions import onnx_session
 from tvmdml.bench.task import Task
 
 
@@ -24,6 +26,15 @@ def _epsilon(task: Task) -> float:
 def _given(task: Task, threads: int) -> Attempt:
     call = partial(torch().nn.functional.batch_norm, tensor(task.x), *map(_flat, list(task.given)[1:]), eps=_epsilon(task))
     return on_torch(call, lambda: (call().numpy(),), threads)
+
+
+def _onnx(task: Task, threads: int) -> Attempt:
+    (result,) = task.desc.outputs()
+    out = inputs.empty(result.sizes, task.x.dtype)
+    mean, variance, scale, bias = (one.reshape(-1) for one in list(task.given)[1:] if one is not None)
+    own = {"scale": scale, "bias": bias, "mean": mean, "variance": variance}
+    call = onnx_session("BatchNormalization", {"x": task.x}, {"y": out}, threads, opset=15, constants=own, epsilon=_epsilon(task))
+    return Attempt(call, writes(call, out))
 
 
 def _training(task: Task, threads: int) -> Attempt:
@@ -46,5 +57,6 @@ def _is(operator: str, inputs: int) -> Any:
 
 PEERS = (
     Peer("torch", "batch_norm", _given, _is("BATCH_NORMALIZATION", 5)),
+    Peer("onnxruntime", "BatchNormalization", _onnx, _is("BATCH_NORMALIZATION", 5)),
     Peer("torch", "native_batch_norm", _training, _is("BATCH_NORMALIZATION_TRAINING", 3)),
 )

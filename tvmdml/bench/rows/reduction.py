@@ -30,10 +30,10 @@ def along(operator: str, *sizes: int, axes: tuple[int, ...] = (1,), dtype: str =
     return Work.on(operator, Operand(sizes, dtype), axes=axes, **attributes)
 
 
-def normalized(*sizes: int, dtype: str = "float32") -> Work:
+def normalized(*sizes: int, dtype: str = "float32", **attributes: Any) -> Work:
     """Layer normalisation, with a scale and a bias."""
     own = Operand((1, sizes[1]), dtype)
-    return Work.on("MEAN_VARIANCE_NORMALIZATION1", Operand(sizes, dtype), own, own, axes=(1,))
+    return Work.on("MEAN_VARIANCE_NORMALIZATION1", Operand(sizes, dtype), own, own, axes=(1,), **attributes)
 
 
 def of_batch(*sizes: int, training: bool = False, dtype: str = "float32") -> Work:
@@ -79,6 +79,8 @@ def _goals() -> Iterator[Case]:
             yield Case(
                 f"layer normalisation {dtype}", f"{sizes}", normalized(*sizes, dtype=dtype), 1.5, sizes == (K, 768), group=GROUP
             )
+            fused = normalized(*sizes, dtype=dtype, fused_activation="ACTIVATION_RELU")
+            yield Case(f"layer normalisation and relu {dtype}", f"{sizes}", fused, 1.5, group=GROUP)
     yield Case("log-sum-exp float32", f"{(K, 1000)}", reduced("log_sum_exp", K, 1000), 1.5, group=GROUP)
     yield Case("log-softmax float32", f"{(K, 1000)}", along("ACTIVATION_LOG_SOFTMAX1", K, 1000), 1.5, group=GROUP)
     image = (16, 64, 56, 56)
