@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tvmdml import mathematics
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._attention_steps import Joined, Rows, Steps
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._attention_tiles import Registers, power, safe_base
+from tvmdml.schedules.cpu._attention_tiles import Registers, safe_base
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -334,14 +335,14 @@ class Blocks:
             before = T.hold(self._load(self.most + v * lanes))
             most = T.hold(_larger(T.hold(_larger(own[0].value, own[1].value)), T.hold(_larger(own[2].value, own[3].value))))
             base = safe_base(most)
-            old = T.hold(power(T.hold(before - base), form.registers.fma))
+            old = T.hold(mathematics.decay(T.hold(before - base)))
             self._store(self.most + v * lanes, most)
             self._store(self.old + v * lanes, old)
             sums = [T.Variable(f"float32x{lanes}", zeros(lanes)) for _ in range(UNROLLED)]
             with T.loop(rounds) as k:
                 for i, one in enumerate(sums):
                     at = T.let(column + (k * UNROLLED + i) * form.rows)
-                    weight = power(T.hold(self._load(at) - base), form.registers.fma)
+                    weight = mathematics.decay(T.hold(self._load(at) - base))
                     self._store(at, weight)
                     one.set(one.value + weight)
             more = T.hold((sums[0].value + sums[1].value) + (sums[2].value + sums[3].value))

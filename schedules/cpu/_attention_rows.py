@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tvmdml import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._attention_steps import Joined, Rows, Steps
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._attention_blocks import padded
-from tvmdml.schedules.cpu._attention_tiles import Registers, power, safe_base
+from tvmdml.schedules.cpu._attention_tiles import Registers, safe_base
 from tvmdml.schedules.cpu._sums import zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -208,10 +209,10 @@ class Fews:
             largest = T.hold(T.Select(other > largest, other, largest))
             half //= 2
         base = safe_base(largest)
-        old = T.hold(power(T.hold(before - base), self.few.registers.fma))
+        old = T.hold(mathematics.decay(T.hold(before - base)))
         total = T.hold(self.parts[T.run(kept, lanes)] * old)
         for v in range(vectors):
-            weight = power(T.hold(self._load(self.scratch, weights + v * lanes) - base), self.few.registers.fma)
+            weight = mathematics.decay(T.hold(self._load(self.scratch, weights + v * lanes) - base))
             self._store(weights + v * lanes, weight)
             total = T.hold(total + weight)
         T.store(self.parts, T.run(kept, lanes), total)
@@ -254,7 +255,7 @@ class Fews:
             total = T.Variable(vector, zeros(lanes))
             with T.loop(parts) as part:
                 at = T.let(own + part * size + self.wide)
-                factor = power(T.hold(self.parts[T.run(at + lanes, lanes)] - base), self.few.registers.fma)
+                factor = mathematics.decay(T.hold(self.parts[T.run(at + lanes, lanes)] - base))
                 T.store(self.parts, T.run(at + lanes, lanes), factor)
                 total.set(total.value + self.parts[T.run(at, lanes)] * factor)
             half = lanes // 2

@@ -14,7 +14,7 @@ from support import Array, assert_same_bits, seeded
 import tvmdml
 from tvmdml import knobs
 from tvmdml.operators._accuracy import difference
-from tvmdml.operators.activation_softmax import ActivationSoftmax1
+from tvmdml.operators.activation_softmax import ActivationLogSoftmax1, ActivationSoftmax1
 from tvmdml.operators.normalization import MeanVarianceNormalization1
 from tvmdml.operators.reduce import Reduce
 from tvmdml.targets import Target
@@ -147,6 +147,24 @@ def test_what_loses_digits_breaks_the_bounds() -> None:
     soft = ActivationSoftmax1.of(TensorDesc("float32", far.shape), axes=(1,))
     whole = np.exp(far.astype(np.float64) - far.max())
     assert _mistake(soft, far, (whole / whole.sum() * (1 + 1e-4)).astype(f32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("level", ["cpu:x86-64", "cpu:x86-64-v3", "cpu"])
+def test_softmax_of_any_distances_and_any_nan(dtype: str, level: str) -> None:
+    """Exponentials next to the least normal number, far below it, and of NaN with all payloads."""
+    least, rng = np.log(np.finfo(dtype).tiny), seeded(dtype)
+    distances = np.concatenate([np.linspace(1.5 * least, 0, 4080), least * (1 + np.arange(-8, 8) * 1e-6), rng.standard_normal(16)])
+    x = np.concatenate([np.zeros((257, 1)), distances.reshape(16, 257).T], axis=1).astype(dtype)
+    bits = x[200:].view(f"u{x.itemsize}")
+    bits[:, 9] = (np.inf * np.ones(1, dtype)).view(bits.dtype) | (1 << np.arange(57) % np.finfo(dtype).nmant).astype(bits.dtype)
+    for cls, function in (
+        (ActivationSoftmax1, tvmdml.activation_softmax),
+        (ActivationLogSoftmax1, tvmdml.activation_log_softmax),
+    ):
+        desc, found = cls.of(TensorDesc(dtype, x.shape), axes=(1,)), function(x, axes=(1,), device=level)
+        assert not _mistake(desc, x, found)
+        assert np.isnan(found[200:]).all()
 
 
 # -- The order ----------------------------------------------------------------------------------------------------

@@ -62,10 +62,10 @@ class _Product(Combination):
 
 
 class _Extreme(Combination):
-    """The largest or the smallest value; NaN if there is one."""
+    """The largest or the smallest value; NaN if there is one, or with ``of_numbers`` perhaps the largest number."""
 
-    def __init__(self, largest: bool) -> None:
-        self.largest = largest
+    def __init__(self, largest: bool, of_numbers: bool = False) -> None:
+        self.largest, self.of_numbers = largest, of_numbers
 
     def identity(self, like: Values) -> Values:
         return (T.like(like[0], (-np.inf if self.largest else np.inf) if T.is_float(like[0]) else self._worst(like[0])),)
@@ -75,7 +75,15 @@ class _Extreme(Combination):
         return int(limits.min if self.largest else limits.max)
 
     def combine(self, a: Values, b: Values, in_order: bool = False) -> Values:
+        if self.of_numbers:
+            return (T.Select(self.exceeds(b[0], a[0]), b[0], a[0]),)
         return ((T.maximum if self.largest else T.minimum)(b[0], a[0]),)
+
+    def exceeds(self, value: Any, other: Any, or_equals: bool = False) -> Any:
+        """Whether a value is nearer to the extreme than another; no NaN is."""
+        if or_equals:
+            return value >= other if self.largest else value <= other
+        return value > other if self.largest else value < other
 
 
 class _Place(Combination):
@@ -101,6 +109,8 @@ class _Place(Combination):
 
 SUM, PRODUCT = _Sum(), _Product()
 LARGEST, SMALLEST = _Extreme(True), _Extreme(False)
+LARGEST_NUMBER = _Extreme(True, of_numbers=True)
+"""For what is NaN anyway if there is one."""
 FIRST, LAST = _Place(False), _Place(True)
 
 
@@ -136,7 +146,7 @@ class Walk(NamedTuple):
     kept: bool = False
     """Whether ``element`` gets the value that an element became, as its last argument: it need not be computed again."""
 
-    extreme: Combination | None = None
+    extreme: _Extreme | None = None
     """That of the elements themselves, if the place of the largest or smallest one is sought: a schedule may go by it, and look for
     the place afterwards."""
 

@@ -11,6 +11,7 @@ from tvmdml.mathematics.activation import softplus as softplus
 from tvmdml.mathematics.activation import swish as swish
 from tvmdml.mathematics.error_function import erf as erf
 from tvmdml.mathematics.exponential import cosh as cosh
+from tvmdml.mathematics.exponential import decay as decay
 from tvmdml.mathematics.exponential import exp as exp
 from tvmdml.mathematics.exponential import expm1 as expm1
 from tvmdml.mathematics.exponential import sinh as sinh

@@ -128,6 +128,8 @@ FITS = (
         lambda r: abs(r), {"float32": 4, "float64": 10}),
     Fit("EXP2", "2**r = 1 + r * p(r), abs(r) <= 1/2", _exp2, mp.mpf(-0.5), mp.mpf(0.5), lambda r: abs(r),
         {"float32": 5, "float64": 11}),
+    Fit("EXP2_SHORT", "2**r = 1 + r * p(r), abs(r) <= 1/2, in fewer steps", _exp2, mp.mpf(-0.5), mp.mpf(0.5), lambda r: abs(r),
+        {"float32": 4, "float64": 9}),
     Fit("LOG", "ln(1 + f) = f - f**2 / 2 + f**3 * p(f), 1 + f from 3/4 to 3/2", _log, mp.mpf(-0.25), mp.mpf(0.5),
         lambda f: abs(f**3 / mp.log1p(f)) if f else mp.mpf(0), {"float32": 7}),
     Fit("LOG_WHOLE", "ln(1 + f) = f * p(f), 1 + f from 3/4 to 3/2", _log_whole, mp.mpf(-0.25), mp.mpf(0.5),

@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import multiply_add
 from tvmdml.mathematics._steps import (
     Form,
     choice,
@@ -21,7 +24,7 @@ from tvmdml.mathematics._steps import (
     rounded_product,
     scaled,
 )
-from tvmdml.mathematics.coefficients import EXP, LN2
+from tvmdml.mathematics.coefficients import EXP, EXP2_SHORT, LN2
 
 _LIMITS = {32: (-104.0, 89.5), 64: (-746.0, 711.0)}
 """exp is 0 below and infinite above, and sinh and cosh are infinite above."""
@@ -44,6 +47,25 @@ def exp_between(x: Any, low: float, high: float, where: Any = None, less: int = 
     raised = raised if where is None else choice(where, fixed(raised - T.like(x, less)), raised)
     one = T.like(x, 1)
     return scaled(fused(fused(polynomial(r, EXP[T.scalar_type(x)]), r, one), r, one), raised)
+
+
+def decay(x: Any) -> Any:
+    """The power of e to an x that is not positive, in few steps: 0 where it is below the normal numbers; NaN stays NaN.
+
+    It may be off by ``2 - x`` spacings of the type at 1, relative to it, and differs between targets: it is for differences, which
+    have been rounded already, and for sums.
+    """
+    form, factor = Form(x), T.like(x, 1 / math.log(2))
+    raised = fixed(multiply_add(x, factor, T.like(x, form.magic)))
+    rest = fixed(multiply_add(x, factor, T.like(x, form.magic) - raised))
+    first, *others = reversed(EXP2_SHORT[form.dtype])
+    total = T.like(x, first)
+    for c in (*others, 1.0):
+        total = fixed(multiply_add(total, rest, T.like(x, c)))
+    bits = T.reinterpret(raised, form.word)  # the lowest are the exponent's
+    bits = fixed(T.reinterpret(total, form.word) + (bits << T.like(bits, form.fraction)))
+    least = T.like(x, math.log(float(np.finfo(form.dtype).tiny)))
+    return choice(x >= least, T.reinterpret(bits, form.dtype), not_below(x, 0.0))
 
 
 def expm1(x: Any) -> Any:

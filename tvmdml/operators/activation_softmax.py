@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from tvmdml import mathematics
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.reduction import LARGEST, SUM, Walk, places
+from tvmdml.kernels.reduction import LARGEST_NUMBER, SUM, Walk, places
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Axes, Input, Operator, Output, defaults
 from tvmdml.operators._gradients import gradients
@@ -70,21 +69,16 @@ class _Slices(Reduction):
         return cls.of(node.tensor(), axes=(node.integer("axis", -1),))
 
 
-def exponential(x: Any, largest: Any) -> Any:
-    """``exp(x - largest)``, but not below the normal numbers: arithmetic with such is slow, and the sum is 1 or more."""
-    difference = x - largest
-    least = T.like(difference, math.log(float(np.finfo(T.scalar_type(difference)).tiny)) + 0.01)
-    return mathematics.exp(T.select(difference < least, least, difference))
-
-
 class _Exponentials(_Slices):
     FINDS: ClassVar[int] = 1
     """How many values ``of_total`` returns."""
 
     def walks(self) -> tuple[Walk, ...]:
         return (
-            Walk((LARGEST,), lambda x: x),
-            Walk((SUM,), exponential, lambda total, *_: self.of_total(total), finds=self.FINDS, kept=self.FINDS > 1),
+            Walk((LARGEST_NUMBER,), lambda x: x),
+            Walk(
+                (SUM,), lambda x, m: mathematics.decay(x - m), lambda t, *_: self.of_total(t), finds=self.FINDS, kept=self.FINDS > 1
+            ),
         )
 
     def of_total(self, total: Any) -> Any:
@@ -101,12 +95,12 @@ class _Softmax(_Exponentials):
     FINDS = 2
 
     def of_total(self, total: Any) -> Any:
-        """One over it, and the difference from which on results would be below the normal numbers: they become 0."""
+        """One over it, and the exponential from which on results would be below the normal numbers: they become 0."""
         tiny = float(np.finfo(T.scalar_type(total)).tiny)
-        return T.like(total, 1.0) / total, mathematics.log(total) + T.like(total, math.log(tiny) - 1e-5)
+        return T.like(total, 1.0) / total, T.rounded(total * T.like(total, 1 - 1e-5)) * T.like(total, tiny)
 
     def element(self, x: Any, largest: Any, inverse: Any, least: Any, kept: Any) -> Any:
-        return T.select(x - largest < least, 0, kept) * inverse
+        return T.select(kept < least, 0, kept * inverse)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""
