@@ -31,7 +31,8 @@ class Writer:
     tail: bool
     parts: bool
     divided: bool
-    keeps: bool
+    keeps: str
+    turns: bool
     parallel: bool
     position: str
 
@@ -50,7 +51,7 @@ class Writer:
             self.inputs = [name for name, _ in operands if name not in desc.EACH]
             self.outputs = [(name, tensor) for name, tensor in operands if name in desc.EACH]
             self.slices = slices
-            self.tasks, self.count, self.chunk = f.scalar("tasks"), f.scalar("parts"), f.scalar("chunk")
+            self.tasks, self.count, self.chunk, self.together = map(f.scalar, ("tasks", "parts", "chunk", "together"))
             self.outer, self.inner = f.scalars("outer", self.ranks[0]), f.scalars("inner", self.ranks[1])
             self.operand_names = {name for name, _ in operands}
             names = [*(name for name, _ in operands), *(name for name, _ in slices)]
@@ -130,6 +131,5 @@ def to_cell(value: Any) -> Any:
     return T.cast(T.reinterpret(value, f"int{bits(T.scalar_type(value))}"), "int64")
 
 
-def from_cell(cell: Any, like: Any) -> Any:
-    kind = T.scalar_type(like)
+def from_cell(cell: Any, kind: str) -> Any:
     return T.reinterpret(T.cast(cell, f"int{bits(kind)}"), kind)

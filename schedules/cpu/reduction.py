@@ -20,7 +20,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Source
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.reduction import CHAIN, FOLDS, LAST, LEVELS, Combination, Totals, Values, Walk
+from tvmdml.kernels.reduction import CHAIN, FOLDS, LAST, LEVELS, Totals, Values, Walk
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.cpu import STREAMED, per_task, share, split, stream_bytes
@@ -44,18 +44,17 @@ KNOBS = Knobs(
     kept_elements=Knob(
         1 << 16, _POWERS[10:24], "longest row whose values are kept between walks", derived=lambda caches: caches.l2 // 2 // 8
     ),
+    turn_elements=Knob(1 << 12, (1, *_POWERS[10:17]), "most elements of slices that take turns walk by walk"),
     vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
     stream_bytes=stream_bytes("least bytes of a result with all elements to write with non-temporal stores"),
 )  # fmt: skip
 
 _PARTS = 64
 """Most parts of a slice."""
+_TOGETHER = 8
+"""Most slices that take turns."""
 _LINES = 16
 """The least lines of a row that is written past the caches."""
-_SHORT = 1 << 10
-_BLOCK = 8
-"""Where the place of an element is sought in a slice that is not short: the groups of a block. Blocks are compared by their largest
-elements, and then one of them is looked through."""
 
 
 def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kernel:
@@ -85,8 +84,15 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         wanted = -(-outer[-1] // -(-tasks * outer[-1] // count))  # a panel for every task, if slices are few
         panel = max(group, min(knobs.panel_elements, -(-wanted // group) * group))
         tasks = min(tasks, count // outer[-1] * -(-outer[-1] // panel))
-    # What is kept of a row has to stay in the cache.
-    keeps = way == "rows" and not divided and lanes > 1 and length <= knobs.kept_elements and any(w.kept for w in desc.walks())
+    together = 1
+    if way == "rows" and parts == 1 and len(desc.walks()) + bool(desc.EACH) > 1:
+        together = max(1, min(_TOGETHER, knobs.turn_elements // length, count // tasks))
+    stream = _streamed(desc, way, lanes, inner[-1], knobs.stream_bytes)
+    keeps = ""
+    if way == "rows" and not divided and lanes > 1 and any(walk.kept for walk in desc.walks()):
+        in_output = not stream and not shared and _has_room(desc)
+        # What is kept of a row elsewhere has to stay in the cache.
+        keeps = "output" if in_output else "scratch" if length <= knobs.kept_elements else ""
     writer = _WAYS[way](
         desc,
         Leaves(target),
@@ -95,18 +101,27 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         ranks=(len(outer), len(inner)),
         last=tuple(_known(steps[-1]) for steps in (inner_steps if way == "rows" else outer_steps)),
         tail=run % group != 0,
-        block=_BLOCK * group if sought and (len(inner) > 1 or length > _SHORT) else 0,
-        stream=_streamed(desc, way, lanes, inner[-1], knobs.stream_bytes),
+        stream=stream,
         parts=parts > 1,
         divided=divided,
         keeps=keeps,
+        turns=together > 1,
         parallel=tasks > 1,
         position=desc.position_type,
     )
-    scalars = (tasks, parts, chunk if way == "rows" else panel, *outer, *inner, *sum(outer_steps, ()), *sum(inner_steps, ()))
+    scalars = (
+        tasks,
+        parts,
+        chunk if way == "rows" else panel,
+        together,
+        *outer,
+        *inner,
+        *sum(outer_steps, ()),
+        *sum(inner_steps, ()),
+    )
     states = sum(walk.states for walk in desc.walks())
     finds = sum(walk.finds or walk.states for walk in desc.walks())
-    cells = count * parts * states if divided else tasks * length if keeps else 1
+    cells = count * parts * states if divided else tasks * together * ((length if keeps == "scratch" else 0) + finds)
     if way == "columns":
         cells = tasks * (panel + group) * (LEVELS * max((walk.states for walk in desc.walks()), default=0) + finds)
     module, *also = desc.modules()
@@ -136,6 +151,12 @@ def _streamed(desc: Reduction, way: str, lanes: int, run: int, least: int) -> bo
     return bool(contiguous and result.element_count * itemsize >= least and run * itemsize >= _LINES * LINE)
 
 
+def _has_room(desc: Reduction) -> bool:
+    """Whether values of rows can be kept where their results will be: in one contiguous output of the type that is computed in."""
+    (_, result), *more = [(name, tensor) for name, tensor in desc.operands() if name in desc.EACH]
+    return not more and result.data_type.tvm == desc.computed and desc.spaces().inner_steps[-1][-1] == 1
+
+
 def _known(step: int) -> int:
     """A stride that the code depends on; -1 for any other."""
     return step if step in (0, 1) else -1
@@ -144,12 +165,11 @@ def _known(step: int) -> int:
 class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another name
     """A slice in vectors."""
 
-    block: int
     stream: bool
 
     def body(self) -> None:
         if not self.divided:
-            per_task(self.tasks, self.parallel, self._slices)
+            per_task(self.tasks, self.parallel, self._in_turns if self.turns else self._slices)
             return
         units = T.let(self.slice_count * self.count)
         for number in range(len(self.walks) + 1):
@@ -174,6 +194,31 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             self._slice_results(found)
             self._each_part(lambda part: self._elements(found, part))
 
+    def _in_turns(self, task: Any) -> None:
+        """The same, some slices at a time, which take turns walk by walk: what one waits for, another does meanwhile."""
+        begin, end = share(task, self.tasks, self.slice_count)
+        finds = sum(walk.found for walk in self.walks)
+        slot = T.let(task * self.together)
+        cells = T.let(slot * finds + (self.tasks * self.together * self.length if self.keeps == "scratch" else T.i64(0)))
+        with T.loop(T.let(T.truncdiv(end - begin + (self.together - 1), self.together))) as number:
+            first = T.let(begin + number * self.together)
+            count = T.let(T.min(self.together, end - first))
+            kinds: list[str] = []
+            for walk in (*self.walks, None):
+                with T.loop(count) as i:
+                    self._at(T.let(first + i))
+                    self.row = T.let((slot + i) * self.length)
+                    cell = T.let(cells + i * finds)
+                    found = [T.hold(from_cell(self.scratch[cell + j], kind)) for j, kind in enumerate(kinds)]
+                    if walk is None:
+                        self._slice_results(found)
+                        self._elements(found, T.i64(0))
+                        continue
+                    values = [T.hold(one) for one in walk.totals(self._part(walk, found, T.i64(0)), found, self.as_count(1))]
+                    for j, value in enumerate(values, len(kinds)):
+                        T.store(self.scratch, cell + j, to_cell(value))
+                kinds += map(T.scalar_type, values)
+
     def _each_part(self, body: Callable[[Any], None]) -> None:
         if self.parts:
             with T.loop(self.count) as part:
@@ -192,7 +237,8 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             whole = Totals(walk, self._like(walk, found, 1), 1)
             with T.loop(self.count) as one:
                 at = T.let(start + (index * self.count + one) * walk.states)
-                whole.add(tuple(T.hold(from_cell(self.scratch[at + i], like)) for i, like in enumerate(whole.identity)))
+                kinds = map(T.scalar_type, whole.identity)
+                whole.add(tuple(T.hold(from_cell(self.scratch[at + i], kind)) for i, kind in enumerate(kinds)))
             found += map(T.hold, walk.totals(whole.values, found, self.as_count(1)))
             start = T.let(start + self.slice_count * self.count * walk.states)
         if number < len(self.walks):
@@ -227,10 +273,11 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
         position = self._position(T.i64(0), lanes)
         return tuple(map(T.hold, walk.values(widened(found, lanes), position, self.read(self.sources, at, lanes))))
 
-    def _kept(self, kind: str) -> Any:
-        """The values of a task's row that a walk keeps: a cell has room for the widest, and they are at its beginning."""
-        self.kinds = [kind]
-        return T.view(self.scratch.data, kind)
+    def _kept(self, at: list[Any], position: Any, lanes: int) -> tuple[Any, Any]:
+        """Where a vector that a walk keeps is: at its result's place, or in a task's row, at the beginning of its cells."""
+        if self.keeps == "output":
+            return self.sinks[0].buffer, self.sinks[0].place(at, lanes)
+        return T.view(self.scratch.data, self.desc.computed), T.run(self.row + position + at[-1], lanes)
 
     def _position(self, place: Any, lanes: int) -> Any:
         first = T.cast(place, self.position)
@@ -273,7 +320,7 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
                 found = walk.values(wide, self._position(position + place, lanes), elements)
                 if self.keeps and walk.kept:
                     held = T.hold(found[0])
-                    T.store(self._kept(T.scalar_type(held)), T.run(self.row + position + place, lanes), held)
+                    T.store(*self._kept([*at, place], position, lanes), held)
                     return (held, *found[1:])
                 return found
 
@@ -299,90 +346,89 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
         together: Values = across(walk, found_values, lanes)
         return together
 
-    def _place(self, walk: Walk, extreme: Combination, found: list[Any], part: Any) -> Values:
-        """The place of the largest element of a part: that of its block in each lane first, and then in the block."""
-        if not self.block:
-            return self._place_in(walk, extreme, found, [T.i64(0)] * self.ranks[1], T.i64(0), self.length)
-        lanes, last, block = self.lanes, self.inner[-1], self.block
-        group, wide = lanes * self.vectors, widened(found, lanes)
-        best = Totals(walk, self._like(walk, found, lanes))
-        identity = self._identity(extreme)
+    def _place(self, walk: Walk, extreme: Any, found: list[Any], part: Any) -> Values:
+        """The place of the largest element of a part: each lane has its largest one, and where the vector began that had it."""
+        lanes, last, group = self.lanes, self.inner[-1], self.lanes * self.vectors
+        is_last = walk.combinations == (LAST,)
+        identity, zero = self._identity(extreme), self._position(T.i64(0), lanes)
+        # Of lanes without an element the places are before all elements; so are those of the first elements, if all are the least.
+        kind, nowhere = T.type_of(zero), T.hold(T.like(zero, -group if is_last else 0))
+        best = [T.Variable(T.type_of(identity), identity) for _ in range(self.vectors)]
+        begins = [T.Variable(kind, nowhere) for _ in range(self.vectors)]
+        some_nan = T.Variable(kind, T.like(zero, 0))
 
-        def add(value: Any, start: Any) -> None:
-            best.add(walk.values(wide, splat(T.cast(start, self.position), lanes), [value]))
+        def take(v: int, x: Any, begin: Any) -> None:
+            larger = extreme.exceeds(x, best[v].value, is_last)
+            begins[v].set(T.Select(larger, begin, begins[v].value))
+            best[v].set(T.Select(larger, x, best[v].value))
 
-        for at, start, stop, position in self._runs(part):
-            done = T.let(start + T.truncdiv(stop - start, T.i64(group)) * group)
-            with T.loop(T.let(T.truncdiv(done - start + (block - 1), T.i64(block)))) as number:
-                first = T.let(start + number * block)
-                add(self._largest(extreme, at, first, T.let(T.min(done - first, T.i64(block)))), T.let(position + first))
-            if self.tail:
-                with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
-                    first = T.let(done + j * lanes)
-                    place = T.let(T.min(first, last - lanes))
-                    new = lane_numbers(lanes) >= splat(T.cast(first - place, "int32"), lanes)
-                    add(T.hold(T.select(new, self._elements_at(at, place), identity)), T.let(position + done))
-        _, begin = across(walk, best.values, lanes)
-        # Where all are the least, that of no element may be found; then the place is not used.
-        begin = T.hold(T.cast(begin, "int64"))
-        begin = T.let(T.Select((begin >= T.i64(0)) & (begin < self.length), begin, T.i64(0)))
-        row = T.hold(T.truncdiv(begin, last))
-        start = T.let(begin - row * last)
-        stop = T.let(T.min(start + block, last))
-        return self._place_in(walk, extreme, found, [*T.unravel(row, self.inner[:-1]), T.let(row * last)], start, stop)
+        def note(values: list[Any]) -> None:
+            """Whether there is a NaN."""
+            for pair in zip(values[::2], values[1::2] or values, strict=True):
+                nan = T.is_nan(pair[0]) | T.is_nan(pair[1])
+                some_nan.set(T.Select(nan, T.like(zero, 1), some_nan.value))
 
-    def _identity(self, extreme: Combination) -> Any:
+        def each(do: Callable[[list[Any], Any], None]) -> None:
+            """Give all vectors of the part to a function; the last one of a row may begin earlier."""
+            for at, start, stop, position in self._runs(part):
+                whole = T.let(T.truncdiv(stop - start, T.i64(group)))
+                begin = T.Variable(kind, self._splat(position + start))
+                with T.loop(whole) as i:
+                    first = T.let(start + i * group)
+                    do([self._elements_at(at, T.let(first + v * lanes)) for v in range(self.vectors)], begin.value)
+                    begin.set(begin.value + T.like(zero, group))
+                if self.tail:
+                    done = T.let(start + whole * group)
+                    with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
+                        place = T.let(T.min(done + j * lanes, last - lanes))
+                        do([self._elements_at(at, place)], self._splat(position + place))
+
+        def seek(values: list[Any], begin: Any) -> None:
+            for v, x in enumerate(values):
+                take(v, x, begin)
+            if T.is_float(identity):
+                note(values)
+
+        each(seek)
+        nearest = T.max if is_last else T.min
+
+        def further(a: Values, b: Values) -> Values:
+            return (T.Select(extreme.exceeds(b[0], a[0]), b[0], a[0]),)
+
+        found_values = tree(SimpleNamespace(combine=further), [(T.hold(one.value),) for one in best])
+        value = T.Variable(T.scalar_type(identity), self._folded(further, found_values)[0])
+        none = T.like(zero, -1 if is_last else 2**31 - 1)
+        everywhere = splat(T.hold(value.value), lanes)
+
+        def place_of(v: int) -> Any:
+            there = T.hold(begins[v].value + (zero + T.like(zero, v * lanes)))
+            return T.Select(T.expression(best[v].value == everywhere), there, none)
+
+        places = T.Variable(kind, place_of(0))
+        for v in range(1, self.vectors):
+            places.set(nearest(places.value, place_of(v)))
+
+        def seek_nan(values: list[Any], begin: Any) -> None:
+            for v, x in enumerate(values):
+                here = T.hold(begin + (zero + T.like(zero, v * lanes)))
+                places.set(T.Select(T.is_nan(x), nearest(places.value, here), places.value))
+
+        if T.is_float(identity):
+            (any_nan,) = self._folded(lambda a, b: (T.max(a[0], b[0]),), (some_nan.value,))
+            with T.when(any_nan > T.like(any_nan, 0)):
+                value.set(T.like(value.value, float("nan")))
+                places.set(none)
+                each(seek_nan)
+        (position,) = self._folded(lambda a, b: (nearest(a[0], b[0]),), (places.value,))
+        return (T.hold(walk.values(found, position, [T.hold(value.value)])[0]), position)
+
+    def _splat(self, place: Any) -> Any:
+        return T.let(splat(T.cast(place, self.position), self.lanes))
+
+    def _identity(self, extreme: Any) -> Any:
         """What is not larger than any element."""
         (identity,) = extreme.identity((self._elements_at([T.i64(0)] * (self.ranks[1] - 1), T.i64(0)),))
         return T.hold(identity)
-
-    def _largest(self, extreme: Combination, at: Sequence[Any], first: Any, length: Any) -> Any:
-        """The largest elements of some groups of a row, in each lane."""
-        lanes, group, identity = self.lanes, self.lanes * self.vectors, self._identity(extreme)
-        totals = [T.Variable(T.type_of(identity), identity) for _ in range(self.vectors)]
-        with T.loop(T.let(T.truncdiv(length, T.i64(group)))) as i:
-            for v, total in enumerate(totals):
-                value = self._elements_at(at, T.let(first + i * group + v * lanes))
-                total.set(extreme.combine((total.value,), (value,))[0])
-        values = [T.hold(total.value) for total in totals]
-        while len(values) > 1:
-            values = [T.hold(extreme.combine((a,), (b,))[0]) for a, b in zip(values[::2], values[1::2], strict=True)]
-        return values[0]
-
-    def _place_in(self, walk: Walk, extreme: Combination, found: list[Any], at: list[Any], start: Any, stop: Any) -> Values:
-        """The place of the largest element of a row, between two places. The last coordinate is the row's position."""
-        *at, position = at
-        lanes, last, is_last = self.lanes, self.inner[-1], walk.combinations == (LAST,)
-        largest = T.Variable(T.type_of(self._identity(extreme)), self._largest(extreme, at, start, T.let(stop - start)))
-        count = T.let(T.truncdiv(stop - start + (lanes - 1), T.i64(lanes)))
-
-        def place_of(i: Any) -> Any:
-            return T.let(T.min(start + i * lanes, last - lanes))
-
-        whole = T.let(T.truncdiv(stop - start, T.i64(lanes * self.vectors)) * self.vectors)
-        with T.loop(T.let(count - whole)) as i:
-            largest.set(extreme.combine((largest.value,), (self._elements_at(at, place_of(whole + i)),))[0])
-        (value,) = self._folded(extreme.combine, (largest.value,))
-        none = -1 if is_last else 2**31 - 1
-        like = self._position(T.i64(0), lanes)
-        place = T.Variable(T.type_of(like), T.like(like, none))
-
-        def look(fits: Callable[[Any], Any]) -> None:
-            with T.loop(count) as i:
-                here = place_of(i if is_last else count - 1 - i)  # what is found last counts
-                fit = fits(self._elements_at(at, here))
-                place.set(T.Select(fit, self._position(T.let(position + here), lanes), place.value))
-
-        def equal(x: Any) -> Any:
-            return T.expression(x == splat(value, lanes))
-
-        if T.is_float(value):
-            T.either(T.is_nan(value), lambda: look(T.is_nan), lambda: look(equal))
-        else:
-            look(equal)
-        nearest = T.max if is_last else T.min
-        (position,) = self._folded(lambda a, b: (nearest(a[0], b[0]),), (place.value,))
-        return (T.hold(walk.values(found, position, [value])[0]), position)
 
     def _folded(self, combine: Callable[[Values, Values], Values], values: Values) -> Values:
         """The lanes combined, each half with the other."""
@@ -394,16 +440,27 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
         return self.read(self.sources, [*at, place], self.lanes)[0]
 
     def _elements(self, found: list[Any], part: Any) -> None:
-        """The results of the elements of a part. The last vector of a row begins earlier, and computes some of them again."""
+        """The results of the elements of a part. The last vector of a row begins earlier: with elements that are done already."""
         if not self.outputs:
             return
         for at, start, stop, position in self._runs(part):
             if self.stream:
                 self._streamed_run(found, at, start, stop, position)
                 continue
-            with T.loop(T.let(T.truncdiv(stop - start + (self.lanes - 1), T.i64(self.lanes)))) as i:
-                place = T.let(T.min(start + i * self.lanes, self.inner[-1] - self.lanes))
-                self._put(found, at, place, position)
+            if self.keeps != "output":
+                with T.loop(T.let(T.truncdiv(stop - start + (self.lanes - 1), T.i64(self.lanes)))) as i:
+                    place = T.let(T.min(start + i * self.lanes, self.inner[-1] - self.lanes))
+                    self._put(found, at, place, position)
+                continue
+            whole = T.let(T.truncdiv(stop - start, T.i64(self.lanes)))
+            with T.loop(whole) as i:
+                self._put(found, at, T.let(start + i * self.lanes), position)
+            done = T.let(start + whole * self.lanes)
+            if self.tail:
+                with T.when(done < stop):
+                    place = T.let(stop - self.lanes)
+                    new = lane_numbers(self.lanes) >= splat(T.cast(done - place, "int32"), self.lanes)
+                    self._put(found, at, place, position, new=new)
         if self.stream:
             self.leaves.fence()
 
@@ -421,12 +478,18 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
         with T.loop(whole) as i:
             self._put(found, at, T.let(start + head + i * lines), position, lines)
 
-    def _put(self, found: list[Any], at: list[Any], place: Any, position: Any, line: int = 0) -> None:
-        """A vector of results; a whole line past the caches, if there is one."""
+    def _put(self, found: list[Any], at: list[Any], place: Any, position: Any, line: int = 0, new: Any = None) -> None:
+        """A vector of results; a whole line past the caches, if there is one. Without ``new`` a lane is as it was."""
         lanes = line or self.lanes
-        kept = T.hold(self._kept(self.kinds[0])[T.run(self.row + position + place, lanes)]) if self.keeps else None
+        kept = None
+        if self.keeps:
+            buffer, run = self._kept([*at, place], position, lanes)
+            kept = T.hold(buffer[run])
         elements = self.read(self.sources, [*at, place], lanes)
         values = self.desc.element_of(self._position(position + place, lanes), elements, widened(found, lanes), kept)
+        if new is not None:
+            (value,) = values if isinstance(values, tuple) else (values,)
+            values = T.select(new, value, kept)
         if line:
             ((sink,), (value,)) = self.sinks, self.desc.results_of(values, self.outputs)
             self.leaves.stream(sink.buffer, sink.place([*at, place]), T.hold(value))
