@@ -20,9 +20,12 @@ def _source(dtype: str, lanes: int) -> str:
     order = ", ".join(f"i32 {i}" for i in range(lanes))
     x, i, m = f"<{lanes} x {own}>", f"<{lanes} x i32>", f"<{lanes} x i1>"
     kind, name = f"v{lanes}{short}.p0", f"{dtype}x{lanes}"
-    mask = f"""  %f0 = insertelement {i} poison, i32 %first, i32 0
+    # LLVM stores a single lane, known to it, of integers that were just narrowed with the width that they had before.
+    hide = 'call i32 asm "", "=r,0"(i32 %end)' if own.startswith("i") else "add i32 %end, 0"
+    mask = f"""  %last = {hide}
+  %f0 = insertelement {i} poison, i32 %first, i32 0
   %f = shufflevector {i} %f0, {i} poison, {i} zeroinitializer
-  %e0 = insertelement {i} poison, i32 %end, i32 0
+  %e0 = insertelement {i} poison, i32 %last, i32 0
   %e = shufflevector {i} %e0, {i} poison, {i} zeroinitializer
   %a = icmp sle {i} %f, <{order}>
   %b = icmp sgt {i} %e, <{order}>

@@ -191,8 +191,8 @@ def fitting(tile: tuple[int, int, int], plan: Any, most: int) -> lanes.Tile:
 
 def test_quantized_convolutions_are_right() -> None:
     random = seeded("quantized")
-    for output in ("uint8", "int8"):
-        sizes, filters, one, each = (1, 30, 9, 11), (40, 30, 3, 3), (1, 1, 1, 1), (1, 40, 1, 1)
+    for output, image in (("uint8", (9, 11)), ("int8", (9, 11)), ("int8", (1, 1))):
+        sizes, filters, one, each = (1, 30, *image), (40, 30, 3, 3), (1, 1, 1, 1), (1, 40, 1, 1)
         inputs = (
             *(whole(random, "int8", sizes), np.full(one, 0.02, np.float32), np.full(one, 20, np.int8)),
             *(whole(random, "int8", filters), random.uniform(0.01, 0.02, each).astype(np.float32), None),

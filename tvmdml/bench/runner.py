@@ -250,7 +250,8 @@ def _array(array: Any) -> inputs.Array:
 @contextmanager
 def fresh_kernels() -> Iterator[None]:
     """Compile kernels again, in a separate cache folder: the compile time is part of the report."""
-    with tempfile.TemporaryDirectory(prefix="tvmdml-bench-") as folder, _variable("TVMDML_CACHE_DIR", folder):
+    kept = tempfile.TemporaryDirectory(prefix="tvmdml-bench-", ignore_cleanup_errors=True)  # a kernel may be on its way into it
+    with kept as folder, _variable("TVMDML_CACHE_DIR", folder):
         _imports.tvm()  # loading the compiler does not count as compiling
         yield
 

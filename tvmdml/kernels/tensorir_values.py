@@ -202,6 +202,28 @@ def repeated(value: Any, lanes: int) -> Any:
     return reinterpret(T.splat(reinterpret(value, "uint16"), lanes), "float16")
 
 
+class Cell:
+    """A variable for a scalar or a vector."""
+
+    def __init__(self, value: Any) -> None:
+        self._lanes = T.lanes(value)
+        self._buffer = T.local(scalar_type(value), self._lanes)
+        self.set(value)
+
+    @property
+    def _place(self) -> Any:
+        return T.run(T.i64(0), self._lanes) if self._lanes > 1 else T.i64(0)
+
+    @property
+    def value(self) -> Any:
+        """The current value."""
+        return self._buffer[self._place]
+
+    def set(self, value: Any) -> None:
+        """Write to it."""
+        T.store(self._buffer, self._place, value)
+
+
 # -- Choices and tests --------------------------------------------------------------------------------------------
 
 
@@ -368,12 +390,32 @@ def _divided(a: Any, b: Any) -> Any:
 def remainder(a: Any, b: Any) -> Any:
     """What the quotient toward zero leaves of ``a``, exactly, with the sign of ``a``; of an integer and a divisor of 0 it is 0."""
     if is_float(a):
-        return T.truncmod(a, b)
+        return _float_remainder(a, b)
     none = b == like(b, 0)
     if not scalar_type(a).startswith("uint"):
         none = none | (b == like(b, -1))
     divisor = select(none, 1, b)
     return select(none, 0, a - divisor * _divided(a, divisor))
+
+
+def _float_remainder(a: Any, b: Any) -> Any:
+    """C's fmod. Vectors of processors have no instruction for it: what a whole quotient leaves is exact with one rounding.
+
+    A quotient is rounded up to the next integer at most, so that one correction is enough. Lanes with a quotient too large to be
+    whole, and those without one, are left to C, one by one.
+    """
+    vectors = T.lanes(a) > 1 and bits_of(a) >= 32 and not T.is_on_device()
+    if not vectors or (T.has_instructions("x86") and not T.has_instructions("fma")):
+        return T.truncmod(a, b)
+    x, y = T.hold(absolute(a)), T.hold(absolute(b))
+    whole = T.hold(T.trunc(x / y))
+    rest = T.hold(fused(negative(whole), y, x))
+    rest = T.hold(select(rest < like(rest, 0), rest + y, rest))
+    near = (whole < like(whole, 2.0 ** (22 if bits_of(a) == 32 else 51))) & (y < like(y, math.inf))
+    found = Cell(with_sign_of(rest, a))
+    with T.when(any_lane(~near)):
+        found.set(T.truncmod(a, b))
+    return found.value
 
 
 def floor_remainder(a: Any, b: Any) -> Any:

@@ -79,32 +79,10 @@ def _reduced(x: Any) -> tuple[Any, Any]:
     if is_short:
         return choice(size < infinity(x), r, nan(x)), quadrant
     far = size >= T.like(x, _FAR[form.width])
-    rest, turns = _Cell(r), _Cell(quadrant)
+    rest, turns = T.Cell(r), T.Cell(quadrant)
     with T.when(T.any_lane(far)):
         large, counted = reduced_large(x)
         is_far = T.expression(size >= T.like(x, _FAR[form.width]))
         rest.set(T.Select(is_far, large, rest.value))
         turns.set(T.Select(is_far, counted, turns.value))
     return choice(size < infinity(x), rest.value, nan(x)), turns.value
-
-
-class _Cell:
-    """A variable for a scalar or a vector."""
-
-    def __init__(self, value: Any) -> None:
-        self._lanes = T.lanes(value)
-        self._buffer = T.local(T.scalar_type(value), self._lanes)
-        self.set(value)
-
-    @property
-    def _place(self) -> Any:
-        return T.run(T.i64(0), self._lanes) if self._lanes > 1 else T.i64(0)
-
-    @property
-    def value(self) -> Any:
-        """The current value."""
-        return self._buffer[self._place]
-
-    def set(self, value: Any) -> None:
-        """Write to it."""
-        T.store(self._buffer, self._place, value)

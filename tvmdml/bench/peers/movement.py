@@ -318,6 +318,11 @@ def _numbers_node(task: Task, x: Array, numbers: Sequence[int], **attributes: An
     return [x], {"c": np.array(numbers, np.int64)}, attributes
 
 
+def _padding_node(task: Task, x: Array) -> Node:
+    around = np.array([n for side in zip(*pads(task), strict=True) for n in side], np.int64)
+    return [x], {"pads": around, "fill": np.array(fill(task), x.dtype)}, {}
+
+
 def _one_hot_node(task: Task, indices: Array, values: Array) -> Node:
     axis, depth = task.work["axis"], task.desc.outputs()[0].sizes[task.work["axis"]]
     return [np.squeeze(indices, axis)], {"depth": np.array([depth], np.int64), "values": values.reshape(-1)}, {"axis": axis}
@@ -338,7 +343,7 @@ ONNX: dict[str, Callable[..., Node]] = {
     "gather_nd": _plain_node,
     "join": _axis_node,
     "one_hot": _one_hot_node,
-    "padding": lambda task, x: _numbers_node(task, x, [n for side in zip(*pads(task), strict=True) for n in side]),
+    "padding": _padding_node,
     "scatter_elements": _axis_node,
     "scatter_nd": _plain_node,
     "slice": _slice_node,
