@@ -7,13 +7,15 @@ import json
 import re
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import Graph
+from tvmdml import Graph, compiler
+from tvmdml.graph import kernels
 
 
 def normal(*shape: int, seed: int = 0) -> Any:
@@ -183,6 +185,21 @@ def test_thousands_of_nodes() -> None:
         value = np.maximum(value, np.float32(0.5)) * np.float32(0.75) if i % 2 else np.concatenate([value[8:], value[:8]])
     assert np.array_equal(compiled([given])[0], value)
     assert compiled.temporary_size < 20 * 256
+
+
+@pytest.mark.usefixtures("forget")
+@pytest.mark.parametrize("many", [False, True], ids=["here", "in other processes"])
+def test_missing_kernels_are_compiled(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernels, "FEW", dict.fromkeys((False, True), 2 if many else 9))
+    monkeypatch.setattr(kernels, "_processors", lambda: 2)
+    graph, told, before = Graph(), list[tuple[int, int]](), compiler.compiled_count
+    x = graph.input((4, 4))
+    results = [tvmdml.gemm(x, x), tvmdml.top_k(x, 1).indices]
+    found = graph.compile(results, progress=lambda done, total: told.append((done, total)))([normal(4, 4)])
+    assert np.array_equal(found[1], normal(4, 4).argmax(-1, keepdims=True))
+    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert compiler.compiled_count - before == (0 if many else 2)
 
 
 def test_an_explanation_names_every_call(tmp_path: Any) -> None:

@@ -22,8 +22,8 @@ Operation = tuple[Operator, Shared]
 Progress = Callable[[int, int], object]
 """Called with (kernels ready, kernels in all)."""
 
-FEW = 5
-"""With fewer kernels to compile, other processes would take longer to start."""
+FEW = {False: 5, True: 16}
+"""With fewer kernels to compile, other processes would take longer: they import the compiler, which is in this one or is not."""
 PATIENCE = 600.0
 """Seconds that a kernel may take to compile, on the slowest of machines."""
 
@@ -57,7 +57,8 @@ def _elsewhere(count: int, target: Target) -> bool:
     """Whether other processes do the same, and faster."""
     here_only = knobs.in_force() or target.knobs or target.logs is not None
     forbidden = os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0")
-    return not (count < FEW or _processors() < 2 or here_only or forbidden or target.moves)
+    few = FEW["tvm" in sys.modules]
+    return not (count < few or _processors() < 2 or here_only or forbidden or target.moves)
 
 
 def _compile(desc: Operator, shared: Shared, target: str) -> bool | Failure:
