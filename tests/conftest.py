@@ -118,12 +118,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if name in item.keywords:
                     item.add_marker(pytest.mark.skip(reason=f"needs {need}: run with --{name}"))
-    if _is_emulated() and not config.getoption("--every-case"):
-        parts: dict[bool, list[pytest.Item]] = {False: [], True: []}
-        for item in items:
-            parts[_runs_elsewhere(item)].append(item)
-        items[:] = parts[False]
-        config.hook.pytest_deselected(items=parts[True])
+    if not config.getoption("--every-case"):
+        left_out = {item for item in items if _is_emulated() and _runs_elsewhere(item)}
+        left_out |= _not_drawn([item for item in items if item not in left_out], config.getoption("--case-seed"))
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
+
+
+def _not_drawn(items: Iterable[pytest.Item], seed: int) -> set[pytest.Item]:
+    """Of a test that is marked with ``some(count)``, all its cases but so many: others when the source changes."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("some") is not None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for name, found in cases.items():
+        mark = found[0].get_closest_marker("some")
+        assert mark is not None
+        left_out |= {*found} - {*random.Random(f"{seed} {name}").sample(found, min(mark.args[0], len(found)))}
+    return left_out
 
 
 def pytest_collection_finish() -> None:

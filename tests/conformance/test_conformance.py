@@ -95,7 +95,7 @@ def test_cases_have_every_type_and_rank_of_the_operator_and_every_kind_of_tensor
     assert any(case.shared for case in found) == bool(cls.SHARES)
 
 
-@each_operator
+@pytest.mark.drawn("name", OPERATORS, 40)
 def test_a_case_is_written_so_that_it_can_be_run_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[str] = []
     monkeypatch.setattr(references.ReferenceCase, "problem", lambda self, target, seed: met.append(self.what) or "")

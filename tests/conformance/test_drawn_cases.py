@@ -106,7 +106,7 @@ def test_a_seed_draws_the_same_kernels_again_and_another_draws_others(vulkan: Ta
     assert some[0] == some[1] != some[2]
 
 
-@pytest.mark.parametrize("name", SCHEDULED)
+@pytest.mark.drawn("name", SCHEDULED, 4)
 def test_every_way_of_a_schedule_is_drawn(name: str, target: Target) -> None:
     """Those that its own knobs lead to, in tasks and not, and those that a knob names; however few kernels are drawn."""
     every = plain(name, target)

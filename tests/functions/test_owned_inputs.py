@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import Array, assert_same_bits, ready, round_desc, seeded
 
@@ -26,6 +27,7 @@ from tvmdml.targets import Target
 from tvmdml.targets.cpu import host
 
 T = TensorDesc
+Draw = Callable[..., list[Any]]
 LEVELS = ("cpu", "cpu:x86-64-v3", "cpu:x86-64-v2")
 
 
@@ -83,7 +85,6 @@ def runs(where: str) -> bool:
 # -- Bits ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.tuples(st.integers(1, 60), st.integers(1, 600), st.integers(1, 80)),
     st.sampled_from(["none", "transpose"]),
@@ -127,19 +128,17 @@ def test_bits_do_not_depend_on_tiles_blocks_and_tasks(tile: str, names: tuple[st
 
 
 @pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "int8"), ("int8", "uint8"), ("int8", "int8")])
-def test_products_of_integers_are_the_same(a_type: str, b_type: str) -> None:
+def test_products_of_integers_are_the_same(a_type: str, b_type: str, draw: Draw) -> None:
     random = seeded(a_type + b_type)
-    for where in filter(runs, LEVELS):
-        for m, k, n in ((9, 71, 35), (40, 270, 70), (2, 6, 5)):
-            a, b = (
-                random.integers(np.iinfo(kind).min, np.iinfo(kind).max, sizes, kind, endpoint=True)
-                for kind, sizes in ((a_type, (m, k)), (b_type, (k, n)))
-            )
-            inputs = a, a[:, :1].copy(), b, b[:1].copy()
-            desc = tvmdml.MatrixMultiplyInteger.of(*map(desc_of, inputs))
-            every = ("b_tensor", "b_zero_point_tensor"), ("b_tensor",), ("a_tensor", "a_zero_point_tensor", "b_tensor")
-            for names in every:
-                both_ways(desc, inputs, names, where)
+    sizes = (9, 71, 35), (40, 270, 70), (2, 6, 5)
+    owned = ("b_tensor", "b_zero_point_tensor"), ("b_tensor",), ("a_tensor", "a_zero_point_tensor", "b_tensor")
+    for where, (m, k, n), names in draw(itertools.product(filter(runs, LEVELS), sizes, owned), 5):
+        a, b = (
+            random.integers(np.iinfo(kind).min, np.iinfo(kind).max, size, kind, endpoint=True)
+            for kind, size in ((a_type, (m, k)), (b_type, (k, n)))
+        )
+        inputs = a, a[:, :1].copy(), b, b[:1].copy()
+        both_ways(tvmdml.MatrixMultiplyInteger.of(*map(desc_of, inputs)), inputs, names, where)
 
 
 CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -154,9 +153,9 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]
 }
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.drawn("name", CONVOLUTIONS, 4)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_convolutions_have_the_bits_that_they_have_otherwise(name: str, dtype: str) -> None:
+def test_convolutions_have_the_bits_that_they_have_otherwise(name: str, dtype: str, draw: Draw) -> None:
     sizes, filters, given = CONVOLUTIONS[name]
     random = seeded(name, dtype)
     x, w = (random.standard_normal(one).astype(dtype) for one in (sizes, filters))
@@ -164,11 +163,11 @@ def test_convolutions_have_the_bits_that_they_have_otherwise(name: str, dtype: s
     numbers = {"strides": (1, 1), "dilations": (1, 1), "start_padding": (0, 0), "end_padding": (0, 0), "output_padding": (0, 0)}
     usual = {"mode": "cross_correlation", "direction": "forward", "group_count": 1}
     desc = tvmdml.Convolution.of(*map(desc_of, (x, w, bias)), **{**numbers, **usual, **given})
-    for where in filter(runs, LEVELS[:2]):
+    for where in draw(filter(runs, LEVELS[:2])):
         both_ways(desc, (x, w, bias), ("filter_tensor", "bias_tensor"), where)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, _, given) in CONVOLUTIONS.items() if not {"direction", "mode"} & {*given}])
+@pytest.mark.drawn("name", [name for name, (_, _, given) in CONVOLUTIONS.items() if not {"direction", "mode"} & {*given}], 3)
 def test_quantized_convolutions_are_the_same(name: str) -> None:
     sizes, filters, given = CONVOLUTIONS[name]
     random = seeded(name)

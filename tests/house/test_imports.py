@@ -122,15 +122,20 @@ def told(found: list[Import]) -> str:
 
 
 MODULES = package()
-FOUND = [one for name, source in MODULES.items() for one in imports(name, source, MODULES)]
 
 
-def test_no_modules_import_each_other() -> None:
-    assert not (found := circles(FOUND)), "\n\n".join(map(told, found))
+@pytest.fixture(scope="module")
+def found() -> list[Import]:
+    """All imports of the package."""
+    return [one for name, source in MODULES.items() for one in imports(name, source, MODULES)]
 
 
-def test_no_import_goes_up() -> None:
-    assert not (found := upward(FOUND, drawn())), told(found)
+def test_no_modules_import_each_other(found: list[Import]) -> None:
+    assert not (own := circles(found)), "\n\n".join(map(told, own))
+
+
+def test_no_import_goes_up(found: list[Import]) -> None:
+    assert not (own := upward(found, drawn())), told(own)
 
 
 def test_every_module_of_the_drawing_exists() -> None:
@@ -147,10 +152,10 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("source", PLANTED.values(), ids=PLANTED)
-def test_a_planted_circle_and_a_planted_import_upward_are_found(source: str) -> None:
+def test_a_planted_circle_and_a_planted_import_upward_are_found(source: str, found: list[Import]) -> None:
     planted = list(imports("tvmdml.targets", source, MODULES))
     new = Import("tvmdml.targets", source.count("\n"), "tvmdml.compiler")
     assert upward(planted, drawn()) == planted == [new]
-    (circle,) = circles([*FOUND, *planted])
+    (circle,) = circles([*found, *planted])
     assert new in circle
     assert ("tvmdml.compiler", "tvmdml.targets") in [(one.importer, one.imported) for one in circle]

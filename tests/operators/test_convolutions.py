@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,7 @@ def drawn(number: int, dtype: str = "float32") -> tuple[Any, Any, Any, dict[str,
     return x, w, bias, {**numbers, "direction": "BACKWARD" if backward else "FORWARD", "output_sizes": wanted.shape}, wanted
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("number", range(40))
 def test_sums_of_integers_are_pytorchs_and_exact(number: int) -> None:
     x, w, bias, given, wanted = drawn(number)
@@ -126,6 +128,7 @@ def test_sums_of_integers_are_exact_on_every_target(number: int, target: Target)
     assert_same_bits(tvmdml.convolution(x, w, bias, device=target.name, **given), wanted.astype(f32) + f32(0))
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("number", range(12))
 def test_gradients_are_pytorchs(number: int) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -172,7 +175,7 @@ def test_long_sums_keep_the_bound_and_most_of_their_bits(dtype: str) -> None:
             assert (np.abs(found - exact) <= bound).all(), (channels, kernel)
 
 
-def test_threads_tiles_and_orders_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_tiles_and_orders_change_no_bit(monkeypatch: pytest.MonkeyPatch, draw: Callable[..., list[Any]]) -> None:
     from tvmdml.schedules.cpu import convolution
 
     rng = seeded("threads")
@@ -180,7 +183,7 @@ def test_threads_tiles_and_orders_change_no_bit(monkeypatch: pytest.MonkeyPatch)
     found = []
     tiles: list[dict[int, Any]] = [convolution.TILES]
     tiles += [{width: (some[i % len(some)],) for width, some in convolution.TILES.items()} for i in range(3)]
-    for threads, tile, order in itertools.product(("1", "3"), tiles, (True, False)):
+    for threads, tile, order in draw(itertools.product(("1", "3"), tiles, (True, False)), 5):
         monkeypatch.setenv("TVMDML_NUM_THREADS", threads)
         tvmdml.functions.forget_plans()
         for name, value in (("TASK_PRODUCTS", 1), ("TILES", tile), ("ORDER", order)):

@@ -116,7 +116,7 @@ def test_wide_integers_are_exact_differences(dtype: Any, target: Target) -> None
 # -- Places -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(
     st.tuples(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70)),
     st.sampled_from(TRANSFORMS),

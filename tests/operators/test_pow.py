@@ -42,6 +42,7 @@ def pairs(base: TensorDataType, exponent: TensorDataType) -> tuple[Array, Array]
     return np.concatenate([x, more[0]]), np.concatenate([y, more[1]])
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("base", INTEGERS, ids=str)
 def test_powers_are_pythons(base: TensorDataType, target: Target, draw: Callable[..., list[Any]]) -> None:
     for exponent in draw(INTEGERS, 3) if target.kind == "cpu" else INTEGERS:
@@ -50,6 +51,7 @@ def test_powers_are_pythons(base: TensorDataType, target: Target, draw: Callable
             assert_same_bits(tvmdml.pow(x, y, device=target.name), pythons(x, y.tolist()))
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("base", INTEGERS, ids=str)
 def test_constant_powers_are_pythons(base: TensorDataType, target: Target, draw: Callable[..., list[Any]]) -> None:
     x = np.concatenate([values(base), random_bits(seeded(base), base, (300,))])
@@ -127,6 +129,7 @@ def test_constant_powers_of_floats(dtype: str, target: Target) -> None:
         assert desc.mismatch(run(desc, target, x), reference(desc, x)) == "", exponent
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("base", INTEGERS, ids=str)
 def test_integers_to_powers_of_floats(base: TensorDataType, target: Target) -> None:
     """Integral ones are exact, others those of float32, cut toward zero."""

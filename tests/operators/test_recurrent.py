@@ -271,6 +271,7 @@ def test_integers_are_exact() -> None:
 # -- Lengths, absent tensors, sizes of 0 ------------------------------------------------------------------------------
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
 def test_hostile_lengths_read_and_write_nothing_else(name: str, dtype: str) -> None:
@@ -323,7 +324,7 @@ def test_results_are_those_that_were_asked_for() -> None:
 # -- Schedules --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     name=st.sampled_from(sorted(CLASSES)),
     sizes=st.tuples(st.integers(1, 5), st.integers(1, 40), st.integers(1, 40), st.integers(1, 70)),
@@ -357,6 +358,7 @@ def test_any_network_agrees_with_the_reference(
         assert tried(desc, resolve("cpu"), Trial(desc, (), values)) == ""
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("batch", [33, 2, 1])
 def test_threads_change_nothing(name: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:

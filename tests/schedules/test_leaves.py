@@ -54,6 +54,7 @@ def test_the_portable_leaves_are_all_twins() -> None:
     assert not any(twins.has(name) for name in _LEAVES)
 
 
+@pytest.mark.some(16)
 @pytest.mark.parametrize("name", ["bits", "bits_here"])
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
 def test_bits_of_a_mask_are_a_word(leaves: tuple[targets.Target, Leaves], lanes: int, name: str) -> None:
@@ -86,6 +87,7 @@ def test_compress_moves_the_lanes_of_every_word_to_the_front(leaves: tuple[targe
     assert_same_bits(fronts, np.where(np.take_along_axis(chosen, order, 1), source[order], 0).astype(np.int32))
 
 
+@pytest.mark.some(16)
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_not_less_holds_for_nan(leaves: tuple[targets.Target, Leaves], dtype: str, lanes: int) -> None:
@@ -102,6 +104,7 @@ def test_not_less_holds_for_nan(leaves: tuple[targets.Target, Leaves], dtype: st
     assert_same_bits(result, (~(one < other)).astype(np.uint8))
 
 
+@pytest.mark.some(16)
 @pytest.mark.parametrize("lanes", [16, 32])
 def test_wide_changes_nothing(leaves: tuple[targets.Target, Leaves], lanes: int) -> None:
     def body(functions: Leaves, length: Any, source: Any, result: Any) -> None:
@@ -138,6 +141,7 @@ def test_without_avx512_masks_are_not_taken_apart(data_type: str, direction: str
     assert code.count("vpextrb") == 0
 
 
+@pytest.mark.some(16)
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint32", "int64", "float16", "float32", "float64"])
 def test_stream_stores_whole_lines(leaves: tuple[targets.Target, Leaves], dtype: str) -> None:
     lanes = 64 // np.dtype(dtype).itemsize
@@ -158,6 +162,7 @@ def test_stream_stores_whole_lines(leaves: tuple[targets.Target, Leaves], dtype:
     assert_same_bits(result, expected.reshape(-1))
 
 
+@pytest.mark.some(16)
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
 def test_misalignment_is_how_far_past_a_line_an_element_lies(leaves: tuple[targets.Target, Leaves], dtype: str) -> None:
     def body(functions: Leaves, length: Any, source: Any, result: Any) -> None:

@@ -177,6 +177,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 LENGTHS = (*range(1, 20), 31, 32, 33, 63, 64, 65, 66, 127, 128, 129, 191, 193, 257, 1000)
 
 
+@pytest.mark.some(3)
 def test_every_length_and_start_in_place_and_not(way: Target, draw: Draw) -> None:
     for dtype, length in itertools.product(draw(("float32", "float16", "uint8", "int64")), LENGTHS):
         desc = crooked(dtype, (length,))
@@ -189,6 +190,7 @@ LAYOUTS = ("packed", "padded", "transposed", "shuffled", "spread", "broadcast ou
 PAIRS = tuple(itertools.product(LAYOUTS, LAYOUTS))
 
 
+@pytest.mark.some(3)
 def test_every_rank_and_pair_of_layouts(way: Target, draw: Draw) -> None:
     for rank, (one, other) in zip(itertools.cycle(SIZES), draw(PAIRS, 16), strict=False):
         agrees(lean("float32", SIZES[rank], one, other), way)
@@ -199,6 +201,7 @@ ROWS = ((1, 100), (3, 5), (3, 33), (5, 64), (40, 24), (2, 3, 70), (7, 1, 130))
 SHORT = (*range(2, 20), 31, 32, 33, 63)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("other", ["broadcast outer", "broadcast inner", "padded"])
 def test_rows_columns_and_scalars_of_every_size(way: Target, other: str, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "int16"))
@@ -211,6 +214,7 @@ def test_rows_columns_and_scalars_of_every_size(way: Target, other: str, draw: D
     agrees(Lean(a_tensor=scalar, b_tensor=scalar, output_tensor=whole), way)
 
 
+@pytest.mark.some(3)
 def test_tiles_of_every_size(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16", "uint8", "float64"))
     for sizes in ((16, 16), (17, 16), (16, 31), (50, 33), (15, 40), (40, 15), (3, 33, 20)):
@@ -221,6 +225,7 @@ def test_tiles_of_every_size(way: Target, draw: Draw) -> None:
                 agrees(desc, way, (pair,))
 
 
+@pytest.mark.some(3)
 def test_inputs_of_several_types_and_widths(way: Target) -> None:
     for sizes in ((1,), (7,), (64,), (129,), (1000,), (33, 40), (3, 5, 70)):
         for with_c in (True, False):
@@ -233,6 +238,7 @@ def test_inputs_of_several_types_and_widths(way: Target) -> None:
                 agrees(choosy(sizes, layouts), way)
 
 
+@pytest.mark.some(3)
 def test_a_narrow_result(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16", "float64", "int64", "int8"))
     for sizes in ((1,), (31,), (64,), (129,), (1001,), (20, 45), (40, 40)):
@@ -241,6 +247,7 @@ def test_a_narrow_result(way: Target, draw: Draw) -> None:
     agrees(narrow(dtype, (9, 45), "broadcast outer", "broadcast inner"), way)
 
 
+@pytest.mark.some(3)
 def test_several_outputs(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16"))
     for sizes in ((5,), (200,), (9, 70), (33, 40)):
@@ -252,6 +259,7 @@ def test_several_outputs(way: Target, draw: Draw) -> None:
     agrees(twofold(dtype, (40, 33), "packed", "packed", "packed", "transposed"), way)
 
 
+@pytest.mark.some(3)
 def test_in_place_with_strides(way: Target, draw: Draw) -> None:
     layouts = ("padded", "transposed", "spread", "shuffled")
     for layout, sizes, dtype in draw(itertools.product(layouts, ((33,), (20, 40), (3, 7, 40)), ("float32", "int8")), 6):
@@ -270,6 +278,7 @@ def test_one_kernel_serves_all_sizes_and_strides_of_a_class() -> None:
     assert len({kernel.identity for kernel in flat}) == 1
 
 
+@pytest.mark.some(3)
 def test_short_rows_of_every_length_in_place_and_not(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16", "uint8"))
     for length in SHORT:
