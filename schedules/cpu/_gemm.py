@@ -17,7 +17,8 @@ from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
 from tvmdml.schedules.cpu._gemm_owned import Panels
-from tvmdml.schedules.cpu._gemm_panels import Factor, Packer
+from tvmdml.schedules.cpu._gemm_panels import Factor, up
+from tvmdml.schedules.cpu._gemm_tile_rows import packer_of
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
 SLACK = 64
@@ -74,12 +75,12 @@ class Product:
         self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
         self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
         self.factors = factors
-        self.a, self.b = (Packer(one, arithmetic) for one in factors)
+        self.a, self.b = (packer_of(one, arithmetic) for one in factors)
 
     @staticmethod
     def scratch(
         shape: Shape,
-        group: int,
+        arithmetic: Arithmetic,
         blocks: tuple[int, int, int],
         lines: tuple[int, int],
         depth: int,
@@ -89,7 +90,7 @@ class Product:
 
         Args:
             shape: the tile.
-            group: places of a packed element.
+            arithmetic: what packed elements are.
             blocks: rows, columns and places of packed blocks.
             lines: the most rows and columns of a task's part.
             depth: all places.
@@ -97,7 +98,7 @@ class Product:
         """
         mr, nr = shape.rows, shape.columns
         rows, columns = (-(-min(size, block) // width) for size, block, width in zip(lines, blocks, (mr, nr), strict=False))
-        places = -(-min(depth, blocks[2]) // group)
+        places = up(min(depth, blocks[2]), arithmetic.group * arithmetic.unit) * arithmetic.unit
         tiles = (-(-lines[0] // mr) + 1) * columns if depth > blocks[2] else 1
         return (
             1 if packed[0] else rows * mr * places + SLACK,
@@ -130,8 +131,10 @@ class Product:
             self.panels_a = self.factors[0].buffer
         if self.packed[1]:
             self.panels_b = self.factors[1].buffer
-        widths, group = (self.shape.rows, self.shape.columns), self.arithmetic.group
-        own = (Panels(width, group, lines, plan.depth) for width, lines in zip(widths, (plan.rows, plan.columns), strict=True))
+        own = (
+            Panels(width, self.arithmetic.group, lines, plan.depth, self.arithmetic.unit)
+            for width, lines in zip((self.shape.rows, self.shape.columns), (plan.rows, plan.columns), strict=True)
+        )
         self.of_owned = tuple(
             (T.hold(one.panel), T.hold(one.sums)) if packed else None for one, packed in zip(own, self.packed, strict=True)
         )
@@ -139,6 +142,7 @@ class Product:
         shape = self.shape
 
         def task(number: Any) -> None:
+            self._enter()
             self.at_a, self.at_b, self.at_partial, self.at_lines = (T.hold(number * one) for one in room)
             begin, end = share(number, plan.tasks, units)
             with T.loop(T.hold(end - begin)) as i:
@@ -148,8 +152,15 @@ class Product:
                 rows = self._part(row_part, plan.row_parts, plan.rows, shape.rows)
                 columns = self._part(column_part, plan.column_parts, plan.columns, shape.columns)
                 self._part_product(*rows, *columns)
+            self._leave()
 
         per_task(plan.tasks, self.parallel, task)
+
+    def _enter(self) -> None:
+        """What a task begins with, in its thread."""
+
+    def _leave(self) -> None:
+        """What a task ends with."""
 
     @staticmethod
     def _part(part: Any, parts: Any, size: Any, width: int) -> tuple[Any, Any]:
@@ -164,9 +175,9 @@ class Product:
         mr, nr = shape.rows, shape.columns
         with blocks(c1 - c0, plan.column_block) as (c, columns):
             column = T.hold(c0 + c)
-            column_panels, all_row_panels = T.hold(_up(columns, nr)), T.hold(_up(r1 - r0, mr))
+            column_panels, all_row_panels = T.hold(up(columns, nr)), T.hold(up(r1 - r0, mr))
             with blocks(plan.depth, plan.depth_block) as (place, places):
-                groups = T.hold(_up(places, self.arithmetic.group))
+                groups = T.hold(up(places, self.arithmetic.group * self.arithmetic.unit) * self.arithmetic.unit)
                 first = T.hold(T.expression(place == T.i64(0)))
                 last = T.hold(T.expression(place + places >= plan.depth))
                 if not self.packs_late and not self.packed[1]:
@@ -179,7 +190,7 @@ class Product:
                 of_rows = T.hold(self.at_lines + column_panels * nr + SLACK)
                 with blocks(r1 - r0, plan.row_block) as (r, rows):
                     row = T.hold(r0 + r)
-                    row_panels = T.hold(_up(rows, mr))
+                    row_panels = T.hold(up(rows, mr))
                     number = T.hold(T.truncdiv(r, T.i64(mr)))
                     if not self.as_it_lies and not self.packed[0]:
                         with T.loop(row_panels) as p:
@@ -260,23 +271,29 @@ class Product:
                     for j in range(shape.vectors):
                         T.store(self.partial, T.run(at + i * nr + j * lanes, lanes), total(i, j))
 
-            def end(i: Any, j: int, value: Any) -> None:
-                places = (where.sums[0] + i, where.sums[1] + j * lanes)
-                self.finish(T.hold(where.row + i), T.hold(where.column + j * lanes), T.hold(value), places)
-
             def finish_now() -> None:
                 for i in range(mr):
                     with T.when(T.i64(i) < where.rows):
                         for j in range(shape.vectors):
-                            end(i, j, total(i, j))
+                            self._end(where, i, j, total(i, j))
 
             if self.brief:
                 T.either(is_last, finish_now, keep)
                 return
             keep()
-            with T.when(is_last), T.loop(where.rows) as i:
-                for j in range(shape.vectors):
-                    end(i, j, self.partial[T.run(at + i * nr + j * lanes, lanes)])
+            self._finish_kept(at, is_last, where)
+
+    def _finish_kept(self, at: Any, last: Any, where: _Where) -> None:
+        """Finish the sums of a tile that are in memory, if they are the last ones."""
+        nr, lanes = self.shape.columns, self.shape.lanes
+        with T.when(last), T.loop(where.rows) as i:
+            for j in range(self.shape.vectors):
+                self._end(where, i, j, self.partial[T.run(at + i * nr + j * lanes, lanes)])
+
+    def _end(self, where: _Where, i: Any, j: int, value: Any) -> None:
+        lanes = self.shape.lanes
+        places = (where.sums[0] + i, where.sums[1] + j * lanes)
+        self.finish(T.hold(where.row + i), T.hold(where.column + j * lanes), T.hold(value), places)
 
 
 class _Where(NamedTuple):
@@ -288,10 +305,6 @@ class _Where(NamedTuple):
     """How many rows it has."""
     sums: tuple[Any, Any]
     """The places of the sums of its rows and columns."""
-
-
-def _up(size: Any, width: int) -> Any:
-    return T.truncdiv(size + (width - 1), T.i64(width))
 
 
 def _start(line: Any, low: Any, high: Any, width: int) -> Any:

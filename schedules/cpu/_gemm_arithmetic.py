@@ -21,6 +21,8 @@ class Arithmetic:
     group: ClassVar[int] = 1
     subtracts: ClassVar[bool] = True
     """Whether zero points are subtracted while values are packed."""
+    unit: ClassVar[int] = 1
+    """The packed elements of a line in a panel are a multiple of this; those behind its end are 0."""
 
     def many(self, side: int, raw: Any, zero: Any = None) -> Any:
         """Neighbouring values of one row or column, a group for each lane, as packed elements."""
@@ -155,3 +157,28 @@ class Bytes(Arithmetic):
 
     def step(self, a: Any, b: Any, total: Any) -> Any:
         return T.call_imported(T.type_of(total), "tvmdml_byte_products", _BYTES, total, a, b)
+
+    def sum_step(self, side: int, packed: Any, total: Any) -> Any:
+        """The sum with the bytes of packed elements of a side, in each lane."""
+        one = T.splat(T.const(0x01010101, "int32"), T.lanes(total))
+        return self.step(packed, one, total) if self.is_unsigned(side) else self.step(one, packed, total)
+
+    def is_unsigned(self, side: int) -> bool:
+        """Whether packed bytes of a side are unsigned."""
+        return side == 0
+
+
+class TileBytes(Bytes):
+    """Four bytes, of any signs, as instructions on tiles multiply them (``_gemm_amx.py``)."""
+
+    unit = 16
+
+    def __init__(self, signed: tuple[bool, bool]) -> None:
+        super().__init__(signed)
+        self.signed, self.flips = signed, (False, False)
+
+    def is_unsigned(self, side: int) -> bool:
+        return not self.signed[side]
+
+    def key(self) -> str:
+        return f"{super().key()} {' '.join('signed' if one else 'unsigned' for one in self.signed)}"

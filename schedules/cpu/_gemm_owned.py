@@ -14,7 +14,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
-from tvmdml.schedules.cpu._gemm_panels import Factor, Packer
+from tvmdml.schedules.cpu._gemm_panels import Factor, up
+from tvmdml.schedules.cpu._gemm_tile_rows import packer_of
 from tvmdml.schedules.cpu._tiles import SIDE
 
 if TYPE_CHECKING:
@@ -35,16 +36,18 @@ class Panels(NamedTuple):
     """Places of a packed element."""
     lines: Any
     depth: Any
+    unit: int = 1
+    """The packed elements of a line are a multiple of this."""
 
     @property
     def count(self) -> Any:
         """How many panels there are."""
-        return _up(self.lines, self.width)
+        return up(self.lines, self.width)
 
     @property
     def groups(self) -> Any:
         """Packed elements of a line."""
-        return _up(self.depth, self.group)
+        return up(self.depth, self.group * self.unit) * self.unit
 
     @property
     def panel(self) -> Any:
@@ -137,8 +140,9 @@ class Packing:
                 given if known < 0 else known for given, known in zip((*steps, zero_step), self.known, strict=True)
             )
             sizes, batch_steps = (f.scalars(name, len(own.different)) for name in ("size", "step"))
-            packer = Packer(Factor(own.side, source, own.form, width, line_step, place_step, zeros, zero_step), self.arithmetic)
-            panels = Panels(width, self.panels.group, lines, depth)
+            factor = Factor(own.side, source, own.form, width, line_step, place_step, zeros, zero_step)
+            packer = packer_of(factor, self.arithmetic)
+            panels = self.panels._replace(lines=lines, depth=depth)
             panel, room, number = T.hold(panels.panel), T.hold(panels.room), T.hold(panels.count)
 
             def task(which: Any) -> None:
@@ -154,7 +158,3 @@ class Packing:
 
             per_task(tasks, self.tasks > 1, task)
         return f.result()
-
-
-def _up(size: Any, width: int) -> Any:
-    return -(-size // width) if isinstance(size, int) else T.truncdiv(size + (width - 1), T.i64(width))

@@ -61,22 +61,27 @@ class Packer:
         """
         self.base, self.zeros, self.to, self.at = base, zeros, to, at
         self.line, self.last, self.place, self.count = line, last, place, count
-        self.groups = T.hold(T.truncdiv(count + (self.group - 1), T.i64(self.group)))
+        self.groups = T.hold(up(count, self.group))
         {ACROSS: self._across, ALONG: self._along, SINGLE: self._single}[self.factor.form]()
+        if self.arithmetic.unit > 1:
+            self._fill()
 
     def sums(self, sums: Any, at: Any, first: Any, lanes: int) -> None:
         """Add the panel's values of each line to its sum, or write it if these are the first; ``None``: they are all."""
-        one = T.splat(T.const(0x01010101, "int32"), lanes)
         for start in range(0, self.width, lanes):
-            total = T.Variable(f"int32x{lanes}", T.splat(T.const(0, "int32"), lanes))
-            with T.loop(self.groups) as k:
-                found = self.to[T.run(self.at + k * self.width + start, lanes)]
-                pair = (found, one) if self.factor.side == 0 else (one, found)
-                total.set(self.arithmetic.step(*pair, total.value))
+            total = self._sum_of(start, lanes)
             for lane in range(min(lanes, self.width - start)):
                 place = at + (start + lane)
-                own = T.Shuffle([total.value], [lane])
+                own = T.Shuffle([total], [lane])
                 T.store(sums, place, T.hold(own if first is None else T.if_then_else(first, own, sums[place] + own)))
+
+    def _sum_of(self, start: int, lanes: int) -> Any:
+        """The sums of lines from one on."""
+        total = T.Variable(f"int32x{lanes}", T.splat(T.const(0, "int32"), lanes))
+        with T.loop(self.groups) as k:
+            found = self.to[T.run(self.at + k * self.width + start, lanes)]
+            total.set(self.arithmetic.sum_step(self.factor.side, found, total.value))
+        return total.value
 
     def begin(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, place: Any, last: Any = None) -> None:
         """Begin with a panel whose ``vectors``, or ``lines`` and values, are then asked for."""
@@ -122,9 +127,11 @@ class Packer:
         return factor.zero[place if lanes == 1 else T.ramp(place, factor.zero_step, lanes)]
 
     def _put(self, k: Any, i: Any, value: Any) -> None:
-        lanes = T.lanes(value)
-        place = self.at + k * self.width + i
-        T.store(self.to, T.run(place, lanes), value)
+        T.store(self.to, T.run(self._to(k, i), T.lanes(value)), value)
+
+    def _to(self, k: Any, i: Any) -> Any:
+        """Where a packed element goes: of a group of places, and of a line of the panel."""
+        return self.at + k * self.width + i
 
     def _across(self) -> None:
         """The lines are contiguous: there are at least as many as a panel has."""
@@ -182,6 +189,13 @@ class Packer:
                     self._put(block * SIDE + k, start, column)  # it may run over into the next, which comes later
         self._rest(T.hold(blocks * SIDE))
 
+    def _fill(self) -> None:
+        """Zeros behind the last group, up to a whole unit."""
+        unit, nothing = self.arithmetic.unit, T.const(0, self.arithmetic.packed)
+        left = T.hold(up(self.groups, unit) * unit - self.groups)
+        with T.loop(left) as k, T.loop(T.i64(self.width)) as i:
+            self._put(T.hold(self.groups + k), i, nothing)
+
     def _single(self) -> None:
         self._rest(T.i64(0))
 
@@ -203,6 +217,11 @@ class Packer:
                     empty = zero if zero is not None else self._nothing(raws[0])
                     raws.append(T.hold(T.if_then_else(place < self.count, self.factor.buffer[offset], empty)))
                 self._put(k, i, self.arithmetic.one(self.factor.side, raws, zero))
+
+
+def up(size: Any, width: int) -> Any:
+    """How many of a width cover a size."""
+    return -(-size // width) if isinstance(size, int) else T.truncdiv(size + (width - 1), T.i64(width))
 
 
 def times(number: Any, step: Any) -> Any:

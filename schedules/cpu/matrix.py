@@ -19,9 +19,9 @@ from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu import _default, _gemm_amx, split
 from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
@@ -137,6 +137,7 @@ class Writer:
         self.x86 = has("x86")
         self.bytes_of_vector = 64 if has("avx512f") else 32 if has("avx2") else 16
         self.vnni = has("avx512vnni")
+        self.tiles = self.vnni and has("amx-int8") and has("amx-tile")
         self.operands = self.contraction.operands()
         self.packed: dict[int, tuple[int, ...]] = {}
         """The factors that are packed already, by their number: the steps of the batch."""
@@ -226,8 +227,10 @@ class _Tiles(Writer):
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         total = self.contraction.computed
-        self.shape = _shape(rows, columns, self.bytes_of_vector // (8 if total == "float64" else 4), knobs.tile, self.x86)
-        self.arithmetic = self._arithmetic(total)
+        blocks_of_tiles = _gemm_amx.shape(rows, columns) if self.tiles and total == "int32" and knobs.tile == "auto" else None
+        lanes = self.bytes_of_vector // (8 if total == "float64" else 4)
+        self.shape = blocks_of_tiles or _shape(rows, columns, lanes, knobs.tile, self.x86)
+        self.arithmetic = self._arithmetic(total, blocks_of_tiles is not None)
         mr, nr = self.shape.rows, self.shape.columns
         self.forms = tuple(self._form(side) for side in (0, 1))
         packs = self._packed_sides()
@@ -252,18 +255,19 @@ class _Tiles(Writer):
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
         blocks = (row_block, column_block, knobs.depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
-        room = Product.scratch(self.shape, group, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth, packs)
+        room = Product.scratch(self.shape, self.arithmetic, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth, packs)
         kinds = (self.arithmetic.packed, self.arithmetic.packed, self.arithmetic.total, "int32")
         self.temporaries = tuple((kind, tasks * one) for kind, one in zip(kinds, room, strict=True))
         self.packings = [self._packing(side, target) for side in (0, 1) if packs[side]]
         self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, *room, *self.numbers)
 
-    def _arithmetic(self, total: str) -> Arithmetic:
+    def _arithmetic(self, total: str, in_tiles: bool) -> Arithmetic:
         if total != "int32":
             return Floats(total)
-        types = [self._type(one) for one in (self.contraction.a, self.contraction.b)]
-        signed = tuple(one.startswith("int") for one in types)
-        return Bytes((signed[0], signed[1])) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
+        signed = self._type(self.contraction.a).startswith("int"), self._type(self.contraction.b).startswith("int")
+        if in_tiles:
+            return TileBytes(signed)
+        return Bytes(signed) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
 
     def _packed_sides(self) -> tuple[bool, bool]:
         """Which factors are packed already: those that never change, and that are not packed less zero points that may."""
@@ -284,7 +288,8 @@ class _Tiles(Writer):
             *(self._type(operand), self.forms[side], side, self.plain.batch, operand.place.base, batch, lines[side], place, zero)
         )
         panels = Panels(
-            (self.shape.rows, self.shape.columns)[side], self.arithmetic.group, self.plain.sizes[side], self.plain.sizes[2]
+            *((self.shape.rows, self.shape.columns)[side], self.arithmetic.group),
+            *(self.plain.sizes[side], self.plain.sizes[2], self.arithmetic.unit),
         )
         self.packed[side] = source.packed_steps(panels.room)
         tasks = split(panels.room * math.prod(size for size, _ in source.different), target, TASK_ELEMENTS)
@@ -337,7 +342,8 @@ class _Tiles(Writer):
                 zero_buffer = None if zero is None else tensors[self.operands[zero].name]
                 zero_step = 0 if zero is None else self.steps[zero][side]
                 factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
-            product = Product(
+            writer = _gemm_amx.TileProduct if isinstance(self.arithmetic, TileBytes) else Product
+            product = writer(
                 self.shape,
                 self.arithmetic,
                 (factors[0], factors[1]),

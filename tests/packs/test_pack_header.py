@@ -283,10 +283,29 @@ def rewritten(pack: Pack, path: Path, **changes: Any) -> Pack:
     return Pack(path)
 
 
+@pytest.mark.skipif(len(LEVELS) < 2 or host.state_of_tiles() == host.USED, reason="it is about x86-64 without matrix tiles")
+@pytest.mark.parametrize(("word", "level"), [("fpu", 1), ("amx_tile", 0)])
+def test_the_system_is_asked_for_matrix_tiles(
+    word: str, level: int, pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses, since the processor has none, whatever the flags say; then a lower level is the best one."""
+    words = host.Processor.words.fget  # type: ignore[attr-defined]
+    more = property(lambda processor: (*words(processor), *[word] * (processor.level != LEVELS[0])))
+    monkeypatch.setattr(host.Processor, "words", more)
+    header.write(pack, tmp_path)
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"flags : fpu amx_tile {X86_64_V3}\n")
+    program = compiled(
+        "gcc", SOURCES / "check.c", tmp_path, "-std=c99", f'-DOPS_CPUINFO="{info}"', "-pthread", "-ldl", name="level"
+    )
+    if host.host().runs(host.parse(LEVELS[1], here=False)):
+        assert said(program, "open", tmp_path).startswith(f"{LEVELS[level]}, ")
+
+
 def test_a_level_that_is_not_there(pack: Pack, tmp_path: Path) -> None:
     """A header for other processors compiles here, and says so when it is opened."""
-    contents = pack.contents()
     other = "cpu:x86-64-v4" if platform.machine() == "aarch64" else "cpu:aarch64"
+    contents = pack.contents()
     keys = {kernel.key: kernel._replace(target=other).key for kernel in contents.kernels}
     kernels = [k._replace(target=other) for k in contents.kernels if k.target == f"cpu:{LEVELS[0]}"]
     operations = [

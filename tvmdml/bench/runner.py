@@ -21,6 +21,7 @@ from tvmdml.bench.peers import Attempt
 from tvmdml.bench.results import Entry, Result, Run
 from tvmdml.bench.task import Task
 from tvmdml.bench.venues import Venue
+from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets.cpu.thread_count import thread_count
@@ -197,12 +198,19 @@ def ours(task: Task, target: Target | None = None, where: Room | None = None) ->
 
 def _bound(task: Task, target: Target, where: Room | None) -> Attempt:
     sources, outputs = where or room(task, target)
-    return _writing(compiler.compile(task.desc, target).bind(*sources, *outputs), outputs, target)
+    return _writing(compiler.compile(task.desc, target).bind(*_in_order(task, sources, outputs)), outputs, target)
 
 
 def _operator(task: Task, target: Target, where: Room | None) -> Attempt:
     sources, outputs = where or room(task, target)
-    return _writing(partial(compiler.compile(task.desc, target), *sources, *outputs), outputs, target)
+    return _writing(partial(compiler.compile(task.desc, target), *_in_order(task, sources, outputs)), outputs, target)
+
+
+def _in_order(task: Task, sources: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    """All tensors as the descriptor orders them: what follows an operator has inputs behind its output."""
+    given, results = iter(sources), iter(outputs)
+    written = {name for name, _ in task.desc.tensors(Role.OUTPUT)}
+    return [next(results if name in written else given) for name, _ in task.desc.tensors()]
 
 
 def _function(task: Task, target: Target, where: Room | None) -> Attempt:

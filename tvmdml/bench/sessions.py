@@ -30,6 +30,26 @@ def onnx_session(
     Its threads spin between calls, as they do by default: that makes the next call faster. ``absent`` are the positions of inputs
     that are left out; the operators ``then`` follow, each on the result of the one before.
     """
+    constants = constants or {}
+    named = [*inputs, *constants]
+    for position in absent:
+        named.insert(position, "")
+    between = [*(f"between{i}" for i in range(len(then))), *outputs]
+    first = list(outputs) if not then else between[:1]
+    nodes = [(operator, named, first, attributes), *((one, [between[i]], [between[i + 1]], {}) for i, one in enumerate(then))]
+    return onnx_nodes_session(nodes, inputs, outputs, threads, opset, constants, domain)
+
+
+def onnx_nodes_session(
+    nodes: Sequence[tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]],
+    inputs: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+    threads: int,
+    opset: int = 22,
+    constants: Mapping[str, Array] | None = None,
+    domain: str = "",
+) -> Callable[[], object]:
+    """The same of several ONNX operators, each with its inputs, outputs and attributes; ``domain`` is that of the first one."""
     onnx, runtime = importlib.import_module("onnx"), importlib.import_module("onnxruntime")
     helper = onnx.helper
     constants = constants or {}
@@ -37,15 +57,10 @@ def onnx_session(
     def info(name: str, array: Array) -> Any:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
-    named = [*inputs, *constants]
-    for position in absent:
-        named.insert(position, "")
-    between = [f"between{i}" for i in range(len(then))]
-    results = [list(outputs) if not then else between[:1], *([one] for one in between[1:]), list(outputs)]
     graph = helper.make_graph(
         [
-            helper.make_node(operator, named, results[0], domain=domain, **attributes),
-            *(helper.make_node(one, [between[i]], results[i + 1]) for i, one in enumerate(then)),
+            helper.make_node(name, takes, gives, domain="" if i else domain, **more)
+            for i, (name, takes, gives, more) in enumerate(nodes)
         ],
         "one",
         [info(name, array) for name, array in inputs.items()],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role, Shared
+from tvmdml.operators._following import follow
+from tvmdml.operators._pointwise_fused import Result
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 
@@ -57,11 +60,22 @@ class Work:
     """Whether the output is written to the first input's memory."""
     door: str = "bound"
     """How it is called: ``bound`` (converted once), ``operator`` (arrays checked each time) or ``function`` (results allocated)."""
+    behind: tuple[str, ...] = ()
+    """Pointwise operators that follow in the same kernel, each on the result before it; one with two inputs takes the next of the
+    inputs that the operator itself does not."""
 
     @classmethod
-    def on(cls, operator: str, *inputs: Given, in_place: bool = False, door: str = "bound", **attributes: Attribute) -> Work:
+    def on(
+        cls,
+        operator: str,
+        *inputs: Given,
+        in_place: bool = False,
+        door: str = "bound",
+        behind: tuple[str, ...] = (),
+        **attributes: Attribute,
+    ) -> Work:
         """The work of an operator on these inputs."""
-        return cls(operator, inputs, tuple(sorted(attributes.items())), in_place, door)
+        return cls(operator, inputs, tuple(sorted(attributes.items())), in_place, door, behind)
 
     def __getitem__(self, name: str) -> Any:
         """An attribute."""
@@ -160,7 +174,10 @@ class Work:
         given = {
             name: operators.by_name(str(value)).fused() if name in fused else _described(value) for name, value in self.attributes
         }
-        return cls.of(*tensors, **given)
+        if not self.behind:
+            return cls.of(*tensors, **given)
+        own = sum(field.role is Role.INPUT for field in cls.fields())
+        return _followed(cls.of(*itertools.islice(tensors, own), **given), self.behind, list(tensors))
 
     def newest(self) -> Work:
         """The work of the newest operator that does the same, by which peers are known."""
@@ -192,6 +209,7 @@ class Work:
             "attributes": {name: plain(value) for name, value in self.attributes},
             "in_place": self.in_place,
             "door": self.door,
+            "behind": list(self.behind),
         }
 
 
@@ -260,6 +278,22 @@ def _described(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_described, value))
     return value.describe() if isinstance(value, Operand) else value
+
+
+def _followed(head: Any, behind: tuple[str, ...], others: list[Any]) -> Operator:
+    """An operator with pointwise operators behind it, some of which take another tensor each."""
+    nodes: list[Operator] = []
+    wiring: list[list[Result | int]] = []
+    result, taken = head.output_tensor, 0
+    for name in behind:
+        cls = operators.by_name(name)
+        more = others[taken : taken + sum(field.role is Role.INPUT for field in cls.fields()) - 1]
+        taken += len(more)
+        wiring.append([Result(len(nodes) - 1) if nodes else 0, *range(taken - len(more) + 1, taken + 1)])
+        nodes.append(cls.of(result, *more))
+        result = nodes[-1].outputs()[0]
+    found: Operator = follow(head, nodes, wiring)
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -118,6 +118,11 @@ def _processor() -> Iterator[Finding]:
     from tvmdml.targets.cpu.thread_count import thread_count
 
     yield Finding(OK, f"{host.model_name()}: kernels are compiled for {host.host().name}")
+    if (state := host.state_of_tiles()) == host.REFUSED:
+        words = "it has matrix tiles (AMX), but the system does not let this process use them: products of bytes take longer"
+        yield Finding(LIMITED, words, "Allow arch_prctl(ARCH_REQ_XCOMP_PERM): a container's seccomp profile may forbid it.")
+    else:
+        yield Finding(OK, f"matrix tiles (AMX), for products of bytes: {state}")
     chosen = f", TVMDML_NUM_THREADS={text}" if (text := os.environ.get("TVMDML_NUM_THREADS", "")) else ""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     granted = f", the container's limit is {limit} processors" if (limit := cgroups.processors()) else ""

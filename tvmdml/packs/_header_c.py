@@ -212,13 +212,28 @@ static void pack_read_features_(char *line, int size) {
     fclose(file);
 }
 
+/* Whether the system lets this process use the features: it has to be asked for matrix tiles (AMX). */
+static int pack_permits_(const char *features) {
+#if defined(__x86_64__) && defined(__linux__)
+    long result = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, tile data) */
+    if (pack_has_(features, "amx_tile")) {
+        __asm__ volatile("syscall" : "+a"(result) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+        return result == 0;
+    }
+#endif
+    (void)features;
+    return 1;
+}
+
 static const pack_level_ *pack_best_level_(void) {
     char features[16384];
     int i;
     pack_read_features_(features, sizeof features);
     for (i = 0; i < @LEVEL_COUNT@; i++) {
         const pack_level_ *level = &pack_levels_[i];
-        if (strcmp(level->machine, PACK_MACHINE_) == 0 && pack_has_(features, level->features)) return level;
+        if (strcmp(level->machine, PACK_MACHINE_) == 0 && pack_has_(features, level->features) &&
+            pack_permits_(level->features))
+            return level;
     }
     pack_fail_("this processor (%s) is not one of those that the pack was built for: @LEVEL_NAMES@", PACK_MACHINE_);
     return NULL;

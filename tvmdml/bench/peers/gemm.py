@@ -11,9 +11,11 @@ import numpy as np
 from tvmdml.bench import inputs
 from tvmdml.bench.inputs import Array
 from tvmdml.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
-from tvmdml.bench.sessions import onnx_session
+from tvmdml.bench.sessions import onnx_nodes_session, onnx_session
 from tvmdml.bench.task import Task
 from tvmdml.bench.work import Work
+
+_BEHIND = ("ELEMENT_WISE_ADD", "ACTIVATION_RELU")
 
 
 def _factors(task: Task) -> tuple[Array, Array, Array | None]:
@@ -28,7 +30,7 @@ def _is_turned(work: Work) -> bool:
 
 
 def _is_plain(work: Work) -> bool:
-    return work.dtype == "float32" and len(work.inputs) < 3
+    return work.dtype == "float32" and len(work.inputs) < 3 and not work.behind
 
 
 def _numpy(task: Task, threads: int) -> Attempt:
@@ -62,11 +64,44 @@ def _onnx(task: Task, threads: int) -> Attempt:
 
 
 def _in_onnx(work: Work) -> bool:
-    return work.dtype == "float32" and not (len(work.sizes) > 2 and _is_turned(work))
+    return work.dtype == "float32" and not work.behind and not (len(work.sizes) > 2 and _is_turned(work))
+
+
+# -- With a sum and an activation behind: in PyTorch step by step, in place; ONNX Runtime fuses what it can
+
+
+def _with_steps(work: Work) -> bool:
+    return work.behind == _BEHIND and work.dtype == "float32" and not _is_turned(work)
+
+
+def _torch_steps(task: Task, threads: int) -> Attempt:
+    a, b, bias, residual = (tensor(one) for one in task.given if one is not None)
+    out = torch().empty(task.desc.outputs()[0].sizes, dtype=a.dtype)
+
+    def call() -> Any:
+        torch().addmm(bias[0], a, b, out=out)
+        return out.add_(residual).relu_()
+
+    return on_torch(call, lambda: (call().numpy(),), threads)
+
+
+def _onnx_steps(task: Task, threads: int) -> Attempt:
+    a, b, bias, residual = (one for one in task.given if one is not None)
+    out = inputs.empty(task.desc.outputs()[0].sizes, a.dtype)
+    nodes: list[tuple[str, tuple[str, ...], tuple[str, ...], dict[str, Any]]] = [
+        ("Gemm", ("a", "b", "bias"), ("product",), {}),
+        ("Add", ("product", "residual"), ("sum",), {}),
+        ("Relu", ("sum",), ("y",), {}),
+    ]
+    given = {"a": a, "b": b, "bias": np.ascontiguousarray(bias[0]), "residual": residual}
+    call = onnx_nodes_session(nodes, given, {"y": out}, threads)
+    return Attempt(call, writes(call, out))
 
 
 PEERS = (
     Peer("numpy", "matmul", _numpy, _is_plain),
-    Peer("torch", "matmul, addmm", _torch),
+    Peer("torch", "matmul, addmm", _torch, lambda work: not work.behind),
     Peer("onnxruntime", "Gemm, MatMul", _onnx, _in_onnx),
+    Peer("torch", "addmm, add_, relu_", _torch_steps, _with_steps),
+    Peer("onnxruntime", "Gemm, Add, Relu", _onnx_steps, _with_steps),
 )

@@ -9,6 +9,7 @@ from tvmdml.bench.task import Kind
 from tvmdml.bench.work import Operand, Work
 
 GROUP = Group("matrix products")
+FUSED = Group("matrix products with operators behind")
 KIND = Kind(close=True, steps=64)
 """Sums of floats."""
 
@@ -23,22 +24,33 @@ def product(
     return Work.on("GEMM", a, b, *more, trans_b=trans_b)
 
 
+def followed(m: int, k: int, n: int) -> Work:
+    """GEMM with a bias for each column, the sum with another matrix, and an activation, as layers of networks have them."""
+    matrices = (Operand(sizes, "float32", "unit") for sizes in ((m, k), (k, n), (1, n), (m, n)))
+    return Work.on("GEMM", *matrices, behind=("ELEMENT_WISE_ADD", "ACTIVATION_RELU"))
+
+
 def is_quick(dtype: str, sizes: tuple[int, int, int]) -> bool:
     """One of the square ones."""
     return dtype == "float32" and sizes == (512, 512, 512)
 
 
 def _goals() -> Iterator[Case]:
-    squares = tuple((side, side, side) for side in (64, 512, K, 2 * K))
-    layers = ((32 * 197, 768, 3072), (197, 768, 3072), (1, 4 * K, 4 * K), (32, 4 * K, 4 * K))
-    for dtype, shapes in (("float32", (*squares, *layers)), ("float16", (*squares[1:3], *layers[1:3]))):
-        for sizes in shapes:
-            work = product(*sizes, dtype=dtype)
-            yield Case(f"product {dtype}", f"{sizes}", work, 1.0, is_quick(dtype, sizes), group=GROUP)
+    squares = tuple((side, side, side) for side in (512, K, 2 * K))
+    layers = ((1, 768, 3072), (32, 768, 3072), (197, 768, 3072), (1, 4 * K, 4 * K))
+    for sizes in (*squares, (32 * 197, 768, 3072), (65, 67, 70)):
+        yield Case("product float32", f"{sizes}", product(*sizes), 0.95, is_quick("float32", sizes), group=GROUP)
+    for sizes in ((64, 64, 64), *layers, (32, 4 * K, 4 * K)):
+        yield Case("product float32", f"{sizes}", product(*sizes), 1.05, group=GROUP)
+    for sizes in (*squares[:2], *layers):
+        yield Case("product float16", f"{sizes}", product(*sizes, dtype="float16"), 1.1, group=GROUP)
     for sizes in ((512, 512, 512), (197, 768, 3072)):
         yield Case("product with bias float32", f"{sizes}", product(*sizes, bias=True), 1.0, group=GROUP)
+    for sizes in ((512, 512, 512), *layers):
         turned = product(*sizes, trans_b="transpose")
-        yield Case("product with a transposed factor float32", f"{sizes}", turned, 1.0, group=GROUP)
+        yield Case("product with a transposed factor float32", f"{sizes}", turned, 1.05, group=GROUP)
+    for sizes in ((64, 64, 64), (512, 64, 512), *squares[:2], *layers[1:3]):
+        yield Case("product, bias, sum and relu float32", f"{sizes}", followed(*sizes), 1.2, group=FUSED)
     for batch, sizes in (((96,), (128, 64, 128)), ((96,), (128, 128, 64)), ((512,), (16, 16, 16))):
         yield Case("batch of products float32", f"{batch[0]} x {sizes}", product(*sizes, batch=batch), 1.0, group=GROUP)
 

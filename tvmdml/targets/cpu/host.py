@@ -21,6 +21,8 @@ _X86_LEVELS = (
 )
 # Features beyond the levels that kernels benefit from: LLVM's name, and the name in /proc/cpuinfo.
 _X86_EXTRAS = (
+    ("amx-int8", "amx_int8"),
+    ("amx-tile", "amx_tile"),
     ("avx512bitalg", "avx512_bitalg"),
     ("avx512fp16", "avx512_fp16"),
     ("avx512vbmi", "avx512vbmi"),
@@ -29,6 +31,10 @@ _X86_EXTRAS = (
     ("avx512vpopcntdq", "avx512_vpopcntdq"),
     ("gfni", "gfni"),
 )
+_TILES = ("amx-int8", "amx-tile")
+"""Matrix tiles (AMX), which multiply bytes: the system lets a process use them only if it asks."""
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
+"""Linux's system call for x86-64, its ARCH_REQ_XCOMP_PERM, and the state that is asked for."""
 _ARM_EXTRAS = (("dotprod", "asimddp"), ("fullfp16", "asimdhp"), ("i8mm", "i8mm"), ("sve", "sve"), ("sve2", "sve2"))
 _ARM = "aarch64"
 _ARM_MACHINES = (_ARM, "arm64")
@@ -108,8 +114,36 @@ class Processor(NamedTuple):
 
 @functools.cache
 def host() -> Processor:
-    """The processor this process runs on."""
-    return read(_cpuinfo(), platform.machine())
+    """The processor this process runs on, without what the system does not let it use."""
+    found = read(_cpuinfo(), platform.machine())
+    if not set(_TILES).intersection(found.features) or (set(_TILES).issubset(found.features) and tiles_are_permitted()):
+        return found
+    return found._replace(features=tuple(name for name in found.features if name not in _TILES))
+
+
+ABSENT, REFUSED, USED = "absent", "refused", "in use"
+"""States of matrix tiles."""
+
+
+def state_of_tiles() -> str:
+    """Whether this processor has matrix tiles (AMX) that multiply bytes, and kernels use them."""
+    if set(_TILES).issubset(host().features):
+        return USED
+    return REFUSED if set(_TILES).issubset(read(_cpuinfo(), platform.machine()).features) else ABSENT
+
+
+@functools.cache
+def tiles_are_permitted() -> bool:
+    """Whether the system lets this process use matrix tiles. It is asked once; all threads, also those of forked children, may
+    use them then.
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    import ctypes
+
+    call = ctypes.CDLL(None).syscall
+    call.argtypes, call.restype = (ctypes.c_long,) * 3, ctypes.c_long
+    return bool(call(_ARCH_PRCTL, _REQUEST, _TILE_DATA) == 0)
 
 
 def read(cpuinfo: str, machine: str) -> Processor:

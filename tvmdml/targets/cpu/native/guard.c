@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The calling convention of functions in a libtvm_ffi library: typed values. */
@@ -40,6 +41,9 @@ __attribute__((constructor)) static void guard(void) {
     sigaltstack(&other, NULL);
     struct sigaction action = {.sa_handler = end, .sa_flags = SA_ONSTACK};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) sigaction(ends[i], &action, NULL);
+#if defined(__x86_64__) && defined(__linux__)
+    syscall(SYS_arch_prctl, 0x1023, 18); /* ARCH_REQ_XCOMP_PERM of tile data: kernels with matrix tiles (AMX) run where it grants it */
+#endif
     if (TVMFFIEnvModRegisterContextSymbol)
         TVMFFIEnvModRegisterContextSymbol("__TVMBackendParallelLaunch", (void *)tvmdml_pool_launch);
 }

@@ -190,9 +190,11 @@ static void *worker(void *unused) {
 static void start(int wanted) {
     sigset_t all, before;
     pthread_attr_t detached;
+    static const int faults[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
     pthread_mutex_lock(&pool.mutex);
     if (atomic_load(&pool.asked) < wanted) atomic_store(&pool.asked, wanted);
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]); /* a thread's own, wherever they are */
     pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by workers: the program's own threads handle signals */
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);

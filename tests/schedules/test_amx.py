@@ -1,0 +1,215 @@
+"""Products of bytes in matrix tiles (AMX): exact, inside of their arrays, and with tiles that each thread gives back."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import amx
+import numpy as np
+import pytest
+from fenced import Place, Work, run
+from support import Array, assert_outputs_agree, assert_same_bits, ready, seeded
+
+import tvmdml
+from tvmdml import TensorDesc, knobs, packs, targets
+from tvmdml.operators import Operator
+from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets.cpu import host
+
+pytestmark = pytest.mark.skipif(bool(amx.missing()), reason=amx.missing())
+
+SIGNS = list(itertools.product(("uint8", "int8"), repeat=2))
+ENDS = (Place(at_end=True), Place(at_end=False))
+BEYOND = "cpu:x86-64-v4+amx-int8+amx-tile+avx512vnni"
+
+
+@pytest.fixture
+def tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[amx.Tiles]:
+    with amx.tiles(monkeypatch) as found:
+        yield found
+
+
+def bytes_of(kind: str, sizes: tuple[int, ...], seed: object) -> Array:
+    """Bytes, among them many of the least and the largest ones."""
+    limits = np.iinfo(kind)
+    random = seeded(kind, sizes, seed)
+    found = random.integers(limits.min, limits.max, sizes, kind, endpoint=True)
+    return np.where(random.random(sizes) < 0.3, random.choice([limits.min, limits.max], sizes).astype(kind), found)
+
+
+def desc_of(array: Array) -> TensorDesc:
+    return TensorDesc(array.dtype, array.shape, tuple(step // array.itemsize for step in array.strides))
+
+
+def turned(array: Array) -> Array:
+    return np.asfortranarray(array)
+
+
+def is_in_tiles(desc: Operator, target: targets.Target) -> bool:
+    return "TileBytes" in str(dict(kernel_for(desc.canonical(), target).parameters).get("arithmetic"))
+
+
+def checked(tiles: amx.Tiles, desc: Any, inputs: list[Array | None], owned: tuple[str, ...] = ()) -> tuple[Array, ...]:
+    """Run between guard pages, in both places; the results, which agree with the reference."""
+    target = targets.resolve(tiles.name)
+    assert is_in_tiles(desc, target)
+    before, expected = tiles.products(), desc.reference(*inputs)
+    flags = {name: dataclasses.replace(getattr(desc, name), flags="OWNED_BY_DML") for name in owned}
+    given = dataclasses.replace(desc, **flags)
+    for source, result in (ENDS, ENDS[::-1]):
+        found = run(Work(given, target), inputs, "kernel", source, result)
+        assert_outputs_agree(desc, found, expected)
+    assert tiles.products() == before == () or sum(tiles.products()) > sum(before)
+    return found
+
+
+SHAPES: dict[str, tuple[int, int, int]] = {
+    "a row": (1, 130, 64),
+    "one tile": (16, 64, 16),
+    "less than a tile": (5, 7, 21),
+    "edges": (70, 300, 101),
+    "several blocks": (33, 2100, 65),
+}
+
+
+@pytest.mark.parametrize(("a_type", "b_type"), SIGNS)
+@pytest.mark.drawn("shape", list(SHAPES), 1)
+def test_products_are_exact(shape: str, a_type: str, b_type: str, tiles: amx.Tiles) -> None:
+    rows, depth, columns = SHAPES[shape]
+    a, b = bytes_of(a_type, (rows, depth), 0), bytes_of(b_type, (depth, columns), 1)
+    before = tiles.products()
+    zeros = a[:, :1].copy(), b[:1].copy()
+    for one, other, own in ((a, b, zeros), (turned(a), turned(b), zeros), (a, turned(b), (None, None))):
+        inputs = [one, own[0], other, own[1]]
+        desc = tvmdml.MatrixMultiplyInteger.of(*(array if array is None else desc_of(array) for array in inputs))
+        checked(tiles, desc, inputs)
+    used = [after > earlier for earlier, after in zip(before, tiles.products(), strict=True)]
+    assert not used or used == [signs == (a_type, b_type) for signs in SIGNS], "the instruction is that of the signs"
+
+
+@pytest.mark.parametrize("names", [("b_tensor",), ("a_tensor", "b_tensor"), ("b_tensor", "b_zero_point_tensor")], ids=str)
+def test_factors_that_never_change_are_packed_once(names: tuple[str, ...], tiles: amx.Tiles) -> None:
+    a, b = bytes_of("int8", (3, 40, 200), names), bytes_of("uint8", (3, 200, 50), names)
+    inputs: list[Array | None] = [a, a[:1, :, :1].copy(), b, b[:1, :1].copy()]
+    checked(tiles, tvmdml.MatrixMultiplyInteger.of(*(desc_of(one) for one in inputs if one is not None)), inputs, names)
+
+
+def test_strides_that_no_vector_reads(tiles: amx.Tiles) -> None:
+    a, b = bytes_of("uint8", (40, 140), 2)[::2, ::2], bytes_of("int8", (140, 80), 3)[::2, ::2]
+    checked(tiles, tvmdml.MatrixMultiplyInteger.of(desc_of(a), None, desc_of(b)), [a, None, b, None])
+
+
+@pytest.mark.parametrize("name", ["MATRIX_MULTIPLY_INTEGER_TO_FLOAT", "QUANTIZED_LINEAR_MATRIX_MULTIPLY"])
+def test_what_becomes_of_sums(name: str, tiles: amx.Tiles) -> None:
+    """With zero points, scales and a bias: the bits are those of the kernel without tiles."""
+    a, b = bytes_of("uint8", (40, 130), name), bytes_of("int8", (130, 70), name)
+    scale, scales = np.full((1, 1), 0.003, np.float32), seeded(name).uniform(0.001, 0.01, (1, 70)).astype(np.float32)
+    zeros = np.full((1, 1), 130, np.uint8), bytes_of("int8", (1, 70), name) // 8
+    bias = np.broadcast_to(seeded(name).standard_normal((1, 70)).astype(np.float32), (40, 70))
+    inputs: list[Array | None] = [a, scale, zeros[0], b, scales, zeros[1], bias]
+    if name.startswith("QUANTIZED"):
+        inputs[6:] = [np.full((1, 1), 0.2, np.float32), np.full((1, 1), 120, np.uint8)]
+    desc = tvmdml.operators.by_name(name).of(*(one if one is None else desc_of(one) for one in inputs))
+    found = checked(tiles, desc, inputs)
+    other = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    ready(desc, targets.resolve("cpu:x86-64-v4+avx512vnni"))(*inputs, *other)
+    assert_same_bits(found[0], other[0])
+
+
+@pytest.mark.usefixtures("in_parallel")
+def test_threads_have_tiles_of_their_own(tiles: amx.Tiles) -> None:
+    """Several tasks of a product, of several products at once; afterwards no thread has tiles."""
+    a, b = bytes_of("uint8", (150, 700), 4), bytes_of("int8", (700, 150), 5)
+    with knobs.using(matrix={"task_products": 1 << 10, "row_bytes": 1 << 13, "column_bytes": 1 << 14}):
+        desc = tvmdml.MatrixMultiplyInteger.of(desc_of(a), None, desc_of(b))
+        assert dict(kernel_for(desc.canonical(), targets.resolve(tiles.name)).parameters)["parallel"]
+        operator = tvmdml.compile(desc, target=tiles.name)
+        amx.assert_faults_are_delivered()
+
+    def once(number: int) -> bool:
+        found = np.full((150, 150), -1, np.int32)
+        operator(np.roll(a, number, 0), None, b, None, found)
+        return np.array_equal(found, np.roll(a, number, 0).astype(np.int64) @ b)
+
+    tvmdml.gemm(np.ones((300, 300), np.float32), np.ones((300, 300), np.float32))  # the pool's threads begin
+    amx.assert_faults_are_delivered()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(once, range(12)))
+
+
+def test_inner_loops_load_no_tile_twice() -> None:
+    """For 32 rows and columns a step has four loads and four products, and nothing is spilled."""
+    (target,) = targets.elsewhere(BEYOND)
+    a, b = TensorDesc("uint8", (512, 512)), TensorDesc("int8", (512, 512))
+    code = target.source(kernel_for(tvmdml.MatrixMultiplyInteger.of(a, None, b), target).build(), "asm")
+    steps = code.count("\ttdpbusd\t") // 4
+    assert steps > 0
+    assert code.count("\ttdpbusd\t") == 4 * steps
+    assert code.count("\ttileloadd\t") == 4 * steps + 4, "and the sums of a block before"
+    assert (code.count("\ttilezero\t"), code.count("\ttilestored\t")) == (4, 4)
+    assert code.count("\tldtilecfg\t") == code.count("\ttilerelease") > 0
+
+
+# -- Where there is no AMX ----------------------------------------------------------------------------------------
+
+FLAGS = "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave "
+FLAGS += "avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni amx_tile amx_int8 amx_bf16"
+
+
+def test_a_processor_with_tiles_is_known_by_its_flags() -> None:
+    found = host.read(f"flags : {FLAGS}\n", "x86_64")
+    assert found.features == (*amx.FEATURES, "avx512vnni")
+    assert {"amx_tile", "amx_int8"} <= set(found.words)
+    assert found.runs(host.parse("x86-64-v4+avx512vnni", here=False))
+    assert not host.parse("x86-64-v4+avx512vnni", here=False).runs(found)
+
+
+@pytest.mark.skipif(not amx.missing() and amx.has_own(), reason="the system lets this process use its tiles")
+def test_tiles_that_the_system_refuses_are_not_used() -> None:
+    """Here the system refuses, because there are none."""
+    script = f"""
+from tvmdml.targets.cpu import host
+host._cpuinfo = lambda: "flags : {FLAGS}"
+assert host.host().features == ("avx512vnni",), host.host()
+from tvmdml.doctor import checks
+found = [one.words for one in checks._processor()]
+assert any("does not let this process use them" in one for one in found), found
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not amx.missing() and amx.has_own(), reason="this processor runs them")
+def test_packs_for_tiles_do_not_run_without(tmp_path: Path) -> None:
+    a, b = bytes_of("uint8", (33, 130), 6), bytes_of("int8", (130, 40), 7)
+    desc = tvmdml.MatrixMultiplyInteger.of(TensorDesc("uint8", a.shape), None, TensorDesc("int8", b.shape))
+    for levels in ((BEYOND,), (BEYOND, "cpu:x86-64-v4")):
+        path = tmp_path / f"{len(levels)}.tvmdml"
+        packs.build(Spec(levels, (Wanted(desc),), {}), path, jobs=1)
+    script = f"""
+import numpy as np, tvmdml
+from tvmdml import packs
+a, b = (np.frombuffer(bytes.fromhex(text), kind).reshape(sizes) for text, kind, sizes in (
+    ({a.tobytes().hex()!r}, np.uint8, (33, 130)), ({b.tobytes().hex()!r}, np.int8, (130, 40))))
+packs.load_pack({str(tmp_path / "1.tvmdml")!r})
+try:
+    tvmdml.matrix_multiply_integer(a, b)
+except tvmdml.CompileError as error:
+    assert "amx-int8" in str(error) and "does not run here" in str(error), error
+else:
+    raise AssertionError("it ran")
+packs.load_pack({str(tmp_path / "2.tvmdml")!r})
+assert np.array_equal(tvmdml.matrix_multiply_integer(a, b), a.astype(int) @ b)
+"""
+    environment = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(tmp_path / "empty")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
