@@ -56,3 +56,44 @@ def test_top_k_of_a_row_past_2_to_the_31_bytes() -> None:
     values, indices = tvmdml.top_k(x, 4)
     assert values.tolist() == [3, 2, 1, 0]
     assert indices.tolist() == [(1 << 29) + 1, len(x) - 1, 7, 0]
+
+
+@pytest.mark.parametrize("rows", [1, 6], ids=["a row", "rows"])
+def test_gemm_of_a_factor_past_2_to_the_31_bytes(rows: int) -> None:
+    b = np.zeros((64, 8_400_000), np.float32)
+    assert b.nbytes > 1 << 31
+    spots = [(0, 0), (31, 4_200_001), (63, 8_399_999)]
+    for place, column in spots:
+        b[place, column] = column % 7 + 2
+    a = np.arange(1, rows * 64 + 1, dtype=np.float32).reshape(rows, 64)
+    result = tvmdml.gemm(a, b)
+    for place, column in spots:
+        assert result[:, column].tolist() == (a[:, place] * b[place, column]).tolist()
+    assert np.count_nonzero(result) == rows * len(spots)
+
+
+def test_gemm_with_a_result_past_2_to_the_31_bytes() -> None:
+    a, b = np.zeros((33_000, 2), np.float16), np.ones((2, 33_000), np.float16)
+    a[[0, 16_500, -1], 1] = [1, 2, 3]
+    b[1, [5, -1]] = [4, 5]
+    result = tvmdml.gemm(a, b)
+    assert result.nbytes > 1 << 31
+    assert np.count_nonzero(result) == 3 * 33_000
+    for row, value in ((0, 1), (16_500, 2), (-1, 3)):
+        assert np.array_equal(result[row], b[1] * value)
+
+
+@pytest.mark.parametrize("rows", [1, 20], ids=["a row", "rows"])
+def test_integer_products_of_a_factor_past_2_to_the_31_bytes(rows: int) -> None:
+    columns = (1 << 27) + 5 if rows == 1 else 5_400_000
+    b = np.zeros((PAST // columns + 1, columns), np.int8)
+    assert b.nbytes > 1 << 31
+    a = np.arange(1, rows * len(b) + 1, dtype=np.uint64).astype(np.uint8).reshape(rows, len(b))
+    zero = np.full((1, 1), 3, np.uint8)
+    spots = [(0, 0), (len(b) // 2, columns // 2 + 1), (len(b) - 1, columns - 1)]
+    for place, column in spots:
+        b[place, column] = column % 7 - 9
+    result = tvmdml.matrix_multiply_integer(a, b, zero)
+    for place, column in spots:
+        assert result[:, column].tolist() == ((a[:, place].astype(int) - 3) * b[place, column]).tolist()
+    assert np.count_nonzero(result) == sum(np.count_nonzero(a[:, place] != 3) for place, _ in spots)

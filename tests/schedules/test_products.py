@@ -54,6 +54,26 @@ def test_bits_of_sums_do_not_depend_on_the_way(sizes: tuple[int, int, int]) -> N
     assert np.array_equal(np.concatenate([tvmdml.gemm(one[None], b) for one in a]), whole), "row by row"
 
 
+@pytest.mark.parametrize("sizes", [(1, 70, 100), (3, 33, 35), (29, 300, 67), (67, 65, 70)], ids=str)
+def test_panels_of_nan_reach_only_their_own_rows_and_columns(sizes: tuple[int, int, int]) -> None:
+    """What is beside the edges of a panel, or repeated there, comes into no other sum."""
+    rows, depth, columns = sizes
+    random = seeded(str(sizes))
+    a, b = (random.standard_normal(one).astype(np.float32) for one in ((rows, depth), (depth, columns)))
+    whole = tvmdml.gemm(a, b)
+    for side in (0, 1):
+        size = sizes[2 * side]
+        for some in (slice(None), slice(size // 2, None), slice(0, size // 2), slice(size - 1, None)):
+            factors = [a.copy(), b.copy()]
+            line = (some, slice(None))[:: 1 - 2 * side]
+            factors[side][line] = np.nan
+            expected = whole.copy()
+            expected[line] = np.nan
+            found = tvmdml.gemm(*factors)
+            assert np.array_equal(np.isnan(found), np.isnan(expected))
+            assert np.array_equal(found, expected, equal_nan=True)
+
+
 @pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8")])
 def test_products_of_bytes_are_exact_at_every_level(a_type: str, b_type: str) -> None:
     random = seeded(a_type + b_type)

@@ -208,9 +208,9 @@ def _operator(task: Task, target: Target, where: Room | None) -> Attempt:
 
 def _in_order(task: Task, sources: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     """All tensors as the descriptor orders them: what follows an operator has inputs behind its output."""
-    given, results = iter(sources), iter(outputs)
-    written = {name for name, _ in task.desc.tensors(Role.OUTPUT)}
-    return [next(results if name in written else given) for name, _ in task.desc.tensors()]
+    given, present = iter(sources), iter(outputs)
+    results = {name: None if tensor is None else next(present) for name, tensor in task.desc.tensors(Role.OUTPUT)}
+    return [results[name] if name in results else next(given) for name, _ in task.desc.tensors()]
 
 
 def _function(task: Task, target: Target, where: Room | None) -> Attempt:

@@ -162,7 +162,7 @@ class Work:
             dataclasses.replace(one, sizes=own[name]) if isinstance(one, Operand) else one
             for name, one in zip(names, self.inputs, strict=False)
         )
-        return dataclasses.replace(self, inputs=tuple(changed))
+        return dataclasses.replace(self, inputs=(*changed, *self.inputs[len(names) :]))
 
     # -- What it means
 
