@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,10 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Source, "path", lambda self, folder: tmp_path)
     monkeypatch.setattr(Source, "lacks", lambda self: "" if self.network else self.package)
     arguments = ["bench", "--models", "--filter", "a", "--threads", "1", "--json", str(tmp_path / "a.json")]
-    done = CliRunner().invoke(main, arguments)
+    picture = [] if importlib.util.find_spec("matplotlib") is None else ["--plot", str(tmp_path / "a.png")]
+    done = CliRunner().invoke(main, [*arguments, *picture])
     assert done.exit_code == 0, done.output
+    assert not picture or (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "2.00" in done.output
     assert "GEMM tiles 75 %" in " ".join(done.output.split())
     assert "magika is not installed" in done.output

@@ -116,11 +116,15 @@ class Clock(Protocol):
 class WallClock:
     """The host's clock: for work that is done when the call returns."""
 
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        """``now``: the seconds since a fixed moment."""
+        self._now = now
+
     def calls(self, contender: Contender) -> int:
         """How many calls fill a sample."""
         contender.prepare()
         contender.run(1)
-        return filling(lambda calls: _timed(contender, calls), contender.sample)
+        return filling(lambda calls: self._timed(contender, calls), contender.sample)
 
     def sample(self, contender: Contender, calls: int) -> Sample:
         """Take a sample of this many calls."""
@@ -129,7 +133,12 @@ class WallClock:
         end = time.perf_counter() + WARM_UP
         while time.perf_counter() < end:
             contender.run(max(1, calls // 8))
-        return Sample(_timed(contender, calls) / calls)
+        return Sample(self._timed(contender, calls) / calls)
+
+    def _timed(self, contender: Contender, calls: int) -> float:
+        start = self._now()
+        contender.run(calls)
+        return self._now() - start
 
 
 def filling(timed: Callable[[int], float], sample: float) -> int:
@@ -142,10 +151,13 @@ def filling(timed: Callable[[int], float], sample: float) -> int:
         calls *= 4
 
 
-_WALL = WallClock()
+WALL = WallClock()
+"""The default."""
+PROCESSOR = WallClock(time.process_time)
+"""The processor's time of this process: for work of one thread, which other programs of the machine disturb less."""
 
 
-def race(contenders: Sequence[Contender], pace: Pace, clock: Clock = _WALL) -> list[Timing]:
+def race(contenders: Sequence[Contender], pace: Pace, clock: Clock = WALL) -> list[Timing]:
     """Time all contenders. They must have been called before, so that no first call is timed."""
     gc.collect()
     with not_collected():
@@ -173,12 +185,6 @@ def _slow(contenders: Sequence[Contender], calls: Sequence[int], clock: Clock) -
             if slow[i]:
                 estimates[i] = min(estimates[i], clock.sample(contender, calls[i]).seconds)
     return [t > SLOW * best[c.role] for c, t in zip(contenders, estimates, strict=True)]
-
-
-def _timed(contender: Contender, calls: int) -> float:
-    start = time.perf_counter()
-    contender.run(calls)
-    return time.perf_counter() - start
 
 
 def settle() -> None:

@@ -161,7 +161,8 @@ def _race(source: Source, path: Path, threads: int, full: bool, prepare: bool) -
     del right
     ours = {"tvmdml": "ours"}
     racers = [Contender(ours.get(name, "peer"), name, source.name, threads, run) for name, run in runs.items()]
-    timings = [None] * len(racers) if prepare else measure.race(racers, measure.FULL if full else measure.QUICK)
+    pace, clock = measure.FULL if full else measure.QUICK, measure.PROCESSOR if threads == 1 else measure.WALL
+    timings = [None] * len(racers) if prepare else measure.race(racers, pace, clock)
     timed = dict(zip(runs, timings, strict=True))
     entries = [Entry(ours.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, "")) for name in wanted]
     return {

@@ -10,8 +10,10 @@ from tvmdml.bench import report
 from tvmdml.bench.results import Result, Run
 from tvmdml.errors import InvalidArgument, message
 
-_COLOURS = {"reached": "tab:green", "missed": "tab:orange", "failed": "tab:red"}
-_GREY = "tab:gray"
+COLOURS = {"reached": "tab:green", "missed": "tab:orange", "failed": "tab:red"}
+"""By verdict."""
+GREY = "tab:gray"
+"""Without a goal."""
 _MARKERS = "osD^v<>P"
 
 
@@ -24,21 +26,31 @@ def draw(run: Run, path: Path) -> None:
     ratios, roofline = figure.subplots(1, 2, width_ratios=(1, 1))
     _draw_ratios(ratios, compared)
     _draw_roofline(roofline, [result for result in run.results if result.ours and result.limit and result.limit_of == "memory"])
-    figure.suptitle(f"tvmdml on {_machine(run)}, {run.updated}\n{report.logs_line(run)}")
+    figure.suptitle(f"tvmdml on {machine(run)}, {run.updated}\n{report.logs_line(run)}")
+    save(figure, path)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure.
+
+    Raises:
+        InvalidArgument: the file cannot be written.
+    """
     try:
         figure.savefig(path, format="png", dpi=120)
     except OSError as error:
         raise InvalidArgument(message("plot", path, f"a file that can be written ({error.strerror})")) from None
 
 
-def _machine(run: Run) -> str:
+def machine(run: Run) -> str:
+    """The processor and the threads, or the device."""
     return str(run.machine.get("device") or f"{run.machine.get('cpu', '?')}, {run.threads} threads")
 
 
 def _draw_ratios(axes: Any, results: list[Result]) -> None:
     """A bar for each case, with a line at its goal."""
     places = range(len(results))
-    colours = [_COLOURS.get(result.verdict, _GREY) for result in results]
+    colours = [COLOURS.get(result.verdict, GREY) for result in results]
     axes.barh(places, [result.ratio for result in results], color=colours, height=0.7)
     with_goal = [(place, result.goal) for place, result in zip(places, results, strict=True) if result.goal is not None]
     if with_goal:

@@ -88,7 +88,7 @@ _PACKAGED: Mapping[str, _Packaged] = {
     "silero-vad op18": _Packaged("silero_vad", "data/silero_vad_op18_ifless.onnx", _SPEECH | _RATE),
     "silero-vad 16k": _Packaged("silero_vad", "data/silero_vad_openvino_16k.onnx", _SPEECH, (1,)),
 }
-_TURNS = 32
+_TURNS = 16
 _DECODING = (
     (", a word", NONE, 1),
     (f", {_TURNS} words in turn", NONE, _TURNS),

@@ -186,7 +186,7 @@ def report(request: Request, note: Callable[[str], object], table: Callable[[Any
     for line in summary(found):
         note(line)
     if plot_path is not None and found.results:
-        from tvmdml.bench import plot
+        from tvmdml.bench import plot_models
 
-        plot.draw(found, plot_path)
+        plot_models.draw(found, plot_path)
     return 0

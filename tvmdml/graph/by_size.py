@@ -234,7 +234,7 @@ class BySize:
             Differs: a number is no integer there.
         """
         value = Values(n).of
-        inputs = [Input(*value(one), name, "") for one, name in zip(self.inputs, self.names, strict=True)]
+        inputs = [input_of(value(one), name) for one, name in zip(self.inputs, self.names, strict=True)]
         given = [Constant(array, name, "") for name, array in zip(self.wanted, arrays, strict=True)]
         calls: list[Call] = []
         lists: Mapping[str, Sequence[Node]] = {"inputs": inputs, "constants": self._constants, "given": given, "calls": calls}
@@ -248,6 +248,12 @@ class BySize:
         ends = zip(map(value, self._ends), map(value, self._results), strict=True)
         results = [Result(edge(one), desc) for one, desc in ends]
         return Finished(self._name, inputs, Program(calls, results), list(map(value, self.forms)))
+
+
+def input_of(form: tuple[TensorDesc, Any, bool], name: str) -> Input:
+    """An input of a program."""
+    desc, dtype, owned = form
+    return Input(desc, dtype, owned, name, "")
 
 
 class _Nodes:

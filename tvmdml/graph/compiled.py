@@ -54,7 +54,9 @@ class CompiledGraph:
         self._sequence = target.sequence(laid.steps, laid.slots)
         self._inputs, self._outputs = laid.inputs, laid.outputs
         known = {} if like is None else dict(zip(map(id, like.laid.constants), like._constants, strict=True))
-        self._constants = [(known.get(id(array)) or target.asarray(array)) if target.moves else array for array in laid.constants]
+        self._constants: list[Any] = list(laid.constants)
+        if target.moves:
+            self._constants = [known[id(one)] if id(one) in known else target.asarray(one) for one in laid.constants]
         self._weights: list[Weights] = []
         self._packed: list[Any] = []
         self._owned: dict[int, Any] = {}

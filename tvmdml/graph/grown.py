@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.compiler import Ready, ready_owned
-from tvmdml.graph.by_size import BySize, Described, Differs, Values
+from tvmdml.graph.by_size import BySize, Described, Differs, Values, input_of
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Returned
 from tvmdml.graph.laying import given, laid_out
-from tvmdml.graph.nodes import Call, Input
+from tvmdml.graph.nodes import Call
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches
 from tvmdml.graph.program import Finished
@@ -123,7 +123,7 @@ class Grown:
             places = tuple((slot, at + offsets.get(name, 0)) for slot, at, name in one.bases)
             sizes = tuple(spans.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True))
             steps[one.step], kernels[one.step] = Step(ready.launch, places, sizes), ready.kernel.name
-        inputs = [Input(*values.of(one), name, "") for one, name in zip(programs.inputs, programs.names, strict=True)]
+        inputs = [input_of(values.of(one), name) for one, name in zip(programs.inputs, programs.names, strict=True)]
         forms = zip(map(values.of, programs.forms), laid.outputs, strict=True)
 
         def finished() -> Finished:
@@ -131,7 +131,7 @@ class Grown:
 
         new = laid._replace(
             inputs=tuple(given(node, i, one.slot) for i, (node, one) in enumerate(zip(inputs, laid.inputs, strict=True))),
-            outputs=tuple(Returned(*form, one.slot, one.copies) for form, one in forms),
+            outputs=tuple(Returned(dtype, shape, one.slot, one.copies) for (dtype, shape), one in forms),
             steps=tuple(steps),
             kernels=tuple(kernels),
             constants=tuple(old if i is None else arrays[i] for i, old in zip(self._constants, laid.constants, strict=True)),

@@ -17,7 +17,7 @@ from tvmdml.onnx.node import Node, Result, Results, Rule
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.types import Undecided, dtype_of
-from tvmdml.onnx.values import Value
+from tvmdml.onnx.values import TooLate, Value
 from tvmdml.onnx_nodes import Refused
 
 _MOST_LISTED = 20
@@ -147,6 +147,7 @@ class Conversion:
         outputs: the model's outputs.
         problems: the nodes that cannot be converted.
         trace: the nodes in the order in which they were converted, those of functions and inner graphs included.
+        tail: the nodes that run after the graph.
     """
 
     def __init__(self, model: Model) -> None:
@@ -155,6 +156,7 @@ class Conversion:
         self.outputs: list[Value] = []
         self.problems: list[Problem] = []
         self.trace: list[Traced] = []
+        self.tail: list[Any] = []
         self._model, self._nodes = model, 0
         self._functions = model.functions()
         self._scope = self._top = Scope(dict(opsets(model.source.model)))
@@ -210,6 +212,24 @@ class Conversion:
         values = [found._top.get(name) for name in wanted]
         return [None if one is None else one.array for one in values]
 
+    @classmethod
+    def eager(
+        cls, model: Model, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
+    ) -> tuple[dict[str, NumpyArray | None], list[Problem]]:
+        """Compute nodes of the model from known tensors, one by one; returns some of their results, and what cannot be computed."""
+        found = cls(model)
+        for name, array in given.items():
+            found._top.set(name, Value.known(array))
+        for one in nodes:
+            found._node(one, found._top)
+            for value in (found._top.get(str(name)) for name in one.output):
+                if value is not None and value.parts is None and not value.is_lost:
+                    value.decided(found.graph)
+            if found.problems:
+                break
+        values = {name: found._top.get(name) for name in wanted}
+        return {name: None if one is None else one.array for name, one in values.items()}, found.problems
+
     def tensors(self) -> Mapping[str, Value]:
         """The tensors of the model's own graph, by name."""
         return self._top.values
@@ -259,6 +279,9 @@ class Conversion:
         inputs = [self._read(name, scope, place) if name else None for name in proto.input]
         results: list[Result] = [Result(None, None)] * len(proto.output)
         values: list[Value | None] = []
+        if any(one is not None and one.is_later for one in inputs):
+            self._later(proto, scope)
+            return
         graphs = any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute)
         try:
             attributes = self._attributes(proto, scope)
@@ -269,6 +292,11 @@ class Conversion:
                     values = self._converted(proto, kind, inputs, attributes, results, scope)
         except Undecided:
             raise
+        except TooLate:
+            if scope is not self._top:
+                raise  # the node of the model's own graph that this one belongs to
+            self._later(proto, scope)
+            return
         except (ModelError, inference.Malformed) as error:
             if isinstance(error, ModelError) and not graphs:
                 raise
@@ -284,6 +312,14 @@ class Conversion:
             if value is None:
                 value = Value.lost(*(results[i] if i < len(results) else (None, None)))
             scope.set(name, value)
+
+    def _later(self, proto: Any, scope: Scope) -> None:
+        """Leave a node for later."""
+        if scope is not self._top:
+            raise TooLate("it reads what is computed after the graph")
+        self.tail.append(proto)
+        for name in proto.output:
+            scope.set(name, Value.later())
 
     @contextlib.contextmanager
     def _within(self, place: str, scope: Scope) -> Iterator[None]:

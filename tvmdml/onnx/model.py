@@ -207,7 +207,7 @@ class Model(Runnable):
             if (found := self._kept.find(shapes, decided, finished)) is not None:
                 return found
         found = self._origin().compiled(shapes, decided, self._progress, self._known_shapes() is None)
-        if self._kept is not None:
+        if self._kept is not None and found.tail is None:
             self._kept.keep(shapes, decided, found)
         return found
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tvmdml import targets
+from tvmdml import onnx_bounds, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
@@ -23,6 +23,7 @@ from tvmdml.onnx.growing import Growth
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
+from tvmdml.onnx.tail import Tail
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.onnx_bounds import tensors
 
@@ -125,23 +126,23 @@ class Origin:
             ModelError, Unsupported: as ``load``.
         """
         target, shared = self._target, self._weights
-        conversion, known, rest = self._converted(shapes, decided)
+        conversion, known, rest, tail = self._converted(shapes, decided)
         if not rest:
-            return Ready(None, (), known)
+            return Ready(None, (), known, tail)
         program = finished(conversion.graph, rest, target)
         laid = laid_out(program, target, calls=conversion.graph.calls, progress=progress, shared=shared)
-        if grows and not known and not decided:
+        if grows and not known and not decided and tail is None:
             self._growth.saw(shapes, conversion)
-        return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known)
+        return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known, tail)
 
     def _unseen(self, shapes: Shapes) -> Conversion | None:
         """The model for shapes that it may be called with later."""
         found = Conversion.of(self._model, shapes, {})
-        return None if found.problems or any(one.array is not None for one in found.outputs) else found
+        return None if found.problems or found.tail or any(one.array is not None for one in found.outputs) else found
 
     def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray]) -> Finished:
         """The graph after all passes."""
-        conversion, _, rest = self._converted(shapes, decided)
+        conversion, _, rest, _ = self._converted(shapes, decided)
         return finished(conversion.graph, rest, self._target)
 
     def recorded(self, shapes: Shapes, about: About) -> Recorded:
@@ -153,6 +154,10 @@ class Origin:
         """
         conversion = Conversion.of(self._model, shapes, {})
         converting.raise_all(self.name, conversion.problems)
+        if conversion.tail:
+            kinds = ", ".join(dict.fromkeys(converting.kind_of(one) for one in conversion.tail))
+            given = f"a model whose last nodes run one by one, after the graph: {kinds}"
+            raise Unsupported(message(self.name, given, "a model that is a graph", "Cut it before these nodes."))
         outputs = [one.expression(conversion.graph) for one in conversion.outputs]
         if not outputs:
             raise InvalidArgument(message(self.name, "a model without outputs", "one or more outputs"))
@@ -160,13 +165,28 @@ class Origin:
 
     def _converted(
         self, shapes: Shapes, decided: Mapping[str, NumpyArray]
-    ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression]]:
-        """The model for shapes, the outputs that are known, and those that are computed."""
+    ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None]:
+        """The model for shapes, the outputs that are known, what the graph computes, and what is computed after it."""
         conversion = Conversion.of(self._model, shapes, decided)
         converting.raise_all(self.name, conversion.problems)
         known = {i: one.array for i, one in enumerate(conversion.outputs) if one.array is not None}
-        rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known]
-        return conversion, known, rest
+        later = {i for i, one in enumerate(conversion.outputs) if one.is_later}
+        rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known and i not in later]
+        if not later:
+            return conversion, known, rest, None
+        tail, more = self._tail(conversion, later)
+        return conversion, known, [*rest, *more], tail
+
+    def _tail(self, conversion: Conversion, later: Collection[int]) -> tuple[Tail, list[Expression]]:
+        """What computes some outputs after the graph, and what it reads of the graph."""
+        tensors = conversion.tensors()
+        names = {str(name) for one in onnx_bounds.all_nodes(conversion.tail) for name in one.input}
+        read = {name: tensors[name] for name in sorted(names) if name in tensors and not tensors[name].is_later}
+        given = {name: one.array for name, one in read.items() if one.array is not None}
+        computed = {name: one.expression(conversion.graph) for name, one in read.items() if name not in given}
+        outputs = [str(one.name) for one in self.source.model.graph.output]
+        made = {place: outputs[place] for place in sorted(later)}
+        return Tail(self._model, conversion.tail, given, list(computed), made), list(computed.values())
 
     def _metadata(self) -> ModelMetadata:
         about = self.source.model

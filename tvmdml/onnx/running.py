@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
-from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx.session import ModelMetadata, Session
+
+if TYPE_CHECKING:
+    from tvmdml.onnx.tail import Tail
 
 
 class Argument(NamedTuple):
@@ -47,6 +51,8 @@ class Ready(NamedTuple):
     """The inputs that the graph reads."""
     known: Mapping[int, NumpyArray]
     """The outputs that are known."""
+    tail: Tail | None = None
+    """What computes other outputs after the graph, of its last ones."""
 
 
 class Runnable(Session, abc.ABC):
@@ -95,8 +101,21 @@ class Runnable(Session, abc.ABC):
         found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
         if compiled.graph is not None:
             results = compiled.graph({name: given[name] for name in compiled.inputs})
-            found |= dict(zip((i for i in range(len(self.outputs)) if i not in found), results, strict=True))
+            later = () if compiled.tail is None else compiled.tail.makes
+            places = [i for i in range(len(self.outputs)) if i not in found and i not in later]
+            found |= dict(zip(places, results, strict=compiled.tail is None))
+            if compiled.tail is not None:
+                found |= self._after(compiled.tail, results[len(places) :], given.values())
         return [found[i] for i in range(len(self.outputs))]
+
+    def _after(self, tail: Tail, results: Sequence[Any], given: Iterable[Any]) -> dict[int, Any]:
+        """What is computed after the graph, as arrays of the kind of the inputs."""
+        views = (arrays.view(one, self.name) for one in results)
+        found = tail.run([one.numpy() if type(one) is DeviceArray else np.asarray(one) for one in views])
+        if any(type(one) is DeviceArray for one in given):
+            return {place: self.target.asarray(array) for place, array in found.items()}
+        restore = next((arrays.restorer(one) for one in given if type(one) is not np.ndarray), None)
+        return found if restore is None else {place: restore(array) for place, array in found.items()}
 
     def compiled(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> CompiledGraph:
         """The compiled graph for inputs, for ``explain``, ``profile`` and ``bind``. Inputs are arrays or shapes.
@@ -117,9 +136,12 @@ class Runnable(Session, abc.ABC):
         """The type and shape of each output for inputs, without running the model. Inputs are as for a call.
 
         Raises:
-            InvalidArgument, Unsupported: as a call does.
+            InvalidArgument, Unsupported: as a call does; or elements decide the shapes.
         """
         compiled = self._for(inputs)
+        if compiled.tail is not None:
+            given = f"outputs whose shapes elements decide ({', '.join(compiled.tail.kinds)})"
+            raise Unsupported(message(f"{self.name} forms", given, "outputs whose shapes follow from those of the inputs"))
         rest = iter(compiled.graph.forms() if compiled.graph is not None else ())
         known = compiled.known
         return [(known[i].dtype, known[i].shape) if i in known else next(rest) for i in range(len(self.outputs))]
@@ -131,7 +153,7 @@ class Runnable(Session, abc.ABC):
             InvalidArgument: an input is missing or does not fit.
         """
         found = self._for(inputs)
-        whole = not found.known and not self._deciding and set(found.inputs) == set(inputs)
+        whole = not found.known and found.tail is None and not self._deciding and set(found.inputs) == set(inputs)
         return found.graph if whole else None
 
     # -- How

@@ -16,6 +16,10 @@ from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import TensorDataType
 
 
+class TooLate(Refused):
+    """Elements must be known that depend on those of large inputs."""
+
+
 class Value:
     """A tensor of the model: an array that is known already, an expression of the graph, or, after an error, neither.
 
@@ -32,6 +36,8 @@ class Value:
         """The elements, if they are known."""
         self._expression = expression
         self.parts: tuple[Value, ...] | None = None
+        self.is_later = False
+        """Whether it is computed after the graph (``tail``)."""
 
     @classmethod
     def sequence(cls, parts: Iterable[Value]) -> Value:
@@ -52,6 +58,13 @@ class Value:
         return cls(expression.dtype, expression.shape, None, expression)
 
     @classmethod
+    def later(cls) -> Value:
+        """A tensor that is computed after the graph; nothing is known of it."""
+        found = cls(None, None, None, None)
+        found.is_later = True
+        return found
+
+    @classmethod
     def lost(cls, dtype: Any = None, shape: tuple[int, ...] | None = None) -> Value:
         """A tensor that cannot be computed, because of an error that is already reported."""
         return cls(dtype, shape, None, None)
@@ -59,7 +72,7 @@ class Value:
     @property
     def is_lost(self) -> bool:
         """Whether there is neither an array nor an expression."""
-        return self.array is None and self._expression is None and self.parts is None
+        return self.array is None and self._expression is None and self.parts is None and not self.is_later
 
     @property
     def content(self) -> NumpyArray | Expression | None:
@@ -111,14 +124,14 @@ class Value:
 
         Raises:
             Undecided: they depend on small inputs.
-            Refused: they depend on large inputs.
+            TooLate: they depend on large inputs.
         """
         self._require_tensor()
         if self.array is None:
             assert self._expression is not None
             inputs = dependencies(self._expression)
             if large := [one.name for one in inputs if math.prod(_sizes(one)) > MOST_DECIDING]:
-                raise Refused(f"it must be known before the model runs, but depends on the elements of {large[0]}")
+                raise TooLate(f"it must be known before the model runs, but depends on the elements of {large[0]}")
             if inputs:
                 raise Undecided(one.name for one in inputs)
             (self.array,) = graph.compile([self._expression], "cpu")()

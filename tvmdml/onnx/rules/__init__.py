@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvmdml.onnx.node import RULES
 from tvmdml.onnx.rules import (
     control,
+    counting,
     elements,
     fused,
     indices,
@@ -24,6 +25,7 @@ from tvmdml.onnx.rules import (
 __all__ = [
     "RULES",
     "control",
+    "counting",
     "elements",
     "fused",
     "indices",

@@ -61,12 +61,6 @@ def _compress(node: Node) -> Results:
     return tvmdml.gather(x, node.constant(places.astype(np.int64)), axis=node.axis(x.ndim))
 
 
-@rule("NonZero")
-def _nonzero(node: Node) -> Results:
-    found = np.nonzero(np.atleast_1d(node.known(0)))
-    return np.stack(found).astype(np.int64)
-
-
 @rule("Range")
 def _range(node: Node) -> Results:
     for i in range(3):
