@@ -398,6 +398,15 @@ def remainder(a: Any, b: Any) -> Any:
     return select(none, 0, a - divisor * _divided(a, divisor))
 
 
+_SELDOM = """
+define void @tvmdml_seldom() alwaysinline {
+  call void asm sideeffect "", ""()
+  ret void
+}
+"""
+"""Keeps a branch: LLVM takes C's fmod of vectors for a cheap instruction, and would compute it for all."""
+
+
 def _float_remainder(a: Any, b: Any) -> Any:
     """C's fmod. Vectors of processors have no instruction for it: what a whole quotient leaves is exact with one rounding.
 
@@ -414,6 +423,7 @@ def _float_remainder(a: Any, b: Any) -> Any:
     near = (whole < like(whole, 2.0 ** (22 if bits_of(a) == 32 else 51))) & (y < like(y, math.inf))
     found = Cell(with_sign_of(rest, a))
     with T.when(any_lane(~near)):
+        T.do_imported("tvmdml_seldom", _SELDOM)
         found.set(T.truncmod(a, b))
     return found.value
 

@@ -75,6 +75,7 @@ class AdamOptimizer(Pointwise):
         m = beta1 * m + (one - beta1) * gradient
         v = beta2 * v + (one - beta2) * gradient * gradient
         moved = precise(rate) * alpha * precise(m) / precise(np.sqrt(v) + epsilon)
+        moved = np.where(np.abs(moved) > np.finfo(x.dtype).max, np.copysign(np.inf, moved), moved)
         return precise(x) - moved, m, v, moved
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:

@@ -101,7 +101,9 @@ def _described(cls: type[Pointwise], attributes: Attributes) -> Callable[[Tensor
     first, own = next(iter(every[0])), cls.SUPPORT[0].own
 
     def described(x: TensorDesc) -> Operator:
-        types = next((types for types in every if types[first] is x.data_type), every[0])
+        # Tensors of one type, if they may be: an early level may ask for it.
+        found = sorted((types for types in every if types[first] is x.data_type), key=lambda types: len({*types.values()}))
+        types = next(iter(found), every[0])
         alike = {name: x.data_type for name in types if name not in own}
         return made(cls, {**types, **alike} if alike else {**types, first: x.data_type}, x.sizes, attributes)
 
