@@ -159,11 +159,15 @@ def gradients(desc: Any, x: Array | None, gradient: Array, roi: Array, batch: Ar
         (desc.output_gradient_tensor, desc.output_roi_gradient_tensor), (of_images, of_regions), strict=True
     ):
         if tensor is not None:
-            limit = np.finfo(np.float64 if wide is np.longdouble else np.float32).max
-            error = np.where(magnitudes > limit * 0.999, np.nan, magnitudes.astype(np.float64)).reshape(tensor.sizes)
+            error = np.where(magnitudes > _most(wide), np.nan, magnitudes.astype(np.float64)).reshape(tensor.sizes)
             factor = (terms.astype(np.float64).reshape(tensor.sizes) + 17) / 2
             found.append(within_sum(values.reshape(tensor.sizes), gradient.dtype, factor, error))
     return tuple(found)
+
+
+def _most(wide: Any) -> Any:
+    """About the largest number of the type that a kernel computes in, where this is the reference's."""
+    return np.dtype(wide).type(np.finfo(np.float64 if wide == np.longdouble else np.float32).max) * 0.999
 
 
 def _magnitude(x: Any) -> Any:
@@ -189,14 +193,16 @@ def _to_region(desc: Any, sums: Any, each: Any, counts: Any, x: Any, y: Part, ac
         given, used = (one if axis == 0 else one.swapaxes(1, 2) for one in (each, counts))
         slope: Any = 0
         steep: Any = 0
+        lost: Any = False  # a difference overflows, though its product with a small factor would not
         for rows, weight in ((other.low, 1 - other.past.astype(kind)), (other.high, other.past.astype(kind))):
             taken = image[:, rows]
             differ = np.where((own.past > 0)[None, None, :], taken[:, :, own.high] - taken[:, :, own.low], 0)
             some = np.where((weight > 0)[None, :, None], weight[None, :, None] * differ, 0)
-            slope, steep = slope + some, steep + _magnitude(some)
+            slope, steep, lost = slope + some, steep + _magnitude(some), lost | (_magnitude(differ) > _most(kind))
         moving = used & (own.past > 0)[None, None, :]
         for end, way in ((0, 1 - own.way), (1, own.way)):
             factor = kind.type(scale) * way.astype(kind)[None, None, :]
             part = np.where(moving, given * slope * factor, 0)
-            for total, value in zip(sums, (part, _magnitude(given * steep * factor) * moving, moving), strict=True):
+            magnitude = np.where(lost, 2 * _most(kind), _magnitude(given * steep * factor)) * moving
+            for total, value in zip(sums, (part, magnitude, moving), strict=True):
                 total[axis + 2 * end] += value.sum()
