@@ -185,6 +185,73 @@ def group_scan() -> Example:
     return Example(kernel, {"source": source, "result": np.zeros_like(source)}, {"result": expected})
 
 
+TILES = (("float16", "float16"), ("int8", "int8"), ("int8", "uint8"), ("uint8", "int8"), ("uint8", "uint8"))
+"""The types of factors that tensor cores multiply."""
+
+
+def tiles(a_type: str, b_type: str) -> Example:
+    """A warp multiplies small matrices: 16 rows and 16 columns of 32 bytes. Of float16, the second one's rows are in memory."""
+    count = 16 if a_type == "float16" else 32
+    total = "float32" if a_type == "float16" else "int32"
+
+    def body(i: Any, a: Any, b: Any, result: Any) -> None:
+        at = [T.alloc_buffer((16 * count,), dtype, scope="shared") for dtype in (a_type, b_type)]
+        for buffer, memory in zip((a, b), at, strict=True):
+            with T.serial(T.const(0, "int32"), T.const(count // 2, "int32")) as k:
+                T.store(memory, i + 32 * k, buffer[i + 32 * k])
+        T.barrier()
+        words = [T.local("uint32", 4) for _ in at]
+        sums, half = T.local(total, 8), count // 2
+        for k in range(8):
+            T.store(sums, k, T.const(0, total))
+        T.load_tiles(words[0], 0, at[0], i % 16 * count + i // 16 * half)
+        if a_type == "float16":
+            T.load_tiles(words[1], 0, at[1], i % 16 * count + i // 16 * half, turned=True)
+        else:
+            T.load_tiles(words[1], 0, at[1], (i % 8 + i // 16 * 8) * count + i // 8 % 2 * half)
+        a_words, b_words = ([one[k] for k in range(4)] for one in words)
+        for k in (0, 1):
+            T.multiply_tiles((a_type, b_type), sums, 4 * k, a_words, b_words[2 * k : 2 * k + 2])
+        for k in range(8):
+            row, column = i // 4 + k // 2 % 2 * 8, i % 4 * 2 + k % 2 + k // 4 * 8
+            T.store(result, row * 16 + column, sums[k])
+
+    kernel = written({"a*": a_type, "b*": b_type, "result*": total}, body, 32)
+    rng = seeded("tiles", a_type, b_type)
+    limits = [(-8, 8) if one == "float16" else (-128, 127) if one == "int8" else (0, 255) for one in (a_type, b_type)]
+    a, b = (rng.integers(*limit, (16, count), endpoint=True) for limit in limits)
+    expected = a @ (b if a_type == "float16" else b.T)
+    arguments = {"a": a.astype(a_type), "b": b.astype(b_type), "result": np.zeros(256, total)}
+    flat = {name: np.ascontiguousarray(one).reshape(-1) for name, one in arguments.items()}
+    return Example(kernel, flat, {"result": expected.astype(total).reshape(-1)})
+
+
+def copies() -> Example:
+    """Copies to shared memory go on in two batches, and some of them have nothing to copy."""
+
+    def body(i: Any, source: Any, result: Any) -> None:
+        memory = T.alloc_buffer((64 * 7,), "int32", scope="shared")
+        for first, count in ((0, 4), (256, 2), (384, 1)):
+            place = first + i * count
+            T.copy_async(memory, place, source, place, 4 * count, i % 3 != 1)
+            T.end_copies()
+        T.await_copies(1)
+        T.barrier()
+        for k in range(6):
+            T.store(result, i + 64 * k, memory[(i + 64 * k + 5) % 384])
+        T.await_copies(0)
+        T.barrier()
+        T.store(result, i + 384, memory[384 + (i + 1) % 64])
+
+    source = np.arange(1, 449, dtype=np.int32)
+    copied = source.copy()
+    for first, count in ((0, 4), (256, 2), (384, 1)):
+        copied[first : first + 64 * count].reshape(64, count)[1::3] = 0
+    expected = np.concatenate([np.roll(copied[:384], -5), np.roll(copied[384:], -1)])
+    kernel = written({"source*": "int32", "result*": "int32"}, body)
+    return Example(kernel, {"source": source, "result": np.zeros_like(source)}, {"result": expected})
+
+
 def scalars() -> Example:
     """A scalar of each type."""
     values: dict[str, Any] = {

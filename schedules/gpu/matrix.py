@@ -5,7 +5,8 @@ them, its threads load what comes next. Edges are predicates of the same kernel:
 products past the last one are 0. Factors may be anywhere that a ``Contraction`` says, so that a convolution is a product of its
 filter and of an image that is never copied.
 
-Sums have the family's order (``kernels/contraction.py``), whatever the tile. There are two variants:
+Sums have the family's order (``kernels/contraction.py``), whatever the tile. Tensor cores, which compute the products of float16
+and of bytes, add the products of a block in an order of their own, which does not depend on the tile either. There are two variants:
 
 - ``tiles``: a group computes whole sums.
 - ``blocks``: results are small and sums long, so a group computes one block of products of each sum. A second launch adds the
@@ -21,15 +22,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multiply_add
+from tvmdml.kernels.contraction import KC, Contraction, Operand
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.kernels.movement import Linear, both, coordinate
+from tvmdml.kernels.movement import Linear
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, reduction, refuse, require, strided
-from tvmdml.schedules.gpu._matrix_tiles import BUSY, PAD, TILES, Tile, chosen
-from tvmdml.schedules.gpu._words import load
+from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
+from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
+from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part, is_inner_first, moved
+from tvmdml.schedules.gpu._matrix_tiles import BUSY, TILES, chosen
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
@@ -41,7 +44,8 @@ KNOBS = Knobs(
     enough_groups(1024),
     algorithm=Knob("auto", ("auto", "tiles", "blocks"), "the variant; auto chooses by the size of results"),
     tile=Knob("auto", ("auto", *TILES), "rows and columns of a group's part of a result; auto chooses by how many parts there are"),
-    depth=Knob(16, (8, 16, 32), "products of each sum that are in shared memory at once"),
+    depth=Knob(16, (8, 16, 32), "products of each sum in shared memory at once; for tensor cores, in words"),
+    stages=Knob(3, (1, 2, 3, 4), "how often there is such memory, where copies go on meanwhile; it is less if it has no room"),
     most_groups=Knob(1 << 20, tuple(1 << n for n in range(21)), "maximum groups per launch; each strides over the rest"),
 )
 
@@ -62,18 +66,32 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     if (rowwise := desc.of_rows()) is not None:
         after = reduction.writer_of(rowwise, target, reduction.KNOBS.now(target))
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
-    width = 8 if contraction.computed == "float64" else 4
-    tile, step = chosen(knobs, target, batch, rows, columns, depth, width)
+    types = [getattr(desc, one.name).data_type.tvm for one in (contraction.a, contraction.b)]
+    cores = has_cores(contraction, types, target)
+    inner_first = [is_inner_first(contraction, which) for which in (0, 1)]
+
+    def leaf_of(tile: Tile, step: int, stages: int) -> Leaf:
+        if cores:
+            return Cores(tile, step, stages, contraction.computed, types, inner_first)
+        return Plain(tile, step, stages, contraction.computed, types)
+
+    can_copy, some = knobs.stages > 1 and target.has("async_copies"), leaf_of(next(iter(TILES.values())), 8, 1)
+    sizes = [getattr(desc, one.name).data_type.itemsize for one in (contraction.a, contraction.b)]
+    ways = [moved(contraction, which, sizes[which], some, can_copy) for which in (0, 1)]
+    stages = knobs.stages if any(way.copied for way in ways) else min(knobs.stages, 2) if cores else 1
+    leaf = chosen(knobs, target, (batch, rows, columns, depth), leaf_of, stages)
     blocks, count = -(-depth // KC), batch * rows * columns
-    few = batch * tile.groups(rows, columns) < BUSY if knobs.algorithm == "auto" else knobs.algorithm == "blocks"
+    few = batch * leaf.tile.groups(rows, columns) < BUSY if knobs.algorithm == "auto" else knobs.algorithm == "blocks"
     split = few and after is None and 1 < blocks <= _SCRATCH // count
     if split:
-        tile, step = chosen(knobs, target, batch * blocks, rows, columns, KC, width)
+        leaf = chosen(knobs, target, (batch * blocks, rows, columns, KC), leaf_of, stages)
+    tile, step = leaf.tile, leaf.step
     total = batch * tile.groups(rows, columns) * (blocks if split else 1)
     most = min(target.max_groups, knobs.most_groups)
     groups, threads = max(1, min(total, most)), min(_THREADS, target.max_threads)
     steps = KC // step if split else -(-depth // step)
-    rounds = -(-total // groups) * (steps * (step + 1) + tile.own_rows * (tile.own_columns + 1) + 1)
+    parts = leaf.slab_rows * tile.columns // leaf.threads
+    rounds = -(-total // groups) * (steps * (step + 1) + leaf.rounds * (parts + 1) + 1)
     if target.max_rounds is not None and rounds > target.max_rounds:
         given = f"{rounds} rounds of loops in a thread on {target.name}"
         refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
@@ -82,7 +100,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     adding = max(1, min(-(-count // threads), most))
     numbers = Numbers(
         max(
-            *(contraction.span, total + groups, (rows + tile.rows) * 2, (columns + tile.columns) * 2, depth + KC),
+            *(contraction.span, total + groups, (rows + tile.rows) * 2, (columns + tile.columns) * 2, depth + 4 * KC),
             *((count * blocks, count + adding * threads) if split else (count,)),
         ),
         # A separate number for each launch, as TVM would name one that two launches share.
@@ -97,8 +115,9 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         desc, target, numbers, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None), contraction.computed
     )
     deep = contraction.computed != "int32" and depth > KC and not split
-    choices = {"tile": tile, "step": step, "deep": deep, "single": groups == total, "known": known, "adds": threads if split else 0}
-    writer = _Writer(desc, contraction, numbers, after, **choices)
+    choices = {"leaf": leaf, "moved": ways, "deep": deep, "single": groups == total, "known": known}
+    choices["adds"] = threads if split else 0
+    writer = Writer(desc, contraction, numbers, after, **choices)
     module, *also = desc.modules()
     scratch = ((contraction.computed, count * blocks if split else count),) if split or after else ()
     scalars = numbers.scalars
@@ -110,18 +129,11 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     return found
 
 
-class _Side:
-    """A factor: how its part of a tile is brought to shared memory."""
-
-    def __init__(self, operand: Operand, zero: Operand | None, group: int, tile: int) -> None:
-        self.operand, self.zero, self.group, self.tile = operand, zero, group, tile
-
-
-class _Writer:
+class Writer:
     """Writes the kernel."""
 
-    tile: Tile
-    step: int
+    leaf: Leaf
+    moved: Sequence[Moved]
     deep: bool
     single: bool
     known: tuple[int, ...]
@@ -133,58 +145,56 @@ class _Writer:
     ) -> None:
         self.desc, self.form, self.numbers, self.after, self.dtype = desc, contraction, numbers, after, numbers.dtype
         self.__dict__.update(choices)
-        self.computed = contraction.computed
-        named = {name: str(value) if isinstance(value, Tile) else value for name, value in choices.items()}
+        self.computed, self.tile, self.step = contraction.computed, self.leaf.tile, self.leaf.step
+        of_leaf = {"leaf": self.leaf.name, "tile": str(self.tile), "step": self.step, "stages": self.leaf.stages}
+        named = {**choices, **of_leaf, "moved": tuple(map(str, self.moved))}
         self.parameters = (*desc.formula_key(), ("contraction", contraction.form()), *named.items(), *numbers.parameters)
-        # Neighbouring threads read along the coordinates in which neighbours in memory lie.
-        ranks = [len(sizes) for sizes in contraction.groups]
-        ends = [sum(ranks[: i + 1]) - 1 for i in range(4)]
-        self.inner_first = tuple(
-            self._closest(operand, ends[3], ends[own]) for operand, own in ((contraction.a, 1), (contraction.b, 2))
-        )
-        self.parameters += (("inner first", self.inner_first),)
         if after is not None:
             self.parameters += tuple((f"after {name}", value) for name, value in after.parameters)
 
-    @staticmethod
-    def _closest(operand: Operand, inner: int, own: int) -> int:
-        def reach(coordinate: int) -> int:
-            steps = [operand.place.steps[coordinate], *(rule.step * rule.at.steps[coordinate] for rule in operand.rules)]
-            return abs(sum(steps)) or 1 << 62
-
-        return int(reach(inner) <= reach(own))
-
     # -- Coordinates
 
-    def _number(self, value: int) -> Any:
+    def number(self, value: int) -> Any:
+        """A constant of the integers' type."""
         return T.const(value, self.dtype)
 
-    def _unraveled(self, index: Any, sizes: Sequence[Any]) -> list[Any]:
+    def unraveled(self, index: Any, sizes: Sequence[Any]) -> list[Any]:
+        """The coordinates of a group for an index."""
         if len(sizes) == 1:
             return [index]
-        found: list[Any] = T.unravel(index, [self._number(one) if isinstance(one, int) else one for one in sizes])
+        found: list[Any] = T.unravel(index, [self.number(one) if isinstance(one, int) else one for one in sizes])
         return found
 
-    def _part(self, linear: Linear, group: int, at: Sequence[Any]) -> Any:
+    def part(self, linear: Linear, group: int, at: Sequence[Any]) -> Any:
         """What a group of coordinates contributes to a linear integer; ``None`` for nothing."""
         total: Any = None
         for place, one in enumerate(at, self.starts[group]):
             step = linear.steps[place]
             if isinstance(step, int) and step == 0:
                 continue
-            own = one if isinstance(step, int) and step == 1 else one * (self._number(step) if isinstance(step, int) else step)
+            own = one if isinstance(step, int) and step == 1 else one * (self.number(step) if isinstance(step, int) else step)
             total = own if total is None else total + own
         return total
 
-    def _sum(self, *parts: Any) -> Any:
+    def sum(self, *parts: Any) -> Any:
         """The sum of what is present."""
         total: Any = None
         for part in parts:
             if part is None or (isinstance(part, int) and part == 0):
                 continue
-            part = self._number(part) if isinstance(part, int) else part
+            part = self.number(part) if isinstance(part, int) else part
             total = part if total is None else total + part
-        return self._number(0) if total is None else total
+        return self.number(0) if total is None else total
+
+    def zero_at(self, zero: Operand, group: int, at: Sequence[Any]) -> Any:
+        """A zero point, for the coordinates of a row or column."""
+        place = zero.place
+        offset = self.sum(place.base, self.part(place, 0, self.batch), self.part(place, group, at))
+        return self.buffers[zero.name][T.let(offset)]
+
+    def count(self, block: Any) -> Any:
+        """How many products a sum has, or its block."""
+        return T.min(self.sizes[3] - block * KC, self.number(KC)) if self.adds else self.sizes[3]
 
     # -- The kernel
 
@@ -201,22 +211,13 @@ class _Writer:
             ranks = [len(sizes) for sizes in self.c.groups]
             self.starts = [sum(ranks[:i]) for i in range(4)]
             self.sizes = [self._product(sizes) for sizes in self.c.groups]
-            tile, pitches = self.tile, (self.tile.rows + PAD, self.tile.columns + PAD)
-            self.sides = (
-                _Side(self.c.a, self.c.a_zero, 1, tile.rows),
-                _Side(self.c.b, self.c.b_zero, 2, tile.columns),
-            )
-            with T.launch(n.groups[0], tile.threads) as (group, thread):
+            with T.launch(n.groups[0], self.leaf.threads) as (group, thread):
                 self.thread = thread
-                slab = tile.rows // tile.own_rows * tile.columns
-                self.shared = [
-                    T.shared(self.computed, size) for size in (self.step * pitches[0], max(self.step * pitches[1], slab))
-                ]
-                self.pitches = pitches
-                self.held = [T.local(self.computed, self._slots(side)) for side in self.sides]
-                count = tile.own_rows * tile.own_columns
-                self.own = T.local(self.computed, count)
-                self.total = T.local(self.computed, count) if self.deep else None
+                self.parts = [(Crossed if way.crossed else Part)(self, which, way) for which, way in enumerate(self.moved)]
+                self.slab = self.leaf.declare(self.parts)
+                self.own = T.local(self.computed, self.leaf.sums)
+                self.total = T.local(self.computed, self.leaf.sums) if self.deep else None
+                self.leaf.begin(self)
                 with self._tiles(group, n) as (block, batch, above, left):
                     self._tile(n, block, batch, above, left)
             if self.adds:
@@ -226,9 +227,9 @@ class _Writer:
         return f.result()
 
     def _product(self, sizes: Sequence[Any]) -> Any:
-        total: Any = self._number(1)
+        total: Any = self.number(1)
         for size in sizes:
-            total = total * (self._number(size) if isinstance(size, int) else size)
+            total = total * (self.number(size) if isinstance(size, int) else size)
         return T.let(total)
 
     @contextmanager
@@ -243,7 +244,7 @@ class _Writer:
 
     def _position(self, number: Any, n: SimpleNamespace) -> tuple[Any, Any, Any, Any]:
         down, across = n.tiles
-        block = self._number(0)
+        block = self.number(0)
         if self.adds:
             each = T.let(down * across * self.sizes[0])
             block = T.let(T.truncdiv(number, each))
@@ -253,175 +254,109 @@ class _Writer:
         rest = T.let(number - batch * whole)
         band = T.let(T.truncdiv(rest, across * _BAND))
         first = T.let(band * _BAND)
-        rows = T.let(T.min(down - first, self._number(_BAND)))
+        rows = T.let(T.min(down - first, self.number(_BAND)))
         within = T.let(rest - first * across)
         column = T.let(T.truncdiv(within, rows))
         row = T.let(first + (within - column * rows))
         return block, batch, T.let(row * self.tile.rows), T.let(column * self.tile.columns)
 
     def _tile(self, n: SimpleNamespace, block: Any, batch: Any, above: Any, left: Any) -> None:
-        self.batch = self._unraveled(batch, self.c.batch)
+        self.batch = self.unraveled(batch, self.c.batch)
         self.slice = T.let(block * self.sizes[0] + batch)
-        zero = T.const(0, self.computed)
-        count = self.tile.own_rows * self.tile.own_columns
-        for i in range(count):
-            T.store(self.own, i, zero)
+        for i in range(self.leaf.sums):
+            T.store(self.own, i, T.const(0, self.computed))
             if self.total is not None:
-                T.store(self.total, i, zero)
-        outer = [self._outer(side, first) for side, first in zip(self.sides, (above, left), strict=True)]
-        begin = T.let(block * KC)
-        self._load(outer, begin)
-        with T.loop(n.steps) as step:
-            for which in (0, 1):
-                self._keep(which)
-            T.barrier()
-            self._load(outer, T.let(begin + (step + 1) * self.step))
-            self._multiply()
-            if self.total is not None:
-                last = self._number(KC // self.step - 1)
-                with T.when(T.expression((step & last) == last)):
-                    for i in range(count):
-                        T.store(self.total, i, self.total[i] + self.own[i])
-                        T.store(self.own, i, zero)
-            T.barrier()
+                T.store(self.total, i, T.const(0, self.computed))
+        self.leaf.clear()
+        for part, first in zip(self.parts, (above, left), strict=True):
+            part.start(first)
+        if self.leaf.stages == 1:
+            self._multiply_in_turn(n, T.let(block * KC))
+        else:
+            self._multiply_meanwhile(n, T.let(block * KC))
+        self.leaf.settle(self, above, left, block)
         self._finish(above, left)
 
-    # -- To shared memory
+    def _multiply_in_turn(self, n: SimpleNamespace, begin: Any) -> None:
+        """Shared memory is written and read in turn; while it is read, elements are on their way to registers."""
+        for part in self.parts:
+            part.load(begin)
+        with T.loop(n.steps) as step:
+            for part in self.parts:
+                part.keep(None)
+            T.barrier()
+            for part in self.parts:
+                part.load(T.let(begin + (step + 1) * self.step))
+            self.leaf.multiply(self, None)
+            self._fold(step)
+            T.barrier()
 
-    def _slots(self, side: _Side) -> int:
-        return int(-(-side.tile * self.step // self.tile.threads))
+    def _multiply_meanwhile(self, n: SimpleNamespace, begin: Any) -> None:
+        """A stage of shared memory is written while others are read: what was read last is free after a barrier."""
+        stages = self.leaf.stages
+        copied, held = ([part for part in self.parts if part.moved.copied is which] for which in (True, False))
 
-    def _slot(self, which: int, slot: int) -> tuple[Any, Any, bool]:
-        """Of a thread's element: the number of its row or column, and of its product; whether all threads have such an element."""
-        side, threads = self.sides[which], self.tile.threads
-        place = T.let(self.thread + slot * threads) if slot else self.thread
-        along = self.step if self.inner_first[which] else side.tile
-        second = T.let(T.truncdiv(place, T.const(along, "int32")))
-        first = T.let(place - second * along)
-        own, inner = (second, first) if self.inner_first[which] else (first, second)
-        return own, inner, (slot + 1) * threads <= side.tile * self.step
+        def copy(first: Any, stage: Any) -> None:
+            for part in copied:
+                part.copy(first, stage)
+            if copied:
+                T.end_copies()
 
-    def _outer(self, side: _Side, first: Any) -> list[dict[str, Any]]:
-        """Of each of the thread's elements what does not follow from inner coordinates: parts of places, and the zero point."""
-        which, found = side.group - 1, []
-        for slot in range(self._slots(side)):
-            own, inner, _ = self._slot(which, slot)
-            position = T.let(T.min(first + T.cast(own, self.dtype), self.sizes[side.group] - 1))
-            at = self._unraveled(position, self._sizes_of(side.group))
-            parts = [
-                T.let(self._sum(one.base, self._part(one, 0, self.batch), self._part(one, side.group, at)))
-                for one in side.operand.linears()
-            ]
-            zero = None
-            if side.zero is not None:
-                place = side.zero.place
-                offset = self._sum(place.base, self._part(place, 0, self.batch), self._part(place, side.group, at))
-                zero = T.let(self.buffers[side.zero.name][T.let(offset)])
-            found.append({"parts": parts, "zero": zero, "inner": T.let(T.cast(inner, self.dtype))})
-        return found
+        for stage in range(stages - 1):
+            first = T.let(begin + stage * self.step)
+            copy(first, T.const(stage, "int32"))
+            for part in held:
+                part.load(first)
+                part.keep(T.const(stage, "int32"))
+        for part in held:
+            part.load(T.let(begin + (stages - 1) * self.step))
+        stage = T.Variable("int32", T.const(0, "int32"))
+        last = T.const(stages - 1, "int32")
+        with T.loop(n.steps) as step:
+            if copied:
+                T.await_copies(stages - 2)
+            T.barrier()
+            now = T.let(stage.value)
+            free = T.let(T.Select(T.expression(now == T.const(0, "int32")), last, now - 1))
+            for part in held:
+                part.keep(free)
+                part.load(T.let(begin + (step + stages) * self.step))
+            copy(T.let(begin + (step + (stages - 1)) * self.step), free)
+            self.leaf.multiply(self, now)
+            stage.set(T.Select(T.expression(now == last), T.const(0, "int32"), now + 1))
+            self._fold(step)
+        if copied:
+            T.await_copies(0)
 
-    def _sizes_of(self, group: int) -> Sequence[Any]:
-        return self.c.groups[group]
-
-    def _load(self, outer: Sequence[Sequence[dict[str, Any]]], first: Any) -> None:
-        """The elements of the next products, to registers."""
-        for which, side in enumerate(self.sides):
-            known: dict[Any, tuple[Any, list[Any]]] = {}
-            for slot, own in enumerate(outer[which]):
-                # With inner coordinates first, all of a thread's elements have the same, if they divide the threads.
-                same = self.inner_first[which] and self.tile.threads % self.step == 0
-                key = 0 if same else slot
-                if key not in known:
-                    known[key] = self._inner(side, T.let(first + own["inner"]))
-                there, parts = known[key]
-                T.store(self.held[which], slot, self._element(side, own, there, parts))
-
-    def _inner(self, side: _Side, position: Any) -> tuple[Any, list[Any]]:
-        """Whether there is such a product, and what its coordinates contribute to places."""
-        depth = self.sizes[3]
-        at = self._unraveled(T.let(T.min(position, depth - 1)), self.c.inner)
-        return T.let(position < depth), [self._part(one, 3, at) for one in side.operand.linears()]
-
-    def _element(self, side: _Side, own: dict[str, Any], there: Any, parts: Sequence[Any]) -> Any:
-        place, *ats = (self._sum(mine, other) for mine, other in zip(own["parts"], parts, strict=True))
-        for rule, at in zip(side.operand.rules, ats, strict=True):
-            found, inside = coordinate(rule, T.let(at))
-            found = T.let(found)
-            place = place + found * (self._number(rule.step) if isinstance(rule.step, int) else rule.step)
-            there = both(there, None if inside is None else T.let(inside))
-        element = T.let(self.buffers[side.operand.name][T.let(place)])
-        return T.Select(there, factor(element, own["zero"], self.computed), T.const(0, self.computed))
-
-    def _keep(self, which: int) -> None:
-        """The thread's elements, from registers to shared memory."""
-        for slot in range(self._slots(self.sides[which])):
-            own, inner, every = self._slot(which, slot)
-            place = T.let(inner * self.pitches[which] + own)
-            if every:
-                T.store(self.shared[which], place, self.held[which][slot])
-            else:
-                limit = T.const(self.sides[which].tile * self.step, "int32")
-                with T.when(self.thread + slot * self.tile.threads < limit):
-                    T.store(self.shared[which], place, self.held[which][slot])
-
-    # -- In registers
-
-    def _lanes(self, own: int) -> int:
-        """How many neighbours a thread reads at once: 16 bytes."""
-        return min(own, 2 if self.computed == "float64" else 4)
-
-    def _of_thread(self) -> tuple[Any, Any]:
-        """The thread's row and column in the group."""
-        across = self.tile.columns // self.tile.own_columns
-        down = T.let(T.truncdiv(self.thread, T.const(across, "int32")))
-        return down, T.let(self.thread - down * across)
-
-    def _multiply(self) -> None:
-        """The products that are in shared memory, added to the thread's sums in order."""
-        tile, places = self.tile, self._of_thread()
-        owns, sides = (tile.own_rows, tile.own_columns), (tile.rows, tile.columns)
-        with T.loop(T.const(self.step, "int32")) as k:
-            factors: list[list[Any]] = []
-            for which in (0, 1):
-                lanes = self._lanes(owns[which])
-                spread = sides[which] // owns[which] * lanes
-                row = T.let(k * self.pitches[which] + places[which] * lanes)
-                factors.append(
-                    [one for part in range(owns[which] // lanes) for one in load(self.shared[which], row + part * spread, lanes)]
-                )
-            for i, a in enumerate(factors[0]):
-                for j, b in enumerate(factors[1]):
-                    place = i * tile.own_columns + j
-                    T.store(self.own, place, multiply_add(a, b, self.own[place]))
+    def _fold(self, step: Any) -> None:
+        """After the last step of a block, its sum is added to the others'."""
+        if self.total is None:
+            return
+        last = self.number(KC // self.step - 1)
+        with T.when(T.expression((step & last) == last)):
+            for i in range(self.leaf.sums):
+                T.store(self.total, i, self.total[i] + self.own[i])
+                T.store(self.own, i, T.const(0, self.computed))
 
     def _finish(self, above: Any, left: Any) -> None:
-        """The sums, finished and stored: a row of each thread's at a time, through shared memory, so that neighbours are stored."""
-        tile, (down, across) = self.tile, self._of_thread()
-        owns, spreads = (tile.own_rows, tile.own_columns), (tile.rows // tile.own_rows, tile.columns // tile.own_columns)
-        lanes = [self._lanes(own) for own in owns]
-        slab = self.shared[1]
+        """The sums, finished and stored: some rows at a time, through shared memory, so that neighbours are stored."""
+        leaf, columns = self.leaf, T.const(self.tile.columns, "int32")
         if self.total is not None:
-            for place in range(tile.own_rows * tile.own_columns):
+            for place in range(leaf.sums):
                 T.store(self.own, place, self.total[place] + self.own[place])
-        row = T.let(down * tile.columns + across * lanes[1])
-        # A loop, as the code that finishes may be long. Its sums are chosen, because registers have no index.
-        with T.loop(T.const(tile.own_rows, "int32")) as i:
+        # A loop, as the code that finishes may be long.
+        with T.loop(T.const(leaf.rounds, "int32")) as i:
             T.barrier()
-            for j in range(tile.own_columns):
-                total = self.own[j]
-                for other in range(1, tile.own_rows):
-                    total = T.Select(T.expression(i == T.const(other, "int32")), self.own[other * tile.own_columns + j], total)
-                T.store(slab, row + (j // lanes[1] * lanes[1] * spreads[1] + j % lanes[1]), total)
+            leaf.keep(self, self.slab, i)
             T.barrier()
-            block = T.let(T.truncdiv(i, T.const(lanes[0], "int32")))
-            first = T.let(block * (lanes[0] * spreads[0]) + (i - block * lanes[0]))
-            with T.loop(T.const(tile.own_columns, "int32")) as part:
-                number = T.let(self.thread + part * tile.threads)
-                line = T.let(T.truncdiv(number, T.const(tile.columns, "int32")))
-                at = T.let(above + T.cast(line * lanes[0] + first, self.dtype))
-                column = T.let(left + T.cast(number - line * tile.columns, self.dtype))
+            with T.loop(T.const(leaf.slab_rows * self.tile.columns // leaf.threads, "int32")) as part:
+                number = T.let(self.thread + part * leaf.threads)
+                line = T.let(T.truncdiv(number, columns))
+                across = T.let(number - line * columns)
+                at = T.let(above + T.cast(leaf.row(line, i), self.dtype))
+                column = T.let(left + T.cast(across, self.dtype))
                 with T.when((at < self.sizes[1]) & (column < self.sizes[2])):
-                    self._put(at, column, T.let(slab[number]))
+                    self._put(at, column, T.let(self.slab[line * leaf.slab_pitch + across]))
 
     def _put(self, row: Any, column: Any, total: Any) -> None:
         """A sum, finished and stored; that of a block as it is, and one that is a part of a row before it is rounded."""
@@ -441,17 +376,17 @@ class _Writer:
                 with T.loop(T.let(n.blocks - 1)) as block:
                     total.set(total.value + self.scratch[T.let((block + 1) * count + number)])
                 batch, row, column = T.unravel(number, self.sizes[:3])
-                self.batch = self._unraveled(batch, self.c.batch)
+                self.batch = self.unraveled(batch, self.c.batch)
                 self._store(row, column, T.let(total.value))
 
     def _finished(self, row: Any, column: Any, total: Any) -> tuple[Any, Any]:
         """A sum finished but not rounded, and where it goes."""
-        rows, columns = self._unraveled(row, self.c.rows), self._unraveled(column, self.c.columns)
+        rows, columns = self.unraveled(row, self.c.rows), self.unraveled(column, self.c.columns)
 
         def offset(one: Operand) -> Any:
             place = one.place
-            parts = (self._part(place, group, at) for group, at in enumerate((self.batch, rows, columns)))
-            return T.let(self._sum(place.base, *parts))
+            parts = (self.part(place, group, at) for group, at in enumerate((self.batch, rows, columns)))
+            return T.let(self.sum(place.base, *parts))
 
         values = (T.wide(T.let(self.buffers[one.name][offset(one)])) for one in self.c.addends)
         return self.desc.finish(total, *values), offset(self.c.result)

@@ -221,6 +221,8 @@ TVMDML_REDUCE(__reduce_or_sync, any_bits, unsigned)
 TVMDML_REDUCE(__reduce_xor_sync, odd_bits, unsigned)
 #undef TVMDML_REDUCE
 
+#include "ptx.hpp"
+
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   tvmdml_emulator::here().services->fence();

@@ -52,7 +52,7 @@ const char *const operation_names[] = {
     "__syncwarp",        "__ballot_sync",     "__shfl_sync",         "__shfl_up_sync",    "__shfl_down_sync",
     "__shfl_xor_sync",   "__match_any_sync",  "__match_all_sync",    "__reduce_add_sync", "__reduce_min_sync",
     "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",   "__reduce_and_sync", "__reduce_or_sync",
-    "__reduce_xor_sync", "__syncthreads",     "__syncthreads_count", "__syncthreads_and", "__syncthreads_or",
+    "__reduce_xor_sync", "__syncthreads",     "__syncthreads_count", "__syncthreads_and", "__syncthreads_or", "a warp's instruction",
 };
 
 struct Random {
@@ -116,6 +116,13 @@ struct Thread {
 
 struct Warp {
   unsigned waiting, exited;
+};
+
+// A copy to shared memory that is not made yet, and the batch that it belongs to.
+struct Copy {
+  void *to;
+  const void *from;
+  unsigned bytes, there, batch;
 };
 
 class Worker;
@@ -211,6 +218,25 @@ class Worker {
     in_kernel = true;
   }
 
+  void copy(void *to, const void *from, unsigned bytes, unsigned there) {
+    in_kernel = false;
+    copies_[running_].push_back({to, from, bytes, there, batches_[running_]});
+    in_kernel = true;
+  }
+  void end_copies() { batches_[running_]++; }
+  void await_copies(unsigned others) {
+    auto &mine = copies_[running_];
+    size_t done = 0;
+    for (; done < mine.size() && mine[done].batch + others < batches_[running_]; done++) {
+      const Copy &one = mine[done];
+      memcpy(one.to, one.from, one.there);
+      memset(static_cast<char *>(one.to) + one.there, 0, one.bytes - one.there);
+    }
+    in_kernel = false;
+    mine.erase(mine.begin(), mine.begin() + static_cast<long>(done));
+    in_kernel = true;
+  }
+
   // Ends the launch; never comes back to the fiber.
   [[noreturn]] void give_up(int code, const std::string &what) {
     in_kernel = false;
@@ -254,6 +280,9 @@ class Worker {
   int barrier_line_ = 0;
   Thread threads_[most_threads];
   Warp warps_[most_threads / warp_size];
+  unsigned long long gathered_[most_threads];
+  std::vector<Copy> copies_[most_threads];
+  unsigned batches_[most_threads];
   uint16_t order_[most_threads];
   Dim indices_[most_threads], indexed_{0, 0, 0};  // the threads' indices in groups of that size
   std::vector<uint16_t> ready_;  // the threads that may go on
@@ -279,6 +308,8 @@ class Worker {
     if (begun_ == total_) return false;
     running_ = order_[begun_++];
     threads_[running_] = {Thread::ready, Operation::sync, 0, 0, 0, 0, 0, fiber_};
+    copies_[running_].clear();
+    batches_[running_] = 0;
     fiber_->here().thread = indices_[running_];
     return true;
   }
@@ -343,6 +374,7 @@ class Worker {
     }
     for (unsigned left = needed; left; left &= left - 1) {
       const unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+      gathered_[first + lane] = threads_[first + lane].value;
       threads_[first + lane].result = result(first, lane, needed);
     }
     warp.waiting &= ~needed;
@@ -390,6 +422,7 @@ class Worker {
       case Operation::all_bits: return fold(UINT32_MAX, [](unsigned a, unsigned b) { return a & b; });
       case Operation::any_bits: return fold(0u, [](unsigned a, unsigned b) { return a | b; });
       case Operation::odd_bits: return fold(0u, [](unsigned a, unsigned b) { return a ^ b; });
+      case Operation::gather: return reinterpret_cast<uintptr_t>(gathered_ + first);
       default: return 0;
     }
   }
@@ -513,6 +546,9 @@ void Worker::schedule() {
           [](int l) { return Worker::here().converged(l); },
           [] { Worker::here().fence(); },
           [] { Worker::here().pause(); },
+          [](void *to, const void *from, unsigned b, unsigned there) { Worker::here().copy(to, from, b, there); },
+          [] { Worker::here().end_copies(); },
+          [](unsigned others) { Worker::here().await_copies(others); },
           [](int code, const char *what, int l) { Worker::here().give_up(code, what + (" at line " + std::to_string(l))); },
       };
       here.group = group_, here.threads = launch_->grid.threads, here.groups = launch_->grid.groups;

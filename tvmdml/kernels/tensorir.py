@@ -537,6 +537,52 @@ def subgroup(operation: str, dtype: str, *values: Any) -> Any:
     return _builder().call_extern(dtype, f"subgroup_{operation}", *values)
 
 
+# -- Devices with tensor cores, and with copies to shared memory that go on meanwhile -------------------------------
+
+
+def multiply_tiles(types: tuple[str, str], sums: Any, at: int, a: Sequence[Any], b: Sequence[Any]) -> None:
+    """Add the product of two small matrices to sums, which the threads of a subgroup hold together.
+
+    The first factor has 16 rows and the second one 8 columns, of 32 bytes each. Of the first a thread has four words, of the second
+    two, as ``load_tiles`` gives them, and of the sums four: two neighbours in row ``lane // 4``, and two in the row 8 after it.
+    Products of float16 are summed in float32, in a way that differs between devices; those of bytes in int32, which wraps.
+    """
+    t, name = _builder(), "_".join(dict.fromkeys(types) if types[0] == "float16" else types)
+    t.evaluate(t.call_extern("int32", f"multiply_tiles_{name}", t.address_of(sums[at]), *a, *b))
+
+
+def load_tiles(words: Any, at: int, source: Any, place: Any, turned: bool = False) -> None:
+    """Load four matrices of 8 rows of 16 bytes from shared memory; a thread has a word of row ``lane // 4`` of each.
+
+    Thread ``i`` says where row ``i % 8`` of matrix ``i // 8`` is. With ``turned``, the memory's rows are columns, of 8 elements of
+    16 bits.
+    """
+    t = _builder()
+    name = "load_turned_tiles" if turned else "load_tiles"
+    t.evaluate(t.call_extern("int32", name, t.address_of(words[at]), t.address_of(source[place])))
+
+
+def copy_async(target: Any, at: Any, source: Any, place: Any, size: int, there: Any) -> None:
+    """Begin to copy 4, 8 or 16 bytes, aligned to their number, to shared memory; zeros unless they are ``there``.
+
+    ``await_copies`` says when they are in place. A barrier must follow before other threads read them.
+    """
+    t = _builder()
+    t.evaluate(t.call_extern("int32", "copy_async", t.address_of(target[at]), t.address_of(source[place]), size, there))
+
+
+def end_copies() -> None:
+    """The thread's copies since the last call are a batch."""
+    t = _builder()
+    t.evaluate(t.call_extern("int32", "end_copies"))
+
+
+def await_copies(others: int) -> None:
+    """Wait for the thread's batches of copies, but for the last ``others``."""
+    t = _builder()
+    t.evaluate(t.call_extern("int32", "await_copies", others))
+
+
 def _builder() -> Any:
     from tvm.tirx.script import builder
 

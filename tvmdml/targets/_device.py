@@ -57,7 +57,7 @@ class DeviceTarget(Target):
 
     @abc.abstractmethod
     def has(self, feature: str) -> bool:
-        """Whether the device has an optional feature: ``int64``, ``atomic64``, ``float64``, ``subgroup_ballot`` …"""
+        """Whether the device has an optional feature: ``int64``, ``float64``, ``subgroup_ballot``, ``tensor_cores`` …"""
 
     @abc.abstractmethod
     def program(self, function: PrimFunc) -> Program:

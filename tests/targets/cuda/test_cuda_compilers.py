@@ -37,7 +37,7 @@ from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, s
 from tvmdml.tensors import MAX_ELEMENTS
 
 COMPILERS = ("nvcc", "nvrtc")
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 
 
 def use(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -150,6 +150,7 @@ def _every_feature() -> dict[str, Written]:
         **{make.__name__: make().kernel for make in (kernels.loops, kernels.leaving, kernels.own_memory, kernels.group_scan)},
         **{make.__name__: make().kernel for make in (kernels.scalars, kernels.token, kernels.mixed_access, kernels.ramps)},
         "votes": kernels.votes(32).kernel,
+        **{f"tiles_{a}_{b}": kernels.tiles(a, b).kernel for a, b in kernels.TILES},
     }
     for dtype in TYPES:
         found |= {f"exchanges_{dtype}": kernels.exchanges(dtype, 32).kernel, f"lanes_{dtype}": kernels.lanes(dtype, 4).kernel}
@@ -161,8 +162,10 @@ def _every_feature() -> dict[str, Written]:
 
 
 def test_everything_compiles_that_the_generator_writes(compiler: str) -> None:
+    later, copies = unit(copies=kernels.copies().kernel)
+    compiled(later, "sm_80")
     text, emitted = unit(**_every_feature())
-    assert {piece for one in emitted.values() for piece in one.uses} | {"integers"} == {*prelude.PIECES}
+    assert {piece for one in (emitted | copies).values() for piece in one.uses} | {"integers"} == {*prelude.PIECES}
     _, made = cubin.read(compiled(text, "sm_75")["sm_75"])
     assert made.keys() == emitted.keys()
     for name, kernel in made.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import kernels
 import numpy as np
 import pytest
 from expressions import AWKWARD, Written, written
@@ -48,6 +49,14 @@ def test_floats_are_added_atomically(machine: CudaMachine) -> None:
         x, result = run.arguments.values()
         exchanged = 9 if x.dtype == np.float32 else 0
         assert_same_bits(result, np.array([-x.sum(), 0.5 + x.sum(), -1.5, exchanged, -1.5], x.dtype))
+
+
+def test_tensor_cores_multiply(machine: CudaMachine) -> None:
+    machine.give({f"{a} {b}": kernels.tiles(a, b) for a, b in kernels.TILES})
+
+
+def test_copies_go_on_meanwhile(machine: CudaMachine) -> None:
+    machine.give({"": kernels.copies()})
 
 
 def test_infinities_are_in_no_sum_before_they_come(machine: CudaMachine) -> None:

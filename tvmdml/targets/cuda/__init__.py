@@ -80,8 +80,8 @@ class CudaTarget(DeviceTarget):
         return self._largest.processors * self._largest.threads // 256
 
     def has(self, feature: str) -> bool:
-        """All features that schedules may ask for."""
-        return True
+        """All features that schedules may ask for, but for copies that go on meanwhile, which came with sm_80."""
+        return feature != "async_copies" or architectures.number(self.architectures[0]) >= 80
 
     @classmethod
     def parse(cls, text: str) -> CudaTarget:

@@ -105,14 +105,19 @@ class Buffers:
             return
         found.memory.aliased = True
         self._text.used(found.name)
-        line = found.memory.line
-        if line is not None and SIZES[found.memory.dtype] < SIZES[dtype] and "__align__" not in line.text:
-            line.text = f"__align__(16) {line.text}"  # the alignment of parameters
-            self.shared_bytes += 16 if found.memory.place == "shared" else 0
+        if SIZES[found.memory.dtype] < SIZES[dtype]:
+            self.align(found.memory)
         element, name = self._text.fresh(f"{found.name}_{dtype}"), self._text.fresh(f"{found.name}_as_{dtype}")
         self._text.line(f"typedef {stored(dtype)} {element} __attribute__((__may_alias__));", defines=element)
         self._text.line(f"{element} *{name} = ({element} *){'&' if found.is_variable else ''}{found.name};", defines=name)
         self._arrays[key] = Array(name, dtype, found.memory)
+
+    def align(self, memory: Memory) -> None:
+        """Align an array as parameters are."""
+        line = memory.line
+        if line is not None and "__align__" not in line.text:
+            line.text = f"__align__({VECTOR_BYTES}) {line.text}"
+            self.shared_bytes += VECTOR_BYTES if memory.place == "shared" else 0
 
     # -- Elements
 

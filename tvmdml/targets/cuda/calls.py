@@ -1,11 +1,11 @@
-"""``Calls``: what TensorIR calls by name: math functions, barriers, atomics, and warp operations."""
+"""``Calls``: what TensorIR calls by name: math functions, barriers, atomics, warp operations, and tensor cores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
-from tvmdml.targets.cuda import terms
+from tvmdml.targets.cuda import prelude, terms
 from tvmdml.targets.cuda.buffers import Array
 from tvmdml.targets.cuda.terms import EVERYTHING, HALF, SIZES, TYPES, Term, call, cast, is_float, narrowed, typed, wide
 from tvmdml.targets.cuda.vectors import Vectors
@@ -58,8 +58,8 @@ class Translator(Protocol):
     def choice(self, condition: Any, then: Any, otherwise: Any) -> Term:
         """One value or the other; the value that is not selected is not computed."""
 
-    def address(self, node: Any) -> tuple[Array, Term]:
-        """For ``address_of(buffer[index])``: the buffer, and the index's C++."""
+    def address(self, node: Any, whole: bool = False) -> tuple[Array, Term]:
+        """For ``address_of(buffer[index])``: the buffer, and the index's C++. ``whole``: up to 16 bytes are moved together."""
 
     def threads(self) -> tuple[int, int, int]:
         """The extents of a group, as far as they are known so far."""
@@ -156,10 +156,8 @@ class Calls:
         return Term("int32", "__threadfence()")
 
     def _atomic(self, node: Any, name: str, arguments: list[Any]) -> Term:
-        writer, place = self._writer, arguments[0]
-        if type(place).__name__ != "Call" or str(place.op.name) != "tirx.address_of":
-            writer.refuse(f"{name} needs address_of(buffer[index])")
-        array, address = writer.address(place.args[0])
+        writer = self._writer
+        array, address = self._address(name, arguments[0])
         dtype, memory = array.dtype, array.memory
         if memory.place == "thread":
             writer.refuse(f"{name} on {memory.name}: atomics need memory that threads share")
@@ -174,6 +172,35 @@ class Calls:
             zero = terms.constant(dtype, -0.0 if is_float(dtype) else 0)
             name, values = "atomic_add", [terms.binary("Sub", zero, values[0]._replace(data=True))]
         return call(dtype, name, address, *values)._replace(data=True, reads=_ONCE)
+
+    def _address(self, name: str, place: Any, whole: bool = False) -> tuple[Array, Term]:
+        if type(place).__name__ != "Call" or str(place.op.name) != "tirx.address_of":
+            self._writer.refuse(f"{name} needs address_of(buffer[index])")
+        return self._writer.address(place.args[0], whole)
+
+    # -- Tensor cores, and copies that go on meanwhile
+
+    def _tiles(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        """Its first argument is where it writes; others are addresses or values."""
+        array, found = self._address(name, arguments[0])
+        array.memory.written = True
+        given = []
+        for one in arguments[1:]:
+            is_address = str(getattr(getattr(one, "op", None), "name", "")) == "tirx.address_of"
+            given.append(self._address(name, one, whole=True)[1] if is_address else self._writer.value(one))
+        return call("int32", name, found, *given)._replace(data=True, reads=_ONCE)
+
+    def _copy(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        (target, to), (_, source) = (self._address(name, one, whole=True) for one in arguments[:2])
+        size, there = int(arguments[2].value), self._writer.value(arguments[3])
+        target.memory.written = True
+        return call("int32", f"copy_bytes_async<{size}>", to, source, there)._replace(data=True, reads=_ONCE)
+
+    def _end_copies(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        return Term("int32", "end_copies()", reads=_ONCE)
+
+    def _await_copies(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        return Term("int32", f"await_copies<{int(arguments[0].value)}>()", reads=_ONCE)
 
     # -- Warps
 
@@ -231,6 +258,10 @@ class Calls:
 
 
 _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
+    "await_copies": Calls._await_copies,
+    "copy_async": Calls._copy,
+    "end_copies": Calls._end_copies,
+    **dict.fromkeys(prelude.TILES, Calls._tiles),
     "assume": Calls._skip,
     "bitwise_not": Calls._bitwise_not,
     "clz": Calls._bits,

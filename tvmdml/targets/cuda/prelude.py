@@ -1,11 +1,11 @@
-"""The definitions that generated CUDA C++ uses: vector types, atomics with TensorIR's names, and warp operations.
+"""The definitions that generated CUDA C++ uses: vector types, atomics with TensorIR's names, warp operations, tensor cores.
 
 A kernel's text starts with the pieces that it uses, so that it is self-contained and compiles quickly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -113,6 +113,77 @@ template <class T> __device__ __forceinline__ T subgroup_exclusive_add(T a, int3
   return lane ? sum : T(0);
 }
 """
+
+
+def _step(kind: str, types: str, c: Sequence[int], a: Sequence[int], b: Sequence[int]) -> str:
+    """An instruction that adds the product of two small matrices to the sums ``c``; all are numbers of words."""
+    places = iter(range(16))
+    sums, left, right = ("{" + ", ".join(f"%{next(places)}" for _ in some) + "}" for some in (c, a, b))
+    held = "+f" if types.startswith("f32") else "+r"
+    outputs = ", ".join(f'"{held}"(c[{i}])' for i in c)
+    inputs = ", ".join([*(f'"r"(a{i})' for i in a), *(f'"r"(b{i})' for i in b)])
+    return f'  asm volatile("mma.sync.aligned.{kind}.row.col.{types} {sums}, {left}, {right}, {sums};" : {outputs} : {inputs});'
+
+
+def _multiply(name: str, types: str, whole: str, part: str, parts: Sequence[tuple[Sequence[int], ...]]) -> str:
+    """A function that adds the product of 16 rows and 8 columns of 32 bytes: before sm_80 it takes several instructions."""
+    given = ", ".join(f"uint32_t {word}" for word in ("a0", "a1", "a2", "a3", "b0", "b1"))
+    return "\n".join(
+        (
+            f"__device__ __forceinline__ void {name}({'float' if types[0] == 'f' else 'int32_t'} *c, {given}) {{",
+            "#if __CUDA_ARCH__ >= 800",
+            _step(whole, types, range(4), range(4), range(2)),
+            "#else",
+            *(_step(part, types, *one) for one in parts),
+            "#endif",
+            "}",
+            "",
+        )
+    )
+
+
+def _load(name: str, kind: str) -> str:
+    """A function that loads four matrices of 8 rows of 16 bytes."""
+    words = ", ".join(f'"=r"(to[{i}])' for i in range(4))
+    return f"""\
+__device__ __forceinline__ void {name}(uint32_t *to, const void *from) {{
+  const uint32_t at = __cvta_generic_to_shared(from);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.{kind}.b16 {{%0, %1, %2, %3}}, [%4];" : {words} : "r"(at) : "memory");
+}}
+"""
+
+
+_HALVES = (((0, 1, 2, 3), (0, 1), (0,)), ((0, 1, 2, 3), (2, 3), (1,)))
+_QUARTERS = (((0, 1), (0,), (0,)), ((2, 3), (1,), (0,)), ((0, 1), (2,), (1,)), ((2, 3), (3,), (1,)))
+"""The sums of the instructions before sm_80, and their words of both factors."""
+_BYTES = {
+    f"multiply_tiles_{a}_{b}": f"s32.{kind}.{other}.s32"
+    for a, kind in (("int8", "s8"), ("uint8", "u8"))
+    for b, other in (("int8", "s8"), ("uint8", "u8"))
+}
+TILES = {
+    "multiply_tiles_float16": _multiply("multiply_tiles_float16", "f32.f16.f16.f32", "m16n8k16", "m16n8k8", _HALVES),
+    **{name: _multiply(name, types, "m16n8k32", "m8n8k16", _QUARTERS) for name, types in _BYTES.items()},
+    "load_tiles": _load("load_tiles", "shared"),
+    "load_turned_tiles": _load("load_turned_tiles", "trans.shared"),
+}
+"""Matrices that the threads of a warp hold together, and their products by tensor cores."""
+_COPIES = """\
+// Copies to shared memory that go on while a thread computes, from sm_80 on.
+template <int Bytes>
+__device__ __forceinline__ void copy_bytes_async(void *to, const void *from, bool there) {
+  const uint32_t at = __cvta_generic_to_shared(to);
+  const uint32_t bytes = there * Bytes;
+  if (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(at), "l"(from), "n"(Bytes), "r"(bytes) : "memory");
+  }
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int Others>
+__device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_group %0;" : : "n"(Others) : "memory"); }
+"""
 _OF_BITS = ("__ushort_as_half", "__half_as_ushort")
 _SIGNS = ("fabs_half", "copysign_half")
 _ATOMIC = ("add", "and", "compare_exchange", "exchange", "load", "max", "min", "or", "store", "xor")
@@ -125,6 +196,8 @@ PIECES = {
     "bits": Piece(frozenset({"bits_as"}), _BITS),
     "order": Piece(frozenset({"least", "greatest", "differ"}), _ORDER),
     "atomics": Piece(frozenset({"ATOMIC", "Word", *(f"atomic_{name}" for name in _ATOMIC)}), _ATOMICS),
+    **{name: Piece(frozenset({name}), text) for name, text in TILES.items()},
+    "copies": Piece(frozenset({"copy_bytes_async", "end_copies", "await_copies"}), _COPIES),
     "subgroups": Piece(frozenset({"REDUCED", "WARP", *(f"subgroup_{name}" for name in _SUBGROUP)}), _SUBGROUPS),
 }
 """In the order of their definitions."""

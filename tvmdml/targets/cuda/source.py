@@ -357,9 +357,11 @@ class Writer:
         self.vectors.moved = moved
         return value, lines
 
-    def address(self, node: Any) -> tuple[Array, Term]:
-        """For ``address_of(buffer[index])``: the buffer, and the index's C++."""
+    def address(self, node: Any, whole: bool = False) -> tuple[Array, Term]:
+        """For ``address_of(buffer[index])``: the buffer, and the index's C++. ``whole``: up to 16 bytes are moved together."""
         array = self.buffers.array(node.source)
+        if whole and array.memory.place == "shared":
+            self.buffers.align(array.memory)
         return array, self.buffers.address(array, self.index(self._place(node)))
 
     def _place(self, node: Any) -> Any:

@@ -1,0 +1,150 @@
+"""What the parts of the matrix schedule know of each other: a tile, the leaf that multiplies, and the writer of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tvmdml.kernels.contraction import Contraction, Operand
+
+
+class Tile(NamedTuple):
+    """The rows and columns of a group's part of a result, of a thread's, and of a subgroup's with tensor cores."""
+
+    rows: int
+    columns: int
+    own_rows: int
+    own_columns: int
+    warp_rows: int
+    warp_columns: int
+
+    @property
+    def threads(self) -> int:
+        """The threads of a group, without tensor cores."""
+        return (self.rows // self.own_rows) * (self.columns // self.own_columns)
+
+    def groups(self, rows: int, columns: int) -> int:
+        """How many tiles a result has."""
+        return -(-rows // self.rows) * -(-columns // self.columns)
+
+    def __str__(self) -> str:
+        """Its name, as a knob's value."""
+        return f"{self.rows}x{self.columns}"
+
+
+class Part(Protocol):
+    """A factor's part of a tile."""
+
+    memory: Any
+    """Shared memory, with as many parts as there are stages."""
+
+    def declare(self, memory: Any) -> None:
+        """With the shared memory that it goes to; inside of a launch."""
+
+
+class Writer(Protocol):
+    """The writer of a kernel, while it writes."""
+
+    c: Contraction
+    batch: Sequence[Any]
+    """Coordinates of the tile."""
+    buffers: dict[str, Any]
+    dtype: str
+    """What it counts in."""
+    own: Any
+    """The thread's sums."""
+    sizes: Sequence[Any]
+    """Of the batch, rows, columns, and products."""
+    thread: Any
+
+    @property
+    def leaf(self) -> Leaf:
+        """What multiplies."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Those of both factors."""
+
+    def number(self, value: int) -> Any:
+        """A constant of the integers' type."""
+
+    def unraveled(self, index: Any, sizes: Sequence[Any]) -> list[Any]:
+        """The coordinates of a group for an index."""
+
+    def part(self, linear: Any, group: int, at: Sequence[Any]) -> Any:
+        """What a group of coordinates contributes to a linear integer; ``None`` for nothing."""
+
+    def sum(self, *parts: Any) -> Any:
+        """The sum of what is present."""
+
+    def zero_at(self, zero: Operand, group: int, at: Sequence[Any]) -> Any:
+        """A zero point, for the coordinates of a row or column."""
+
+    def count(self, block: Any) -> Any:
+        """How many products a sum has, or its block."""
+
+
+class Leaf(Protocol):
+    """How factors lie in shared memory, and how a group multiplies what is there."""
+
+    name: str
+    tile: Tile
+    step: int
+    """The products of each sum that are in shared memory at once."""
+    stages: int
+    """How often there is such memory."""
+    stored: Sequence[str]
+    """The types of both factors there."""
+    keeps_type: bool
+    """Whether elements are in shared memory as they are in tensors."""
+    has_words: bool
+    """Whether shared memory may be written as words: with Vulkan it may not."""
+    crosses: bool
+    """Whether products have to be neighbours in shared memory, whatever is in tensors."""
+    threads: int
+    """The threads of a group."""
+    sums: int
+    """The sums of a thread."""
+    sum_registers: int
+    """Their registers."""
+    bytes: int
+    """The shared memory of a group."""
+    rounds: int
+    """In so many rounds the sums are finished."""
+    slab_rows: int
+    """The rows of the tile that are in shared memory in each of these rounds."""
+    slab_pitch: int
+    """How far apart they are."""
+
+    def is_run_along(self, which: int, inner_first: bool) -> bool:
+        """Whether elements that are neighbours in a tensor may be neighbours in shared memory."""
+
+    def size(self, which: int) -> int:
+        """The elements of a factor's part."""
+
+    def place(self, which: int, own: Any, inner: Any) -> Any:
+        """Where the element of a row or column and a product is."""
+
+    def factor(self, x: Any, zero: Any, product: Any, inside: Any) -> Any:
+        """An element as it is in shared memory, if there is such a ``product``, and it is ``inside`` of all dimensions."""
+
+    def declare(self, parts: Sequence[Part]) -> Any:
+        """Shared memory for both factors; returns the slab, which is there when they are no longer needed."""
+
+    def begin(self, writer: Writer) -> None:
+        """Compute where the thread's part is."""
+
+    def clear(self) -> None:
+        """A new tile begins."""
+
+    def multiply(self, writer: Writer, stage: Any) -> None:
+        """The products that are in shared memory, added to the sums in order."""
+
+    def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
+        """Make the sums what they are to be."""
+
+    def keep(self, writer: Writer, slab: Any, i: Any) -> None:
+        """The sums of a round, to the slab. They are chosen, because registers have no index."""
+
+    def row(self, line: Any, i: Any) -> Any:
+        """The row of the tile that is in a line of the slab."""

@@ -1,0 +1,273 @@
+"""How a group brings its part of a factor to shared memory: in registers, or by copies that go on while it computes.
+
+Elements that are neighbours in memory are moved together, as many as 16 bytes hold, if every run of so many is aligned, is whole in
+its dimension, and is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import Contraction, Operand
+from tvmdml.kernels.movement import both, coordinate
+from tvmdml.schedules.gpu._matrix_forms import Leaf, Writer
+from tvmdml.schedules.gpu._words import words
+
+_BYTES = 16
+"""The most that are moved together."""
+
+
+class Moved(NamedTuple):
+    """How a factor's elements are moved."""
+
+    inner_first: bool
+    """Neighbouring threads have neighbouring products, not neighbouring rows or columns."""
+    run: int
+    """Elements that are moved together, along those."""
+    size: int
+    """Bytes of one."""
+    copied: bool
+    """By copies that go on meanwhile."""
+    crossed: bool = False
+    """Four products of four neighbours together, which change places: products are neighbours in shared memory."""
+
+    def __str__(self) -> str:
+        """What the code depends on."""
+        return (
+            f"{'inner' if self.inner_first else 'own'} {self.run}{' copied' if self.copied else ' crossed' if self.crossed else ''}"
+        )
+
+
+def is_inner_first(contraction: Contraction, which: int) -> bool:
+    """Whether neighbours in memory of a factor (0 or 1) are nearer along inner coordinates than along its rows or columns."""
+    operand = (contraction.a, contraction.b)[which]
+    inner, own = (_reach(operand, _end(contraction, group)) for group in (3, which + 1))
+    return inner <= own
+
+
+def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy: bool) -> Moved:
+    """How a factor with elements of so many bytes is moved."""
+    operand = (contraction.a, contraction.b)[which]
+    zero = (contraction.a_zero, contraction.b_zero)[which]
+    inner_first, run = is_inner_first(contraction, which), 1
+    # What is outside has the zero point, if there is one, which is known while a kernel runs.
+    filled = zero is not None and bool(operand.rules)
+    if leaf.is_run_along(which, inner_first):
+        run = _run(operand, contraction.sizes, _end(contraction, 3 if inner_first else which + 1), _BYTES // size)
+    elif leaf.crosses and not filled and _run(operand, contraction.sizes, _end(contraction, which + 1), 4) == 4:
+        return Moved(inner_first, 4, size, copied=False, crossed=True)
+    whole = leaf.keeps_type and run * size >= 4 and not filled
+    copied = whole and can_copy
+    run = run if copied or (whole and leaf.has_words) else 1
+    return Moved(inner_first, run, size, copied)
+
+
+def _end(contraction: Contraction, group: int) -> int:
+    """The last coordinate of a group."""
+    return sum(len(sizes) for sizes in contraction.groups[: group + 1]) - 1
+
+
+def _reach(operand: Operand, coordinate: int) -> int:
+    """How far apart neighbours along a coordinate are."""
+    steps = [operand.place.steps[coordinate], *(rule.step * rule.at.steps[coordinate] for rule in operand.rules)]
+    return abs(sum(steps)) or 1 << 62
+
+
+def _run(operand: Operand, sizes: Sequence[int], last: int, most: int) -> int:
+    """How many neighbours along a coordinate, the last one of its group, may be moved together."""
+    place = operand.place
+    if place.steps[last] != 1 or any(rule.at.steps[last] for rule in operand.rules):
+        return 1
+    others = [step for i, (step, size) in enumerate(zip(place.steps, sizes, strict=True)) if i != last and size > 1]
+    numbers = [most, sizes[last], place.base, *others, *(rule.step for rule in operand.rules)]
+    found = 0
+    for number in numbers:
+        found |= number
+    return found & -found
+
+
+class Part:
+    """A factor's part of a tile, while a kernel is written."""
+
+    def __init__(self, writer: Writer, which: int, way: Moved) -> None:
+        self.writer, self.which, self.group, self.moved = writer, which, which + 1, way
+        self.operand = (writer.c.a, writer.c.b)[which]
+        self.zero = (writer.c.a_zero, writer.c.b_zero)[which]
+        self.step, self.tile = writer.leaf.step, (writer.leaf.tile.rows, writer.leaf.tile.columns)[which]
+        self.memory: Any = None
+        """Shared memory, with as many parts as there are stages."""
+        self._held: Any = None
+        self._outer: list[dict[str, Any]] = []
+
+    @property
+    def buffer(self) -> Any:
+        """The factor."""
+        return self.writer.buffers[self.operand.name]
+
+    @property
+    def slots(self) -> int:
+        """How many runs each thread moves."""
+        return int(-(-self.tile * self.step // (self.writer.leaf.threads * self.moved.run)))
+
+    @property
+    def in_words(self) -> int:
+        """The words that a thread moves together; 0 if it moves a single element."""
+        return 4 if self.moved.crossed else self.moved.run * self.moved.size // 4 if self.moved.run > 1 else 0
+
+    def declare(self, memory: Any) -> None:
+        """With the shared memory that it goes to; inside of a launch."""
+        self.memory = memory
+        if not self.moved.copied:
+            count = self.slots * max(self.in_words, 1)
+            self._held = T.local("uint32" if self.in_words else self.writer.leaf.stored[self.which], count)
+            if self.in_words:
+                self._words = words(self.buffer), words(memory)
+
+    def _slot(self, slot: int) -> tuple[Any, Any, bool]:
+        """Of a thread's run: the number of its row or column, and of its product; whether all threads have such a run."""
+        threads, run, step = self.writer.leaf.threads, self.moved.run, self.step
+        place = T.let(self.writer.thread + slot * threads) if slot else self.writer.thread
+        along = (step if self.moved.inner_first else self.tile) // run
+        second = T.let(T.truncdiv(place, T.const(along, "int32")))
+        first = T.let((place - second * along) * run)
+        own, inner = (second, first) if self.moved.inner_first else (first, second)
+        return own, inner, (slot + 1) * threads * run <= self.tile * step
+
+    def start(self, first: Any) -> None:
+        """Compute what does not follow from inner coordinates, of each of the thread's runs; the tile begins at ``first``."""
+        writer, self._outer = self.writer, []
+        run = 1 if self.moved.inner_first else self.moved.run
+        for slot in range(self.slots):
+            own, inner, _ = self._slot(slot)
+            position = T.let(T.min(first + T.cast(own, writer.dtype), writer.sizes[self.group] - run))
+            at = writer.unraveled(position, writer.c.groups[self.group])
+            parts = [
+                T.let(writer.sum(one.base, writer.part(one, 0, writer.batch), writer.part(one, self.group, at)))
+                for one in self.operand.linears()
+            ]
+            zero = None if self.zero is None else T.let(writer.zero_at(self.zero, self.group, at))
+            self._outer.append({"parts": parts, "zero": zero, "inner": T.let(T.cast(inner, writer.dtype))})
+
+    # -- From memory
+
+    def load(self, first: Any) -> None:
+        """The runs of the next products, to registers."""
+        for slot, own, (there, place) in self._places(first):
+            if not self.in_words:
+                element = T.let(self.buffer[place])
+                T.store(self._held, slot, self.writer.leaf.factor(element, own["zero"], *there))
+                continue
+            first_word, count, every = slot * self.in_words, self.in_words, both(*there)
+            T.store(self._held, T.run(T.const(first_word, "int32"), count), self._words[0][T.run(self._word(place), count)])
+            for i in range(first_word, first_word + count):
+                T.store(self._held, i, T.Select(every, self._held[i], T.const(0, "uint32")))
+
+    def keep(self, stage: Any) -> None:
+        """The thread's runs, from registers to shared memory."""
+        for slot in range(self.slots):
+            place, mine = self._target(slot, stage)
+            with mine:
+                if not self.in_words:
+                    T.store(self.memory, place, self._held[slot])
+                    continue
+                run = self._held[T.run(T.const(slot * self.in_words, "int32"), self.in_words)]
+                T.store(self._words[1], T.run(self._word(place), self.in_words), run)
+
+    def copy(self, first: Any, stage: Any) -> None:
+        """Begin to copy the runs of some products to shared memory."""
+        for slot, _, (there, place) in self._places(first):
+            target, mine = self._target(slot, stage)
+            with mine:
+                T.copy_async(self.memory, target, self.buffer, place, self.moved.run * self.moved.size, both(*there))
+
+    def _word(self, place: Any) -> Any:
+        """The number of a run's first word."""
+        shift = {1: 2, 2: 1, 4: 0}[self.moved.size]
+        return T.let(T.multiple(place >> T.const(shift, T.type_of(place)), self.in_words))
+
+    def _target(self, slot: int, stage: Any) -> tuple[Any, Any]:
+        """Where a run goes, and the condition under which the thread has it."""
+        own, inner, every = self._slot(slot)
+        place = self.writer.leaf.place(self.which, own, inner)
+        place = T.let(place if stage is None else place + stage * self.writer.leaf.size(self.which))
+        limit = self.tile * self.step // self.moved.run
+        own_slot = self.writer.thread + slot * self.writer.leaf.threads
+        return place, nullcontext() if every else T.when(own_slot < T.const(limit, "int32"))
+
+    def _places(self, first: Any) -> Iterator[tuple[int, dict[str, Any], tuple[tuple[Any, Any], Any]]]:
+        """Each slot, what is known of it, whether its run is there, and where."""
+        known: dict[Any, tuple[Any, list[Any]]] = {}
+        for slot, own in enumerate(self._outer):
+            # With inner coordinates first, all of a thread's runs have the same, if they divide the threads.
+            same = self.moved.inner_first and self.writer.leaf.threads * self.moved.run % self.step == 0
+            key = 0 if same else slot
+            if key not in known:
+                known[key] = self._inner(T.let(first + own["inner"]))
+            yield slot, own, self._place(own, *known[key])
+
+    def _inner(self, position: Any) -> tuple[Any, list[Any]]:
+        """Whether there is such a product, and what its coordinates contribute to places."""
+        writer, depth = self.writer, self.writer.sizes[3]
+        run = self.moved.run if self.moved.inner_first else 1
+        at = writer.unraveled(T.let(T.min(position, depth - run)), writer.c.inner)
+        return T.let(position < depth), [writer.part(one, 3, at) for one in self.operand.linears()]
+
+    def _place(self, own: dict[str, Any], product: Any, parts: Sequence[Any]) -> tuple[tuple[Any, Any], Any]:
+        """Whether there is such a product, whether it is inside of all dimensions (``None``: always), and where."""
+        place, *ats = (self.writer.sum(mine, other) for mine, other in zip(own["parts"], parts, strict=True))
+        there: Any = None
+        for rule, at in zip(self.operand.rules, ats, strict=True):
+            found, inside = coordinate(rule, T.let(at))
+            found = T.let(found)
+            place = place + found * (self.writer.number(rule.step) if isinstance(rule.step, int) else rule.step)
+            there = both(there, None if inside is None else T.let(inside))
+        return (product, None if there is None else T.let(there)), T.let(place)
+
+
+class Crossed(Part):
+    """Bytes whose neighbours in memory are rows or columns, of four products at a time: they become words of four products each."""
+
+    @property
+    def slots(self) -> int:
+        """How many blocks of four by four each thread moves."""
+        return int(-(-self.tile * self.step // (self.writer.leaf.threads * 16)))
+
+    def _slot(self, slot: int) -> tuple[Any, Any, bool]:
+        """Of a thread's block: its first row or column, and its first product; whether all threads have such a block.
+
+        A subgroup has 8 neighbours and 4 after another: it reads whole sectors of memory, and writes to all banks.
+        """
+        threads, step = self.writer.leaf.threads, self.step
+        place, near = T.let(self.writer.thread + slot * threads), min(8, self.tile // 4)
+        many, inner = T.let(T.truncdiv(place, T.const(near, "int32"))), step // 16
+        rest = T.let(many >> T.const(2, "int32"))
+        across = T.let(T.truncdiv(rest, T.const(inner, "int32")))
+        own = T.let((place - many * near + across * near) * 4)
+        first = T.let(((many & T.const(3, "int32")) + (rest - across * inner) * 4) * 4)
+        return own, first, (slot + 1) * threads * 16 <= self.tile * step
+
+    def load(self, first: Any) -> None:
+        """The blocks of the next products, to registers."""
+        for slot, own in enumerate(self._outer):
+            for k in range(4):
+                (product, inside), place = self._place(own, *self._inner(T.let(first + own["inner"] + k)))
+                word = self._words[0][T.let(place >> T.const(2, T.type_of(place)))]
+                T.store(self._held, 4 * slot + k, T.Select(both(product, inside), T.let(word), T.const(0, "uint32")))
+
+    def keep(self, stage: Any) -> None:
+        """The blocks, from registers to shared memory. Neighbouring threads begin with other words, for other banks."""
+        for slot in range(self.slots):
+            own, inner, every = self._slot(slot)
+            with nullcontext() if every else T.when(own < T.const(self.tile, "int32")):
+                for k in range(4):
+                    which = T.let(((own >> T.const(3, "int32")) + k) & T.const(3, "int32"))
+                    shift, word = T.let(T.cast(which * 8, "uint32")), T.const(0, "uint32")
+                    for byte in range(4):
+                        found = T.shift_right(self._held[4 * slot + byte], shift) & T.const(255, "uint32")
+                        word = word | T.shift_left(found, T.const(8 * byte, "uint32"))
+                    place = self.writer.leaf.place(self.which, own + which, inner)
+                    place = place if stage is None else place + stage * self.writer.leaf.size(self.which)
+                    T.store(self._words[1], T.let(place >> T.const(2, "int32")), word)

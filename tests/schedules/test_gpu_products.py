@@ -1,0 +1,102 @@
+"""Products on a GPU by tensor cores, and with copies that go on meanwhile: every tile, layout and way of moving elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Array, assert_same_bits, seeded
+
+import tvmdml
+from tvmdml import knobs, targets
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets import Target
+
+F16, F32 = np.float16, np.float32
+CASES: dict[str, tuple[tuple[int, int, int], str, str, dict[str, Any]]] = {
+    "whole runs": ((24, 264, 40), "nn", "half single", {"tile": "32x32"}),
+    "whole runs, turned": ((24, 40, 72), "tt", "half byte", {"tile": "32x64", "stages": 4}),
+    "pairs": ((20, 34, 6), "nt", "half", {"tile": "16x16", "stages": 2}),
+    "one by one": ((17, 33, 65), "tn", "half byte single", {"tile": "64x16", "depth": 8}),
+    "one stage": ((33, 40, 36), "nt", "half", {"tile": "64x64", "stages": 1}),
+    "blocks": ((16, 600, 20), "nn", "half byte", {"tile": "16x64", "algorithm": "blocks"}),
+    "a row": ((1, 40, 48), "nn", "half", {"depth": 32}),
+}
+"""Sizes, whether factors are turned (t), types, and knobs."""
+
+
+def product(device: Target, desc: tvmdml.Operator, given: dict[str, Any], *arrays: Array | None) -> tuple[str, Array]:
+    """A product with these knobs, and how it is computed and moved."""
+    with knobs.using(matrix=given):
+        kernel = kernel_for(desc.canonical(), device)
+        out = device.empty(*(desc.output_tensor.sizes, desc.output_tensor.data_type.numpy))  # type: ignore[attr-defined]
+        tvmdml.compile(desc, target=device)(*(None if one is None else device.place(one) for one in arrays), out)
+    parameters = dict(kernel.parameters)
+    return f"{kernel.name} {parameters['leaf']} {parameters['moved']}", np.asarray(out.numpy())
+
+
+def turned(x: Array, how: str) -> Array:
+    """The same matrix, with neighbours in memory along its columns."""
+    return np.asfortranarray(x) if how == "t" else x
+
+
+def described(*arrays: Array) -> list[tvmdml.TensorDesc]:
+    """How they lie in memory."""
+    return [tvmdml.TensorDesc(x.dtype, x.shape, [step // x.itemsize for step in x.strides]) for x in arrays]
+
+
+def test_small_integers_are_exact_in_every_way(cuda: Target) -> None:
+    ways = set()
+    for name, ((m, k, n), how, types, given) in CASES.items():
+        rng = seeded("products", name)
+        a, b, c = (rng.integers(-3, 4, one) for one in ((m, k), (k, n), (m, n)))
+        for kind in types.split():
+            if kind == "byte":
+                x, y = turned(a.astype(np.int8), how[0]), turned((b + 100).astype(np.uint8), how[1])
+                zeros = (x[:, :1].copy() if m > 20 else x[:1, :1].copy()), (y[:1].copy() if n > 30 else y[:1, :1].copy())
+                arrays: tuple[Array, ...] = (x, zeros[0], y, zeros[1])
+                desc: tvmdml.Operator = tvmdml.MatrixMultiplyInteger.of(*described(*arrays))
+                wanted = (x.astype(int) - zeros[0]) @ (y.astype(int) - zeros[1])
+            else:
+                dtype = F16 if kind == "half" else F32
+                arrays = (turned(a.astype(dtype), how[0]), turned(b.astype(dtype), how[1]), c.astype(dtype))
+                relu = tvmdml.ActivationRelu.fused() if name == "pairs" else None
+                desc = tvmdml.Gemm.of(*described(*arrays), alpha=2.0, beta=-1.0, fused_activation=relu)
+                wanted = 2 * (a @ b) - c
+                wanted = wanted if relu is None else np.maximum(wanted, 0)
+            way, found = product(cuda, desc, given, *arrays)
+            assert (found == wanted).all(), (name, kind)
+            ways.add(way)
+    for one, other in (("cores", "copied"), ("plain", "copied"), ("cores", "crossed"), ("cores", "'own 1'"), ("blocks", "cores")):
+        assert any(one in way and other in way for way in ways), (one, other)
+
+
+def test_sums_of_float16_have_one_order(cuda: Target) -> None:
+    """Whatever the tile, the step, the stages, the layout and the number of groups that share a sum."""
+    rng = seeded("order of float16")
+    a, b = rng.normal(size=(20, 328)).astype(F16), rng.normal(size=(328, 24)).astype(F16)
+    desc = tvmdml.Gemm.of(tvmdml.TensorDesc("float16", a.shape), tvmdml.TensorDesc("float16", b.shape), alpha=2.0**-12)
+    found = [
+        product(cuda, desc, given, a * F16(2**6), b * F16(2**6), None)[1]
+        for given in (
+            {"tile": "128x128", "algorithm": "tiles"},
+            {"tile": "16x16", "algorithm": "blocks"},
+            {"depth": 8, "stages": 2},
+        )
+    ]
+    wanted = a.astype(np.float64) @ b
+    limit = (1.01 * 328 + 4) * 2.0**-24 * (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))) + 2.0**-11 * np.abs(wanted)
+    assert (np.abs(found[0] - wanted) <= limit + 2.0**-25).all()
+    for one in found[1:]:
+        assert_same_bits(one, found[0])
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80"])
+def test_what_an_architecture_has_is_used(architecture: str) -> None:
+    (target,) = targets.elsewhere(f"cuda:{architecture}")
+    for dtype, leaf in (("float16", "cores"), ("float32", "plain"), ("float64", "plain")):
+        a = tvmdml.TensorDesc(dtype, (256, 256))
+        parameters = dict(kernel_for(tvmdml.Gemm.of(a, a).canonical(), target).parameters)
+        assert parameters["leaf"] == leaf
+        assert all("copied" in way for way in parameters["moved"]) == (architecture == "sm_80")
