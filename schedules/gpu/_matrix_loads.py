@@ -34,6 +34,11 @@ class Moved(NamedTuple):
     crossed: bool = False
     """Four products of four neighbours together, which change places: products are neighbours in shared memory."""
 
+    def slots(self, leaf: Leaf, which: int) -> int:
+        """How many runs, or blocks of four by four, a thread moves of a factor's part."""
+        side = (leaf.tile.rows, leaf.tile.columns)[which]
+        return int(-(-side * leaf.step // (leaf.threads * (16 if self.crossed else self.run))))
+
     def __str__(self) -> str:
         """What the code depends on."""
         return (
@@ -110,7 +115,7 @@ class Part:
     @property
     def slots(self) -> int:
         """How many runs each thread moves."""
-        return int(-(-self.tile * self.step // (self.writer.leaf.threads * self.moved.run)))
+        return self.moved.slots(self.writer.leaf, self.which)
 
     @property
     def in_words(self) -> int:
@@ -229,11 +234,6 @@ class Part:
 
 class Crossed(Part):
     """Bytes whose neighbours in memory are rows or columns, of four products at a time: they become words of four products each."""
-
-    @property
-    def slots(self) -> int:
-        """How many blocks of four by four each thread moves."""
-        return int(-(-self.tile * self.step // (self.writer.leaf.threads * 16)))
 
     def _slot(self, slot: int) -> tuple[Any, Any, bool]:
         """Of a thread's block: its first row or column, and its first product; whether all threads have such a block.

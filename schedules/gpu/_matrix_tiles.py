@@ -10,13 +10,13 @@ from tvmdml.targets._device import DeviceTarget
 
 PAD = 4
 """Elements after each row in shared memory: rows begin in other banks, and stay aligned for vectors."""
-BUSY = 128
-"""Groups that keep a large device busy with large tiles."""
 _BYTES = 48 << 10
 _SINGLE_BYTES = 32 << 10
 """Most bytes of shared memory that groups take, and of those that do not take more to load meanwhile."""
 _REGISTERS = 64
 """Most registers of a thread's sums."""
+_SLOTS = 16
+"""Most elements or vectors that a thread moves at once: the place of each is in registers."""
 
 
 TILES = {
@@ -37,10 +37,18 @@ TILES = {
 """From large to small: a large one reads each factor less often, and small ones are many."""
 
 
-def chosen(knobs: Any, target: DeviceTarget, sizes: Sequence[int], leaf_of: Callable[[Tile, int, int], Leaf], stages: int) -> Leaf:
+def chosen(
+    knobs: Any,
+    target: DeviceTarget,
+    sizes: Sequence[int],
+    leaf_of: Callable[[Tile, int, int], Leaf],
+    slots: Callable[[Leaf], int],
+    stages: int,
+) -> Leaf:
     """The leaf that suits a product of these sizes: of the batch, rows, columns, and products of a sum.
 
     ``leaf_of`` has a tile, how many products of a float32 are in shared memory at once, and how often there is such memory.
+    ``slots`` says how many elements or vectors of a factor each thread moves at once.
     """
     batch, rows, columns, depth = sizes
     most = min(target.max_shared_bytes, _SINGLE_BYTES if stages == 1 else _BYTES)
@@ -48,17 +56,21 @@ def chosen(knobs: Any, target: DeviceTarget, sizes: Sequence[int], leaf_of: Call
     def fitted(tile: Tile) -> Leaf:
         step, times = min(knobs.depth, 1 << (depth - 1).bit_length()), stages
         leaf = leaf_of(tile, step, times)
-        while leaf.bytes > most and (times > 2 or step > 8):
-            times, step = (times - 1, step) if times > 2 else (times, step // 2)
+        while (many := slots(leaf) > _SLOTS) or leaf.bytes > most:
+            if times > 2 and not many:
+                times -= 1
+            elif step > 8:
+                step //= 2
+            else:
+                break
             leaf = leaf_of(tile, step, times)
         return leaf
 
-    leaves = {name: fitted(tile) for name, tile in TILES.items()}
-    leaves = {
-        name: leaf
-        for name, leaf in leaves.items()
-        if leaf.threads <= target.max_threads and leaf.bytes <= target.max_shared_bytes and leaf.sum_registers <= _REGISTERS
-    }
+    def fits(leaf: Leaf) -> bool:
+        has_room = leaf.bytes <= target.max_shared_bytes and leaf.threads <= target.max_threads
+        return has_room and leaf.sum_registers <= _REGISTERS and slots(leaf) <= _SLOTS
+
+    leaves = {name: leaf for name, tile in TILES.items() if fits(leaf := fitted(tile))}
     if knobs.tile in leaves:
         return leaves[knobs.tile]
 
@@ -66,4 +78,4 @@ def chosen(knobs: Any, target: DeviceTarget, sizes: Sequence[int], leaf_of: Call
         return bool((tile.rows >= 2 * rows and tile.rows > 16) or (tile.columns >= 2 * columns and tile.columns > 16))
 
     fitting = [leaf for leaf in leaves.values() if not wasted(leaf.tile)] or [*leaves.values()][-1:]
-    return next((leaf for leaf in fitting if batch * leaf.tile.groups(rows, columns) >= BUSY), fitting[-1])
+    return next((leaf for leaf in fitting if batch * leaf.tile.groups(rows, columns) >= knobs.busy), fitting[-1])

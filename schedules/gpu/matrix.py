@@ -6,7 +6,8 @@ products past the last one are 0. Factors may be anywhere that a ``Contraction``
 filter and of an image that is never copied.
 
 Sums have the family's order (``kernels/contraction.py``), whatever the tile. Tensor cores, which compute the products of float16
-and of bytes, add the products of a block in an order of their own, which does not depend on the tile either. There are two variants:
+and of bytes, add the products of a block in an order of their own, which does not depend on the tile either. There are two
+variants:
 
 - ``tiles``: a group computes whole sums.
 - ``blocks``: results are small and sums long, so a group computes one block of products of each sum. A second launch adds the
@@ -32,18 +33,21 @@ from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, posi
 from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
 from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part, is_inner_first, moved
-from tvmdml.schedules.gpu._matrix_tiles import BUSY, TILES, chosen
+from tvmdml.schedules.gpu._matrix_tiles import TILES, chosen
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 
+_BUSY = {"sm_75": 64, "sm_86": 64, "sm_87": 16, "sm_110": 16, "sm_121": 32}
+"""Of families whose common devices are smaller than data centres' are."""
 KNOBS = Knobs(
     "matrix",
     enough_groups(1024),
     algorithm=Knob("auto", ("auto", "tiles", "blocks"), "the variant; auto chooses by the size of results"),
     tile=Knob("auto", ("auto", *TILES), "rows and columns of a group's part of a result; auto chooses by how many parts there are"),
+    busy=Knob(128, (16, 32, 64, 128, 256), "groups that keep the device busy, as many as it has multiprocessors", on=_BUSY),
     depth=Knob(16, (8, 16, 32), "products of each sum in shared memory at once; for tensor cores, in words"),
     stages=Knob(3, (1, 2, 3, 4), "how often there is such memory, where copies go on meanwhile; it is less if it has no room"),
     most_groups=Knob(1 << 20, tuple(1 << n for n in range(21)), "maximum groups per launch; each strides over the rest"),
@@ -79,12 +83,16 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     sizes = [getattr(desc, one.name).data_type.itemsize for one in (contraction.a, contraction.b)]
     ways = [moved(contraction, which, sizes[which], some, can_copy) for which in (0, 1)]
     stages = knobs.stages if any(way.copied for way in ways) else min(knobs.stages, 2) if cores else 1
-    leaf = chosen(knobs, target, (batch, rows, columns, depth), leaf_of, stages)
+
+    def slots(leaf: Leaf) -> int:
+        return max(way.slots(leaf, which) for which, way in enumerate(ways))
+
+    leaf = chosen(knobs, target, (batch, rows, columns, depth), leaf_of, slots, stages)
     blocks, count = -(-depth // KC), batch * rows * columns
-    few = batch * leaf.tile.groups(rows, columns) < BUSY if knobs.algorithm == "auto" else knobs.algorithm == "blocks"
+    few = batch * leaf.tile.groups(rows, columns) < knobs.busy if knobs.algorithm == "auto" else knobs.algorithm == "blocks"
     split = few and after is None and 1 < blocks <= _SCRATCH // count
     if split:
-        leaf = chosen(knobs, target, (batch * blocks, rows, columns, KC), leaf_of, stages)
+        leaf = chosen(knobs, target, (batch * blocks, rows, columns, KC), leaf_of, slots, stages)
     tile, step = leaf.tile, leaf.step
     total = batch * tile.groups(rows, columns) * (blocks if split else 1)
     most = min(target.max_groups, knobs.most_groups)

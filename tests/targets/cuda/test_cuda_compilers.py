@@ -37,7 +37,7 @@ from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, s
 from tvmdml.tensors import MAX_ELEMENTS
 
 COMPILERS = ("nvcc", "nvrtc")
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
 
 
 def use(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -85,14 +85,14 @@ PLAIN = 'extern "C" __global__ void __launch_bounds__(64) kernel(int *x) { *x = 
 
 def test_there_is_an_image_for_each_architecture(compiler: str) -> None:
     found = compilers.compile_text(PLAIN, ARCHITECTURES)
-    assert [image.form for image in found] == [*ARCHITECTURES, "compute_100"]
+    assert [image.form for image in found] == [*ARCHITECTURES, "compute_120"]
     for image in found[:-1]:
         architecture, made = cubin.read(image.content)
         assert architecture == image.form
         assert [*made] == ["kernel"]
         assert made["kernel"].parameters == ((0, 8),)
     text = found[-1].content.rstrip(b"\0").decode()
-    assert re.search(r"^\.target sm_100$", text, re.MULTILINE)
+    assert re.search(r"^\.target sm_120$", text, re.MULTILINE)
     assert ".visible .entry kernel(" in text
 
 
