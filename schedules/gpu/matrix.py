@@ -85,7 +85,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     stages = knobs.stages if any(way.copied for way in ways) else min(knobs.stages, 2) if cores else 1
 
     def slots(leaf: Leaf) -> int:
-        return max(way.slots(leaf, which) for which, way in enumerate(ways))
+        return int(max(way.slots(leaf, which) for which, way in enumerate(ways)))
 
     leaf = chosen(knobs, target, (batch, rows, columns, depth), leaf_of, slots, stages)
     blocks, count = -(-depth // KC), batch * rows * columns

@@ -240,6 +240,15 @@ def test_halves_by_the_header_for_computers_without_nvidias(cuda: Driver) -> Non
 
 # -- What a kernel may not do
 
+
+def copied(at: int) -> str:
+    """Two words to shared memory, by a copy that is not waited for."""
+    return (
+        f"__shared__ __align__(16) int x[64]; const uint32_t to = __cvta_generic_to_shared(x + {at}), many = 8;\n"
+        'asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(to), "l"(a), "n"(8), "r"(many) : "memory");\n'
+    )
+
+
 MISTAKES = [
     ("if (threadIdx.x < 32) __syncthreads(); else {\n__syncthreads(); }", 64, FAILED, "is not where other threads wait"),
     ("if (threadIdx.x < 3) __syncwarp(); else __syncthreads();", 32, FAILED, "for ever"),
@@ -249,6 +258,7 @@ MISTAKES = [
     ("__shared__ int x[64]; x[threadIdx.x] = 1; a[0] = x[5];", 65, ILLEGAL_ADDRESS, "beyond an array's end"),
     ("int x[4] = {1, 2}; a[1] = x[a[0] + threadIdx.x];", 5, ILLEGAL_ADDRESS, "beyond an array's end"),
     ("*(int4*)(a + threadIdx.x) = make_int4(1, 2, 3, 4);", 2, MISALIGNED, "not aligned"),
+    (copied(1), 2, MISALIGNED, "not aligned"),
     ("a[1] = 1 << (threadIdx.x * 8);", 5, FAILED, "shifted"),
     ("a[1] = 7 / a[0];", 1, FAILED, "divided by zero"),
     ("a[1] = 0x7fffffff + (int)threadIdx.x;", 2, FAILED, "a sum"),
@@ -287,6 +297,19 @@ def test_the_order_shows_a_missing_barrier(cuda: Driver, monkeypatch: pytest.Mon
         cuda.launch(function, (1,), (64,), memory)
         seen.append((cuda.download(memory, like)[1:] == np.arange(63)).all())
     assert seen == [True, False, False]
+
+
+def test_a_copy_is_made_when_it_is_waited_for(cuda: Driver) -> None:
+    ended = 'asm volatile("cp.async.commit_group;" : : : "memory");\n'
+    waits = {others: f'asm volatile("cp.async.wait_group %0;" : : "n"({others}) : "memory");\n' for others in ("0", "1")}
+    text = "".join(
+        kernel("int* a", f"{copied(2)}{end}{wait}a[2] = x[3];", name=f"copy_{number}")
+        for number, (end, wait) in enumerate([(ended, waits["0"]), (ended, waits["1"]), ("", waits["0"])])
+    )
+    for number, expected in enumerate((6, -1, -1)):
+        memory = cuda.upload(np.array([5, 6, 7], np.int32))
+        cuda.launch(cuda.function(compiled(text), f"copy_{number}"), (1,), (1,), memory)
+        assert cuda.download(memory, np.zeros(3, np.int32)).tolist() == [5, 6, expected]
 
 
 def test_limits_of_a_launch(cuda: Driver) -> None:
