@@ -133,7 +133,7 @@ _RUNS: dict[str, Callable[[Source, Path, int, dict[str, Any]], Run]] = {
     "torch.compile": functools.partial(_torch, compiled=True),
 }
 _MODULES = {"tvmdml": "tvmdml.onnx", "ONNX Runtime": "onnxruntime"}
-_TEXTS = 4
+_TEXTS = 8
 """How many times the words of a line's turns a text grows before the next one begins."""
 
 

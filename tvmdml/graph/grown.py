@@ -19,7 +19,6 @@ from tvmdml.graph.nodes import Call
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches
 from tvmdml.graph.program import Finished
-from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._contract import Shared as InPlace
@@ -56,7 +55,7 @@ class Grown:
             Differs: the launches of other sizes may be others.
             Unsupported, CompileError: a kernel cannot be made.
         """
-        self._programs, self._target, self._shared, self._launches = programs, target, shared, launches
+        self._programs, self._target, self._shared = programs, target, shared
         self.largest = n
         self._finished = programs.at(n, arrays)
         laid = laid_out(self._finished, target, shared=shared, launches=launches)
@@ -116,21 +115,26 @@ class Grown:
             if (found := known.get(key)) is None:
                 found = known[key] = self._ready(one, desc), _spans(desc)
             ready, spans = found
-            offsets = _offsets(values.of(one.edges))
-            if any(offsets.get(source) for source, _ in one.in_place):
-                raise Differs
-            old = laid.steps[one.step].sizes
-            places = tuple((slot, at + offsets.get(name, 0)) for slot, at, name in one.bases)
+            places, old = laid.steps[one.step].places, laid.steps[one.step].sizes
+            if one.edges.varies:
+                offsets = _offsets(values.of(one.edges))
+                if any(offsets.get(source) for source, _ in one.in_place):
+                    raise Differs
+                places = tuple((slot, at + offsets.get(name, 0)) for slot, at, name in one.bases)
             sizes = tuple(spans.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True))
             steps[one.step], kernels[one.step] = Step(ready.launch, places, sizes), ready.kernel.name
-        inputs = [input_of(values.of(one), name) for one, name in zip(programs.inputs, programs.names, strict=True)]
+        alike = {id(one): given(input_of(values.of(one), ""), 0, 0)._replace(node=None) for one in programs.inputs}
+        inputs = (
+            alike[id(one)]._replace(name=old.name, shown=old.shown, slot=old.slot)
+            for one, old in zip(programs.inputs, laid.inputs, strict=True)
+        )
         forms = zip(map(values.of, programs.forms), laid.outputs, strict=True)
 
         def finished() -> Finished:
             return programs.at(n, arrays)
 
         new = laid._replace(
-            inputs=tuple(given(node, i, one.slot) for i, (node, one) in enumerate(zip(inputs, laid.inputs, strict=True))),
+            inputs=tuple(inputs),
             outputs=tuple(Returned(dtype, shape, one.slot, one.copies) for (dtype, shape), one in forms),
             steps=tuple(steps),
             kernels=tuple(kernels),
@@ -148,12 +152,7 @@ class Grown:
             raise Differs
         if any(pair not in desc.shareable() for pair in one.in_place):
             raise Differs
-        key = desc.exactly(), desc.owned(), one.in_place
-        found = None if knobs.in_force() else self._launches.get(key)
-        if found is None:
-            found = ready_owned(desc, self._target, one.in_place)
-            if not knobs.in_force():
-                self._launches[key] = found
+        found = ready_owned(desc, self._target, one.in_place)
         if _packed(found.kernel, desc) != self._packed[id(one.desc)]:
             raise Differs
         return found
