@@ -87,13 +87,17 @@ def _source(cls: type[Operator], own: Parameters, result: str, outputs: list[str
     stated.append(f"out: {'AnyArray' if kind == 'AnyArray' else 'Sequence[AnyArray]'} | None = None")
     stated.append("device: str | None = None")
     inputs = "".join(f"*_tensors({name}, {name!r}), " if field.many else f"{name}, " for name, field in own.ordered.items())
+    plain = "".join(f", {name}" for name in (*own.ordered, *own.attributes, *own.dtypes))
     values = "".join(
         f"_tuple({name}), " if field.role in SEQUENCES or field.role in STRUCTS else f"{name}, "
         for name, field in own.attributes.items()
     )
     values += "".join(f"{name}, " for name in own.dtypes)
     flags = ", optional=True" * any(field.optional for field in own.inputs.values()) + ", boolean=True" * cls.TAKES_BOOL
+    one = kind == "AnyArray" and not any(field.many for field in own.ordered.values())
     planned = f"_functions._quick_plans(_describe, device, ({values}), ({inputs}), out)"
+    if one:
+        planned = f"_functions._quick_plans.one(_describe, device, out, {len(own.ordered)}{plain})"
     answer = f"_call(_describe, ({inputs}), ({values}), out, device{flags})"
     lines = [f"def {cls.FUNCTION}({', '.join(stated)}) -> {kind}:"]
     if INDEX in own.dtypes:
@@ -104,7 +108,7 @@ def _source(cls: type[Operator], own: Parameters, result: str, outputs: list[str
     whole = f"{result}(*{{}})" if result else "{}[0]" if kind == "AnyArray" else "{}"
     # `call` tries this first, too. Here it saves the time of one Python call.
     lines += [f"    if _functions._quick_plans is not None and (results := {planned}) is not None:"]
-    lines += [f"        return {whole.format('results')}", f"    return {whole.format(answer)}"]
+    lines += [f"        return {'results' if one else whole.format('results')}", f"    return {whole.format(answer)}"]
     return "\n".join(lines)
 
 

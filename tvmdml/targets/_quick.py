@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def plans() -> Plans | None:
-    """An empty cache of calls; ``None`` without the extension."""
+    """An empty cache of calls; ``None`` without the extension, or with one that was built from older sources."""
     extension = threads.native()
-    return None if extension is None else extension.Plans()
+    return extension.Plans() if extension is not None and hasattr(extension.Plans, "one") else None
 
 
 def remember(

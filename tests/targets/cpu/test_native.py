@@ -342,6 +342,9 @@ def test_calls_in_place_and_with_numbers_are_known_to_c(monkeypatch: pytest.Monk
     monkeypatch.setattr(functions, "_plans", None)
     for call in calls:
         call()
+    for given in ((), (len, None, None), (len, None, None, 2, a), (len, None, None, -1), (len, None, None, "1", a)):
+        with pytest.raises(TypeError, match="a call must be"):
+            functions._quick_plans.one(*given)
 
 
 @only_native

@@ -28,6 +28,7 @@ class Plans:
     def __call__(
         self, describe: object, device: object, attributes: tuple[Any, ...], inputs: tuple[Any, ...], out: object, /
     ) -> tuple[Array, ...] | None: ...
+    def one(self, describe: object, device: object, out: object, inputs: int, /, *given: object) -> Array | None: ...
     def add(
         self,
         describe: object,

@@ -29,6 +29,10 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
     return hash ^ hash >> 29;
 }
 
+static PyObject *const *items(PyObject *tuple) {
+    return ((PyTupleObject *)tuple)->ob_item;
+}
+
 /* Python's own numbers, without subclasses other than bool. */
 static bool is_number(PyObject *object) {
     return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object);
@@ -45,12 +49,13 @@ static uint64_t mix_array(uint64_t hash, PyObject *object) {
     return hash;
 }
 
-/* The parts of a call: (describe, device, attributes, inputs, out), as Python gives them. */
+/* The parts of a call. */
 typedef struct {
-    PyObject *describe, *device, *attributes;
-    PyObject *arrays[MOST_ARRAYS]; /* inputs, then the arrays given for outputs */
-    Py_ssize_t inputs, count;
+    PyObject *describe, *device, *out;
+    PyObject *const *attributes, *const *given; /* the values of its attributes, and its inputs */
+    Py_ssize_t attribute_count, inputs, count;
     uint64_t hash;
+    PyObject *arrays[MOST_ARRAYS]; /* inputs, then the arrays given for outputs: `count`; the rest is not set, which would take time */
 } call_t;
 
 /* The array for an output that starts at the same address as an input: the kernel then works in place. -1 if there is none. */
@@ -63,20 +68,17 @@ static Py_ssize_t shares(const call_t *call, Py_ssize_t input) {
     return -1;
 }
 
-/* Read a call. Returns false, with no error set, if this fast path does not handle it. */
-static bool read_call(PyObject *const *parts, call_t *call) {
-    PyObject *inputs = parts[3], *out = parts[4];
-    *call = (call_t){.describe = parts[0], .device = parts[1], .attributes = parts[2]};
-    if (!PyTuple_CheckExact(call->attributes) || !PyTuple_CheckExact(inputs)) return false;
-    call->inputs = PyTuple_GET_SIZE(inputs);
+/* Complete a call whose parts are set. Returns false, with no error set, if this fast path does not handle it. */
+static bool read_parts(call_t *call) {
+    PyObject *out = call->out;
     Py_ssize_t outs = out == Py_None ? 0 : PyTuple_CheckExact(out) ? PyTuple_GET_SIZE(out) : 1;
     call->count = call->inputs + outs;
     if (call->count > MOST_ARRAYS || (out != Py_None && outs == 0)) return false;
     uint64_t hash = mix((uint64_t)(uintptr_t)call->describe, (uint64_t)call->count);
     for (Py_ssize_t i = 0; i < call->count; i++) {
-        PyObject *array = i < call->inputs              ? PyTuple_GET_ITEM(inputs, i)
+        PyObject *array = i < call->inputs          ? call->given[i]
                           : PyTuple_CheckExact(out) ? PyTuple_GET_ITEM(out, i - call->inputs)
-                                                        : out;
+                                                    : out;
         if (!is_array(array) && (i >= call->inputs || (array != Py_None && !is_number(array)))) return false;
         call->arrays[i] = array;
         hash = mix_array(hash, array);
@@ -85,8 +87,12 @@ static bool read_call(PyObject *const *parts, call_t *call) {
         Py_ssize_t same = shares(call, i);
         if (same >= 0) hash = mix(hash, (uint64_t)(i * MOST_ARRAYS + same));
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->attributes); i++) {
-        Py_hash_t own = PyObject_Hash(PyTuple_GET_ITEM(call->attributes, i));
+    for (Py_ssize_t i = 0; i < call->attribute_count; i++) {
+        if (call->attributes[i] == Py_None) {
+            hash = mix(hash, 1);
+            continue;
+        }
+        Py_hash_t own = PyObject_Hash(call->attributes[i]);
         if (own == -1 && PyErr_Occurred()) {
             /* Python reports what is wrong when it describes the call; an interrupt is not the call's fault. */
             if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
@@ -96,6 +102,15 @@ static bool read_call(PyObject *const *parts, call_t *call) {
     }
     call->hash = hash;
     return true;
+}
+
+/* The same of a call as (describe, device, attributes, inputs, out). */
+static bool read_call(PyObject *const *parts, call_t *call) {
+    if (!PyTuple_CheckExact(parts[2]) || !PyTuple_CheckExact(parts[3])) return false;
+    call->describe = parts[0], call->device = parts[1], call->out = parts[4];
+    call->attributes = items(parts[2]), call->attribute_count = PyTuple_GET_SIZE(parts[2]);
+    call->given = items(parts[3]), call->inputs = PyTuple_GET_SIZE(parts[3]);
+    return read_parts(call);
 }
 
 /* Whether two values mean the same to a descriptor. Equality is not enough: 1 equals True, and 0.0 equals -0.0. Runs no Python
@@ -132,10 +147,13 @@ static bool is_comparable(PyObject *value) {
 static bool same_call(const plan_t *plan, const call_t *call) {
     if (plan == NULL || plan->hash != call->hash || plan->describe != call->describe) return false;
     if (plan->inputs != call->inputs || Py_SIZE(plan->fit) != call->count) return false;
-    return same_value(plan->device, call->device) && same_value(plan->attributes, call->attributes);
+    if (!same_value(plan->device, call->device) || PyTuple_GET_SIZE(plan->attributes) != call->attribute_count) return false;
+    for (Py_ssize_t i = 0; i < call->attribute_count; i++) {
+        if (!same_value(PyTuple_GET_ITEM(plan->attributes, i), call->attributes[i])) return false;
+    }
+    return true;
 }
 
-/* A tuple of new arrays of the given ((shape, dtype), …). */
 static PyObject *new_empty(PyObject *shape, PyObject *dtype) {
     Py_ssize_t sizes[MOST_RANK], rank = PyTuple_Check(shape) ? PyTuple_GET_SIZE(shape) : MOST_RANK + 1;
     if (new_array == NULL || rank > MOST_RANK || !PyObject_TypeCheck(dtype, (PyTypeObject *)data_type)) {
@@ -148,18 +166,20 @@ static PyObject *new_empty(PyObject *shape, PyObject *dtype) {
     return new_array(ndarray, Py_NewRef(dtype), (int)rank, sizes, NULL, NULL, 0, NULL);
 }
 
-static PyObject *allocate(PyObject *wanted) {
-    Py_ssize_t count = PyTuple_GET_SIZE(wanted);
-    PyObject *results = PyTuple_New(count);
-    for (Py_ssize_t i = 0; results != NULL && i < count; i++) {
-        PyObject *one = PyTuple_GET_ITEM(wanted, i), *result = new_empty(PyTuple_GET_ITEM(one, 0), PyTuple_GET_ITEM(one, 1));
-        if (result == NULL) {
-            Py_CLEAR(results);
-        } else {
-            PyTuple_SET_ITEM(results, i, result);
+/* The outputs of a call: the caller's arrays, or new ones of the given ((shape, dtype), …). Returns how many there are; -1 with an
+   error set, and then there are none. */
+static Py_ssize_t take_outputs(const call_t *call, PyObject *wanted, PyObject **outputs) {
+    Py_ssize_t count = wanted == NULL ? call->count - call->inputs : PyTuple_GET_SIZE(wanted);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *one = wanted == NULL ? NULL : PyTuple_GET_ITEM(wanted, i);
+        outputs[i] = one == NULL ? Py_NewRef(call->arrays[call->inputs + i])
+                                 : new_empty(PyTuple_GET_ITEM(one, 0), PyTuple_GET_ITEM(one, 1));
+        if (outputs[i] == NULL) {
+            while (i-- > 0) Py_DECREF(outputs[i]);
+            return -1;
         }
     }
-    return results;
+    return count;
 }
 
 /* Store a number as an element of NumPy's type number. Returns false, with no error set, if Python must convert or refuse it. */
@@ -208,36 +228,41 @@ static int convert_numbers(PyObject *numbers, call_t *call, PyObject **made) {
     return 1;
 }
 
-/* Launch on arrays of the plan's form. Returns NULL without an error if they have another form. */
-static PyObject *run_arrays(const fit_t *fit, PyObject *wanted, const call_t *call) {
-    PyObject *present[MOST_ARRAYS], *results;
+/* Launch on arrays of the plan's form. Returns the outputs as a tuple, or only the first one itself; NULL without an error if the
+   arrays have another form. */
+static PyObject *run_arrays(const fit_t *fit, PyObject *wanted, const call_t *call, bool single) {
+    PyObject *present[MOST_ARRAYS], *outputs[MOST_ARRAYS], *results = NULL;
     Py_ssize_t found = fit_arrays(fit, call->arrays, call->count, present);
     if (found < 0) return NULL;
-    if (wanted == NULL) {
-        results = PyTuple_New(call->count - call->inputs);
-        for (Py_ssize_t i = call->inputs; results != NULL && i < call->count; i++) {
-            PyTuple_SET_ITEM(results, i - call->inputs, Py_NewRef(call->arrays[i]));
-        }
-    } else {
-        results = allocate(wanted);
-        for (Py_ssize_t i = 0; results != NULL && i < PyTuple_GET_SIZE(results); i++) {
-            present[found++] = PyTuple_GET_ITEM(results, i);
+    Py_ssize_t count = take_outputs(call, wanted, outputs);
+    if (count < 0) return NULL;
+    single = single && count > 0;
+    if (wanted != NULL) {
+        for (Py_ssize_t i = 0; i < count; i++) present[found++] = outputs[i];
+    }
+    if (launch_arrays(fit->launch, present, found) == 0) {
+        results = single ? Py_NewRef(outputs[0]) : PyTuple_New(count);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (results == NULL || single) {
+            Py_DECREF(outputs[i]);
+        } else {
+            PyTuple_SET_ITEM(results, i, outputs[i]);
         }
     }
-    if (results != NULL && launch_arrays(fit->launch, present, found) < 0) Py_CLEAR(results);
     return results;
 }
 
-static PyObject *run_plan(const plan_t *plan, call_t *call) {
+static PyObject *run_plan(const plan_t *plan, call_t *call, bool single) {
     /* The plan may be freed as soon as an object is made. */
     fit_t *fit = (fit_t *)Py_NewRef(plan->fit);
     PyObject *wanted = Py_XNewRef(plan->results), *numbers = Py_XNewRef(plan->numbers);
     PyObject *results = NULL, *made[MOST_ARRAYS];
     if (numbers == NULL) {
-        results = run_arrays(fit, wanted, call);
+        results = run_arrays(fit, wanted, call, single);
     } else {
         memset(made, 0, call->inputs * sizeof *made);
-        if (convert_numbers(numbers, call, made) > 0) results = run_arrays(fit, wanted, call);
+        if (convert_numbers(numbers, call, made) > 0) results = run_arrays(fit, wanted, call, single);
         for (Py_ssize_t i = 0; i < call->inputs; i++) Py_XDECREF(made[i]);
         Py_DECREF(numbers);
     }
@@ -246,19 +271,40 @@ static PyObject *run_plan(const plan_t *plan, call_t *call) {
     return results != NULL || PyErr_Occurred() ? results : Py_NewRef(Py_None);
 }
 
+/* Run a call that was read, if it is known. Returns its results, or None; NULL with an error set. */
+static PyObject *run_call(const plans_t *self, bool is_read, call_t *call, bool single) {
+    if (!is_read) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    for (uint64_t way = 0; way < 2; way++) {
+        const plan_t *plan = self->plans[(call->hash ^ way) % PLACES];
+        if (same_call(plan, call)) return run_plan(plan, call, single);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *plans_call(PyObject *object, PyObject *const *parts, size_t flags, PyObject *names) {
-    plans_t *self = (plans_t *)object;
     call_t call;
     if (PyVectorcall_NARGS(flags) != 5 || names != NULL) {
         PyErr_SetString(PyExc_TypeError, "a call must be (describe, device, attributes, inputs, out)");
         return NULL;
     }
-    if (!read_call(parts, &call)) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    for (uint64_t way = 0; way < 2; way++) {
-        const plan_t *plan = self->plans[(call.hash ^ way) % PLACES];
-        if (same_call(plan, &call)) return run_plan(plan, &call);
+    return run_call((plans_t *)object, read_call(parts, &call), &call, false);
+}
+
+/* The same of a call as (describe, device, out, number of inputs, inputs…, attributes…): without tuples, which take time. */
+static PyObject *plans_one(PyObject *object, PyObject *const *parts, Py_ssize_t count) {
+    call_t call;
+    Py_ssize_t inputs = count < 4 || !PyLong_CheckExact(parts[3]) ? -1 : PyLong_AsSsize_t(parts[3]);
+    if (inputs < 0 || inputs > count - 4) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a call must be (describe, device, out, count, inputs…, attributes…)");
+        return NULL;
     }
-    Py_RETURN_NONE;
+    call.describe = parts[0], call.device = parts[1], call.out = parts[2];
+    call.given = parts + 4, call.inputs = inputs;
+    call.attributes = parts + 4 + inputs, call.attribute_count = count - 4 - inputs;
+    for (Py_ssize_t i = 0; i < call.attribute_count; i++) {
+        if (PyList_CheckExact(call.attributes[i])) Py_RETURN_NONE; /* Python makes a tuple of it */
+    }
+    return run_call((plans_t *)object, read_parts(&call), &call, true);
 }
 
 static void free_plan(plan_t *plan) {
@@ -340,7 +386,7 @@ static PyObject *plans_add(PyObject *object, PyObject *const *parts, Py_ssize_t 
         }
     }
     if (!read_call(parts, &call)) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    if (!is_comparable(call.device) || !is_comparable(call.attributes)) Py_RETURN_NONE;
+    if (!is_comparable(call.device) || !is_comparable(parts[2])) Py_RETURN_NONE;
     if (call.count + PyTuple_GET_SIZE(parts[6]) > MOST_ARRAYS) Py_RETURN_NONE;
     plan_t *plan = PyMem_Calloc(1, sizeof *plan);
     if (plan == NULL) return PyErr_NoMemory();
@@ -356,7 +402,7 @@ static PyObject *plans_add(PyObject *object, PyObject *const *parts, Py_ssize_t 
     plan->hash = call.hash;
     plan->describe = Py_NewRef(call.describe);
     plan->device = Py_NewRef(call.device);
-    plan->attributes = Py_NewRef(call.attributes);
+    plan->attributes = Py_NewRef(parts[2]);
     plan->inputs = call.inputs;
     plan->results = call.count > call.inputs ? NULL : Py_NewRef(parts[6]);
     plan_t **first = &self->plans[call.hash % PLACES], **second = &self->plans[(call.hash ^ 1) % PLACES];
@@ -379,6 +425,7 @@ static void plans_dealloc(PyObject *object) {
 }
 
 static PyMethodDef plans_methods[] = {
+    {"one", (PyCFunction)(void (*)(void))plans_one, METH_FASTCALL, PyDoc_STR("Run a call, and return its first result.")},
     {"add", (PyCFunction)(void (*)(void))plans_add, METH_FASTCALL, PyDoc_STR("Remember how calls of this form are launched.")},
     {0},
 };
