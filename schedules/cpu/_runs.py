@@ -7,6 +7,7 @@ runs: its results pass through a formula, which may do nothing but copy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvmdml.kernels import tensorir as T
@@ -61,6 +62,10 @@ class Runs:
     """Whether rows have at least the elements of a vector: ``long``, ``short``, or ``any`` if that is decided at run time."""
     stream: bool
     aligned: int
+    once: bool = False
+    """Whether the expression is so long that it should stand in the code once, which is compiled sooner: a vector at a time, and
+    what is less than that passes through memory.
+    """
 
     def __init__(self, formula: Formula, leaves: Leaves, **choices: Any) -> None:
         self.formula, self.leaves = formula, leaves
@@ -70,7 +75,13 @@ class Runs:
     def lines(self, sink: Sink, start: Any, stop: Any) -> None:
         """Contiguous elements of a row."""
         length = T.let(stop - start)
-        if self.rows == "long":
+        if self.once:
+            whole, part = partial(self._in_one_loop, sink, start, stop, length), partial(self._padded, sink, start, length)
+            if self.rows == "any":
+                T.either(length >= self.lanes, whole, part)
+            else:
+                (whole if self.rows == "long" else part)()
+        elif self.rows == "long":
             self._whole_lines(sink, start, stop, length)
         elif self.rows == "short":
             self._short_row(sink, start, stop, length, self.lanes // 2)
@@ -97,12 +108,60 @@ class Runs:
 
         T.either(length >= lanes, two_vectors, lambda: self._short_row(sink, start, stop, length, lanes // 2))
 
-    def _whole_lines(self, sink: Sink, start: Any, stop: Any, length: Any) -> None:
-        output, lanes = sink.outputs[0], self.lanes
-        # Up to the beginning of a cache line first: stores that straddle two lines make a long row an eighth slower.
-        itemsize = self.formula.outputs[0].data_type.itemsize
+    def _past(self, sink: Sink, start: Any, length: Any) -> tuple[Any, Any]:
+        """How many elements a row begins behind a line of the first output, and whether it is so long that this matters: stores
+        that straddle two lines make a long row an eighth slower.
+        """
+        output, lanes, itemsize = sink.outputs[0], self.lanes, self.formula.outputs[0].data_type.itemsize
         past = T.truncdiv(self.leaves.misalignment(output.buffer, output.place([start])) & (lanes * itemsize - 1), T.i64(itemsize))
-        is_long = length >= max(self.aligned, 2 * lanes)
+        return past, length >= max(self.aligned, 2 * lanes)
+
+    def _in_one_loop(self, sink: Sink, start: Any, stop: Any, length: Any) -> None:
+        """At least a vector: the first and the last one overlap others."""
+        lanes, last = self.lanes, T.let(stop - self.lanes)
+        before, is_long = T.i64(0), length >= T.i64(0)
+        if not self.formula.shared:
+            past, is_long = self._past(sink, start, length)
+            before = T.let(T.Select(is_long, past, T.i64(0)))
+        # In place, the vector before the last one writes a part of that: it is read first.
+        kept = {i: T.hold(sink.sources[i].get([last], lanes)) for i, _ in self.formula.shared}
+        with T.loop(T.let(T.truncdiv(length + before + (lanes - 1), T.i64(lanes)))) as i:
+            place = T.let(start - before + i * lanes)
+            at = T.hold(T.min(T.max(place, start), last))
+            is_last = T.splat(at >= last, lanes) if kept else None
+            read = [source.get([at], lanes) for source in sink.sources]
+            read = [T.Select(is_last, kept[j], one) if j in kept else one for j, one in enumerate(read)]
+            values = tuple(map(T.hold, self.formula.value(*read)))
+            store, stream = partial(sink.store, [at], values), partial(self._streamed, sink, at, values)
+            if self.stream:
+                T.either(is_long & (place >= start) & (place <= last), stream, store)
+            else:
+                store()
+
+    def _padded(self, sink: Sink, start: Any, length: Any) -> None:
+        """Fewer elements than a vector: the last one is repeated."""
+        lanes = self.lanes
+        whole, inputs, outputs = T.run(T.i64(0), lanes), self.formula.inputs, self.formula.outputs
+        with T.when(length > 0):
+            read = [T.local(tensor.data_type.tvm, lanes) for tensor in inputs]
+            with T.loop(T.i64(lanes)) as i:
+                at = T.let(start + T.min(i, length - 1))
+                for buffer, source in zip(read, sink.sources, strict=True):
+                    T.store(buffer, i, source.get([at]))
+            values = self.formula.value(*(buffer[whole] for buffer in read))
+            made = [T.local(tensor.data_type.tvm, lanes) for tensor in outputs]
+            for buffer, value in zip(made, values, strict=True):
+                T.store(buffer, whole, value)
+            with T.loop(length) as i:
+                sink.store([T.let(start + i)], tuple(buffer[i] for buffer in made))
+
+    def _streamed(self, sink: Sink, at: Any, values: Any) -> None:
+        for place, value in zip(sink.outputs, values, strict=True):
+            self.leaves.stream(place.buffer, place.place([at]), value)
+
+    def _whole_lines(self, sink: Sink, start: Any, stop: Any, length: Any) -> None:
+        lanes = self.lanes
+        past, is_long = self._past(sink, start, length)
         head = T.let(T.Select((past > 0) & is_long, T.i64(lanes) - past, T.i64(0)))
         # The first and the last line overlap others. In place, they are computed before any element is overwritten.
         before, after = (self._kept(sink, at, lanes) for at in (start, T.let(stop - lanes)))
@@ -119,8 +178,7 @@ class Runs:
                 at = [T.let(start + head + i * lanes)]
                 values = sink.values(at, lanes=lanes)
                 if stream:
-                    for place, value in zip(sink.outputs, values, strict=True):
-                        self.leaves.stream(place.buffer, place.place(at), value)
+                    self._streamed(sink, at[0], values)
                 else:
                     sink.store(at, values)
 

@@ -61,13 +61,14 @@ def kernel(desc: Pointwise, target: Target, shared: Shared, knobs: Any) -> Kerne
         return flat
     processor = getattr(target, "processor", None)
     emulated = desc.steps() > 0 and processor is not None and processor.has("x86") and not processor.has("fma")
-    return kernel_of(desc.formula(shared), target, knobs, tiled=not emulated)
+    return kernel_of(desc.formula(shared), target, knobs, tiled=not emulated, once=desc.steps() > 0)
 
 
-def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True) -> Kernel:
+def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True, once: bool = False) -> Kernel:
     """The kernel of a formula: elements in the first output's order, and contiguous dimensions merged into one.
 
-    Not ``tiled`` are functions on processors without fused multiply-adds: LLVM takes minutes for a tile of such code.
+    Not ``tiled`` are functions on processors without fused multiply-adds: LLVM takes minutes for a tile of such code. The code of
+    functions should have them ``once``.
     """
     tensors = (*formula.inputs, *reversed(formula.outputs))
     sizes, steps = collapse(formula.outputs[0].sizes, *(tensor.layout for tensor in tensors), reorder=True)
@@ -100,6 +101,7 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True) 
         # In place, the line is already in cache.
         stream=moved >= 2 * knobs.stream_bytes and contiguous and not formula.shared and are_lines(formula, lanes),
         aligned=knobs.aligned_elements,
+        once=once,
     )
     module, *also = formula.modules
     scalars = (tasks, *sizes, *sum(steps, ()), *launched.patterns(formula.words))

@@ -23,7 +23,8 @@ from tvmdml.errors import InvalidArgument
 from tvmdml.kernels import knobs
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source, composed
-from tvmdml.operators._contract import Input, OptionalInput, OptionalScaleBias, Output
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.operators._contract import Input, OptionalInput, OptionalScaleBias, Output, Shared
 from tvmdml.operators._pointwise import Binary, Pointwise, Unary
 from tvmdml.operators._support import support
 from tvmdml.operators.activation import ActivationLeakyRelu
@@ -157,9 +158,9 @@ TASKS: dict[str, Any] = {"task_elements": 1}
 STREAMED: dict[str, Any] = {"stream_bytes": 1, "aligned_elements": 1}
 WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "plain": ("cpu", 1, {}),
-    "aligned": ("cpu", 1, {"aligned_elements": 1}),
     "three tasks": ("cpu", 3, TASKS),
     "streamed": ("cpu", 3, TASKS | STREAMED),
+    "once": ("cpu", 3, TASKS | STREAMED),
     "level 2": ("cpu:x86-64-v2", 1, {"aligned_elements": 1}),
 }
 
@@ -170,8 +171,14 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     name, threads, values = WAYS[request.param]
     monkeypatch.setenv("TVMDML_NUM_THREADS", str(threads))
     monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
+    if request.param == "once":  # as a function's kernel
+        monkeypatch.setattr(on_cpu, "kernel", _kernel_with_its_expression_once)
     with knobs.using(pointwise=values):
         yield targets.resolve(name)
+
+
+def _kernel_with_its_expression_once(desc: Pointwise, target: Target, shared: Shared, knobs: Any) -> Kernel:
+    return on_cpu.kernel_of(desc.formula(shared), target, knobs, once=True)
 
 
 LENGTHS = (*range(1, 20), 31, 32, 33, 63, 64, 65, 66, 127, 128, 129, 191, 193, 257, 1000)

@@ -8,8 +8,9 @@ Those of float16 are numbers of float32, in which they are used, but fewer.
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tvmdml.mathematics._fitting import Points, mp, to_float
@@ -117,9 +118,20 @@ def _erf(s: Any) -> Any:
     return mp.erf(x) / x - 1 if s > mp.mpf(10) ** -25 else 2 / mp.sqrt(mp.pi) - 1
 
 
-ERF = {"float32": (2.46875, 3.92), "float64": (1.75, 5.93)}
-"""The centre of ERF_FAR, and the end of its interval, from which erf is 1 after rounding."""
-_CENTRE, _END = ({dtype: mp.mpf(pair[i]) for dtype, pair in ERF.items()} for i in (0, 1))
+ERF_CENTRE, ERF_STEP = 1.75, 131 / 256
+ERF_LIMIT = {"float32": 3.837848424911499, "float64": 5.93}
+"""For float32, a number for which the last piece gives 1."""
+_CENTRE, _END = mp.mpf(ERF_CENTRE), mp.mpf(ERF_LIMIT["float64"])
+
+
+def _erf_pieces() -> Iterator[Fit]:
+    """``erf(x) = x * p(x - centre)``, on each of eight pieces."""
+    step = mp.mpf(ERF_STEP)
+    half = step * mp.mpf("0.50005")
+    for i in range(8):
+        of = functools.partial(lambda centre, x: 1 + _erf((centre + x) ** 2), i * step)
+        weight = functools.partial(lambda of, x: 1 / of(x), of)
+        yield Fit(f"ERF_{i}", "", of, -half if i else mp.mpf(0), half, weight, {"float32": 6})
 
 
 _SQUARE = (QUARTER_PI * mp.mpf("1.0001")) ** 2
@@ -156,13 +168,9 @@ FITS = (
         mp.mpf(0), mp.mpf(1), _relative(mp.atan), {"float32": 7, "float64": 18}),
     Fit("ASIN", "asin(s) = s + s**3 * p(s**2), s from 0 to 0.5", _odd(mp.asin, _asin_term), mp.mpf(0), mp.mpf(1) / 4,
         _relative(mp.asin), {"float32": 4, "float64": 11}),
-    Fit("ERF_NEAR", "erf(x) = x + x * p(x**2), x from 0 to 1", _erf, mp.mpf(0), mp.mpf(1), lambda _: mp.mpf(1),
-        {"float32": 6, "float64": 12}),
-    Fit("ERF_FAR", "1 - erf(x) = p(x - centre), x from 1 to where erf is 1", lambda u: mp.erfc(u + _CENTRE["float32"]),
-        1 - _CENTRE["float32"], _END["float32"] - _CENTRE["float32"], lambda _: mp.mpf(1), {"float32": 13}),
-    Fit("ERF_FAR_LOG", "ln(1 - erf(x)) = p(x - centre), x from 1 to where erf is 1",
-        lambda u: mp.log(mp.erfc(u + _CENTRE["float64"])), 1 - _CENTRE["float64"], _END["float64"] - _CENTRE["float64"],
-        lambda u: mp.erfc(u + _CENTRE["float64"]), {"float64": 19}),
+    Fit("ERF_NEAR", "erf(x) = x + x * p(x**2), x from 0 to 1", _erf, mp.mpf(0), mp.mpf(1), lambda _: mp.mpf(1), {"float64": 12}),
+    Fit("ERF_FAR_LOG", "ln(1 - erf(x)) = p(x - centre), x from 1 to where erf is 1", lambda u: mp.log(mp.erfc(u + _CENTRE)),
+        1 - _CENTRE, _END - _CENTRE, lambda u: mp.erfc(u + _CENTRE), {"float64": 19}),
 )  # fmt: skip
 
 
@@ -227,8 +235,20 @@ def _write() -> None:
     )
     for fit in FITS:
         _numbers(fit.name, fit.says, {dtype: polynomial(fit, dtype) for dtype in fit.degrees})
-    _say(f"ERF_CENTRE = {{{', '.join(f'{dtype!r}: {centre}' for dtype, (centre, _) in ERF.items())}}}".replace("'", '"'))
-    _say('"""The centres of ERF_FAR and ERF_FAR_LOG."""')
+    pieces = [polynomial(fit, "float32") for fit in _erf_pieces()]
+    _say("ERF_PIECES = {")
+    _say(f'    "float32": (  # 2**{max(error for _, error in pieces):.1f}')
+    for tables in zip(*(numbers for numbers, _ in pieces), strict=True):
+        _say("        (\n" + "".join(f"            {number!r},\n" for number in tables) + "        ),")
+    _say("    ),\n}")
+    _say('"""erf(x) = x * p(x - centre), x around multiples of ERF_STEP: for each coefficient, those of all pieces."""')
+    for name, says, each in (
+        ("CENTRE", "The centre of ERF_FAR_LOG", {"float64": ERF_CENTRE}),
+        ("STEP", "The distance of the centres of ERF_PIECES: its product with a piece's number is exact", {"float32": ERF_STEP}),
+        ("LIMIT", "erf is 1 from here on", ERF_LIMIT),
+    ):
+        _say(f"ERF_{name} = {each}".replace("'", '"'))
+        _say(f'"""{says}."""')
     _say("# fmt: on")
 
 
