@@ -14,8 +14,16 @@ from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm import blocks
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
-from tvmdml.schedules.cpu._gemm_panels import ACROSS, AHEAD, times
+from tvmdml.schedules.cpu._gemm_panels import ACROSS, times
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+TOGETHER = 2
+"""Vectors of columns whose places are contiguous: the sums of one wait for each other, so the next one's are computed meanwhile."""
+_AHEAD_ALONG = 4
+"""How many vectors of a line are loaded before they are needed."""
+_AHEAD = 128
+"""How many elements of a row are loaded before they are needed. The next rows' would have the same place in the first cache where
+rows are a power of two apart."""
 
 
 class Rows:
@@ -125,7 +133,7 @@ class Rows:
         def step(column: Any, lanes: int) -> None:
             if lanes > 1:
                 for line in lines:
-                    read_ahead(self.b, line + times(T.i64(count), row_step) + column)
+                    read_ahead(self.b, line + column + _AHEAD)
             along = [T.let(self._vector(line + column, lanes)) for line in lines]
             for row in range(self.rows):
                 at = T.let(self.at + row * 2 * width + column)
@@ -140,36 +148,48 @@ class Rows:
 
     def _along(self, low: Any, high: Any) -> None:
         vectors = T.let(T.truncdiv(high - low + (SIDE - 1), T.i64(SIDE)))
-        with T.loop(vectors) as v:
-            # The last vector begins earlier, and computes some sums again.
-            column = T.let(T.max(T.min(low + v * SIDE, high - SIDE), T.i64(0)))
-            lines = [T.hold(self.base_b + times(T.let(column + i), self.steps[1][1])) for i in range(SIDE)]
-            totals = [T.Variable(f"{self.kind}x{SIDE}", self._zero(SIDE)) for _ in range(self.rows)]
-            with blocks(self.depth, T.i64(KC)) as (first, count):
-                sums = [T.Variable(f"{self.kind}x{SIDE}", self._zero(SIDE)) for _ in range(self.rows)]
-                whole = T.let(T.truncdiv(count, T.i64(SIDE)))
-                with T.loop(whole) as block:
-                    place = T.let(first + block * SIDE)
-                    for line in lines:
-                        read_ahead(self.b, line + place + AHEAD * SIDE)
-                    self._add(sums, place, transposed([T.hold(self._vector(line + place, SIDE)) for line in lines]))
-                with T.loop(T.let(count - whole * SIDE)) as k:
-                    place = T.let(first + whole * SIDE + k)
-                    gathered = self._zero(SIDE)
-                    for i, line in enumerate(lines):
-                        lane = T.splat(self._vector(line + place, 1), SIDE)
-                        gathered = T.hold(T.Shuffle([gathered, lane], [SIDE if j == i else j for j in range(SIDE)]))
-                    self._add(sums, place, [gathered])
-                for total, own in zip(totals, sums, strict=True):
-                    start = T.splat(T.expression(first == T.i64(0)), SIDE)
-                    total.set(T.Select(start, own.value, total.value + own.value))
-            for row, total in enumerate(totals):
-                self.put(T.i64(row), column, total.value)
+        with blocks(vectors, T.i64(TOGETHER)) as (start, some), blocks(self.depth, T.i64(KC)) as (first, count):
+            whole = T.let(T.truncdiv(count, T.i64(SIDE)))
 
-    def _add(self, sums: list[Any], place: Any, vectors: list[Any]) -> None:
-        for row, own in enumerate(sums):
-            total = own.value
-            for k, one in enumerate(vectors):
-                value = T.splat(T.let(self._value(row, place + k)), SIDE)
-                total = T.let(self.arithmetic.step(value, one, total))
-            own.set(total)
+            def lines(which: Any) -> tuple[Any, list[Any]]:
+                # The last vector begins earlier, and computes some sums again.
+                column = T.let(T.max(T.min(low + (start + which) * SIDE, high - SIDE), T.i64(0)))
+                return column, [T.hold(self.base_b + times(T.let(column + i), self.steps[1][1])) for i in range(SIDE)]
+
+            def add(which: Any, place: Any, columns: list[Any]) -> None:
+                for row in range(self.rows):
+                    at = self._sum(row, 0, which)
+                    total = T.let(T.Select(T.splat(T.expression(place == first), SIDE), self._zero(SIDE), self._cell(at, SIDE)))
+                    for k, one in enumerate(columns):
+                        value = T.splat(T.let(self._value(row, place + k)), SIDE)
+                        total = T.let(self.arithmetic.step(value, one, total))
+                    T.store(self.scratch, T.run(at, SIDE), total)
+
+            with T.loop(whole) as block, T.loop(some) as which:
+                place = T.let(first + block * SIDE)
+                _, own = lines(which)
+                for line in own:
+                    read_ahead(self.b, line + place + _AHEAD_ALONG * SIDE)
+                add(which, place, transposed([T.hold(self._vector(line + place, SIDE)) for line in own]))
+            with T.loop(T.let(count - whole * SIDE)) as k, T.loop(some) as which:
+                place = T.let(first + whole * SIDE + k)
+                gathered = self._zero(SIDE)
+                for i, line in enumerate(lines(which)[1]):
+                    lane = T.splat(self._vector(line + place, 1), SIDE)
+                    gathered = T.hold(T.Shuffle([gathered, lane], [SIDE if j == i else j for j in range(SIDE)]))
+                add(which, place, [gathered])
+            with T.loop(some) as which:
+                column, _ = lines(which)
+                for row in range(self.rows):
+                    before_at = self._sum(row, 1, which)
+                    own_sum, before = self._cell(self._sum(row, 0, which), SIDE), self._cell(before_at, SIDE)
+                    total = T.hold(T.Select(T.splat(T.expression(first == T.i64(0)), SIDE), own_sum, before + own_sum))
+                    T.either(
+                        first + count >= self.depth,
+                        lambda row=row, total=total, column=column: self.put(T.i64(row), column, total),
+                        lambda at=before_at, total=total: T.store(self.scratch, T.run(at, SIDE), total),
+                    )
+
+    def _sum(self, row: int, kind: int, which: Any) -> Any:
+        """Where a vector of sums is: of this block, or of those before."""
+        return T.let(self.at + (row * 2 + kind) * (TOGETHER * SIDE) + which * SIDE)

@@ -25,7 +25,8 @@ from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pai
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
-from tvmdml.schedules.cpu._gemm_rows import Rows
+from tvmdml.schedules.cpu._gemm_rows import TOGETHER, Rows
+from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -416,7 +417,7 @@ class _Few(Writer):
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 64))
         tasks = min(wanted, batch * parts)
         self.parallel = tasks > 1
-        room = 2 * rows * (-(-columns // parts) + 128) if self.form == ACROSS else 1
+        room = 2 * rows * (-(-columns // parts) + 128 if self.form == ACROSS else TOGETHER * SIDE)
         self.temporaries = ((self.contraction.computed, tasks * room),)
         self.scalars = (tasks, batch, parts, columns, depth, room, *self.numbers)
 

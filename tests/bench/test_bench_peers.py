@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvmdml.bench import checks, peers, tables
+from tvmdml.bench import blas, checks, peers, runner, tables
 from tvmdml.bench.peers import _cuda
 from tvmdml.bench.rows.element_wise_round import rounding
 from tvmdml.bench.rows.top_k import top_k
@@ -233,3 +233,13 @@ def test_inputs_on_the_device_go_with_their_task(cupy: ModuleType) -> None:
     del task
     gc.collect()
     assert len(_cuda._inputs) == before
+
+
+def test_numpy_is_limited_too() -> None:
+    functions = blas._functions()
+    if functions is None:
+        pytest.skip("this NumPy has no OpenBLAS of its own that can be told its threads")
+    before = functions[0]()
+    with runner.limited(1):
+        assert functions[0]() == 1
+    assert functions[0]() == before

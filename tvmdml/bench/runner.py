@@ -14,7 +14,7 @@ import numpy as np
 
 from tvmdml import _imports, compiler, targets
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.bench import checks, inputs, limits, logs_in_force, measure, peers, venues
+from tvmdml.bench import blas, checks, inputs, limits, logs_in_force, measure, peers, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace
 from tvmdml.bench.peers import Attempt
@@ -270,7 +270,7 @@ def limited(count: int | None) -> Iterator[int]:
     if count is None:
         yield thread_count()
         return
-    with _variable("TVMDML_NUM_THREADS", str(count)):
+    with _variable("TVMDML_NUM_THREADS", str(count)), blas.limited(count):
         yield count
 
 
