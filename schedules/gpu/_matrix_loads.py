@@ -18,6 +18,8 @@ from tvmdml.schedules.gpu._words import words
 
 _BYTES = 16
 """The most that are moved together."""
+_NEAR = 4
+"""Elements that are so near are read together."""
 
 
 class Moved(NamedTuple):
@@ -51,6 +53,11 @@ def is_inner_first(contraction: Contraction, which: int) -> bool:
     operand = (contraction.a, contraction.b)[which]
     inner, own = (_reach(operand, _end(contraction, group)) for group in (3, which + 1))
     return inner <= own
+
+
+def are_near(contraction: Contraction, which: int) -> bool:
+    """Whether neighbouring rows or columns of a factor are neighbours in memory, or nearly."""
+    return _reach((contraction.a, contraction.b)[which], _end(contraction, which + 1)) <= _NEAR
 
 
 def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy: bool) -> Moved:
@@ -101,7 +108,6 @@ class Part:
         self.writer, self.which, self.group, self.moved = writer, which, which + 1, way
         self.operand = (writer.c.a, writer.c.b)[which]
         self.zero = (writer.c.a_zero, writer.c.b_zero)[which]
-        self.step, self.tile = writer.leaf.step, (writer.leaf.tile.rows, writer.leaf.tile.columns)[which]
         self.memory: Any = None
         """Shared memory, with as many parts as there are stages."""
         self._held: Any = None
@@ -124,7 +130,8 @@ class Part:
 
     def declare(self, memory: Any) -> None:
         """With the shared memory that it goes to; inside of a launch."""
-        self.memory = memory
+        leaf, self.memory = self.writer.leaf, memory
+        self.step, self.tile = leaf.step, (leaf.tile.rows, leaf.tile.columns)[self.which]
         if not self.moved.copied:
             count = self.slots * max(self.in_words, 1)
             self._held = T.local("uint32" if self.in_words else self.writer.leaf.stored[self.which], count)
@@ -149,12 +156,16 @@ class Part:
             own, inner, _ = self._slot(slot)
             position = T.let(T.min(first + T.cast(own, writer.dtype), writer.sizes[self.group] - run))
             at = writer.unraveled(position, writer.c.groups[self.group])
-            parts = [
-                T.let(writer.sum(one.base, writer.part(one, 0, writer.batch), writer.part(one, self.group, at)))
-                for one in self.operand.linears()
-            ]
-            zero = None if self.zero is None else T.let(writer.zero_at(self.zero, self.group, at))
-            self._outer.append({"parts": parts, "zero": zero, "inner": T.let(T.cast(inner, writer.dtype))})
+            self._outer.append({**self.outside(at), "inner": T.let(T.cast(inner, writer.dtype))})
+
+    def outside(self, at: Sequence[Any]) -> dict[str, Any]:
+        """What the batch and a row or column contribute to places, and the zero point."""
+        writer = self.writer
+        parts = [
+            T.let(writer.sum(one.base, writer.part(one, 0, writer.batch), writer.part(one, self.group, at)))
+            for one in self.operand.linears()
+        ]
+        return {"parts": parts, "zero": None if self.zero is None else T.let(writer.zero_at(self.zero, self.group, at))}
 
     # -- From memory
 
@@ -211,7 +222,7 @@ class Part:
             key = 0 if same else slot
             if key not in known:
                 known[key] = self._inner(T.let(first + own["inner"]))
-            yield slot, own, self._place(own, *known[key])
+            yield slot, own, self.located(own["parts"], *known[key])
 
     def _inner(self, position: Any) -> tuple[Any, list[Any]]:
         """Whether there is such a product, and what its coordinates contribute to places."""
@@ -220,9 +231,12 @@ class Part:
         at = writer.unraveled(T.let(T.min(position, depth - run)), writer.c.inner)
         return T.let(position < depth), [writer.part(one, 3, at) for one in self.operand.linears()]
 
-    def _place(self, own: dict[str, Any], product: Any, parts: Sequence[Any]) -> tuple[tuple[Any, Any], Any]:
-        """Whether there is such a product, whether it is inside of all dimensions (``None``: always), and where."""
-        place, *ats = (self.writer.sum(mine, other) for mine, other in zip(own["parts"], parts, strict=True))
+    def located(self, own: Sequence[Any], product: Any, parts: Sequence[Any]) -> tuple[tuple[Any, Any], Any]:
+        """Whether there is such a product, whether it is inside of all dimensions (``None``: always), and where.
+
+        It follows from what outer and inner coordinates contribute to places.
+        """
+        place, *ats = (self.writer.sum(mine, other) for mine, other in zip(own, parts, strict=True))
         there: Any = None
         for rule, at in zip(self.operand.rules, ats, strict=True):
             found, inside = coordinate(rule, T.let(at))
@@ -253,7 +267,7 @@ class Crossed(Part):
         """The blocks of the next products, to registers."""
         for slot, own in enumerate(self._outer):
             for k in range(4):
-                (product, inside), place = self._place(own, *self._inner(T.let(first + own["inner"] + k)))
+                (product, inside), place = self.located(own["parts"], *self._inner(T.let(first + own["inner"] + k)))
                 word = self._words[0][T.let(place >> T.const(2, T.type_of(place)))]
                 T.store(self._held, 4 * slot + k, T.Select(both(product, inside), T.let(word), T.const(0, "uint32")))
 

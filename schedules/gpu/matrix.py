@@ -12,18 +12,20 @@ variants:
 - ``tiles``: a group computes whole sums.
 - ``blocks``: results are small and sums long, so a group computes one block of products of each sum. A second launch adds the
   blocks' sums.
+- ``each``: results have one or two rows or columns and sums are short, as those of a depthwise convolution. Tiles would be nearly
+  empty, so a thread computes a whole sum; what its neighbours read too is in the cache.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.contraction import KC, Contraction, Operand
+from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear
@@ -32,7 +34,7 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, reduction, refuse, require, strided
 from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
-from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part, is_inner_first, moved
+from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part, are_near, is_inner_first, moved
 from tvmdml.schedules.gpu._matrix_tiles import TILES, chosen
 from tvmdml.targets._device import DeviceTarget
 
@@ -45,7 +47,7 @@ _BUSY = {"sm_75": 64, "sm_86": 64, "sm_87": 16, "sm_110": 16, "sm_121": 32}
 KNOBS = Knobs(
     "matrix",
     enough_groups(1024),
-    algorithm=Knob("auto", ("auto", "tiles", "blocks"), "the variant; auto chooses by the size of results"),
+    algorithm=Knob("auto", ("auto", "tiles", "blocks", "each"), "the variant; auto chooses by the size of results"),
     tile=Knob("auto", ("auto", *TILES), "rows and columns of a group's part of a result; auto chooses by how many parts there are"),
     busy=Knob(128, (16, 32, 64, 128, 256), "groups that keep the device busy, as many as it has multiprocessors", on=_BUSY),
     depth=Knob(16, (8, 16, 32), "products of each sum in shared memory at once; for tensor cores, in words"),
@@ -56,7 +58,9 @@ KNOBS = Knobs(
 _BAND = 8
 """Groups that run at the same time have tiles of so many rows of tiles: they read the same parts of the second factor."""
 _THREADS = 256
-"""The threads of a group that adds blocks' sums."""
+"""The threads of a group that adds blocks' sums, or has a sum for each."""
+_THIN = 2
+"""Rows or columns of results for which tiles would be nearly empty."""
 _SCRATCH = 1 << 24
 """Most elements of the blocks' sums."""
 
@@ -71,7 +75,11 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         after = reduction.writer_of(rowwise, target, reduction.KNOBS.now(target))
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
     types = [getattr(desc, one.name).data_type.tvm for one in (contraction.a, contraction.b)]
-    cores = has_cores(contraction, types, target)
+    # Which products have tensor cores does not depend on knobs, as they make other bits.
+    thin = after is None and depth <= KC and min(rows, columns) <= _THIN and are_near(contraction, int(rows <= columns))
+    cores = has_cores(contraction, types, target) and not thin
+    if thin and knobs.algorithm in ("auto", "each"):
+        return _each(desc, contraction, target, knobs)
     inner_first = [is_inner_first(contraction, which) for which in (0, 1)]
 
     def leaf_of(tile: Tile, step: int, stages: int) -> Leaf:
@@ -137,6 +145,28 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     return found
 
 
+def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: Any) -> Kernel:
+    """A thread for each sum."""
+    depth, count = math.prod(contraction.inner), math.prod(contraction.outer)
+    threads = min(_THREADS, target.max_threads)
+    groups = max(1, min(-(-count // threads), target.max_groups, knobs.most_groups))
+    rounds = -(-count // (groups * threads)) * (2 * depth + 1)
+    if target.max_rounds is not None and rounds > target.max_rounds:
+        given = f"{rounds} rounds of loops in a thread on {target.name}"
+        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+    given_numbers = contraction.numbers()
+    known = tuple(number if number in (0, 1) else -1 for number in given_numbers)
+    each = tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0)
+    numbers = Numbers(max(contraction.span, count + groups * threads), groups=(groups,), total=count, each=each)
+    types = (tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None)
+    require(desc, target, numbers, *types, contraction.computed)
+    writer = Each(desc, contraction, numbers, None, known=known, adds=0, threads=threads)
+    module, *also = desc.modules()
+    built = Kernel(module, "each", writer.parameters, writer.function, numbers.scalars, (), also=tuple(also))
+    found: Kernel = checked(desc, target, built)
+    return found
+
+
 class Writer:
     """Writes the kernel."""
 
@@ -153,12 +183,17 @@ class Writer:
     ) -> None:
         self.desc, self.form, self.numbers, self.after, self.dtype = desc, contraction, numbers, after, numbers.dtype
         self.__dict__.update(choices)
-        self.computed, self.tile, self.step = contraction.computed, self.leaf.tile, self.leaf.step
-        of_leaf = {"leaf": self.leaf.name, "tile": str(self.tile), "step": self.step, "stages": self.leaf.stages}
-        named = {**choices, **of_leaf, "moved": tuple(map(str, self.moved))}
+        self.computed = contraction.computed
+        named = {**choices, **self.choose()}
         self.parameters = (*desc.formula_key(), ("contraction", contraction.form()), *named.items(), *numbers.parameters)
         if after is not None:
             self.parameters += tuple((f"after {name}", value) for name, value in after.parameters)
+
+    def choose(self) -> dict[str, Any]:
+        """What the code depends on, in place of choices that are objects."""
+        self.tile, self.step = self.leaf.tile, self.leaf.step
+        of_leaf = {"leaf": self.leaf.name, "tile": str(self.tile), "step": self.step, "stages": self.leaf.stages}
+        return {**of_leaf, "moved": tuple(map(str, self.moved))}
 
     # -- Coordinates
 
@@ -219,20 +254,24 @@ class Writer:
             ranks = [len(sizes) for sizes in self.c.groups]
             self.starts = [sum(ranks[:i]) for i in range(4)]
             self.sizes = [self._product(sizes) for sizes in self.c.groups]
-            with T.launch(n.groups[0], self.leaf.threads) as (group, thread):
-                self.thread = thread
-                self.parts = [(Crossed if way.crossed else Part)(self, which, way) for which, way in enumerate(self.moved)]
-                self.slab = self.leaf.declare(self.parts)
-                self.own = T.local(self.computed, self.leaf.sums)
-                self.total = T.local(self.computed, self.leaf.sums) if self.deep else None
-                self.leaf.begin(self)
-                with self._tiles(group, n) as (block, batch, above, left):
-                    self._tile(n, block, batch, above, left)
-            if self.adds:
-                self._add(n)
+            self.launches(n)
             if self.after is not None:
                 self.after.launches(f, {"input_tensor": self.scratch, "output_tensor": self.buffers["output_tensor"]})
         return f.result()
+
+    def launches(self, n: SimpleNamespace) -> None:
+        """The launch that multiplies, and one that adds."""
+        with T.launch(n.groups[0], self.leaf.threads) as (group, thread):
+            self.thread = thread
+            self.parts = [(Crossed if way.crossed else Part)(self, which, way) for which, way in enumerate(self.moved)]
+            self.slab = self.leaf.declare(self.parts)
+            self.own = T.local(self.computed, self.leaf.sums)
+            self.total = T.local(self.computed, self.leaf.sums) if self.deep else None
+            self.leaf.begin(self)
+            with self._tiles(group, n) as (block, batch, above, left):
+                self._tile(n, block, batch, above, left)
+        if self.adds:
+            self._add(n)
 
     def _product(self, sizes: Sequence[Any]) -> Any:
         total: Any = self.number(1)
@@ -403,3 +442,37 @@ class Writer:
         """A sum, finished and stored."""
         found, place = self._finished(row, column, total)
         T.store(self.buffers[self.c.result.name], place, T.to(found, self.desc.output_tensor.data_type.tvm))
+
+
+class Each(Writer):
+    """Writes a kernel in which a thread computes a whole sum."""
+
+    threads: int
+
+    def choose(self) -> dict[str, Any]:
+        """Nothing more."""
+        return {}
+
+    def launches(self, n: SimpleNamespace) -> None:
+        """One launch, whose threads stride over the results."""
+        unused = Moved(inner_first=False, run=1, size=1, copied=False)
+        parts = [Part(self, which, unused) for which in (0, 1)]
+        with T.launch(n.groups[0], self.threads) as (group, thread):
+            first = position(group, thread, self.threads, self.dtype)
+            with strided(first, n.total, T.let(n.groups[0] * self.threads)) as number:
+                batch, *own = T.unravel(number, self.sizes[:3])
+                self.batch = self.unraveled(batch, self.c.batch)
+                outer = [part.outside(self.unraveled(at, self.c.groups[part.group])) for part, at in zip(parts, own, strict=True)]
+                total = T.Variable(self.computed, T.const(0, self.computed))
+                with ExitStack() as loops:
+                    inner = [loops.enter_context(T.loop(self.number(one) if isinstance(one, int) else one)) for one in self.c.inner]
+                    a, b = (self._factor(part, mine, inner) for part, mine in zip(parts, outer, strict=True))
+                    total.set(multiply_add(a, b, total.value))
+                self._store(own[0], own[1], T.let(total.value))
+
+    def _factor(self, part: Part, outer: dict[str, Any], inner: Sequence[Any]) -> Any:
+        """An element for a product; what is outside contributes nothing."""
+        parts = [self.part(one, 3, inner) for one in part.operand.linears()]
+        (_, inside), place = part.located(outer["parts"], None, parts)
+        found = factor(T.let(part.buffer[place]), outer["zero"], self.computed)
+        return T.let(found if inside is None else T.Select(inside, found, T.const(0, self.computed)))

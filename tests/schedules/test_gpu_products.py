@@ -33,7 +33,7 @@ def product(device: Target, desc: tvmdml.Operator, given: dict[str, Any], *array
         out = device.empty(*(desc.output_tensor.sizes, desc.output_tensor.data_type.numpy))  # type: ignore[attr-defined]
         tvmdml.compile(desc, target=device)(*(None if one is None else device.place(one) for one in arrays), out)
     parameters = dict(kernel.parameters)
-    return f"{kernel.name} {parameters['leaf']} {parameters['moved']}", np.asarray(out.numpy())
+    return f"{kernel.name} {parameters.get('leaf')} {parameters.get('moved')}", np.asarray(out.numpy())
 
 
 def turned(x: Array, how: str) -> Array:
@@ -68,7 +68,14 @@ def test_small_integers_are_exact_in_every_way(cuda: Target) -> None:
             way, found = product(cuda, desc, given, *arrays)
             assert (found == wanted).all(), (name, kind)
             ways.add(way)
-    for one, other in (("cores", "copied"), ("plain", "copied"), ("cores", "crossed"), ("cores", "'own 1'"), ("blocks", "cores")):
+    for one, other in (
+        ("cores", "copied"),
+        ("plain", "copied"),
+        ("cores", "crossed"),
+        ("cores", "'own 1'"),
+        ("blocks", "cores"),
+        ("each", "None"),
+    ):
         assert any(one in way and other in way for way in ways), (one, other)
 
 
