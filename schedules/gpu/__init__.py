@@ -45,19 +45,27 @@ class Numbers:
 
     ``span`` is the largest offset or count that is computed from them. ``words`` are 32-bit patterns, and always passed at launch:
     a driver that sees them as constants may change them. (Mesa's driver turns a select between -1.0 and 0.0 into -1.0 or -0.0.)
+    Those named as ``plain`` are constants where they are 0 or 1, which need no multiplication, and leave room for others.
     """
 
-    def __init__(self, span: int, words: tuple[int, ...] = (), **values: int | tuple[int, ...]) -> None:
+    def __init__(
+        self, span: int, words: tuple[int, ...] = (), plain: tuple[str, ...] = (), **values: int | tuple[int, ...]
+    ) -> None:
         self._values, self._words = values, tuple(word - (1 << 32) if word >> 31 else word for word in words)
+        self._plain = plain
         fits = span < _NARROW and all(-(1 << 31) <= value < 1 << 31 for value in self._flat())
         self.dtype = "int32" if fits else "int64"
         """Their type, and the type of everything computed from them."""
         size = 4 if self.dtype == "int32" else 8
-        self._passed = sum(size for _ in self._flat()) + 4 * len(words) <= _PUSH_BYTES
+        passed = [one for name in values for one in self._of(name) if not self._is_plain(name, one)]
+        self._passed = size * len(passed) + 4 * len(words) <= _PUSH_BYTES
         self.parameters: tuple[tuple[str, Any], ...] = (("counted in", self.dtype),)
         if not self._passed:
             self.parameters += tuple(values.items())
-        self.scalars = (*self._flat(), *self._words) if self._passed else self._words
+        elif plain:
+            known = (tuple(one if self._is_plain(name, one) else -1 for one in self._of(name)) for name in plain)
+            self.parameters += tuple(zip(plain, known, strict=True))
+        self.scalars = (*passed, *self._words) if self._passed else self._words
         """The integers passed at launch."""
 
     def declare(self, f: T.Function) -> Any:
@@ -65,23 +73,36 @@ class Numbers:
         found = SimpleNamespace()
         for name, value in self._values.items():
             if isinstance(value, tuple):
-                own: Any = [self._one(f, f"{name}{i}", one) for i, one in enumerate(value)]
+                own: Any = [self._one(f, name, f"{name}{i}", one) for i, one in enumerate(value)]
             else:
-                own = self._one(f, name, value)
+                own = self._one(f, name, name, value)
             setattr(found, name, own)
         found.words = f.scalars("word", len(self._words), "int32")
         return found
+
+    def have_room(self, others: Sequence[int]) -> bool:
+        """Whether as many other integers can be passed at launch."""
+        size = 4 if self.dtype == "int32" else 8
+        return size * len(others) <= _PUSH_BYTES
 
     def const(self, value: int) -> Any:
         """A constant of the integers' type."""
         return T.const(value, self.dtype)
 
-    def _one(self, f: T.Function, name: str, value: int) -> Any:
-        return f.scalar(name, self.dtype) if self._passed else self.const(value)
+    def _one(self, f: T.Function, group: str, name: str, value: int) -> Any:
+        is_passed = self._passed and not self._is_plain(group, value)
+        return f.scalar(name, self.dtype) if is_passed else self.const(value)
+
+    def _is_plain(self, name: str, value: int) -> bool:
+        return name in self._plain and value in (0, 1)
+
+    def _of(self, name: str) -> tuple[int, ...]:
+        value = self._values[name]
+        return value if isinstance(value, tuple) else (value,)
 
     def _flat(self) -> Iterator[int]:
-        for value in self._values.values():
-            yield from value if isinstance(value, tuple) else (value,)
+        for name in self._values:
+            yield from self._of(name)
 
 
 def require(desc: Operator, target: DeviceTarget, numbers: Numbers, *types: str) -> None:

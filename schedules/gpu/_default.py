@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.gpu import Numbers, checked, groups_for, position, refuse, require, strided
@@ -20,35 +22,52 @@ THREADS = 64
 
 
 def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
-    """A kernel for exactly these sizes, strides and attributes."""
+    """A kernel for a class of shapes, if the operator allows that; or else for exactly these sizes and strides."""
     tensors = [tensor for _, tensor in desc.tensors() if tensor is not None]
     numbers = Numbers(max(max(tensor.span, tensor.element_count, *tensor.layout) for tensor in tensors))
     require(desc, target, numbers, *sorted(desc.stored_types()))
+    shapes = OpenShapes()
+    opened = desc.with_tensors(shapes.open) if desc.LAUNCHED_SHAPES else None
+    if opened is not None and numbers.have_room(shapes.scalars):
+        if target.max_rounds is not None:
+            _written(desc, target, shared, numbers)  # which counts the rounds of loops
+        build: Callable[[], PrimFunc] = functools.partial(_written, desc, target, shared, numbers, True)
+        wanted: Any = opened
+    else:
+        build, wanted, shapes = functools.partial(_written, desc, target, shared, numbers), desc, OpenShapes()
+    # `exactly` contains every attribute, and each size and stride that is not passed: everything that the code is generated from.
+    parameters = (("desc", wanted.exactly()), ("groups", target.tasks()), ("shared", shared), *numbers.parameters)
+    module, *also = desc.modules()
+    built = Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), tuple(also))
+    found: Kernel = checked(desc, target, built)
+    return found
+
+
+def _written(desc: Operator, target: DeviceTarget, shared: Shared, numbers: Numbers, opened: bool = False) -> PrimFunc:
+    """The function; with ``opened``, for a class of shapes."""
     most_items = 1
 
     @contextmanager
-    def each(items: int) -> Iterator[Any]:
+    def each(items: Any) -> Iterator[Any]:
         nonlocal most_items
-        groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long, so a thread gets few
-        most_items = max(most_items, -(-items // (groups * THREADS)))
+        groups: Any
+        if isinstance(items, int):
+            groups = groups_for(items, THREADS, target, target.max_groups)  # an item may take long, so a thread gets few
+            most_items = max(most_items, -(-items // (groups * THREADS)))
+        else:
+            enough = T.truncdiv(items + numbers.const(THREADS - 1), numbers.const(THREADS))
+            groups = T.max(T.min(enough, numbers.const(target.max_groups)), numbers.const(1))
         with (
             T.launch(groups, THREADS) as (group, thread),
             strided(position(group, thread, THREADS, numbers.dtype), T.index(items), T.index(groups * THREADS)) as item,
         ):
             yield item
 
-    def build() -> PrimFunc:
-        with T.on_device(), T.counting(numbers.dtype), T.rounds_counted() as rounds:
-            function = desc.computation(each, shared)
-        total = (rounds.total + 1) * most_items  # the loop over items makes rounds, too
-        if target.max_rounds is not None and total > target.max_rounds:
-            given = f"{total} rounds of loops in a thread on {target.name}"
-            refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
-        return function
-
-    # `exactly` contains every size, stride and attribute, so everything that the code is generated from.
-    parameters = (("desc", desc.exactly()), ("groups", target.tasks()), ("shared", shared), *numbers.parameters)
-    module, *also = desc.modules()
-    built = Kernel(module, "default", parameters, build, temporaries=desc.scratch(), also=tuple(also))
-    found: Kernel = checked(desc, target, built)
-    return found
+    own = desc.with_tensors(OpenShapes().open) if opened else desc
+    with T.on_device(), T.counting(numbers.dtype), T.rounds_counted() as rounds:
+        function = own.computation(each, shared)
+    total = (rounds.total + 1) * most_items  # the loop over items makes rounds, too
+    if target.max_rounds is not None and total > target.max_rounds:
+        given = f"{total} rounds of loops in a thread on {target.name}"
+        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+    return function

@@ -17,7 +17,7 @@ from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.movement import Linear, Move, Transfer
+from tvmdml.kernels.movement import Move, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
 from tvmdml.operators._movement_scatter import Scattered
@@ -32,6 +32,7 @@ from tvmdml.schedules.gpu import (
     groups_for,
     position,
     require,
+    resampling,
     strided,
 )
 from tvmdml.schedules.gpu._words import unravel
@@ -46,6 +47,10 @@ KNOBS = group_knobs("movement")
 def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator: a launch for each move."""
     if not desc.is_moved():
+        weighed = desc.resampling()
+        if weighed is not None:
+            between: Kernel = resampling.kernel(weighed, target, shared, knobs)
+            return between
         of_updates = isinstance(desc, Scattered)
         computed: Kernel = _scatter.kernel(desc, target, knobs) if of_updates else _default.kernel(desc, target, shared)
         return computed
@@ -67,7 +72,8 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
         moves.append(move)
         ways.append(lanes)
     transfer = transfer._replace(moves=tuple(moves))
-    numbers = Numbers(transfer.span, groups=tuple(groups), moves=tuple(number for move in moves for number in move.numbers()))
+    own = tuple(number for move in moves for number in move.numbers())
+    numbers = Numbers(transfer.span, plain=("moves",), groups=tuple(groups), moves=own)
     require(desc, target, numbers, *(one.tvm for one in types if formula.key))
     way = "tiles" if ways == [0] else "rows"
     writer = _Writer(transfer, formula, numbers, kinds, ways, threads)
@@ -106,8 +112,7 @@ class _Writer:
         self.transfer, self.formula, self.numbers = transfer, formula, numbers
         self.types, self.ways, self.threads = types, ways, threads
         repeated = [[int(not one.place.steps[-1]) for one in move.beside] for move in transfer.moves]
-        units = ["".join(str(int(step == 1)) for step in (m.read.steps[-1], m.written.steps[-1])) for m in transfer.moves]
-        forms = [(move.form(), len(move.sizes), way, unit) for move, way, unit in zip(transfer.moves, ways, units, strict=True)]
+        forms = [(move.form(), len(move.sizes), way) for move, way in zip(transfer.moves, ways, strict=True)]
         self.parameters = (
             *formula.key,
             ("types", " ".join(types)),
@@ -141,8 +146,8 @@ class _Writer:
             with strided(first, total, T.let(groups * self.threads)) as i:
                 *at, last = (T.cast(c, dtype) for c in unravel(i, sizes))
                 at = [*at, T.let(last * self.numbers.const(lanes))]
-                place, comes = movement.place(_unit(known, move), buffers, at)
-                target = T.let(movement.value(_unit(known, move).written, at))
+                place, comes = movement.place(move, buffers, at)
+                target = T.let(movement.value(move.written, at))
                 found = buffers[move.source][_whole(T.let(place), lanes)]
                 if comes is not None:
                     found = T.Select(_wide(comes, lanes), T.let(found), _wide(self._fill(buffers), lanes))
@@ -169,15 +174,6 @@ class _Writer:
             T.store(buffers[move.result], movement.value(move.written, at), *self.formula.value(values[0], *beside))
 
         _tiles.move(groups, self.numbers, move.sizes, [self.formula.inputs[0].data_type.tvm], read, write)
-
-
-def _unit(known: Move, move: Move) -> Move:
-    """The move with the number 1 in place of a last step that is known to be that."""
-
-    def unit(one: Linear, own: Linear) -> Linear:
-        return own._replace(steps=(*own.steps[:-1], 1)) if one.steps[-1] == 1 else own
-
-    return move._replace(read=unit(known.read, move.read), written=unit(known.written, move.written))
 
 
 def _whole(place: Any, lanes: int) -> Any:

@@ -9,12 +9,16 @@ import pytest
 from support import Array, seeded
 
 import tvmdml
+from tvmdml.bench.rows.movement import fold
+from tvmdml.bench.rows.roi_align import aligned
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import onnx_cases
+from tvmdml.operators import by_name
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._resampling import grid_of
 from tvmdml.operators._resampling_reference import Rule
 from tvmdml.operators.roi_align import RoiAlign
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc
 
@@ -92,6 +96,38 @@ def test_pytorch_agrees(sizes: tuple[int, int]) -> None:
     exact = torch.nn.functional.interpolate(x.detach(), sizes, mode="nearest-exact")
     half = {"rounding_direction": "decreasing", "input_pixel_offsets": (0.0,) * 4}
     assert torch.equal(tvmdml.resample(x.detach(), (2, 3, *sizes), mode="nearest_neighbor", **half), exact)
+
+
+IMAGE = {"interpolation_mode": "linear", "scales": (1, 1, 2.5, 3)}
+GIVEN: dict[str, tuple[int, dict[str, Any]]] = {
+    "RESAMPLE": (1, IMAGE),
+    "RESAMPLE_GRAD": (-1, {**IMAGE, "input_pixel_offsets": (0.5,) * 4, "output_pixel_offsets": (-0.5,) * 4}),
+    "UPSAMPLE_2D": (2, {"interpolation_mode": "linear", "scale_size": (2, 2)}),
+}
+"""By how much an image becomes larger, and the other fields."""
+
+
+def enlarged(name: str, height: int, width: int) -> Any:
+    """A descriptor for an image of a size."""
+    grows, fields = GIVEN[name]
+    small, large = (2, 3, height, width), (2, 3, 2 * height, 2 * width + (0 if grows == 2 else 1))
+    given, made = (large, small) if grows < 0 else (small, large)
+    cls = by_name(name)
+    names = [field.name for field in cls.fields() if field.name.endswith("tensor")]
+    return cls(**dict(zip(names, (TensorDesc("float32", given), TensorDesc("float32", made)), strict=True)), **fields)
+
+
+@pytest.mark.parametrize("device", ["cuda:sm_90", "vulkan:0"])
+def test_devices_take_sizes_at_launch(device: str) -> None:
+    """What they compute then is what conformance tests."""
+    target = resolve(device)
+    some = [lambda n, m, name=name: enlarged(name, n, m) for name in GIVEN]
+    some.append(lambda n, m: aligned((2, 3, n, m), n, 7, None).describe())
+    some.append(lambda n, m: fold(4 * n).describe())
+    for made in some:
+        first, second = (kernel_for(made(*sizes), target) for sizes in ((20, 31), (28, 45)))
+        assert first.identity == second.identity
+        assert first.scalars != second.scalars
 
 
 # -- ONNX ----------------------------------------------------------------------------------------------------------

@@ -410,6 +410,10 @@ class Operator:
     """Why ``computation`` needs sizes and strides as Python integers. It then has a kernel for each shape; otherwise ``sizes``,
     ``layout`` and ``element_count`` of its tensors may be integers of the launch, and a kernel serves a class of shapes."""
 
+    LAUNCHED_SHAPES: ClassVar[bool] = False
+    """Whether kernels for devices take sizes and strides at launch all the same: ``computation`` takes tensors that have integers
+    of the launch."""
+
     def scratch(self) -> tuple[tuple[str, int], ...]:
         """Memory that ``computation`` works in: a type and a number of elements for each buffer after the tensors."""
         return ()

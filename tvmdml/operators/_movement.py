@@ -220,6 +220,10 @@ class Movement(Operator):
         """Whether elements move as ``source`` says; otherwise ``computation`` is the kernel."""
         return True
 
+    def resampling(self) -> Operator | None:
+        """Where elements do not just move: the operator of the resampling family that does the same, if there is one."""
+        return None
+
     def moves(self) -> tuple[Move, ...]:
         """The moves; one from the first input that moves to the output, unless an operator says more."""
         name = next(name for name, _ in self.tensors(Role.INPUT) if name not in self.INDICES)

@@ -106,9 +106,9 @@ class Grid(NamedTuple):
         return reached(i - one if linear else i), reached(i + one)
 
 
-def constant(grid: Grid) -> Grid:
-    """A grid of constants."""
-    return Grid(*(T.const(number, grid.dtype) for number in grid))
+def expressions(grid: Grid) -> Grid:
+    """A grid of expressions: of integers of the launch if it has them, or else of constants."""
+    return Grid(*(T.const(number, grid.dtype) for number in grid)) if isinstance(grid.step, int) else grid
 
 
 @functools.lru_cache(4096)
@@ -259,29 +259,48 @@ class Resampled(Resampling):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element: its neighbours in all dimensions."""
-        source, result = self.ends()
-        grids = self.grids()
         with T.function() as f:
             tensors = f.tensors(self, dtype="" if self.is_linear else self.moved)
-            with T.elements(each, result.sizes, result.layout) as at:
-                along = [_Along(grid, here, self.computed, self.is_linear) for grid, here in zip(grids, at, strict=True)]
-
-                def found(place: Sequence[Any]) -> Any:
-                    if len(place) < len(along):
-                        return along[len(place)].value(lambda here: found([*place, here]))
-                    x = tensors["input_tensor"][T.dot(place, source.layout)]
-                    return T.let(T.to(T.wide(x), self.computed) if self.is_linear else x)
-
-                value = found([])
-                value = T.to(value, result.data_type.tvm) if self.is_linear else value
-                T.store(tensors["output_tensor"], T.dot(at, result.layout), value)
+            self.write(each, tuple(tensors.values()), self.ends(), self.grids())
         return f.result()
+
+    def write(self, each: T.Each, buffers: Sequence[Any], ends: tuple[Any, Any], grids: Sequence[Grid | None]) -> None:
+        """The computation, for tensors that may have integers of the launch as sizes."""
+        resample(each, buffers, ends, grids, self.computed, self.is_linear)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
         (x,) = inputs
         assert x is not None
         return (gathered(x, self.rules(), self.ends()[1].sizes),)
+
+
+def resample(
+    each: T.Each, buffers: Sequence[Any], ends: tuple[Any, Any], grids: Sequence[Grid | None], computed: str, linear: bool
+) -> None:
+    """Write each element of a result: its neighbours in all dimensions, one dimension inside of another.
+
+    Args:
+        each: the loop over items.
+        buffers: those of the tensor that has elements, and of the one that has places.
+        ends: their sizes and strides, which may be integers of the launch.
+        grids: the places of each dimension, likewise; ``None`` of one that copies.
+        computed: the type in which elements are weighed.
+        linear: whether they are; otherwise the nearest ones are copied.
+    """
+    source, result = ends
+    with T.elements(each, result.sizes, result.layout) as at:
+        along = [_Along(grid, here, computed, linear) for grid, here in zip(grids, at, strict=True)]
+
+        def found(place: Sequence[Any]) -> Any:
+            if len(place) < len(along):
+                return along[len(place)].value(lambda here: found([*place, here]))
+            x = buffers[0][T.dot(place, source.layout)]
+            return T.let(T.to(T.wide(x), computed) if linear else x)
+
+        value = found([])
+        value = T.to(value, result.data_type.tvm) if linear else value
+        T.store(buffers[1], T.dot(at, result.layout), value)
 
 
 class _Along:
@@ -292,8 +311,8 @@ class _Along:
         self._smooth = grid is not None and bool(grid.fall)
         if grid is None:
             return
-        self._grid = constant(grid)
-        self._before, self._past = self._grid.at(T.cast(here, grid.dtype))
+        self._grid = expressions(grid)
+        self._before, self._past = self._grid.at(T.cast(here, T.type_of(self._grid.step)))
         if linear and not self._smooth:
             self._weights = weights(self._grid, self._past, dtype)
         if self._smooth:
@@ -389,39 +408,44 @@ class ResampledGradient(Resampling):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element: the places that it has a part in, in ascending order."""
-        result, source = self.ends()
-        grids = self.grids()
-        dtype, linear = self.computed, self.is_linear
         with T.function() as f:
-            tensors = f.tensors(self)
-            with T.elements(each, result.sizes, result.layout) as at:
-                total = T.Variable(dtype, T.const(0, dtype))
-
-                def add(place: list[Any], weight: Any) -> None:
-                    if len(place) == len(grids):
-                        x = T.let(T.wide(tensors["input_gradient_tensor"][T.dot(place, source.layout)]))
-                        total.set(total.value + (x if weight is None else T.rounded(x * weight)))
-                        return
-                    given, here = grids[len(place)], at[len(place)]
-                    if given is None:
-                        add([*place, here], weight)
-                        return
-                    grid, i = constant(given), T.let(T.cast(here, given.dtype))
-                    begin, end = grid.uses(i, linear)
-                    with T.loop(T.let(end - begin), most=given.most_uses(linear)) as k:
-                        o = T.let(begin + k)
-                        if not linear:
-                            add([*place, counted(o)], weight)
-                            return
-                        before, past = grid.at(o)
-                        own = T.hold(T.Select(T.expression(before == i), grid.parts - past, past))
-                        with T.when(own > T.like(own, 0)):
-                            part = share(own, grid.parts, dtype)
-                            add([*place, counted(o)], T.hold(part if weight is None else weight * part))
-
-                add([], None)
-                T.store(tensors["output_gradient_tensor"], T.dot(at, result.layout), T.to(total.value, result.data_type.tvm))
+            gradient, elements = f.tensors(self).values()
+            self.write(each, (elements, gradient), self.ends(), self.grids())
         return f.result()
+
+    def write(self, each: T.Each, buffers: Sequence[Any], ends: tuple[Any, Any], grids: Sequence[Grid | None]) -> None:
+        """The computation, for tensors that may have integers of the launch as sizes."""
+        result, source = ends
+        dtype, linear = self.computed, self.is_linear
+        with T.elements(each, result.sizes, result.layout) as at:
+            total = T.Variable(dtype, T.const(0, dtype))
+
+            def add(place: list[Any], weight: Any) -> None:
+                if len(place) == len(grids):
+                    x = T.let(T.wide(buffers[1][T.dot(place, source.layout)]))
+                    total.set(total.value + (x if weight is None else T.rounded(x * weight)))
+                    return
+                given, here = grids[len(place)], at[len(place)]
+                if given is None:
+                    add([*place, here], weight)
+                    return
+                grid = expressions(given)
+                i = T.let(T.cast(here, T.type_of(grid.step)))
+                begin, end = grid.uses(i, linear)
+                most = given.most_uses(linear) if isinstance(given.step, int) else 1
+                with T.loop(T.let(end - begin), most=most) as k:
+                    o = T.let(begin + k)
+                    if not linear:
+                        add([*place, counted(o)], weight)
+                        return
+                    before, past = grid.at(o)
+                    own = T.hold(T.Select(T.expression(before == i), grid.parts - past, past))
+                    with T.when(own > T.like(own, 0)):
+                        part = share(own, grid.parts, dtype)
+                        add([*place, counted(o)], T.hold(part if weight is None else weight * part))
+
+            add([], None)
+            T.store(buffers[0], T.dot(at, result.layout), T.to(total.value, result.data_type.tvm))
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""

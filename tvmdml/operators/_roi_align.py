@@ -32,6 +32,7 @@ class RoiOperator(Operator):
     SUMS = True
     FAMILY: ClassVar[str] = "roi_align"
     CONSTANT_SHAPES = "the number of samples follows from the sizes"
+    LAUNCHED_SHAPES = True
 
     if TYPE_CHECKING:  # the fields stand in DirectML's order, in each class
         roi_tensor: Input
@@ -121,17 +122,17 @@ class RoiOperator(Operator):
 
     # -- Steps of kernels
 
-    def line(self, ends: tuple[Any, Any], scale: float, parts: int, size: int) -> Line:
+    def line(self, ends: tuple[Any, Any], scale: float, parts: Any, size: Any) -> Line:
         """The samples along one side of a region, which is divided into parts, in an image of a size."""
         least, most = self.limits
         begin, end = (T.hold(T.rounded(one * T.like(one, scale))) for one in ends)
         length = T.hold(end - begin)
         like = functools.partial(T.like, length)
         valid = T.hold(T.cast(finite(begin) & finite(end) & finite(length), "int32"))
-        wanted = T.ceil(T.abs(length) / like(float(parts)))
+        wanted = T.ceil(T.abs(length) / as_float(length, parts))
         wanted = T.hold(T.Select(valid > T.const(0, "int32"), wanted, like(float(least))))
         count = T.hold(T.minimum(T.maximum(wanted, like(float(least))), like(_below(most, self.computed))))
-        total = T.hold(T.rounded(count * like(float(parts))))
+        total = T.hold(T.rounded(count * as_float(length, parts)))
         alone = None
         if self.corners:
             alone = T.hold(T.cast(total < like(1.5), "int32"))  # a single sample stands in the middle
@@ -147,6 +148,11 @@ def _below(number: int, dtype: str) -> float:
     kind = np.dtype(dtype).type
     found = kind(number)
     return float(found if int(found) <= number else np.nextafter(found, kind(0)))
+
+
+def as_float(like: Any, number: Any) -> Any:
+    """A number of elements, which may be an integer of the launch, as a float of the type of a value."""
+    return T.like(like, float(number)) if isinstance(number, int) else T.cast(number, T.type_of(like))
 
 
 def finite(value: Any) -> Any:
@@ -169,15 +175,16 @@ class Line(NamedTuple):
     """With corners: whether there is a single sample, 1 or 0. ``None`` without corners."""
     valid: Any
     """Whether all this is finite: 1 or 0."""
-    size: int
+    size: Any
+    """The elements of the image; it may be an integer of the launch."""
     before: float
     after: float
     least: int
 
     @property
     def most(self) -> int:
-        """The most samples of a part that are inside of the image."""
-        return max(self.least, 2 * self.size + 8)
+        """The most samples of a part that are inside of the image, if its size is known."""
+        return max(self.least, 2 * self.size + 8) if isinstance(self.size, int) else 1
 
     def sample(self, part: Any, i: Any) -> Any:
         """The number of a sample among those of all parts, as a float, after the offset."""
@@ -221,11 +228,11 @@ class Line(NamedTuple):
     def inside(self, part: Any) -> tuple[Any, Any]:
         """The samples of a part inside of the image: the first, and the first after those."""
         like = self.step
-        return self.between(part, T.like(like, -1), T.like(like, float(self.size)))
+        return self.between(part, T.like(like, -1), as_float(like, self.size))
 
     def taps(self, x: Any, linear: bool) -> tuple[Any, Any, Any]:
         """The elements before and after a coordinate inside of the image, and how far it is between them."""
-        last = T.like(x, float(self.size - 1))
+        last = T.hold(as_float(x, self.size - 1))
         if not linear:
             near = T.floor(x + T.like(x, 0.5))
             place = T.hold(T.cast(T.min(T.max(near, T.like(x, 0)), last), "int32"))
@@ -248,7 +255,7 @@ class Region(NamedTuple):
     y: Line
 
 
-def region(desc: RoiOperator, tensors: dict[str, Any], r: Any, height: int, width: int) -> Region:
+def region(desc: RoiOperator, tensors: dict[str, Any], r: Any, height: Any, width: Any) -> Region:
     """A region of a kernel, by its number."""
     roi, batch = desc.roi_tensor, desc.batch_indices_tensor
     _, parts = desc.ends()

@@ -53,9 +53,9 @@ class Aligned(RoiOperator):
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element: all samples of it that are inside of the image."""
         source, result = self.ends()
-        *_, height, width = source.sizes
         with T.function() as f:
             tensors = f.tensors(self)
+            *_, height, width = source.sizes
             with T.elements(each, result.sizes) as at:
                 r, c, oy, ox = at
                 own = region(self, tensors, r, height, width)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._roi_align import Line, Region, RoiOperator, between, region, sampled
+from tvmdml.operators._roi_align import Line, Region, RoiOperator, as_float, between, region, sampled
 
 
 def of_images(desc: RoiOperator, tensors: dict[str, Any], each: T.Each) -> None:
@@ -44,8 +44,8 @@ def _around(line: Line, part: Any, place: Any) -> tuple[Any, Any]:
     here = T.hold(T.cast(place, T.type_of(line.step)))
     like = here
     low = T.hold(T.Select(here < T.like(like, 0.5), T.like(like, -1), here - T.like(like, 1)))
-    last = float(line.size - 1)
-    high = T.hold(T.Select(here > T.like(like, last - 0.5), T.like(like, float(line.size)), here + T.like(like, 1)))
+    last = as_float(like, line.size - 1)
+    high = T.hold(T.Select(here > last - T.like(like, 0.5), as_float(like, line.size), here + T.like(like, 1)))
     return line.between(part, low, high)
 
 

@@ -94,6 +94,7 @@ class Fold(Columns):
     FUNCTION = "fold"
     SUPPORT = support("6.4 all r3-8")
     TAKES_BOOL = False
+    LAUNCHED_SHAPES = True
     ARGUMENTS = MappingProxyType({"output_sizes": Uints})
     ONNX = ("Col2Im",)
 
@@ -139,9 +140,9 @@ class Fold(Columns):
         columns, image = self.input_tensor, self.output_tensor
         kind = image.data_type
         summed = f"uint{8 * kind.itemsize}" if not kind.is_float else "float64" if kind.itemsize == 8 else "float32"
-        counts = self.counts()
         with T.function() as f:
             tensors = f.tensors(self)
+            counts = self.counts()
             with T.elements(each, image.sizes, image.layout) as at:
                 batch, channel, *place = at
                 total = T.Variable(summed, T.const(0, summed))

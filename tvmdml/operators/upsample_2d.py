@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tvmdml.enums import InterpolationMode
 from tvmdml.kernels import tensorir as T
-from tvmdml.kernels import tensorir_values as V
 from tvmdml.operators._accuracy import within_sum
 from tvmdml.operators._contract import Array, Input, Output, Shared, Size
 from tvmdml.operators._movement import Coordinate, Movement, Source
+from tvmdml.operators._resampling import Resampled
+from tvmdml.operators._resampling_enlarged import Enlarged
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
@@ -74,38 +75,18 @@ class Upsample2d(Movement):
         return within_sum(wide, x.dtype, 10, magnitudes)
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
-        """With weights, one item for each element."""
-        if self.is_moved():
-            return super().computation(each, shared)
-        source, result = self.input_tensor, self.output_tensor
-        with T.function() as f:
-            tensors = f.tensors(self)
-            with T.elements(each, result.sizes, result.layout) as at:
-                *outer, y, x = at
+        """With weights, that of a resampling."""
+        return super().computation(each, shared) if self.is_moved() else self.resampling().computation(each, shared)
 
-                def row(place: Any) -> Any:
-                    def element(column: Any) -> Any:
-                        offset = T.dot([*outer, place, column], source.layout)
-                        return T.let(V.wide(tensors["input_tensor"][offset]))
-
-                    return _between(x, self.scale_size.width, source.sizes[-1], element)
-
-                found = _between(y, self.scale_size.height, source.sizes[-2], row)
-                T.store(tensors["output_tensor"], T.dot(at, result.layout), V.to(found, result.data_type.tvm))
-        return f.result()
-
-
-def _between(at: Any, factor: int, size: int, element: Callable[[Any], Any]) -> Any:
-    """What is between the two neighbours of a coordinate of the result; if it meets one exactly, that one alone."""
-    quotient = T.let(T.truncdiv(at, T.index(factor)))
-    past = T.let((at - quotient * T.index(factor)) * T.index(2) + T.index(1 - factor))  # in parts of twice the factor
-    before = T.let(T.Select(past < T.index(0), quotient - T.index(1), quotient))
-    low, high = T.max(before, T.index(0)), T.min(before + T.index(1), T.index(size - 1))
-    first, second = element(T.let(low)), element(T.let(high))
-    weight = T.let(T.Select(past < T.index(0), past + T.index(2 * factor), past))
-    share = T.let(T.cast(weight, T.type_of(first)) / T.const(2 * factor, T.type_of(first)))
-    mixed = V.rounded(first * (T.const(1, T.type_of(first)) - share)) + V.rounded(second * share)
-    return T.let(T.Select(weight > T.index(0), mixed, first))
+    def resampling(self) -> Resampled:
+        """With weights: centres are in the middles of elements."""
+        rank = self.input_tensor.rank
+        return Enlarged(
+            input_tensor=self.input_tensor,
+            output_tensor=self.output_tensor,
+            interpolation_mode=self.interpolation_mode,
+            scales=(*(1.0,) * (rank - 2), float(self.scale_size.height), float(self.scale_size.width)),
+        )
 
 
 def _enlarged(x: Array, axis: int, factor: int) -> Array:
