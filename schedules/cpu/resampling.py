@@ -6,22 +6,20 @@ Where the places along a row are is computed once, into tables. Linear, a row of
 - ``flat``: any other. Two rows of the input are mixed, and then resampled.
 
 An element that is alone at its place stands there twice, with half the weight each: that gives the element, infinite or not. Other
-layouts, antialiasing and gradients have the default schedule.
+layouts, and antialiasing, have the default schedule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._resampling import Grid, Resampled, Resampling, after, grid_of, weights
-from tvmdml.operators._resampling_reference import Rule
-from tvmdml.schedules.cpu import _default, per_task, share, split
+from tvmdml.operators._resampling import Grid, Resampled, ResampledGradient, Resampling, after, weights
+from tvmdml.schedules.cpu import _default, _resampling_gradient, per_task, share, split
+from tvmdml.schedules.cpu._resampling_rows import Images, gathered, run, splat, vectors
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -29,37 +27,27 @@ if TYPE_CHECKING:
 
 LEAST = 1 << 14
 """The least elements of a task."""
-LANES = 16
-_ONE = Rule(True, "", 1.0, 0.0, 0.0, False)
 
 
 def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
     """Rows of the result are divided among tasks."""
-    source, result = desc.ends()
-    rules, sizes = desc.rules(), source.sizes
-    steps = [source.layout, result.layout]
-    outputs = result.sizes
-    if source.rank == 1:
-        rules, sizes, outputs, steps = (_ONE, *rules), (1, *sizes), (1, *outputs), [(0, *own) for own in steps]
-    grids = [grid_of(*one) for one in zip(rules[-2:], sizes[-2:], outputs[-2:], strict=True)]
-    copied = all(grid is None for grid in desc.grids()[:-2])
-    rows = all(own[-1] == 1 for own in steps)
-    if not isinstance(desc, Resampled) or not copied or not rows or any(grid.fall for grid in grids):
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
-    outer, outer_steps = collapse(outputs[:-2], *(own[:-2] for own in steps))
-    outer, outer_steps = outer or (1,), tuple(own or (0,) for own in outer_steps)
-    count = math.prod(outer) * outputs[-2]
-    tasks = min(count, split(result.element_count, target, LEAST, 2))
-    high = grids[0].inputs < grids[0].outputs
-    writer = _Writer(desc, rank=len(outer), wide=high, parallel=tasks > 1)
-    numbers = [number for grid in grids for number in grid[:9]]
-    scalars = (tasks, *numbers, *outer, *(step for own in outer_steps for step in own), *(own[-2] for own in steps))
-    width = outputs[-1]
-    lines = tasks * (sizes[-1] + 2 * width)
+    images, found = Images.of(desc), None
+    if images is not None and isinstance(desc, ResampledGradient):
+        found = _resampling_gradient.kernel(desc, images, target)
+    elif images is not None and isinstance(desc, Resampled):
+        found = _resampled(desc, images, target)
+    plain: Kernel = found or _default.kernel(desc, target, shared)
+    return plain
+
+
+def _resampled(desc: Resampled, images: Images, target: Target) -> Kernel:
+    y, x = images.grids
+    count = math.prod(images.outer) * y.outputs
+    tasks = min(count, split(desc.ends()[1].element_count, target, LEAST, 2))
+    writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1)
     module, *_ = desc.modules()
-    scratch = (("int32", 2 * width), (desc.computed, 2 * width), (desc.computed, lines))
-    return Kernel(module, "rows", writer.parameters, writer.function, scalars, scratch)
+    scratch = (("int32", 2 * x.outputs), (desc.computed, 2 * x.outputs), (desc.computed, tasks * (x.inputs + 2 * x.outputs)))
+    return Kernel(module, "rows", writer.parameters, writer.function, (tasks, *images.scalars), scratch)
 
 
 class _Writer:
@@ -142,9 +130,9 @@ class _Writer:
 
         def mix(i: Any, lanes: int) -> None:
             rows = [self._load(self.source, one + i, lanes) for one in (first, second)]
-            T.store(self.lines, _run(self.line + i, lanes), _mix(*rows, *(_splat(one, lanes) for one in pair)))
+            T.store(self.lines, run(self.line + i, lanes), _mix(*rows, *(splat(one, lanes) for one in pair)))
 
-        T.either(past > T.i64(0), lambda: _vectors(self.x.inputs, mix), lambda: self._widen(first))
+        T.either(past > T.i64(0), lambda: vectors(self.x.inputs, mix), lambda: self._widen(first))
         self._spread(self.lines, self.line, self.result, to)
 
     def _mixed_late(self, image: Any, start: Any, before: Any, past: Any, to: Any, kept: Any) -> None:
@@ -166,22 +154,22 @@ class _Writer:
 
         def mix(i: Any, lanes: int) -> None:
             rows = [self._load(self.lines, one + i, lanes) for one in ends]
-            found = _mix(*rows, *(_splat(one, lanes) for one in pair))
-            T.store(self.result, _run(to + i, lanes), T.to(found, self.stored))
+            found = _mix(*rows, *(splat(one, lanes) for one in pair))
+            T.store(self.result, run(to + i, lanes), T.to(found, self.stored))
 
         def copy(i: Any, lanes: int) -> None:
-            T.store(self.result, _run(to + i, lanes), T.to(self._load(self.lines, ends[0] + i, lanes), self.stored))
+            T.store(self.result, run(to + i, lanes), T.to(self._load(self.lines, ends[0] + i, lanes), self.stored))
 
-        T.either(past > T.i64(0), lambda: _vectors(self.x.outputs, mix), lambda: _vectors(self.x.outputs, copy))
+        T.either(past > T.i64(0), lambda: vectors(self.x.outputs, mix), lambda: vectors(self.x.outputs, copy))
 
     def _load(self, buffer: Any, at: Any, lanes: int) -> Any:
-        return T.to(T.wide(buffer[_run(at, lanes)]), self.dtype)
+        return T.to(T.wide(buffer[run(at, lanes)]), self.dtype)
 
     def _widen(self, row: Any) -> None:
         """A row in the type in which it is computed."""
-        _vectors(
+        vectors(
             self.x.inputs,
-            lambda i, lanes: T.store(self.lines, _run(self.line + i, lanes), self._load(self.source, row + i, lanes)),
+            lambda i, lanes: T.store(self.lines, run(self.line + i, lanes), self._load(self.source, row + i, lanes)),
         )
 
     def _spread(self, source: Any, row: Any, result: Any, to: Any) -> None:
@@ -190,47 +178,12 @@ class _Writer:
         n = self.x.outputs
 
         def mix(i: Any, lanes: int) -> None:
-            found = [_gathered(source, row, self.places[_run(n * side + i, lanes)], lanes) for side in range(2)]
-            pair = [self.weights[_run(n * side + i, lanes)] for side in range(2)]
-            T.store(result, _run(to + i, lanes), T.to(_mix(*found, *pair), dtype))
+            found = [gathered(source, row, self.places[run(n * side + i, lanes)], lanes) for side in range(2)]
+            pair = [self.weights[run(n * side + i, lanes)] for side in range(2)]
+            T.store(result, run(to + i, lanes), T.to(_mix(*found, *pair), dtype))
 
-        _vectors(n, mix)
+        vectors(n, mix)
 
 
 def _mix(first: Any, second: Any, weight: Any, other: Any) -> Any:
     return T.rounded(first * weight) + T.rounded(second * other)
-
-
-_GATHER = """
-declare <16 x float> @llvm.x86.avx512.mask.gather.dps.512(<16 x float>, ptr, <16 x i32>, <16 x i1>, i32)
-define <16 x float> @tvmdml_gather(ptr %row, <16 x i32> %places) alwaysinline {
-  %found = call <16 x float> @llvm.x86.avx512.mask.gather.dps.512(
-    <16 x float> zeroinitializer, ptr %row, <16 x i32> %places, <16 x i1> splat (i1 true), i32 4)
-  ret <16 x float> %found
-}
-"""
-
-
-def _gathered(buffer: Any, row: Any, places: Any, lanes: int) -> Any:
-    """Elements of a row; by one instruction where there is one."""
-    if lanes > 1 and str(buffer.dtype) == "float32" and T.has_instructions("avx512f"):
-        return T.call_imported(f"float32x{lanes}", "tvmdml_gather", _GATHER, T.address_of(buffer[row]), places)
-    return buffer[_splat(row, lanes) + T.cast(places, "int64")]
-
-
-def _splat(value: Any, lanes: int) -> Any:
-    return T.splat(value, lanes) if lanes > 1 else value
-
-
-def _run(start: Any, lanes: int) -> Any:
-    return T.run(start, lanes) if lanes > 1 else start
-
-
-def _vectors(count: Any, body: Callable[[Any, int], None]) -> None:
-    """Vectors of a row, and what is left of it."""
-    whole = T.let(T.truncdiv(count, T.i64(LANES)))
-    with T.loop(whole) as i:
-        body(T.let(i * LANES), LANES)
-    done = T.let(whole * LANES)
-    with T.loop(T.let(count - done)) as i:
-        body(T.let(done + i), 1)
