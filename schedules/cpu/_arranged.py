@@ -13,6 +13,8 @@ from tvmdml.schedules.cpu._woven import MOST
 
 _LONG = 256
 """Elements of a row that are worth to be read once, and written wherever they are repeated."""
+_LINES = 16
+"""Columns are taken so many at a time."""
 _KNOWN = 4
 """Strides up to this are constants in the code, since LLVM vectorises a known stride."""
 _LEAST_WOVEN = 4
@@ -62,6 +64,31 @@ def tuples_of(moves: Sequence[Move]) -> str:
         if not same or look.place.steps[-1] != len(looks) or look.place.base != first.place.base + i:
             return ""
     return "int32" if max(rule.size for rule in found) < 1 << 31 else "int64"
+
+
+def offsets_in(move: Move) -> str:
+    """The type that the offsets of what is looked up along a row fit into."""
+    reach = sum(rule.size * abs(rule.step) for rule in move.rules if rule.follows(-1))
+    return "int32" if reach < 1 << 31 else "int64"
+
+
+def columns_of(move: Move, itemsize: int, cache: int) -> int:
+    """How many columns of a matrix to look at together, if a move looks up elements of each, row by row; else 0."""
+    (rule,) = move.rules if len(move.rules) == 1 else (None,)
+    if rule is None or rule.kind != movement.PICKED or not tuples_of((move,)):
+        return 0
+    *outer, width = move.sizes
+    rows_alike = move.read.steps == (*(0 for _ in outer), 1) and move.written.steps[-1] == 1
+    return columns_in(cache, rule.size, width, itemsize) if rows_alike and 2 * math.prod(outer) >= rule.size else 0
+
+
+def columns_in(cache: int, rows: int, width: int, itemsize: int) -> int:
+    """How many columns of a matrix fit into a cache, if it is worthwhile to take only those at a time; else 0.
+
+    Elements of a column are far apart: each needs a line of the cache, and with the usual sizes many lines exclude each other.
+    """
+    columns = min(cache // (rows * itemsize), width + _LINES - 1) // _LINES * _LINES
+    return columns if width >= 2 * _LINES and rows * width * itemsize > 2 * cache else 0
 
 
 def common(steps: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ runs: its results pass through a formula, which may do nothing but copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,8 @@ from tvmdml.tensors import TensorDataType
 
 LINE = 64
 """Bytes of a cache line."""
+_AT_ONCE = 4
+"""Lines that are read before any of them is written, if they are only copied."""
 
 
 def aligned_elements(default: int) -> Knob:
@@ -163,6 +165,9 @@ class Runs:
         lanes = self.lanes
         past, is_long = self._past(sink, start, length)
         head = T.let(T.Select((past > 0) & is_long, T.i64(lanes) - past, T.i64(0)))
+        if not self.formula.key:
+            self._copied_lines(sink, start, stop, is_long, head)
+            return
         # The first and the last line overlap others. In place, they are computed before any element is overwritten.
         before, after = (self._kept(sink, at, lanes) for at in (start, T.let(stop - lanes)))
         in_place = bool(self.formula.shared)
@@ -192,6 +197,57 @@ class Runs:
         # A store to a line that was just streamed would wait for memory, and all later stores with it.
         with T.when(length - head > whole * lanes):
             after(not in_place, True)
+
+    def _copied_lines(self, sink: Sink, start: Any, stop: Any, is_long: Any, head: Any) -> None:
+        """Lines that nothing is computed of. There are no loops of a line each, which LLVM makes calls of memcpy."""
+        lanes, several = self.lanes, _AT_ONCE * self.lanes
+        begin = T.let(start + head)
+
+        def copy(places: Sequence[Any], stream: bool = False) -> None:
+            values = [T.hold(sink.values([at], lanes=lanes)[0]) for at in places]
+            for at, value in zip(places, values, strict=True):
+                if stream:
+                    self._streamed(sink, at, (value,))
+                else:
+                    sink.store([at], (value,))
+
+        def neighbours(first: Any, count: int = _AT_ONCE) -> list[Any]:
+            return [T.let(first + i * lanes) for i in range(count)]
+
+        def rounds(stream: bool) -> Any:
+            count = T.let(T.truncdiv(stop - begin, T.i64(several)))
+            with T.loop(count) as i:
+                copy(neighbours(T.let(begin + i * several)), stream)
+            return T.let(begin + count * several)
+
+        def cached() -> None:
+            with T.when(head > 0):
+                copy([start])
+            left = rounds(False)
+
+            def few() -> None:
+                copy([start, T.let(stop - lanes)])
+                with T.when(stop - start > 2 * lanes):
+                    copy([T.let(start + lanes), T.let(stop - 2 * lanes)])
+
+            # What is left overlaps what is done.
+            with T.when(left < stop):
+                T.either(stop - start >= several, lambda: copy(neighbours(T.let(stop - several))), few)
+
+        def streamed() -> None:
+            # A store to a line that is streamed, too, would wait for memory, and all later stores with it.
+            self._short_row(sink, start, begin, head, lanes // 2)
+            left = rounds(True)
+            whole = T.let(T.truncdiv(stop - left, T.i64(lanes)))
+            with T.loop(whole) as i:
+                copy([T.let(left + i * lanes)], True)
+            left = T.let(left + whole * lanes)
+            self._short_row(sink, left, stop, T.let(stop - left), lanes // 2)
+
+        if self.stream:
+            T.either(is_long, streamed, cached)
+        else:
+            cached()
 
     def _kept(self, sink: Sink, at: Any, lanes: int) -> Callable[[bool, bool], None]:
         """A vector that is computed at one time and stored at another."""

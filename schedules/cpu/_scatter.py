@@ -10,8 +10,9 @@ columns, or, where columns are too few, some of their places. There are three wa
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,9 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.movement import Updates
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._arranged import columns_in
 from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._picked import KEPT
 from tvmdml.schedules.cpu._runs import LINE, Runs
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -55,6 +58,10 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     tasks = split(outer * work, target, knobs.task_bytes, knobs.tasks_per_thread)
     piece, pieces = _pieces(way, found, outer, width * itemsize, itemsize, tasks, 8 * knobs.task_bytes)
     parts = 1 if tasks == 1 or outer * pieces >= 2 * target.tasks() or outer * pieces == target.tasks() else target.tasks()
+    packed = way == "columns" and parts == 1 and found.length * 2 >= found.places
+    columns = columns_in(knobs.block_bytes, found.places, width, itemsize) if packed else 0
+    if columns:
+        piece, pieces = columns, -(-width // columns)
     along = 1 if inner else 0  # the coordinates of an update: the columns', and its number
     numbers: dict[str, tuple[int, ...]] = {
         "outer": found.columns[:rank],
@@ -82,7 +89,9 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         counts=tuple((name, len(own)) for name, own in numbers.items()),
         units=tuple((name, *(int(step == 1) for step in numbers[name])) for name in ("places", "inner", "number")),
         whole=inner and pieces == 1 and places == [width, width] and found.source.steps[rank] == 1,
-        seeks=parts > 1 and way == "places" and len(sizes) == 1 and _fits(found, desc),
+        several=len(sizes) == 1 and not alike and _fits(found, desc, rank if inner else -1),
+        divided=parts > 1,
+        packed=columns > 0,
         signed=desc.kinds()[1].startswith("i"),
         parallel=tasks > 1,
         lanes=LINE // itemsize,
@@ -91,10 +100,11 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         aligned=knobs.aligned_elements,
     )
     total = outer * pieces * parts
-    scalars = (min(tasks, total) if parts == 1 else total, *(number for own in numbers.values() for number in own))
-    return Kernel(
-        desc.modules()[0], f"updates by {way}", writer.parameters, writer.function, scalars, also=tuple(desc.modules()[1:])
-    )
+    tasks = min(tasks, total) if parts == 1 else total
+    scalars = (tasks, *(number for own in numbers.values() for number in own))
+    scratch = ((f"uint{8 * itemsize}", tasks * columns * found.places),) if columns else ()
+    module, *also = desc.modules()
+    return Kernel(module, f"updates by {way}", writer.parameters, writer.function, scalars, scratch, tuple(also))
 
 
 def _merged(sizes: Sequence[int], steps: Sequence[int]) -> int | None:
@@ -122,10 +132,10 @@ def _pieces(way: str, found: Updates, outer: int, row: int, itemsize: int, tasks
     return piece, -(-row // (piece * itemsize))
 
 
-def _fits(found: Updates, desc: Scattered) -> bool:
-    """Whether indices are contiguous, and can be compared in their own type."""
+def _fits(found: Updates, desc: Scattered, along: int) -> bool:
+    """Whether indices are contiguous in a dimension, and can be compared in their own type."""
     kind = desc.kinds()[1]
-    return len(found.order) == 1 and found.indices[0].at.steps[-1] == 1 and (kind.endswith("64") or found.places < 1 << 31)
+    return len(found.order) == 1 and found.indices[0].at.steps[along] == 1 and (kind.endswith("64") or found.places < 1 << 31)
 
 
 class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another name
@@ -139,8 +149,12 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     """Which of some steps are 1."""
     whole: bool
     """Whether places with all their columns are contiguous."""
-    seeks: bool
-    """Whether updates are sought among many indices at once."""
+    several: bool
+    """Whether many indices are looked at together."""
+    divided: bool
+    """Whether tasks have parts of the places."""
+    packed: bool
+    """Whether some columns at a time are updated in scratch memory, where they are beside each other."""
     signed: bool
     """Whether negative indices count from the end."""
     parallel: bool
@@ -149,6 +163,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         with T.function() as f:
             names = ("source", "indices", "updates", "result")
             self.at = SimpleNamespace(**{name: f.buffer(name, kind) for name, kind in zip(names, self.types, strict=True)})
+            packed = f.buffer("packed", self.types[0]) if self.packed else None
             tasks = f.scalar("tasks")
             self.n = n = SimpleNamespace(**{name: f.scalars(name, count) for name, count in self.counts})
             for name, *known in self.units:
@@ -157,6 +172,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
             def task(number: Any) -> None:
                 begin, end = share(number, tasks, T.let(math.prod(sizes[1:], start=sizes[0])))
+                if packed is not None:
+                    self.room = (packed, T.let(number * n.pieces[0] * n.sizes[0]))
                 with T.loop(end - begin) as i:
                     self._part(*_split(T.unravel(begin + i, sizes)))
 
@@ -172,16 +189,34 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         self.source, self.result, self.given = (T.let(T.dot(outer, own) * T.i64(1)) for own in (n.source, n.result, n.given))
         steps = [n.looked[rank * j : rank * (j + 1)] for j in range(len(n.sizes))]
         self.looked = [T.let(base + T.dot(outer, own)) for base, own in zip(n.bases, steps, strict=True)]
+        self.goal: tuple[Any, Any, Any] = (self.at.result, self.result, n.places[1])
+        if self.packed:
+            buffer, base = self.room
+            self.goal = (buffer, T.let(base - self.first), n.pieces[0])
         self._copied()
-        if self.seeks:
-            self._sought()
-            return
-        with T.loop(n.length[0]) as number:
-            if self.way == "columns":
-                with T.loop(self.last_column - self.first) as c:
-                    self._moved(number, T.let(self.first + c))
-            else:
+        if self.way == "columns":
+            with T.loop(n.length[0]) as number:
+                one, several = functools.partial(self._moved, number), functools.partial(self._columns, number)
+                self._each(self.first, self.last_column, one, several)
+            if self.packed:
+                self._copied_rows(self.goal, (self.at.result, self.result, n.places[1]), 1)
+        elif self.way == "places":
+            sought = self._sought if self.divided else self._in_order
+            self._each(T.i64(0), n.length[0], self._moved, sought)
+        else:
+            with T.loop(n.length[0]) as number:
                 self._moved(number)
+
+    def _each(self, first: Any, end: Any, one: Callable[[Any], None], several: Callable[[Any, Any], None]) -> None:
+        """Updates in their order: vectors of them together, as far as that goes, and then each by itself."""
+        if self.several and self.leaves.has("bits"):
+            rounds = T.let(T.truncdiv(T.max(end - first, T.i64(0)), T.i64(_AT_ONCE)))
+            at_once = T.i64(KEPT // _AT_ONCE)
+            with T.loop(T.truncdiv(rounds + at_once - 1, at_once)) as i:
+                several(T.let(first + i * KEPT), T.let(T.min(rounds - i * at_once, at_once)))
+            first = T.let(first + rounds * _AT_ONCE)
+        with T.loop(end - first) as i:
+            one(T.let(first + i))
 
     def _run(self, source: Any, result: Any, start: Any, stop: Any, steps: tuple[Any, Any]) -> None:
         """Elements that are these steps apart."""
@@ -198,14 +233,18 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         n, source, result = self.n, self.at.source, self.at.result
         if self.way == "places":
             self._run((source, self.source), (result, self.result), self.low, self.high, n.places)
-        elif self.whole:
+        elif self.whole and not self.packed:
             begin, end = T.let(self.low * n.width[0]), T.let(self.high * n.width[0])
             self._run((source, self.source), (result, self.result), begin, end, (1, 1))
         else:
-            with T.loop(self.high - self.low) as i:
-                place = T.let(self.low + i)
-                whence, where = self.source + place * n.places[0], self.result + place * n.places[1]
-                self._run((source, whence), (result, where), self.first, self.last_column, (n.inner[0], 1))
+            self._copied_rows((source, self.source, n.places[0]), self.goal, n.inner[0])
+
+    def _copied_rows(self, source: tuple[Any, Any, Any], result: tuple[Any, Any, Any], step: Any) -> None:
+        """The task's columns of each of its places."""
+        with T.loop(self.high - self.low) as i:
+            place = T.let(self.low + i)
+            whence, where = ((buffer, base + place * own) for buffer, base, own in (source, result))
+            self._run(whence, where, self.first, self.last_column, (step, 1))
 
     def _place(self, number: Any, column: Any = None) -> tuple[Any, Any]:
         """The number of an update's place, and whether it is one of the task's."""
@@ -241,27 +280,71 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             if self.way == "slices":
                 self._run((self.at.updates, given), (self.at.result, result), self.first, self.last_column, (n.inner[1], 1))
             elif column is not None:
-                T.store(self.at.result, result + column, self.at.updates[given + column * n.inner[1]])
+                buffer, base, step = self.goal
+                T.store(buffer, base + place * step + column, self.at.updates[given + column * n.inner[1]])
             else:
                 T.store(self.at.result, result, self.at.updates[given])
 
-    def _sought(self) -> None:
-        """Which of many indices are the task's is found at once; only these are applied."""
-        n, kind = self.n, f"int{self.types[1].partition('int')[2]}"
+    def _found(self, at: Any) -> tuple[Any, Any]:
+        """As many indices, and a word whose bits say which of them are places of the task."""
+        kind = f"int{self.types[1].partition('int')[2]}"
         low, high = (T.splat(T.let(T.cast(bound, kind)), _AT_ONCE) for bound in (self.low, self.high))
-        rounds = T.let(T.truncdiv(n.length[0], T.i64(_AT_ONCE)))
+        index = self._counted(self.at.indices[T.run(T.let(at), _AT_ONCE)], self.n.sizes[0], kind)
+        return index, self.leaves.bits((index >= low) & (index < high))
+
+    def _all(self, at: Any, rounds: Any, put: Callable[[Any, Any], None], one: Callable[[Any], None]) -> None:
+        """Vectors of updates in their order: with one decision if all of them are the task's, as they mostly are."""
+        whole = T.const((1 << _AT_ONCE) - 1, f"uint{_AT_ONCE}")
+        kept = T.local(f"int{self.types[1].partition('int')[2]}", KEPT)
+        fits = T.Variable(f"uint{_AT_ONCE}", whole)
         with T.loop(rounds) as i:
-            first = T.let(i * _AT_ONCE)
-            index = self._counted(self.at.indices[T.run(T.let(self.looked[0] + first), _AT_ONCE)], n.sizes[0], kind)
-            mask = self.leaves.bits((index >= low) & (index < high))
+            index, mask = self._found(at + i * _AT_ONCE)
+            T.store(kept, T.run(T.let(i * _AT_ONCE), _AT_ONCE), index)
+            fits.set(fits.value & mask)
+
+        def every() -> None:
+            with T.loop(rounds) as i:
+                for lane in range(_AT_ONCE):
+                    number = T.let(i * _AT_ONCE + lane)
+                    put(number, T.let(T.cast(kept[number], "int64")))
+
+        def some() -> None:
+            with T.loop(rounds * _AT_ONCE) as number:
+                one(number)
+
+        T.either(fits.value == whole, every, some)
+
+    def _in_order(self, first: Any, rounds: Any) -> None:
+        n = self.n
+
+        def put(number: Any, place: Any) -> None:
+            given = self.given + (first + number) * n.number[0]
+            T.store(self.at.result, self.result + place * n.places[1], self.leaves.apart(self.at.updates[given]))
+
+        self._all(self.looked[0] + first, rounds, put, lambda number: self._moved(T.let(first + number)))
+
+    def _columns(self, number: Any, first: Any, rounds: Any) -> None:
+        n, (buffer, base, step) = self.n, self.goal
+        given, result = T.let(self.given + number * n.number[0]), T.let(base + first)
+
+        def put(column: Any, place: Any) -> None:
+            update = self.at.updates[given + (first + column) * n.inner[1]]
+            T.store(buffer, result + column + place * step, self.leaves.apart(update))
+
+        at = T.let(self.looked[0] + number * n.number[1] + first)
+        self._all(at, rounds, put, lambda column: self._moved(number, T.let(first + column)))
+
+    def _sought(self, first: Any, rounds: Any) -> None:
+        """Which of many indices are the task's is found at once; only these are applied."""
+        with T.loop(rounds) as i:
+            begin = T.let(first + i * _AT_ONCE)
+            _, mask = self._found(self.looked[0] + begin)
             left = T.Variable("uint32", T.cast(mask, "uint32"))
             with T.loop_while(left.value != T.const(0, "uint32")):
                 word = T.let(left.value)
                 lane = T.call_llvm_pure_intrin("uint32", "llvm.cttz", word, T.const(1, "bool"))
-                self._taken(T.let(first + T.cast(lane, "int64")))
+                self._taken(T.let(begin + T.cast(lane, "int64")))
                 left.set(word & (word - T.const(1, "uint32")))
-        with T.loop(n.length[0] - rounds * _AT_ONCE) as i:
-            self._moved(T.let(rounds * _AT_ONCE + i))
 
     def _taken(self, number: Any) -> None:
         """An update that is the task's."""

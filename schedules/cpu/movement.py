@@ -26,8 +26,20 @@ from tvmdml.kernels.movement import Move, Rule, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
 from tvmdml.operators._movement_scatter import Scattered
-from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, _scatter, per_task, share, split, stream_bytes
+from tvmdml.schedules.cpu import (
+    STREAMED,
+    TASKS_PER_THREAD,
+    _default,
+    _scatter,
+    per_task,
+    resampling,
+    share,
+    split,
+    stream_bytes,
+)
+from tvmdml.schedules.cpu._across import Across, Constant
 from tvmdml.schedules.cpu._arranged import (
+    columns_of,
     common,
     crossing,
     has_along,
@@ -35,16 +47,16 @@ from tvmdml.schedules.cpu._arranged import (
     inner_step,
     last_but_one,
     last_two,
+    offsets_in,
     pieced_by,
     repeated_last,
     runs_in_turns,
     tuples_of,
 )
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._picked import AT_ONCE, as_they_are, picked
-from tvmdml.schedules.cpu._runs import Runs, aligned_elements, are_lines, lanes_of
-from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
-from tvmdml.schedules.cpu._woven import unwoven, woven
+from tvmdml.schedules.cpu._picked import AT_ONCE, KEPT, picked
+from tvmdml.schedules.cpu._runs import aligned_elements, are_lines, lanes_of
+from tvmdml.schedules.cpu._tiles import tiles
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -59,6 +71,10 @@ KNOBS = Knobs(
         derived=lambda caches: caches.l2 // 16,
     ),
     tasks_per_thread=TASKS_PER_THREAD,
+    block_bytes=Knob(
+        1 << 18, (1, *(1 << n for n in range(13, 24))), "bytes, read and written together, of rows that many moves take in turns",
+        derived=lambda caches: caches.l2 // 4,
+    ),
     stream_bytes=stream_bytes("least bytes of the results to write with non-temporal stores"),
     aligned_elements=aligned_elements(1024),
 )  # fmt: skip
@@ -70,6 +86,10 @@ _ROWS = 4
 def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator."""
     if not desc.is_moved():
+        weighed = desc.resampling()
+        if weighed is not None:
+            between: Kernel = resampling.kernel(weighed, target, shared)
+            return between
         found: Kernel | None = _scatter.kernel(desc, target, knobs) if isinstance(desc, Scattered) else None
         return found or _default.kernel(desc, target, shared)
     return kernel_of(desc.transfer(), desc, target, knobs)
@@ -93,6 +113,8 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         moves = tuple(repeated_last(move) for move in moves)
     steps = [(inner_step(move), *(one.place.steps[-1] for one in move.beside), move.written.steps[-1]) for move in moves]
     last = tuple(common(own) for own in zip(*steps, strict=True))
+    itemsize = formula.outputs[0].data_type.itemsize
+    columns = 0 if formula.key or len(moves) > 1 else columns_of(moves[0], itemsize, knobs.block_bytes)
     contiguous = last[-1] == 1 and all(one in (0, 1) for one in last)
     elements = sum(math.prod(move.sizes) for move in moves)
     tensors = (formula.inputs[0], *(one for one in formula.inputs[1:] if any(one.layout)), *formula.outputs)
@@ -101,7 +123,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     parts = tasks > 1 and turned is None and runs is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
     shortest, longest = (some(move.sizes[-1] for move in moves) for some in (min, max))
     divided = any(pieced_by(move) is not None for move in moves)
-    rows = "short" if longest < lanes else "any" if parts or divided or shortest < lanes else "long"
+    rows = "short" if longest < lanes else "any" if parts or divided or columns or shortest < lanes else "long"
     streamed = elements * formula.outputs[0].data_type.itemsize >= knobs.stream_bytes and are_lines(formula, lanes)
     writer = _Writer(
         formula,
@@ -110,37 +132,30 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         types=desc.kinds(),
         way="tiles" if turned is not None else "woven" if runs is not None else "lines" if contiguous else "elements",
         tuples=tuples_of(moves),
-        unit=all(rule.step == 1 for rule in moves[0].rules),
+        offsets=offsets_in(moves[0]),
+        along=common([move.read.steps[-1] for move in moves]),
+        unit=all(rule.step == 1 for rule in moves[0].rules) and not columns,
+        columns=columns > 0,
         runs=0 if runs is None or turned is not None else moves[0].sizes[-2],
         lanes=lanes,
         last=last,
         parallel=tasks > 1,
         parts=parts,
+        blocks=len(moves) > 1 and not parts and len({math.prod(move.sizes[:-1]) for move in moves}) == 1,
         rows=rows,
         stream=streamed and contiguous and all(map(in_long_runs, moves)),
         aligned=knobs.aligned_elements,
     )
+    block = columns or max(1, knobs.block_bytes // (2 * itemsize * sum(move.sizes[-1] for move in moves)))
+    tasks = min(tasks, -(-moves[0].sizes[-1] // columns)) if columns else tasks
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
-    scalars = (tasks, fill, offset, *writer.scalars)
+    scalars = (tasks, fill, offset, block, *writer.scalars)
     module, *also = desc.modules()
-    scratch = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
+    scratch: tuple[tuple[str, int], ...] = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
+    if columns:
+        scratch = ((formula.inputs[0].data_type.tvm, tasks * columns * moves[0].rules[0].size),)
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
-
-
-class _Constant(NamedTuple):
-    """A source whose elements are all alike."""
-
-    value: Any
-    buffer: Any = None
-
-    def within(self, outer: Sequence[Any]) -> _Constant:
-        """The same everywhere."""
-        return self
-
-    def get(self, at: Sequence[Any], lanes: int = 1) -> Any:
-        """The element, or a vector of it."""
-        return self.value if lanes == 1 else T.splat(self.value, lanes)
 
 
 class _Row(NamedTuple):
@@ -162,20 +177,25 @@ class _Row(NamedTuple):
         return Sink(formula, (*sources, *self.beside), (self.result,))
 
 
-class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another name
+class _Writer(Across):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
-    transfer: Transfer
     types: tuple[str, ...]
     way: str
-    runs: int
-    """How many runs take turns, if the way is ``woven``."""
     tuples: str
     """The type in which many indices of a row are compared at once; empty if they are not contiguous."""
+    offsets: str
+    """The type that the offsets of what they mean fit into."""
+    along: int
+    """The source's step along a row, beside what is looked up, where the code depends on it, else -1."""
+    columns: bool
+    """Whether some columns of the source at a time are copied to scratch memory, where their elements are looked up."""
     unit: bool
     """Whether what is looked up are offsets: the source's steps there are 1."""
     parallel: bool
     parts: bool
+    blocks: bool
+    """Whether many moves take turns with some of their rows each, so that lines that they share are still in the cache."""
 
     def __init__(self, formula: Formula, leaves: Leaves, **choices: Any) -> None:
         super().__init__(formula, leaves, **choices)
@@ -212,7 +232,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         with T.function() as f:
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
             table: Any = f.buffer("table", "int64") if len(moves) > 1 else None
-            tasks, fill, offset = f.scalar("tasks"), f.scalar("fill"), f.scalar("offset")
+            packed: Any = f.buffer("packed", self.formula.inputs[0].data_type.tvm) if self.columns else None
+            tasks, fill, offset, block = (f.scalar(name) for name in ("tasks", "fill", "offset", "block"))
             numbers = f.scalars("number", count)
             for i, number in enumerate(f.scalars("own", len(self.own) * len(moves))):
                 T.store(table, i, number)
@@ -220,14 +241,28 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             behind = len(self.own) * len(moves)
             many = {places[0]: behind for places in (sources, results) if len(places) > 1}
 
-            def one(number: Any, part: Any) -> None:
-                """A task's share of a move of many."""
+            def one(part: Any, rows: Callable[[Move], tuple[Any, Any]]) -> None:
+                """Rows of a move of many."""
                 own = {at: T.let(table[part * len(self.own) + i]) for i, at in enumerate(self.own)}
                 move = moves[0].expressions([own.get(i, number) for i, number in enumerate(numbers)])
                 tensors = list(buffers)
                 for of, first in many.items():
                     tensors[of] = self.leaves.kept(table, T.let(part + first), str(buffers[of].dtype))
-                self._move(number, tasks, move, tensors)
+                self._rows(*rows(move), move, tensors)
+
+            def in_turns(number: Any) -> None:
+                """A task's share of many moves."""
+                every = T.i64(len(moves))
+                if not self.blocks:
+                    with T.loop(every) as part:
+                        one(part, lambda move: self._share(number, tasks, move))
+                    return
+                begin, end = share(number, tasks, _rows_of(moves[0].expressions(numbers)))
+                with T.loop(T.truncdiv(end - begin + block - 1, block)) as i:
+                    first = T.hold(begin + i * block)
+                    last = T.hold(T.min(first + block, end))
+                    with T.loop(every) as part:
+                        one(part, lambda move: (first, last))
 
             def task(number: Any) -> None:
                 bits = self.formula.inputs[0].data_type.tvm
@@ -236,10 +271,12 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 else:
                     self.fill = T.let(buffers[self.transfer.filled_from[0]][offset])
                 if len(moves) > 1:
-                    with T.loop(T.i64(len(moves))) as part:
-                        one(number, part)
+                    in_turns(number)
+                elif self.columns:
+                    self._by_columns(number, tasks, moves[0].expressions(numbers), buffers, packed, block)
                 else:
-                    self._move(number, tasks, moves[0].expressions(numbers), buffers)
+                    move = moves[0].expressions(numbers)
+                    self._rows(*self._share(number, tasks, move), move, buffers)
                 if self.stream:
                     self.leaves.fence()
 
@@ -250,18 +287,21 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 per_task(tasks, self.parallel, task)
         return f.result()
 
-    def _move(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
+    def _share(self, number: Any, tasks: Any, move: Move) -> tuple[Any, Any]:
+        """A task's part of a move: some of its rows, or of all elements if rows are divided, too."""
+        total = T.let(_rows_of(move) * move.sizes[-1]) if self.parts else _rows_of(move, self.way)
+        return share(number, tasks, total) if self.parallel or self.parts else (T.i64(0), T.let(total * T.i64(1)))
+
+    def _rows(self, begin: Any, end: Any, move: Move, buffers: Sequence[Any]) -> None:
+        """A part of a move."""
         if self.way in ("tiles", "woven"):
-            (self._tiles if self.way == "tiles" else self._woven)(number, tasks, move, buffers)
+            (self.transposed if self.way == "tiles" else self.in_turns)(begin, end, move, buffers)
             return
         *outer, length = move.sizes
-        total = math.prod(outer[1:], start=outer[0]) if outer else T.i64(1)
         run = self._run
         if not self.parts:
-            begin, end = share(number, tasks, total) if self.parallel else (T.i64(0), T.let(total * T.i64(1)))
-            self._each_row(begin, end, outer, lambda at: run(self._row(move, at, buffers), T.i64(0), length))
+            self.each_row(begin, end, outer, lambda at: run(self._row(move, at, buffers), T.i64(0), length))
             return
-        begin, end = share(number, tasks, T.let(total * length))
         first = T.hold(T.truncdiv(begin, length))
         last = T.hold(T.truncdiv(end + length - 1, length))
         row = T.Variable("int64", first)
@@ -272,15 +312,27 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             run(self._row(move, at, buffers), start, stop)
             row.set(now + 1)
 
-        self._each_row(first, last, outer, part)
+        self.each_row(first, last, outer, part)
 
-    def _each_row(self, begin: Any, end: Any, outer: Sequence[Any], body: Callable[[list[Any]], None]) -> None:
-        """Coordinates are divided out once, and then counted up."""
-        with T.when(begin < end):
-            row = [T.Variable("int64", at) for at in T.unravel(begin, outer)]
-            with T.loop(end - begin):
-                body([T.let(one.value) for one in row])
-                T.count_up(row, outer)
+    def _by_columns(self, number: Any, tasks: Any, move: Move, buffers: list[Any], packed: Any, block: Any) -> None:
+        """Some columns at a time are copied beside each other; then their elements are looked up, row by row."""
+        (rule,), (*outer, width) = move.rules, move.sizes
+        begin, end = share(number, tasks, T.let(T.truncdiv(width + block - 1, block)))
+        base = T.let(number * rule.size * block)
+        looked = move._replace(rules=(rule._replace(step=block),))
+        given = [packed if i == move.source else one for i, one in enumerate(buffers)]
+        with T.loop(end - begin) as i:
+            first = T.hold((begin + i) * block)
+            stop = T.hold(T.min(first + block, width))
+            with T.loop(rule.size) as k:
+                column = Source(buffers[move.source], (1,), T.let(move.read.base + k * rule.step))
+                self.lines(Sink(self.formula, (column,), (Source(packed, (1,), T.let(base + k * block - first)),)), first, stop)
+            source = T.let(base - first)
+
+            def row(at: list[Any], first: Any = first, stop: Any = stop, source: Any = source) -> None:
+                self._each(self._row(looked, at, given)._replace(source=source), first, stop)
+
+            self.each_row(T.i64(0), _rows_of(move), outer, row)
 
     def _row(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any]) -> _Row:
         source, comes = movement.value(move.read, outer) if outer else move.read.base, None
@@ -291,16 +343,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         place = T.let(movement.value(move.written, outer) if outer else move.written.base)
         step = move.written.steps[-1] if self.last[-1] < 0 else self.last[-1]
         result = Source(buffers[move.result], (step,), place)
-        return _Row(move, outer, buffers, T.let(source), result, comes, self._beside(move, outer, buffers))
-
-    def _beside(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any], along: int = 1) -> tuple[Source, ...]:
-        """What follows takes beside elements, by the last coordinates."""
-        found = []
-        for one, last in zip(move.beside, self.last[1:], strict=False):
-            steps = one.place.steps[-along:]
-            base = T.let(movement.value(one.place, outer) if outer else one.place.base * T.i64(1))
-            found.append(Source(buffers[one.tensor], steps if last < 0 else (*steps[:-1], last), base))
-        return tuple(found)
+        return _Row(move, outer, buffers, T.let(source), result, comes, self.beside_of(move, outer, buffers))
 
     # -- A row
 
@@ -342,38 +385,25 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
     def _filled(self, row: _Row, start: Any, stop: Any) -> None:
         contiguous = self.last[-1] == 1 and all(one in (0, 1) for one in self.last[1:])
-        (self.lines if contiguous else self.elements)(row.sink(self.formula, _Constant(self.fill)), start, stop)
+        (self.lines if contiguous else self.elements)(row.sink(self.formula, Constant(self.fill)), start, stop)
 
     def _each(self, row: _Row, start: Any, stop: Any) -> None:
         """Each element by itself, as all rules say; many indices at once if they are contiguous."""
         sink = row.sink(self.formula)
         if self.tuples:
             rules = [rule for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True) if known.follows(-1)]
+            along = [(rule, row.buffers) for rule in rules]
             rounds = T.let(T.truncdiv(T.max(stop - start, T.i64(0)), T.i64(AT_ONCE)))
-            with T.loop(rounds) as i:
-                x = T.let(start + i * AT_ONCE)
-
-                def put(offsets: Sequence[Any], x: Any = x) -> None:
-                    # What follows takes a vector of them.
-                    several = T.local(self.formula.inputs[0].data_type.tvm, AT_ONCE) if self.formula.key else None
-                    for lane, offset in enumerate(offsets):
-                        at = T.let(x + lane)
-                        found = row.buffers[row.move.source][row.source + at * row.move.read.steps[-1] + offset]
-                        if several is None:
-                            T.store(row.result.buffer, row.result.place([at]), self.leaves.apart(found))
-                        else:
-                            T.store(several, T.i64(lane), found)
-                    if several is not None:
-                        sink.put([x], several[T.run(T.i64(0), AT_ONCE)])
-
-                def brought(x: Any = x, put: Any = put) -> None:
-                    put(picked([(rule, row.buffers) for rule in rules], [*row.outer, x], self.tuples))
-
-                if len(rules) == 1 and self.leaves.has("bits"):
-                    fits, offsets = as_they_are(rules[0], row.buffers, [*row.outer, x], self.leaves, self.unit)
-                    T.either(fits, lambda put=put, offsets=offsets: put(offsets()), brought)
-                else:
-                    brought()
+            at_once = KEPT // AT_ONCE
+            with T.loop(T.truncdiv(rounds + (at_once - 1), T.i64(at_once))) as i:
+                first = T.let(start + i * KEPT)
+                count = T.let(T.min(rounds - i * at_once, T.i64(at_once)))
+                kept = T.local(self.offsets, KEPT)
+                with T.loop(count) as j:
+                    x = [*row.outer, T.let(first + j * AT_ONCE)]
+                    T.store(kept, T.run(T.let(j * AT_ONCE), AT_ONCE), picked(along, x, self.tuples, self.offsets, self.unit))
+                with T.loop(count) as j:
+                    self._looked_up(row, sink, T.let(first + j * AT_ONCE), kept, T.let(j * AT_ONCE))
             start = T.let(start + rounds * AT_ONCE)
         with T.loop(stop - start) as i:
             x = T.let(start + i)
@@ -384,6 +414,21 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                     offset, comes = offset + found * rule.step, movement.both(comes, inside)
             found = row.buffers[row.move.source][T.let(offset)]
             sink.put([x], found if comes is None else T.Select(comes, T.let(found), self.fill))
+
+    def _looked_up(self, row: _Row, sink: Sink, x: Any, kept: Any, first: Any) -> None:
+        """Elements whose offsets are kept."""
+        source, step = row.buffers[row.move.source], row.move.read.steps[-1] if self.along < 0 else T.i64(self.along)
+        # What follows takes a vector of them.
+        several = T.local(self.formula.inputs[0].data_type.tvm, AT_ONCE) if self.formula.key else None
+        for lane in range(AT_ONCE):
+            at = T.let(x + lane)
+            found = source[row.source + at * step + T.cast(kept[first + lane], "int64")]
+            if several is None:
+                T.store(row.result.buffer, row.result.place([at]), self.leaves.apart(found))
+            else:
+                T.store(several, T.i64(lane), found)
+        if several is not None:
+            sink.put([x], several[T.run(T.i64(0), AT_ONCE)])
 
     def _pieces(self, row: _Row, rule: Rule, start: Any, stop: Any) -> None:
         """The part of a row that is inside of the source, and what is around it."""
@@ -438,61 +483,10 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         with T.when(high < stop):
             around(row, high, stop)
 
-    # -- Runs that take turns
 
-    def _woven(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
-        *outer, _, length = move.sizes
-        into = self.last[0] == 1
-        # Of what follows, whether each run has elements of its own, or one element.
-        along = [int(one.place.steps[-1] != 0) for one in self.transfer.moves[0].beside]
-        begin, end = share(number, tasks, T.let(math.prod(outer, start=T.i64(1))))
-
-        def row(at: list[Any]) -> None:
-            source, place = (T.let(movement.value(one, at) if at else one.base) for one in (move.read, move.written))
-            with T.loop(T.let(T.truncdiv(length + (self.lanes - 1), T.i64(self.lanes)))) as i:
-                x = T.hold(T.min(i * self.lanes, length - self.lanes))
-                one, many = (source, place) if into else (place, source)
-                step = (move.read if into else move.written).steps[-2]
-                apart = [T.run(T.let(one + step * r + x), self.lanes) for r in range(self.runs)]
-                joined = [T.run(T.let(many + x * self.runs + r * self.lanes), self.lanes) for r in range(self.runs)]
-                given, taken, weave = (apart, joined, woven) if into else (joined, apart, unwoven)
-                values = weave([T.let(buffers[move.source][own]) for own in given])
-                for r, (own, value) in enumerate(zip(taken, values, strict=True)):
-                    beside = []
-                    for one, is_along in zip(move.beside, along, strict=True):
-                        base = T.let(movement.value(one.place, at) if at else one.place.base * T.i64(1))
-                        first = x * self.runs + r * self.lanes if into else x
-                        if not into:
-                            base = T.let(base + one.place.steps[-2] * r)
-                        beside.append(Source(buffers[one.tensor], (is_along,), base).get([T.let(first)], self.lanes))
-                    T.store(buffers[move.result], own, *self.formula.value(value, *beside))
-
-        self._each_row(begin, end, outer, row)
-
-    # -- Tiles
-
-    def _tiles(self, number: Any, tasks: Any, move: Move, buffers: Sequence[Any]) -> None:
-        *outer, height, width = move.sizes
-        groups = [*outer, tiles(height)]
-        begin, end = share(number, tasks, math.prod(groups[1:], start=groups[0]))
-        with T.loop(end - begin) as i:
-            *at, tile = T.unravel(begin + i, groups)
-            source, comes = movement.value(move.read, at) if at else move.read.base, None
-            for rule in move.rules:
-                found, inside = movement.resolved(rule, buffers, at or [T.i64(0)])
-                source, comes = source + found * rule.step, movement.both(comes, inside)
-            place = T.let(movement.value(move.written, at) if at else move.written.base)
-            result = Source(buffers[move.result], (move.written.steps[-2], 1), place)
-            sources = (Source(buffers[move.source], (1, move.read.steps[-1]), T.let(source)),)
-            top, beside = corner(tile, height), self._beside(move, at, buffers, 2)
-
-            def copied() -> None:
-                self.row_of_tiles(Sink(self.formula, (*sources, *beside), (result,)), top, width)
-
-            def filled() -> None:
-                with T.loop(T.i64(SIDE)) as r:
-                    alike: Any = _Constant(self.fill)
-                    row = Sink(self.formula, (alike, *beside), (result,)).within([T.let(top + r)])
-                    self.lines(row, T.i64(0), width)
-
-            copied() if comes is None else T.either(comes, copied, filled)
+def _rows_of(move: Move, way: str = "lines") -> Any:
+    """How many rows a move has, or what a way does instead of them."""
+    outer = move.sizes[:-1] if way in ("lines", "elements") else move.sizes[:-2]
+    if way == "tiles":
+        outer = (*outer, tiles(move.sizes[-2]))
+    return T.let(math.prod(outer, start=T.i64(1)))
