@@ -225,6 +225,8 @@ def test_the_key_names_all_that_the_code_depends_on() -> None:
     assert "native" not in here.name
     for field in manifest:
         assert kernel.digest({**manifest, field: "another"}) != kernel.digest(manifest)
+    twice = (decided._replace(parameters=(("same", one), ("same", 3))).manifest(here) for one in (1, 2))
+    assert len({kernel.digest(one) for one in twice}) == 2, "of two parameters with one name, one was lost"
 
 
 def test_the_key_covers_every_module_that_makes_code() -> None:

@@ -78,13 +78,23 @@ class Kernel(NamedTuple):
         stamps = list(self.sources(target).values())
         return stamps[0] if len(stamps) == 1 else hashlib.sha256(" ".join(stamps).encode()).hexdigest()[:16]
 
+    @property
+    def choices(self) -> dict[str, Parameter]:
+        """The parameters by name; a name that comes again is marked, so that none is lost."""
+        found: dict[str, Parameter] = {}
+        for name, value in self.parameters:
+            while name in found:
+                name += "'"
+            found[name] = value
+        return found
+
     def manifest(self, target: Target) -> dict[str, object]:
         """Everything that the disk store's key is computed from, for a target."""
         return {
             "format": FORMAT,
             "operator": self.module,
             "kernel": self.name,
-            "parameters": dict(self.parameters),
+            "parameters": self.choices,
             "target": target.code,
             "source": self.source(target),
             "tvm": _imports.version("apache-tvm"),
