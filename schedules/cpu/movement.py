@@ -79,6 +79,8 @@ KNOBS = Knobs(
     aligned_elements=aligned_elements(1024),
 )  # fmt: skip
 
+_PAGE = 4096
+"""Parts of rows that are shorter have lines or pages in common with the next ones."""
 _ROWS = 4
 """With fewer rows for each task, tasks also divide rows."""
 
@@ -141,7 +143,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         last=last,
         parallel=tasks > 1,
         parts=parts,
-        blocks=len(moves) > 1 and not parts and len({math.prod(move.sizes[:-1]) for move in moves}) == 1,
+        blocks=shortest * itemsize < _PAGE and not parts and len({math.prod(move.sizes[:-1]) for move in moves}) == 1 < len(moves),
         rows=rows,
         stream=streamed and contiguous and all(map(in_long_runs, moves)),
         aligned=knobs.aligned_elements,
