@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import Array, seeded
+from support import Array, reference, run, seeded
 
 import tvmdml
-from tvmdml import InvalidArgument
+from tvmdml import InvalidArgument, TensorDesc
 from tvmdml.targets import Target
 
 
@@ -54,6 +54,14 @@ def test_step_0_is_not_corrected(target: Target) -> None:
     one = np.ones(3, np.float32)
     x, _, _ = tvmdml.adam_optimizer(one, one, one, one, np.uint32([0]), learning_rate=0.5, epsilon=0.0, device=target.name)
     np.testing.assert_allclose(x, [0.5] * 3, 1e-6)
+
+
+def test_a_denormal_product_that_is_divided_has_few_digits(target: Target) -> None:
+    small = np.float32(np.linspace(0.5, 2, 64) * 1e-38)
+    arrays = small * 0, small, small * 0, -small, np.uint32([7])
+    tensors = [TensorDesc(one.dtype, one.shape) for one in arrays]
+    desc = tvmdml.AdamOptimizer.of(*tensors, learning_rate=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8)
+    assert desc.mismatch(run(desc, target, *arrays), reference(desc, *arrays)) == ""
 
 
 def test_each_output_may_take_the_place_of_any_input(target: Target) -> None:

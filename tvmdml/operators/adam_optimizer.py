@@ -74,17 +74,23 @@ class AdamOptimizer(Pointwise):
         alpha = np.where(step == 0, 1, alpha)
         m = beta1 * m + (one - beta1) * gradient
         v = beta2 * v + (one - beta2) * gradient * gradient
-        moved = precise(rate) * alpha * precise(m) / precise(np.sqrt(v) + epsilon)
+        divisor = precise(np.sqrt(v) + epsilon)
+        moved = precise(rate) * alpha * precise(m) / divisor
         moved = np.where(np.abs(moved) > np.finfo(x.dtype).max, np.copysign(np.inf, moved), moved)
-        return precise(x) - moved, m, v, moved
+        return precise(x) - moved, m, v, moved, divisor
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
-        """The moments are exact; alpha is not, and the parameters are off by as much of the step, and by roundings."""
+        """The moments are exact; alpha is not, and the parameters are off by as much of the step, and by roundings.
+
+        A product may be denormal before it is divided by a number far below 1: its last digit counts as much more.
+        """
         wide = [one.astype(np.float32) if one is not None and one.dtype == np.float16 else one for one in inputs]
         with np.errstate(all="ignore"):
-            x, m, v, moved = self.numpy(*wide)  # type: ignore[arg-type] # all are there
+            x, m, v, moved, divisor = self.numpy(*wide)  # type: ignore[arg-type] # all are there
             dtype = self.output_parameters_tensor.data_type.numpy
-            error = (self.STEPS + 4) * float(np.finfo(wide[0].dtype).eps) * np.abs(moved)  # type: ignore[union-attr]
+            info = np.finfo(wide[0].dtype)  # type: ignore[union-attr]
+            error = (self.STEPS + 4) * float(info.eps) * np.abs(moved)
+            error += precise(info.smallest_subnormal) * (1 + np.abs(precise(m))) / np.abs(divisor)
             near = within_steps(x, dtype, 1, np.nan_to_num(error, posinf=0.0))
             return near, m.astype(dtype), v.astype(dtype)
 
