@@ -163,7 +163,7 @@ for number, moment in enumerate(moments):
     for use in uses if {often} else uses[number % len(uses)::len(uses)]:
         assert child(lambda: forks(moment)) == 0, (use, moment)
 """
-    program(code, cache_dir, *moments(100 if often else 10, 0.002), *moments(100 if often else 15, 0.05), preface=BARE)
+    program(code, cache_dir, *moments(100 if often else 5, 0.002), *moments(100 if often else 8, 0.05), preface=BARE)
 
 
 def test_a_child_forked_while_the_store_is_locked_waits_for_its_turn(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ SOME = 4
 """Types of a word that a run draws for each target; on the CPU in turn at its level and at the lowest that has what all have."""
 
 
+@pytest.mark.some(25)
 @pytest.mark.parametrize("name", WORDS)
 def test_words_give_the_same_bits_on_every_target(target: Target, name: str, pytestconfig: pytest.Config) -> None:
     rng = of(pytestconfig.getoption("--case-seed"), "words", target.kind, name)

@@ -118,6 +118,7 @@ def test_round_is_torchs_round_and_trunc(torch: Any, data_type: TensorDataType) 
             assert_same_bits(cut.numpy(), torch.trunc(tensor).numpy(), any_nan=True)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
 @pytest.mark.parametrize("data_type", [t for t in ALL if t.name not in ("UINT16", "UINT32", "UINT64")], ids=str)
 def test_top_k_is_torchs_topk(torch: Any, data_type: TensorDataType, largest: bool) -> None:

@@ -99,7 +99,7 @@ def test_convolutions(name: str, draw: Draw) -> None:
     way, make = CONVOLUTIONS[name]
     head = make()
     cpu = targets.resolve("cpu")
-    for follower in draw(FOLLOWERS, 2):
+    for follower in draw(FOLLOWERS):
         desc = agrees(head, follower(head.output_tensor), cpu, name)
         assert kernel_for(desc, cpu).name == kernel_for(head, cpu).name == way
 
@@ -128,7 +128,7 @@ def test_products(name: str, draw: Draw) -> None:
     way, make = PRODUCTS[name]
     head = make()
     cpu = targets.resolve("cpu")
-    for follower in draw(FOLLOWERS, 2):
+    for follower in draw(FOLLOWERS):
         desc = agrees(head, follower(head.output_tensor), cpu, name)
         assert kernel_for(desc, cpu).name == way
 
@@ -153,7 +153,7 @@ REDUCTIONS: dict[str, Callable[[], Any]] = {
 def test_reductions(name: str, draw: Draw) -> None:
     head = REDUCTIONS[name]()
     cpu = targets.resolve("cpu")
-    for follower in draw(FOLLOWERS, 2):
+    for follower in draw(FOLLOWERS):
         # Sums may have another order where what follows lies otherwise.
         desc = agrees(head, follower(head.output_tensor), cpu, name, bits=follower is not scaled)
         assert kernel_for(desc, cpu).name == kernel_for(head, cpu).name
@@ -210,6 +210,7 @@ OTHER_TYPES: dict[str, tuple[Callable[[], Any], Callable[[TensorDesc], Follower]
 }
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", OTHER_TYPES)
 def test_other_types(name: str) -> None:
     """What follows may have an output of another type than the head's result."""

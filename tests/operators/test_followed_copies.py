@@ -70,6 +70,7 @@ HEADS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("name", HEADS)
 def test_what_follows(name: str, draw: Draw) -> None:
     head = HEADS[name]()

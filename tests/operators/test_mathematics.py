@@ -65,6 +65,7 @@ def test_every_float16_is_within_a_step(name: str) -> None:
     assert told(desc, x, run(desc, targets.resolve("cpu"), x)[0]) == ""
 
 
+@pytest.mark.some(20)
 @every
 @pytest.mark.parametrize(("dtype", "count"), [("float32", 1 << 16), ("float64", 1 << 12)])
 def test_results_are_within_the_bound(name: str, dtype: str, count: int) -> None:
@@ -83,6 +84,7 @@ def test_every_float32_is_within_the_bound(name: str) -> None:
         assert told(desc, x, run(desc, targets.resolve("cpu"), x)[0]) == ""
 
 
+@pytest.mark.some(12)
 @every
 def test_every_processor_gives_the_same_bits(name: str, draw: Draw) -> None:
     for dtype in draw(("float32", "float16", "float64")):

@@ -252,6 +252,7 @@ def test_where_is_numpys_and_keeps_every_bit(data_type: TensorDataType, target: 
 # -- PyTorch ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.some(15)
 @pytest.mark.parametrize("name", [name for name, row in {**UNARY, **BINARY}.items() if row.torch])
 def test_pytorch_says_the_same(name: str) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")

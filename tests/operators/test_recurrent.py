@@ -132,6 +132,7 @@ def networks(name: str, sizes: tuple[int, int, int, int], directions: int = 1, d
     return given_, wanted
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -168,6 +169,7 @@ ATTRIBUTES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(("name", "theirs", "ours"), ATTRIBUTES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_onnx_runtime_agrees_about_lengths_states_and_attributes(
@@ -222,6 +224,7 @@ def test_numbers_of_onnx_functions_are_taken_in_order() -> None:
 # -- Accuracy ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize(
     ("sizes", "dtype"), [((128, 2, 64, 64), "float32"), ((40, 3, 33, 256), "float32"), ((100, 2, 64, 64), "float16")]
@@ -271,7 +274,7 @@ def test_integers_are_exact() -> None:
 # -- Lengths, absent tensors, sizes of 0 ------------------------------------------------------------------------------
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
 def test_hostile_lengths_read_and_write_nothing_else(name: str, dtype: str) -> None:

@@ -256,6 +256,7 @@ def test_gradients_in_pytorch(name: str) -> None:
         torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("length", [1, 7, 45, 1000])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint32", "uint64"])
 def test_the_first_of_elements_that_are_all_the_least_is_found(dtype: str, length: int) -> None:
@@ -276,6 +277,7 @@ def _all_first(x: Array, position: int) -> None:
     x[3] = x[3].min()
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("sizes", [(5, 1000), (4, 3001), (4, 70000), (40, 17)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
 def test_places_in_slices_of_many_blocks(sizes: tuple[int, int], dtype: str) -> None:

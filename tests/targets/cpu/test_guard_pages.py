@@ -25,10 +25,10 @@ from tvmdml import TensorDataType, TensorDesc, compiler, operators, targets
 from tvmdml.conformance import SEED
 from tvmdml.scheduling import kernel_for
 
-KERNELS = {OWN: 10, DEFAULT: 2}
+KERNELS = {OWN: 5, DEFAULT: 2}
 """Kernels of an operator that a run draws; operators of the same schedule share them."""
-OF_A_FAMILY = 8
-"""One in so many of a family's operators is drawn: where a kernel reads and writes is its schedule's."""
+OF_A_FAMILY, ITS_KERNELS = 12, 4
+"""One in so many of a family's operators is drawn, and so many of its kernels: where they read and write is their schedule's."""
 MOST = 8
 """Cases of one kernel that are run."""
 TOGETHER = 10
@@ -56,7 +56,8 @@ def walk(names: Sequence[str], seed: int, times: int, note: str) -> None:
     for name, schedule in product(names, KERNELS):
         started, launches = time.process_time(), 0
         alike = [other for other in NAMES if not operators.by_name(other).FAMILY and _knobs(other) == _knobs(name)]
-        rng, count = of(seed, "fences", name, schedule), times * budget(name, -(-KERNELS[schedule] // max(1, len(alike))), 10)
+        share = -(-KERNELS[schedule] // max(1, len(alike)))
+        rng, count = of(seed, "fences", name, schedule), times * budget(name, share, ITS_KERNELS)
         kernels = more(spread(forced(name, cpu, rng, 20 * count, schedule), count, rng), rng)
         for number, drawn in enumerate(one for served in kernels for one in served[:MOST]):
             with drawn.in_force():
