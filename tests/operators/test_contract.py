@@ -85,10 +85,6 @@ def test_every_tensor_has_the_types_and_ranks_of_the_catalogue(name: str) -> Non
         assert own == given, f"{field.dml_name} at {level}"
 
 
-MIXED = {"ELEMENT_WISE_POW": FeatureLevel.LEVEL_3_0}
-"""Since when tensors of the same types may differ in theirs."""
-
-
 @some_operators(12)
 def test_a_level_takes_exactly_the_types_and_ranks_of_the_catalogue(name: str) -> None:
     make = cases.described(name)
@@ -97,8 +93,7 @@ def test_a_level_takes_exactly_the_types_and_ranks_of_the_catalogue(name: str) -
         desc = make(T(data_type, (2,) * rank))
         tensors = [(names[field.partition("[")[0]], tensor) for field, tensor in desc.tensors() if tensor is not None]
         case = desc.function.name if hasattr(desc, "function") else ""
-        alike = level >= MIXED.get(name, level) or len({tensor.data_type for _, tensor in tensors}) == 1
-        if alike and all((tensor.data_type, tensor.rank) in CATALOGUE[name].takes(level, field, case) for field, tensor in tensors):
+        if all((tensor.data_type, tensor.rank) in CATALOGUE[name].takes(level, field, case) for field, tensor in tensors):
             desc.validate(level)
         else:
             with pytest.raises(TvmdmlError):
