@@ -23,10 +23,11 @@ def draw(run: Run, path: Path) -> None:
     timed = [one for one in run.results if one.ratio is not None]
     loaded = [one for one in run.results if one.work.get("loads")]
     figure = figure_class(figsize=(17, max(5.0, 0.24 * max(len(timed), len(loaded)) + 2)), layout="constrained")
-    ratios, loads = figure.subplots(1, 2)
-    _draw_ratios(ratios, timed)
-    _draw_loads(loads, loaded)
-    figure.suptitle(f"Models on {plot.machine(run)}, {run.updated}")
+    axes = figure.subplots(1, 2 if loaded else 1, squeeze=False)[0]
+    _draw_ratios(axes[0], timed)
+    if loaded:
+        _draw_loads(axes[1], loaded)
+    figure.suptitle(f"Models on {run.machine.get('device') or run.machine.get('cpu', '?')}, {run.updated}")
     plot.save(figure, path)
 
 
@@ -47,6 +48,8 @@ def _draw_ratios(axes: Any, results: Sequence[Result]) -> None:
     if results:
         axes.legend(loc="lower right")
         axes.set_xscale("log")
+        for one in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            one("{x:.3g}")
     _name(axes, [one.name for one in results], "times as fast as the best of them (bar), and as each (mark)")
 
 
@@ -59,8 +62,7 @@ def _draw_loads(axes: Any, results: Sequence[Result]) -> None:
     ):
         parts = [one.work["loads"][name][what] / one.work["loads"]["peer"][what] for one in results]
         axes.scatter(parts, places, marker=marker, s=30, label=label, zorder=3)
-    if results:
-        axes.legend(loc="lower right")
+    axes.legend(loc="lower right")
     _name(axes, [one.row for one in results], "parts of ONNX Runtime's: below 1 is better")
 
 
