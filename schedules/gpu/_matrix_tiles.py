@@ -15,8 +15,8 @@ _SINGLE_BYTES = 32 << 10
 """Most bytes of shared memory that groups take, and of those that do not take more to load meanwhile."""
 _REGISTERS = 64
 """Most registers of a thread's sums."""
-_SLOTS = 16
-"""Most elements or vectors that a thread moves at once: the place of each is in registers."""
+_SLOTS, _MOST_SLOTS = 8, 16
+"""Elements or vectors that a thread moves at once, as each has its place in registers; and the most, where steps are shortest."""
 
 
 TILES = {
@@ -68,7 +68,7 @@ def chosen(
 
     def fits(leaf: Leaf) -> bool:
         has_room = leaf.bytes <= target.max_shared_bytes and leaf.threads <= target.max_threads
-        return has_room and leaf.sum_registers <= _REGISTERS and slots(leaf) <= _SLOTS
+        return has_room and leaf.sum_registers <= _REGISTERS and slots(leaf) <= _MOST_SLOTS
 
     leaves = {name: leaf for name, tile in TILES.items() if fits(leaf := fitted(tile))}
     if knobs.tile in leaves:
