@@ -24,6 +24,7 @@ from tvmdml.kernels.reduction import CHAIN, FOLDS, LAST, LEVELS, Totals, Values,
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.cpu import STREAMED, per_task, share, split, stream_bytes
+from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._reduction import Writer, across, from_cell, held, lane_numbers, splat, to_cell, tree, widened
 from tvmdml.schedules.cpu._reduction_columns import Columns
@@ -46,6 +47,7 @@ KNOBS = Knobs(
     ),
     turn_elements=Knob(1 << 12, (1, *_POWERS[10:17]), "most elements of slices that take turns walk by walk"),
     vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
+    ahead_bytes=stream_bytes("least bytes of an input that is asked for before it is read, if it is read once", 1),
     stream_bytes=stream_bytes("least bytes of a result with all elements to write with non-temporal stores"),
 )  # fmt: skip
 
@@ -53,6 +55,8 @@ _PARTS = 64
 """Most parts of a slice."""
 _TOGETHER = 8
 """Most slices that take turns."""
+_AHEAD = 1 << 13
+"""Bytes between what is asked for and what is read."""
 _LINES = 16
 """The least lines of a row that is written past the caches."""
 
@@ -64,6 +68,7 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
     length, count = math.prod(inner), math.prod(outer)
     neighbours, contiguous = spaces.neighbours, spaces.contiguous
     way = knobs.algorithm if neighbours and knobs.algorithm != "auto" else "columns" if neighbours and not contiguous else "rows"
+    itemsize = operands[0][1].data_type.itemsize
     widest = max(_computed_bytes(tensor) for _, tensor in operands)
     register = 64 if getattr(target, "processor", None) is not None and target.processor.has("avx512f") else 32  # type: ignore[attr-defined]
     run = inner[-1] if way == "rows" else outer[-1]
@@ -84,9 +89,10 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         wanted = -(-outer[-1] // -(-tasks * outer[-1] // count))  # a panel for every task, if slices are few
         panel = max(group, min(knobs.panel_elements, -(-wanted // group) * group))
         tasks = min(tasks, count // outer[-1] * -(-outer[-1] // panel))
-    together = 1
-    if way == "rows" and parts == 1 and len(desc.walks()) + bool(desc.EACH) > 1:
+    together, single = 1, len(desc.walks()) + bool(desc.EACH) == 1
+    if way == "rows" and parts == 1 and not single:
         together = max(1, min(_TOGETHER, knobs.turn_elements // length, count // tasks))
+    once = way == "rows" and contiguous and single
     stream = _streamed(desc, way, lanes, inner[-1], knobs.stream_bytes)
     keeps = ""
     if way == "rows" and not divided and lanes > 1 and any(walk.kept for walk in desc.walks()):
@@ -106,6 +112,7 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         divided=divided,
         keeps=keeps,
         turns=together > 1,
+        ahead=itemsize if once and length * count * itemsize >= knobs.ahead_bytes else 0,
         parallel=tasks > 1,
         position=desc.position_type,
     )
@@ -166,6 +173,8 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
     """A slice in vectors."""
 
     stream: bool
+    ahead: int
+    """The bytes of an element of the input, if that is asked for before it is read."""
 
     def body(self) -> None:
         if not self.divided:
@@ -327,7 +336,9 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             whole = T.let(T.truncdiv(stop - start, T.i64(group)))
             with T.loop(whole) as i:
                 for v, total in enumerate(totals):
-                    total.add(values(T.let(start + i * group + v * lanes)))
+                    place = T.let(start + i * group + v * lanes)
+                    self._ask_ahead(at, place, v)
+                    total.add(values(place))
             if self.tail:
                 done = T.let(start + whole * group)
                 with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
@@ -345,6 +356,11 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             found_values = held(walk.combine(upper.values, found_values))
         together: Values = across(walk, found_values, lanes)
         return together
+
+    def _ask_ahead(self, at: Sequence[Any], place: Any, v: int) -> None:
+        """Ask for a line of the input when a vector of a group is read."""
+        if self.ahead and v * self.lanes * self.ahead % LINE == 0:
+            read_ahead(self.sources[0].buffer, self.sources[0].place([*at, place]) + _AHEAD // self.ahead)
 
     def _place(self, walk: Walk, extreme: Any, found: list[Any], part: Any) -> Values:
         """The place of the largest element of a part: each lane has its largest one, and where the vector began that had it."""
@@ -375,6 +391,8 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
                 begin = T.Variable(kind, self._splat(position + start))
                 with T.loop(whole) as i:
                     first = T.let(start + i * group)
+                    for v in range(self.vectors):
+                        self._ask_ahead(at, T.let(first + v * lanes), v)
                     do([self._elements_at(at, T.let(first + v * lanes)) for v in range(self.vectors)], begin.value)
                     begin.set(begin.value + T.like(zero, group))
                 if self.tail:
