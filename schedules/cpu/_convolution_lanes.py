@@ -19,6 +19,7 @@ from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed
 from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
+from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
@@ -79,8 +80,19 @@ def few(plan: Plan) -> bool:
 
 TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
 """The most places, and vectors of filters: with more sums, LLVM would not keep all of them in registers."""
-_BEGIN, _READ = 2.0, 0.75
-"""The cycles of a step besides those of its sums, and more for each vector, which is in the second cache."""
+
+
+class Cycles(NamedTuple):
+    """The cycles of a step besides those of its sums."""
+
+    begin: float
+    read: float
+    """For each vector of filters, which is in the second cache."""
+    line: float
+    """For each row but the first."""
+
+
+_CYCLES = Cycles(2.0, 0.75, 1.0)
 _FEW = 64
 """Places up to which a product of matrices would have to compute too many for nothing."""
 _NARROW = 16
@@ -88,9 +100,15 @@ _NARROW = 16
 
 
 def tile_for(
-    plan: Any, most_vectors: int, tiles: Sequence[tuple[int, int]] = TILES, lanes: int = LANES, whole: bool = False
+    plan: Any,
+    most_vectors: int,
+    tiles: Sequence[tuple[int, int]] = TILES,
+    lanes: int = LANES,
+    whole: bool = False,
+    cycles: Cycles = _CYCLES,
+    knobs: Any = None,
 ) -> Tile:
-    """The tile that is fastest, about; ``whole``: with filters for all of its vectors."""
+    """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
     rows, columns, filters = plan.output1, plan.output2, plan.filters
     found = [
         Tile(run, lines, vectors)
@@ -104,20 +122,26 @@ def tile_for(
     def cost(tile: Tile) -> float:
         number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // (tile.vectors * lanes))
         sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
-        return float(number * (max(sums / 2, reads / 2 + 1, 4) + _BEGIN + _READ * tile.vectors + (tile.lines - 1)))
+        besides = cycles.begin + cycles.read * tile.vectors + cycles.line * (tile.lines - 1)
+        return float(number * (max(sums / 2, reads / 2 + 1, 4) + besides))
 
-    return min(found, key=cost)
+    def far(tile: Tile) -> tuple[int, float]:
+        """How far from what is wanted, and the cost."""
+        own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
+        return sum(abs(a - b) for a, b in zip(own, tile, strict=True) if a), cost(tile)
+
+    return min(found, key=far)
 
 
 class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these modules by another name
     """Such a convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target) -> None:
+    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target, knobs: Any) -> None:
         self.given, self.tasks, self.target, self.after = desc, tasks, target, After(desc)
         self.tile: Any = SimpleNamespace(lanes=LANES)  # of frames
         self.sums = desc.computed
         self.bytes = self.sums == "int32"
-        self.shape = tile_for(plan, 3 if self.bytes else 4)
+        self.shape = tile_for(plan, 3 if self.bytes else 4, knobs=knobs)
         types = [one.data_type.tvm for one in (desc.input_tensor, desc.filter_tensor)]
         self.arithmetic: Any = Bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else Floats(self.sums)
         self.channels = plan.channels
@@ -134,7 +158,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         """Whether sums of filters are needed."""
         self.of_places = self.bytes and (zero[0] is not None or self.arithmetic.flips[1])
         frame, filters = plan.frame * plan.channels * plan.groups, plan.groups * plan.filters
-        self.by_rows = filters * plan.products > frame
+        self.by_rows = ORDERS[knobs.order](filters * plan.products, frame)
 
     def panels_of(self, plan: Any) -> Panels:
         """The packed filters of a group; of a kernel if the plan has its numbers."""

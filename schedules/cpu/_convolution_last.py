@@ -1,6 +1,6 @@
 """Convolutions to images whose channels are last: a register tile of places by vectors of filters that never change.
 
-The image is copied once, with its padding, into a frame that has blocks of ``BLOCK`` channels, each with its places: then what a
+The image is copied once, with its padding, into a frame that has blocks of channels, each with its places: then what a
 tile reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are.
 """
 
@@ -16,23 +16,26 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
-from tvmdml.schedules.cpu._convolution_lanes import Tile, tile_for
+from tvmdml.schedules.cpu._convolution_knobs import ORDERS
+from tvmdml.schedules.cpu._convolution_lanes import Cycles, Tile, tile_for
 from tvmdml.schedules.cpu._convolution_plan import Plan
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
+from tvmdml.schedules.cpu._woven import MOST, woven
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
     from tvmdml.targets import Target
 
-BLOCK = 16
-"""Channels of a block: those of a cache line."""
-TILES = {16: ((12, 2), (7, 3), (6, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
+TILES = {16: ((13, 2), (7, 3), (6, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
 """The most places, and vectors of filters, by the lanes of a vector."""
+_CYCLES = Cycles(0.4, 0.2, 0.3)
+"""Between what was seen on processors that hide this work (0.2 cycles in all) and on others (3.5): tiles that leave places over
+cost more on both."""
 _NUMBERS = (
     "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height",
     "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_row", "output_column", "rows", "columns",
@@ -62,7 +65,7 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
 class Last:
     """Such a convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target) -> None:
+    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target, knobs: Any) -> None:
         self.given, self.plan, self.tasks, self.target, self.after = desc, plan, tasks, target, After(desc)
         self.lanes = lanes_of(target)
         along = desc.along()
@@ -83,15 +86,15 @@ class Last:
         merged = alone and (rows == 1 or self.output_steps[0] == columns * self.output_steps[1])
         self.rows, self.columns = (1, rows * columns) if merged else (rows, columns)
         self.filters, self.channels = desc.filters()
-        self.block = min(BLOCK, self.channels)
+        self.block = min(knobs.block, self.channels)
         self.step = self.strides[1] * self.block
         shape = SimpleNamespace(output1=self.rows, output2=self.columns, filters=self.filters)
-        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True)
+        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True, cycles=_CYCLES, knobs=knobs)
         self.width = self.tile.vectors * self.lanes
         self.panels = Panels(self.width, 1, self.filters, plan.products)
         self.blocked = plan.products > KC
         self.frame_elements = -(-self.channels // self.block) * self.block * math.prod(self.room)
-        self.by_rows = desc.group_count * self.filters * plan.products > self.frame_elements * desc.group_count
+        self.by_rows = ORDERS[knobs.order](self.filters * plan.products, self.frame_elements)
         self.steps = self.after.steps()
 
     def kernel(self) -> Kernel:
@@ -200,19 +203,20 @@ class Last:
     def _whole(self, x: Any, first: Any, step: Any, to: Any, low: Any, high: Any) -> None:
         """The places of a block that is full."""
         n, block = self.n, self.block
-        if self.given.input_tensor.layout[1] == 1 and block == BLOCK:
+        if self.given.input_tensor.layout[1] == 1 and block % SIDE == 0:
             with T.loop(T.let(high - low)) as i:
                 b = T.let(low + i)
                 T.store(self.frame, T.run(to + b * block, block), x[T.run(T.let(first + b * step), block)])
             return
         done = T.Variable("int64", low)
-        if self.image_steps[1] == self.skips[1] == 1 and block == SIDE:
+        arranged = transposed if block == SIDE else woven if block <= MOST else None
+        if self.image_steps[1] == self.skips[1] == 1 and arranged is not None:
             tiles = T.let(T.truncdiv(high - low, T.i64(SIDE)))
             with T.loop(tiles) as i:
                 b = T.let(low + i * SIDE)
-                rows = [T.hold(x[T.run(T.let(first + b + n.image_channel * c), SIDE)]) for c in range(SIDE)]
-                for c, row in enumerate(transposed(rows)):
-                    T.store(self.frame, T.run(to + (b + c) * block, block), row)
+                rows = [T.hold(x[T.run(T.let(first + b + n.image_channel * c), SIDE)]) for c in range(block)]
+                for c, row in enumerate(arranged(rows)):
+                    T.store(self.frame, T.run(to + b * block + c * SIDE, SIDE), row)
             done.set(low + tiles * SIDE)
         rest = T.let(done.value)
         self._part(x, first, step, to, rest, high, T.i64(block))

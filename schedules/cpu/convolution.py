@@ -20,15 +20,12 @@ from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct
+from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_lanes import Lanes
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
 from tvmdml.targets import Target
 
 KNOBS = matrix.KNOBS
-TASK_PRODUCTS = 1 << 18
-"""The least products of a task."""
-ORDER: bool | None = None
-"""Whether tiles of the same filters follow each other, or those of the same places; ``None``: as sizes suggest."""
 TILES = {64: ((12, 2), (8, 3), (6, 4)), 32: ((6, 2), (4, 3)), 16: ((4, 2),)}
 """The tiles of processors, by the bytes of a register."""
 _MOST_FRAME = 1 << 28
@@ -53,31 +50,30 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
     )
     if desc.output_tensor.element_count and desc.products() and suits(desc):
-        tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
+        tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_image_products, 1)
         rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
         return rows
     if desc.output_tensor.element_count and desc.products() and _convolution_channels.suits(desc):
-        tasks = split(desc.output_tensor.element_count * desc.products(), target, TASK_PRODUCTS, 1)
+        tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_image_products, 1)
         channels: Kernel = _convolution_channels.Channels(desc, width, tasks).kernel()
         return channels
     if found is None or not _pays(found):
         own: Kernel = _default.kernel(desc, target, shared)
         return own
     work = desc.output_tensor.element_count * desc.products()
-    tasks = split(work, target, TASK_PRODUCTS, 1)
+    tasks = split(work, target, knobs.task_image_products, 1)
     if _convolution_last.suits(desc, found, target):
-        last: Kernel = _convolution_last.Last(desc, found, tasks, target).kernel()
+        last: Kernel = _convolution_last.Last(desc, found, tasks, target, knobs).kernel()
         return last
     if lanes:
-        narrow: Kernel = Lanes(desc, found, tasks, target).kernel()
+        narrow: Kernel = Lanes(desc, found, tasks, target, knobs).kernel()
         return narrow
-    tile = _tile(found, width, desc)
+    tile = _tile(found, width, desc, knobs.tile)
     if found.in_place and found.places < tile.columns:
         found = plan(desc, False)
         assert found is not None
-    by_rows = found.filters * found.products * found.groups > found.frame * found.channels * found.groups
     ways = Ways(
-        by_rows=by_rows if ORDER is None else ORDER,
+        by_rows=ORDERS[knobs.order](found.filters * found.products, found.frame * found.channels),
         packed=not _once(found, floats, tile),
         panelled=_panelled(found, tile),
         masked=width == 64 and processor is not None and processor.has("avx512bw") and processor.has("avx512vl"),
@@ -96,10 +92,11 @@ def _once(found: Plan, floats: bool, tile: Tile) -> bool:
     return found.rows_contiguous and floats and found.places <= tile.columns
 
 
-def _tile(found: Plan, width: int, desc: Any) -> Tile:
-    """The tile that computes least for nothing."""
+def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
+    """The tile that is wanted, or computes least for nothing."""
     lanes = width // (8 if desc.computed == "float64" else 4)
-    tiles = [Tile(rows, vectors, lanes) for rows, vectors in TILES[width]]
+    some = [one for one in TILES[width] if wanted == f"{one[0]}x{one[1]}"] or TILES[width]
+    tiles = [Tile(rows, vectors, lanes) for rows, vectors in some]
 
     def waste(tile: Tile) -> int:
         vectors = -(-found.places // tile.lanes)

@@ -19,7 +19,7 @@ from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.schedules.cpu import _default, _gemm_amx, split
+from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, split
 from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
@@ -32,9 +32,10 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
+_NAMES = ("12x2", "8x3", "6x4", "13x2", "10x2", "7x3", "7x2", "6x2", "4x3", "4x2", "2x4")
 KNOBS = Knobs(
     "matrix",
-    tile=Knob("auto", ("auto", "12x2", "8x3", "6x4", "6x2", "4x3", "4x2", "2x4"), "rows and vectors of columns of a tile"),
+    tile=Knob("auto", ("auto", *_NAMES), "rows and vectors of columns of a tile"),
     depth_blocks=Knob(1, (1, 2, 4, 8), f"places of packed panels, in blocks of {KC}"),
     row_bytes=Knob(1 << 15, tuple(1 << n for n in range(13, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 32),
     column_bytes=Knob(
@@ -43,9 +44,10 @@ KNOBS = Knobs(
     task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
     few_columns=Knob(1 << 16, (0, 4, 32, 1 << 16), "most tiles beside each other for which rows that lie right are not packed"),
     few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows that are computed without packing"),
+    **_convolution_knobs.FOR_IMAGES,
 )  # fmt: skip
 
-_TILES = {16: ((12, 2), (8, 3), (6, 4)), 8: ((6, 2), (4, 3)), 4: ((4, 2),), 0: ((8, 3), (6, 4))}
+_TILES = {16: ((12, 2), (8, 3), (6, 4), (13, 2), (10, 2), (7, 3), (7, 2)), 8: ((6, 2), (4, 3)), 4: ((4, 2),), 0: ((8, 3), (6, 4))}
 """Rows and vectors by the lanes of float32, the usual ones first; without x86 there are 32 registers, and sums may be in 24."""
 
 

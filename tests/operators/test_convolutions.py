@@ -11,6 +11,7 @@ import pytest
 from support import Array, assert_same_bits, seeded
 
 import tvmdml
+from tvmdml import knobs
 from tvmdml.conformance.cases.convolution import channels_last
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -181,19 +182,17 @@ def test_threads_tiles_and_orders_change_no_bit(monkeypatch: pytest.MonkeyPatch,
     rng = seeded("threads")
     x, w, deep = (rng.standard_normal(sizes).astype(f32) for sizes in ((2, 40, 19, 23), (30, 40, 3, 3), (40, 1, 3, 3)))
     found = []
-    tiles: list[dict[int, Any]] = [convolution.TILES]
-    tiles += [{width: (some[i % len(some)],) for width, some in convolution.TILES.items()} for i in range(3)]
-    for threads, tile, order in draw(itertools.product(("1", "3"), tiles, (True, False)), 5):
+    tiles = sorted({f"{one[0]}x{one[1]}" for some in convolution.TILES.values() for one in some})
+    for threads, tile, order in draw(itertools.product(("1", "3"), tiles, ("filters", "places")), 5):
         monkeypatch.setenv("TVMDML_NUM_THREADS", threads)
         tvmdml.functions.forget_plans()
-        for name, value in (("TASK_PRODUCTS", 1), ("TILES", tile), ("ORDER", order)):
-            monkeypatch.setattr(convolution, name, value)
-        found.append([
-            tvmdml.convolution(x, w, strides=(2, 1), start_padding=(1, 1)),
-            tvmdml.convolution(x, w[..., :1, :1].copy()),
-            tvmdml.convolution(x, w.swapaxes(0, 1).copy(), direction="BACKWARD", strides=(2, 2)),
-            tvmdml.convolution(x, deep, group_count=40, start_padding=(2, 1)),
-        ])  # fmt: skip
+        with knobs.using(matrix={"task_image_products": 1 << 10, "tile": tile, "order": order}):
+            found.append([
+                tvmdml.convolution(x, w, strides=(2, 1), start_padding=(1, 1)),
+                tvmdml.convolution(x, w[..., :1, :1].copy()),
+                tvmdml.convolution(x, w.swapaxes(0, 1).copy(), direction="BACKWARD", strides=(2, 2)),
+                tvmdml.convolution(x, deep, group_count=40, start_padding=(2, 1)),
+            ])  # fmt: skip
     tvmdml.functions.forget_plans()
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from support import Array, assert_outputs_agree, reference, seeded
 
 import tvmdml
-from tvmdml import TensorDesc, targets
+from tvmdml import TensorDesc, knobs, targets
 from tvmdml.operators import Operator
 from tvmdml.schedules.cpu import _convolution_lanes as lanes
 from tvmdml.schedules.cpu import _convolution_last as last
@@ -130,7 +129,6 @@ def test_channels_last_have_the_bits_of_channels_first(geometry: Any, reads: boo
 @pytest.mark.parametrize("tile", TILES[:2], ids=str)
 def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     random = seeded("last")
-    monkeypatch.setattr(convolution, "TASK_PRODUCTS", 1)
     numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 2), (1, 1), (1, 0), (1, 1)), strict=True))
     usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
     inputs = (*(random.standard_normal(one).astype(np.float32) for one in ((1, 40, 13, 19), (50, 40, 3, 3))), None)
@@ -140,11 +138,11 @@ def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, in
     turned = dataclasses.replace(desc, output_tensor=channels_last(desc.output_tensor))
     for width in (8, 16):
         with monkeypatch.context() as patch:
-            patch.setattr(last, "tile_for", lambda plan, *_, **__: fitting(tile, plan, 4))
             patch.setattr(last, "lanes_of", lambda target, width=width: width)
-            kernel = kernel_for(owning(turned, "filter_tensor"), CPU)
-            assert (kernel.name, dict(kernel.parameters)["parallel"]) == ("last", "True")
-            in_all_places(turned, inputs, tuple(wanted))
+            with knobs.using(matrix=wanting(tile, order="filters" if width == 8 else "places", block=2 * width)):
+                kernel = kernel_for(owning(turned, "filter_tensor"), CPU)
+                assert (kernel.name, dict(kernel.parameters)["parallel"]) == ("last", "True")
+                in_all_places(turned, inputs, tuple(wanted))
 
 
 def matrix_serves(desc: Any) -> bool:
@@ -158,7 +156,6 @@ def matrix_serves(desc: Any) -> bool:
 def test_bits_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     random = seeded(kind)
     numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 2), (1, 1), (1, 0), (1, 1)), strict=True))
-    monkeypatch.setattr(convolution, "TASK_PRODUCTS", 1)
     for sizes, filters in (((1, 40, 13, 19), (50, 40, 3, 3)), ((2, 6, 5, 30), (33, 6, 2, 3))):
         if kind == "uint8":
             inputs: tuple[Any, ...] = whole(random, kind, sizes), None, whole(random, "int8", filters), None
@@ -176,18 +173,18 @@ def test_bits_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], kind:
         wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
         tvmdml.compile(desc)(*inputs, *wanted)
         with monkeypatch.context() as patch:
-            patch.setattr(lanes, "tile_for", functools.partial(fitting, tile))
             patch.setattr(lanes, "suits", lambda desc, plan, target: kind == "uint8" or desc.owned())
-            kernel = kernel_for(owning(desc, "filter_tensor"), CPU)
-            assert kernel.name == "lanes"
-            assert dict(kernel.parameters)["parallel"] == "True"
-            in_all_places(desc, inputs, tuple(wanted))
+            with knobs.using(matrix=wanting(tile)):
+                kernel = kernel_for(owning(desc, "filter_tensor"), CPU)
+                run = min(tile[0], desc.output_tensor.sizes[-1])
+                assert (kernel.name, dict(kernel.parameters)["tile"]) == ("lanes", str((run, *tile[1:])))
+                assert dict(kernel.parameters)["parallel"] == "True"
+                in_all_places(desc, inputs, tuple(wanted))
 
 
-def fitting(tile: tuple[int, int, int], plan: Any, most: int) -> lanes.Tile:
-    """The tile, if the output is not smaller."""
-    run, rows, vectors = tile
-    return lanes.Tile(min(run, plan.output2), min(rows, plan.output1), vectors)
+def wanting(tile: tuple[int, int, int], **more: Any) -> dict[str, Any]:
+    """Knobs for a tile, and for several tasks."""
+    return {**dict(zip(("run", "lines", "vectors"), tile, strict=True)), "task_image_products": 1 << 10, **more}
 
 
 def test_quantized_convolutions_are_right() -> None:
