@@ -79,14 +79,19 @@ def _run(
 
 
 def _moved(near: Near, by: Any) -> Array:
-    """Values that are moved within their bound: by -1 to its lower end, by 1 to its upper end."""
+    """Values that are moved within their bound: by -1 to its lower end, by 1 to its upper end.
+
+    One that may be anything is minus infinity, infinity, or between them NaN. It may be an infinite sum, too: in narrower sums
+    other terms overflow.
+    """
     if near.dtype.kind != "f":
         return Near(near.values + by * near.error, near.dtype, 0, 0.0).rounded()
     wide, limits, rounded = np.longdouble if near.dtype == np.float64 else np.float64, np.finfo(near.dtype), near.rounded()
     with np.errstate(all="ignore"):
         steps = near.steps * np.spacing(np.minimum(np.abs(rounded), limits.max)).astype(wide)
         moved = near.values.astype(wide) + by * (np.asarray(near.error, wide) + steps + limits.tiny)
-        return np.where(np.isfinite(near.values), moved, rounded).astype(near.dtype)
+        moved = np.where(np.isfinite(near.values), moved, rounded)
+        return np.where(np.isnan(near.error), np.where(np.abs(by) == 1, by * np.inf, np.nan), moved).astype(near.dtype)
 
 
 def _with_bound(middle: Expected, others: Sequence[Expected]) -> Expected:
