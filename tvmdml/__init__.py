@@ -85,7 +85,22 @@ def _functions() -> list[str]:
     return [name for name in __dir__() if not name.startswith("_") and inspect.isfunction(__getattr__(name))]
 
 
-_ELSEWHERE = {"matmul": "gemm", "conv2d": "convolution", "conv": "convolution", "concat": "join"}
+_ELSEWHERE = {
+    name: function
+    for function, names in {
+        "convolution": "conv conv2d conv_transpose",
+        "gather": "embedding take",
+        "gemm": "bmm dense dot linear matmul",
+        "join": "cat concat concatenate",
+        "mean_variance_normalization": "group_norm instance_norm layer_norm layer_normalization",
+        "multihead_attention": "scaled_dot_product_attention",
+        "padding": "pad",
+        "average_pooling": "mean_pool",
+        "reduce": "sum",
+        "resample": "interpolate resize",
+    }.items()
+    for name in names.split()
+}
 """What other libraries call a function."""
 
 
@@ -100,6 +115,9 @@ def _suggestion(name: str) -> str:
         return text.replace("_", "").lower()
 
     names = sorted(__dir__(), key=lambda one: (not one.islower(), len(one)))
+    if name.startswith("DML_") and name.endswith("_OPERATOR_DESC"):  # a structure of DirectML
+        name = name[len("DML_") : -len("_OPERATOR_DESC")]
+        names = [one for one in names if one != one.lower()]
     near = [_ELSEWHERE[name]] if name in _ELSEWHERE else [one for one in names if one.endswith(f"_{name}")]
     near = near or difflib.get_close_matches(name, names, 1) or [one for one in names if plain(one) == plain(name)]
     if not near and len(plain(name)) > 3:

@@ -63,7 +63,10 @@ def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
         shown.add_column(column, overflow="fold")  # a truncated name could not be copied
     for row in rows:
         shown.add_row(*(printable(row[column]) for column in columns))
-    Console(width=width(), highlight=False, markup=False, emoji=False).print(shown)
+    console = Console(width=width(), highlight=False, markup=False, emoji=False)
+    with console.capture() as printed:
+        console.print(shown)
+    click.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
 
 
 def print_json(value: object) -> None:

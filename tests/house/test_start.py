@@ -50,6 +50,10 @@ def test_a_name_that_is_not_there_says_so() -> None:
         ("nonzero", "nonzero_coordinates"),
         ("softmax", "activation_softmax"),
         ("conv2d", "convolution"),
+        ("pad", "padding"),  # and not add
+        ("layer_normalization", "mean_variance_normalization"),
+        ("DML_CONVOLUTION_OPERATOR_DESC", "Convolution"),
+        ("DML_ELEMENT_WISE_ADD1_OPERATOR_DESC", "ElementWiseAdd1"),
     ):
         with pytest.raises(AttributeError, match=f"^module 'tvmdml' has no attribute '{name}'. Did you mean '{meant}'"):
             getattr(tvmdml, name)

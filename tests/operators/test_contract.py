@@ -159,6 +159,8 @@ def test_an_unknown_operator_is_answered_with_those_there_are() -> None:
     text = str(caught.value)
     assert text.startswith("operator: given 'DML_OPERATOR_NO_SUCH_OPERATOR'; allowed: ")
     assert all(name in text for name in OPERATORS)
+    with pytest.raises(Unsupported, match=r"\. Did you mean ELEMENT_WISE_ROUND\? `tvmdml operators` lists them\.$"):
+        operators.by_name("ROUND")
 
 
 @each_operator

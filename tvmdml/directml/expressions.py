@@ -224,5 +224,5 @@ def required(given: Any, where: str) -> Expression:
         TypeError: it is something else.
     """
     if not isinstance(given, Expression):
-        raise TypeError(f"{where}: given {type(given).__name__}; allowed: an Expression")
+        raise TypeError(f"{where}: given {type(given).__name__}; allowed: an Expression. Graph.constant() makes one of an array")
     return given

@@ -130,7 +130,8 @@ class Model(Runnable):
             return self._origin().recorded(shapes, self._about)
         except Undecided as error:
             given = f"a model that the elements of {', '.join(sorted(error.inputs))} decide about"
-            raise InvalidArgument(message(self.name, given, "one that shapes and constants decide about")) from None
+            advice = "Cut it before the nodes that need these elements, or make the inputs constants."
+            raise InvalidArgument(message(self.name, given, "one that shapes and constants decide about", advice)) from None
 
     # -- How
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib.abc import InspectLoader
 from types import ModuleType
 
+from tvmdml._whole import whole
 from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.operators._contract import Operator
 
@@ -71,7 +72,11 @@ def by_name(name: str) -> type[Operator]:
                 return cls
     if wanted in all_operators():
         return all_operators()[wanted]
-    raise Unsupported(message("operator", safe_repr(name), ", ".join(all_operators()), "`tvmdml operators` lists them."))
+    with whole():
+        import difflib
+    near = [one for one in all_operators() if one.endswith(f"_{wanted}")] or difflib.get_close_matches(wanted, all_operators())
+    advice = f"Did you mean {' or '.join(near)}? " * bool(near) + "`tvmdml operators` lists them."
+    raise Unsupported(message("operator", safe_repr(name), ", ".join(all_operators()), advice))
 
 
 def module_of(cls: type[Operator]) -> str:

@@ -137,7 +137,7 @@ def _where(folder: Path | None) -> str:
     from tvmdml.tuning import logs
 
     if folder is None:
-        return f"logged in {logs.user_folder()}, and used from now on"
+        return f"logged in {logs.user_folder()}, which is used from now on"
     used = any(folder.resolve() == other.resolve() for other in logs.folders())
     return f"logged in {folder}" + ("" if used else f", which is used with TVMDML_TUNING_LOGS={folder.resolve()}")
 
