@@ -418,7 +418,7 @@ def _device(kind: str, index: int, about: str, problem: str) -> Iterator[Finding
         yield _run_on(targets.resolve(f"{kind}:{index}"), _operation())
     except CompileError as error:
         words = f"{kind}:{index}: no kernel is available: {error}"
-        yield Finding(LIMITED, words, "Kernels from packs still run. To compile kernels, install what is missing.")
+        yield Finding(LIMITED, words, "Kernels from packs still run. To compile others, install or allow what the reason names.")
 
 
 # -- Other packages -----------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:
         if not kinds:
             raise pack.error("no graph", "a pack that was built from a graph or an ONNX model")
         allowed = f"a target of a kind that {pack.path} has graphs for: {kinds}"
-        raise Unsupported(message("target", target.name, allowed, "Build it for this target, too."))
+        raise Unsupported(message("target", target.name, allowed, "Name such a target, or build it for this one, too."))
     return found
 
 
