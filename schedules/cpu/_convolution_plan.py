@@ -140,6 +140,8 @@ def _merge(own: dict[str, list[int]]) -> bool:
         return False
     if any(own["start"]) or any(one != 1 for one in own["forward"]):
         return False
+    if any(room > image for room, image in zip(own["room"], own["image"], strict=True)):
+        return False  # padding behind the image
 
     def alone(i: int) -> bool:
         return own["kernel"][i] == 1

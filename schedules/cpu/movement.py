@@ -148,7 +148,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         stream=streamed and contiguous and all(map(in_long_runs, moves)),
         aligned=knobs.aligned_elements,
     )
-    block = columns or max(1, knobs.block_bytes // (2 * itemsize * sum(move.sizes[-1] for move in moves)))
+    block = columns or max(1, knobs.block_bytes // max(1, 2 * itemsize * sum(move.sizes[-1] for move in moves)))
     tasks = min(tasks, -(-moves[0].sizes[-1] // columns)) if columns else tasks
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]

@@ -157,6 +157,16 @@ def test_different_elements_as_onnx_orders_them() -> None:
     assert len(set(y.tolist())) == len(y)
 
 
+def test_small_and_large_inputs_may_take_turns() -> None:
+    places = onnx.helper.make_tensor_value_info("y", INT64, [1, "k"])
+    graph = onnx.helper.make_graph([N("NonZero", ["x"], ["y"])], "turns", [info("x", ["n"])], [places])
+    whole = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    for sizes in ((5000, 10, 5000, 7), (5000, 11)):  # the second model finds what the first one kept on disk
+        some = tvmdml.onnx.load(whole)
+        for size in sizes:
+            assert some(x=np.ones(size, np.float32))[0].shape == (1, size)
+
+
 def test_a_node_that_fails_says_so_when_it_runs() -> None:
     nodes = [
         N("NonZero", ["x"], ["places"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +62,18 @@ def test_examples_of_integers(target: Target) -> None:
         x, scales, one, np.array([1], f32), np.array([0.1], f32), zero, output_zero_point=three, device=target.name
     )
     assert found.ravel().tolist() == [3, 0, 8, 253, 255]
+
+
+def test_padding_at_the_end_is_not_what_lies_behind_a_row(target: Target) -> None:
+    for sizes, taps in (((1, 8, 100), (4,)), ((1, 2, 36, 18), (1, 2)), ((2, 3, 1, 40), (1, 3)), ((1, 2, 5, 18), (2, 1))):
+        whole = np.full((*sizes[:-1], sizes[-1] + 6), np.nan, f32)
+        for x in (np.ones(sizes, f32), whole[..., : sizes[-1]]):
+            x[...] = 1
+            more = [tap - 1 for tap in taps]
+            found = tvmdml.convolution(x, np.ones((16, sizes[1], *taps), f32), end_padding=more, device=target.name)
+            counts = [np.minimum(tap, np.arange(size, 0, -1)) for tap, size in zip(taps, sizes[2:], strict=True)]
+            assert found.shape == (sizes[0], 16, *sizes[2:])
+            assert np.array_equal(found, np.broadcast_to(sizes[1] * functools.reduce(np.multiply.outer, counts), found.shape))
 
 
 def test_a_bias_and_an_activation_are_added_to_padding_too(target: Target) -> None:

@@ -360,6 +360,8 @@ def test_a_descriptor_finds_its_work() -> None:
     for wanted in EVERY_WORK:
         if any(field.many for field in wanted.describe().fields() if field.role is Role.OUTPUT):
             continue  # the bench has no words for the lists of outputs of a descriptor
+        if wanted.behind or "fused_activation" in dict(wanted.attributes):
+            continue  # nor for what follows in the same kernel
         alike = {one.data for one in wanted.operands()} <= {wanted.data}
         found = work.of(wanted.describe(), wanted.shared(), wanted.data)
         assert found is not None, wanted

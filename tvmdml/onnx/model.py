@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -175,7 +176,8 @@ class Model(Runnable):
     def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
         with self._lock:
             for _ in range(_MOST_TURNS):
-                decided = {name: _elements(views[name]) for name in sorted(self._deciding)}
+                # What a large input decides is computed after the graph.
+                decided = {name: _elements(views[name]) for name in sorted(self._deciding) if _decides(views[name])}
                 key = (tuple(shapes.items()), tuple((name, array.tobytes()) for name, array in decided.items()))
                 if (found := self._compiled.get(key)) is not None:
                     self._compiled.move_to_end(key)
@@ -275,9 +277,12 @@ class InferenceSession(Runnable):
         return self._model._ready(shapes, views)
 
 
+def _decides(view: Any) -> bool:
+    """Whether an input is small enough."""
+    elements: int = math.prod(view.shape)
+    return elements <= MOST_DECIDING
+
+
 def _elements(view: Any) -> NumpyArray:
     """The elements of a small input, on the CPU."""
-    array = view.numpy() if type(view) is DeviceArray else np.asarray(view)
-    if array.size > MOST_DECIDING:
-        raise Unsupported(f"an input of {array.size} elements decides how the model is computed; allowed: {MOST_DECIDING}")
-    return np.array(array)
+    return np.array(view.numpy() if type(view) is DeviceArray else np.asarray(view))

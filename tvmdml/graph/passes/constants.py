@@ -26,7 +26,8 @@ def run(program: Program, target: Target) -> None:
         edges = {name: instead.get(edge.value, edge)._replace(offset=edge.offset) for name, edge in call.edges.items()}
         sources = [edge.source for edge in edges.values()]
         outputs = [tensor for tensor in call.outputs() if tensor is not None]
-        if not all(isinstance(source, Constant) for source in sources) or any(not one.element_count for one in outputs):
+        inputs = [tensor for _, tensor in call.desc.tensors(Role.INPUT) if tensor is not None]
+        if not all(isinstance(source, Constant) for source in sources) or any(not one.element_count for one in (*inputs, *outputs)):
             continue
         read = sum(source.array.nbytes for source in sources if isinstance(source, Constant))
         if sum(one.span_in_bytes for one in outputs) > max(read, MOST_BYTES):
