@@ -67,7 +67,11 @@ def test_a_kernel_is_refused_by_name_if_it_would_not_compile(
                 with monkeypatch.context() as patch:
                     patch.setattr(gpu, "_NEEDS", {})
                     patch.setattr(VulkanTarget, "lacking", lambda *_: "")
-                    kernel, missed = kernel_for(desc, target), None
+                    try:
+                        kernel, missed = kernel_for(desc, target), None
+                    except Unsupported as error:  # its numbers are past 32 bits, whatever its elements are
+                        assert (feature, "past 2^30" in str(error)) == ("shaderInt64", True), str(drawn)
+                        continue
                     try:
                         compile_function(kernel.build(), target.capabilities)
                     except Lacking as error:
