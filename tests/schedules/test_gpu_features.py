@@ -70,8 +70,9 @@ def test_a_kernel_is_refused_by_name_if_it_would_not_compile(
                     try:
                         kernel, missed = kernel_for(desc, target), None
                     except Unsupported as error:  # its numbers are past 32 bits, whatever its elements are
+                        if "past 2^30" not in str(error):
+                            raise
                         assert feature == "shaderInt64" or lacking == "all", str(drawn)
-                        assert "past 2^30" in str(error), str(drawn)
                         continue
                     try:
                         compile_function(kernel.build(), target.capabilities)
