@@ -73,7 +73,20 @@ def _shifted(a: Array, b: Array, left: bool) -> Array:
     return np.where(b < width, a << some if left else a >> some, a.dtype.type(0))
 
 
+TABLES = tuple(tuple(float(np.float32(number)) for number in row) for row in np.arange(1, 57).reshape(7, 8) / 7)
+
+
+def _looked_up(x: Any) -> Any:
+    """Of seven tables, a number each; the result has all of them."""
+    return functools.reduce(lambda a, b: T.rounded(a * T.like(a, 2)) - b, T.looked_up(x & ~T.like(x, 8), TABLES))
+
+
+def _in_tables(x: Array) -> Array:
+    return functools.reduce(lambda a, b: a * np.float32(2) - b, np.array(TABLES, np.float32)[:, x & 7])
+
+
 WORDS: dict[str, Word] = {
+    "looked_up": Word(("uint32",), _looked_up, _in_tables, 1, "float32"),
     **{f"to {d}": Word(ALL, functools.partial(T.to, dtype=d), functools.partial(_cast, dtype=d), 1, d) for d in ALL},
     "to bool": Word(ALL, lambda x: T.to(T.to(x, "bool"), "uint8"), lambda x: (x != 0).astype("uint8"), 1, "uint8"),
     "is_nan": Word(FLOATS, T.is_nan, lambda x: np.isnan(x).astype("uint8"), 1, "uint8"),

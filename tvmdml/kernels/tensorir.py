@@ -537,6 +537,18 @@ def subgroup(operation: str, dtype: str, *values: Any) -> Any:
     return _builder().call_extern(dtype, f"subgroup_{operation}", *values)
 
 
+def looked_up(columns: Sequence[Sequence[float]], index: Any) -> list[Any]:
+    """The elements of tables of eight float32 that are parts of the kernel's code, for each lane of an index of UINT32 below 8.
+
+    In memory, what an index finds is side by side, so that a few loads bring it all.
+    """
+    width = 1 << (len(columns) - 1).bit_length()
+    rows = np.zeros((len(columns[0]), width), "<f4")
+    rows[:, : len(columns)] = np.transpose(columns)
+    dtype, digits = type_of(index).replace("uint32", "float32"), rows.tobytes().hex()
+    return [_builder().call_pure_extern(dtype, "looked_up", digits, width, i, index) for i in range(len(columns))]
+
+
 # -- Devices with tensor cores, and with copies to shared memory that go on meanwhile -------------------------------
 
 

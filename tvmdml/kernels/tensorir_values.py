@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -313,21 +313,19 @@ def by_instruction(step: str, *values: Any) -> Any:
     return T.call_imported(T.type_of(values[0]), scaling.name(*kind), scaling.source(*kind), *values)
 
 
-def looked_up(index: Any, table: tuple[float, ...]) -> Any:
-    """The element of a table of eight float32 for each lane of an index of UINT32, which is below 8, or anything if no one looks at
-    the result. The device has no registers with lanes, and chooses.
+def looked_up(index: Any, columns: Sequence[tuple[float, ...]]) -> list[Any]:
+    """The elements of tables of eight float32 for each lane of an index of UINT32.
+
+    The index's lowest three bits count, and the fourth is 0. The CPU has each table in a register; a device has no registers with
+    lanes.
     """
-    many = T.lanes(index)
     if T.is_on_device():
-        found = [like(reinterpret(index, "float32"), number) for number in table]
-        for bit in range(len(table).bit_length() - 1):
-            is_set = expression((index & like(index, 1 << bit)) != like(index, 0))
-            found = [T.Select(is_set, odd, even) for even, odd in zip(found[::2], found[1::2], strict=True)]
-        return found[0]
+        return T.looked_up(columns, T.hold(index & like(index, tables.SIZE - 1)))
+    many = T.lanes(index)
     registers = (register for register, feature in ((16, "avx512f"), (8, "avx2")) if T.has_instructions(feature))
     kind = many, next((register for register in registers if many % register == 0), 0)
     dtype = f"float32x{many}" if many > 1 else "float32"
-    return T.call_imported(dtype, tables.name(table, *kind), tables.source(table, *kind), index)
+    return [T.call_imported(dtype, tables.name(table, *kind), tables.source(table, *kind), index) for table in columns]
 
 
 def round_even(value: Any) -> Any:

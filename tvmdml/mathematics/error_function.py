@@ -23,7 +23,7 @@ def _by_pieces(x: Any) -> Any:
     number, raised = rounded_product(x, 1 / ERF_STEP[dtype])
     rest = fused(number, T.like(x, -ERF_STEP[dtype]), x)
     piece = fixed(T.reinterpret(raised, "uint32"))
-    *others, total = (fixed(T.looked_up(piece, table)) for table in ERF_PIECES[dtype])
+    *others, total = map(fixed, T.looked_up(piece, ERF_PIECES[dtype]))
     for c in reversed(others):
         total = fused(total, rest, c)
     return fixed(T.rounded(x * total))

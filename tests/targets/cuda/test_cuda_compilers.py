@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 import os
 import re
 import stat
@@ -249,6 +250,16 @@ def test_nothing_is_approximated(compiler: str) -> None:
             assert len(re.findall(rf"\bfma\.rn\.{kind}", kernel)) == 1, name
 
 
+def _sass(text: str) -> str:
+    """The listing for sm_80."""
+    try:
+        return compilers.sass(compiled(text, "sm_80")["sm_80"])
+    except CompileError as error:
+        if "nvdisasm" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
 def test_machine_code_is_as_exact(compiler: str) -> None:
     """The assembler fuses nothing either. (In a division there is much that is fused, and it has to be.)"""
 
@@ -256,14 +267,21 @@ def test_machine_code_is_as_exact(compiler: str) -> None:
         T.store(y, i, a[i] * b[i] + a[i])
 
     text, _ = unit(**{dtype: written({"a*": dtype, "b*": dtype, "y*": dtype}, body) for dtype in ("float32", "float64")})
-    try:
-        listing = compilers.sass(compiled(text, "sm_80")["sm_80"])
-    except CompileError as error:
-        if "nvdisasm" not in str(error):
-            raise
-        pytest.skip(str(error))
+    listing = _sass(text)
     assert not re.search(r"\b[FD]FMA\b|\.FTZ", listing)
     assert all(re.search(rf"\b{name}\b", listing) for name in ("FMUL", "FADD", "DMUL", "DADD"))
+
+
+def test_what_an_index_finds_in_several_tables_is_loaded_at_once(compiler: str) -> None:
+    def body(i: Any, x: Any, y: Any) -> None:
+        T.store(
+            y, i, functools.reduce(operator.add, T.looked_up([[8.0 * column + n for n in range(8)] for column in range(7)], x[i]))
+        )
+
+    listing = _sass(unit(kernel=written({"x*": "uint32", "y*": "float32"}, body))[0])
+    assert len(re.findall(r"\bLDG\.E\.128\.CONSTANT\b", listing)) == 2
+    assert len(re.findall(r"\bLDG\b", listing)) == 3
+    assert not re.search(r"\bF?SEL\b|\bLDL\b", listing)
 
 
 def test_without_its_options_a_compiler_would_fuse(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:

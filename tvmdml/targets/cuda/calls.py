@@ -64,6 +64,9 @@ class Translator(Protocol):
     def threads(self) -> tuple[int, int, int]:
         """The extents of a group, as far as they are known so far."""
 
+    def table(self, numbers: str) -> str:
+        """The name of a constant array of float32, which are given as hexadecimal digits."""
+
     def refuse(self, why: str) -> NoReturn:
         """Raise ``CompileError``."""
 
@@ -143,6 +146,13 @@ class Calls:
         if name == "clz" and bits < 32:
             found = terms.binary("Sub", found._replace(data=False), terms.constant("int32", 32 - bits))
         return cast(found, dtype)
+
+    def _looked_up(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        """Through the cache of global memory: constant memory gives a warp one address at a time."""
+        table, width, column = self._writer.table(str(arguments[0].value)), int(arguments[1].value), int(arguments[2].value)
+        row = self._writer.value(arguments[3])
+        place = terms.binary("Add", terms.binary("Mul", row, terms.constant("uint32", width)), terms.constant("uint32", column))
+        return Term("float32", f"{table}[{place.code}]", row.lanes, data=True, reads=row.reads, depth=place.depth + 1)
 
     # -- Barriers and atomics
 
@@ -271,6 +281,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
     "isnan": Calls._classify,
     "large_uint_imm": Calls._large,
     "likely": Calls._same,
+    "looked_up": Calls._looked_up,
     "memory_fence": Calls._fence,
     "multiply_add": Calls._multiply_add,
     "popcount": Calls._bits,

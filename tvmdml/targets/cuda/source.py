@@ -6,10 +6,12 @@ approximations.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 from tvmdml.errors import CompileError, message
+from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets.cuda import prelude, terms
 from tvmdml.targets.cuda.buffers import Array, Buffers, index_term
 from tvmdml.targets.cuda.calls import Calls
@@ -103,6 +105,7 @@ class Writer:
         self._values: dict[int, Term] = {}
         self._extents: dict[str, Any] = {}
         self._is_wide = False
+        self._tables: dict[str, str] = {}
 
     def emitted(self) -> Emitted:
         """Translate the whole function."""
@@ -126,7 +129,7 @@ class Writer:
         head = f'extern "C" __global__ void {self._bounds(x * y * z)} {self.name}({", ".join(parameters)}) {{'
         return Emitted(
             self.name,
-            "\n".join([head, *lines, "}", ""]),
+            "\n".join([head, *(_table(name, numbers) for numbers, name in self._tables.items()), *lines, "}", ""]),
             prelude.needed([*words, *(["__half"] if "__half" in head else [])]),
             threads,
             buffers,
@@ -173,6 +176,12 @@ class Writer:
                 self.refuse(f"threadIdx.{axis} has the extent {extent}, which is not a constant")
         x, y, z = extents
         return x, y, z
+
+    def table(self, numbers: str) -> str:
+        """The name of a constant array of float32, which are given as hexadecimal digits."""
+        if numbers not in self._tables:
+            self._tables[numbers] = self.text.fresh("table")
+        return self._tables[numbers]
 
     def _bounds(self, threads: int) -> str:
         """Tell the compiler, by the groups that should fit in a multiprocessor, how many registers a thread may use."""
@@ -423,6 +432,12 @@ class Writer:
 
     def _call(self, node: Any) -> Term:
         return self._calls.call(node)
+
+
+def _table(name: str, numbers: str) -> str:
+    """A constant array, so aligned that compilers load neighbours at once."""
+    values = [terms.constant("float32", value).code for (value,) in struct.iter_unpack("<f", bytes.fromhex(numbers))]
+    return f"  static const __align__({2 * VECTOR_BYTES}) float {name}[{len(values)}] = {{{', '.join(values)}}};"
 
 
 _STATEMENTS: dict[str, Callable[[Writer, Any], None]] = {

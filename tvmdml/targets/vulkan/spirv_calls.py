@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -132,6 +133,22 @@ class Calls:
         if name == "fmod":
             return self._each(scalar, lambda a, b: arithmetic.binary("Mod", scalar, a, b), values)
         return self._each(scalar, lambda a, b: arithmetic.copy_sign(scalar, a, b), values)
+
+    def _looked_up(self, node: Any, name: str, arguments: list[Any]) -> Value:
+        """By choices: drivers may put an array of constants into each thread's own memory."""
+        width, column = (int(argument.value) for argument in arguments[1:3])
+        numbers = [number for (number,) in struct.iter_unpack("<f", bytes.fromhex(str(arguments[0].value)))][column::width]
+        arithmetic, zero = self._arithmetic, self._arithmetic.constant(UINT, 0)
+
+        def choose(row: int) -> int:
+            found = [arithmetic.constant(tables.FLOAT, number) for number in numbers]
+            for bit in range(len(numbers).bit_length() - 1):
+                masked = arithmetic.binary("BitwiseAnd", UINT, row, arithmetic.constant(UINT, 1 << bit))
+                is_set = arithmetic.compare("NE", UINT, masked, zero)
+                found = [arithmetic.select(tables.FLOAT, is_set, b, a) for a, b in zip(found[::2], found[1::2], strict=True)]
+            return found[0]
+
+        return self._each(tables.FLOAT, choose, [self._writer.value(arguments[3])])
 
     # -- Barriers and atomics
 
@@ -315,6 +332,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Value]] = {
     "isinf": Calls._classify,
     "isnan": Calls._classify,
     "likely": Calls._same,
+    "looked_up": Calls._looked_up,
     "memory_fence": Calls._fence,
     "multiply_add": Calls._multiply_add,
     "popcount": Calls._bits,
