@@ -58,8 +58,9 @@ def __getattr__(name: str) -> Any:
             else:
                 value = _found(name)
     except AttributeError:
-        # name=… prevents Python from adding its own suggestion, which would be TopK for topk.
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{_suggestion(name)}", name=name) from None
+        from tvmdml._names import no_attribute
+
+        raise no_attribute(f"module {__name__!r}", name, __dir__(), otherwise=" dir(tvmdml) lists all names.") from None
     globals()[name] = value
     return value
 
@@ -83,46 +84,6 @@ def _functions() -> list[str]:
         import inspect
 
     return [name for name in __dir__() if not name.startswith("_") and inspect.isfunction(__getattr__(name))]
-
-
-_ELSEWHERE = {
-    name: function
-    for function, names in {
-        "convolution": "conv conv2d conv_transpose",
-        "gather": "embedding take",
-        "gemm": "bmm dense dot linear matmul",
-        "join": "cat concat concatenate",
-        "mean_variance_normalization": "group_norm instance_norm layer_norm layer_normalization",
-        "multihead_attention": "scaled_dot_product_attention",
-        "padding": "pad",
-        "average_pooling": "mean_pool",
-        "reduce": "sum",
-        "resample": "interpolate resize",
-    }.items()
-    for name in names.split()
-}
-"""What other libraries call a function."""
-
-
-def _suggestion(name: str) -> str:
-    """A name that has this one as its last words, is written alike, or the same but for case and underscores, or has it as a part;
-    functions come first.
-    """
-    with whole():
-        import difflib
-
-    def plain(text: str) -> str:
-        return text.replace("_", "").lower()
-
-    names = sorted(__dir__(), key=lambda one: (not one.islower(), len(one)))
-    if name.startswith("DML_") and name.endswith("_OPERATOR_DESC"):  # a structure of DirectML
-        name = name[len("DML_") : -len("_OPERATOR_DESC")]
-        names = [one for one in names if one != one.lower()]
-    near = [_ELSEWHERE[name]] if name in _ELSEWHERE else [one for one in names if one.endswith(f"_{name}")]
-    near = near or difflib.get_close_matches(name, names, 1) or [one for one in names if plain(one) == plain(name)]
-    if not near and len(plain(name)) > 3:
-        near = [one for one in names if plain(name) in plain(one)]
-    return f" Did you mean {near[0]!r}?" if near else " dir(tvmdml) lists all names."
 
 
 def __dir__() -> list[str]:

@@ -178,7 +178,7 @@ def call(
     key = (exact.key(attributes), *forms)  # only here: it takes longer than a call of the quick way
     try:
         plan = _plans.get(key)
-    except TypeError:  # an attribute that cannot be hashed: describe will report what is wrong with it
+    except Exception:  # an attribute that cannot be hashed: describe will report what is wrong with it
         plan = None
     if plan is None:
         with called_by(name_of(describe)):
@@ -247,7 +247,7 @@ def _make_plan(
     found = described(describe, descs, attributes)
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
     plan = _Plan(name_of(describe), found, target, copies, absent=any(view is None for view in views), home=home)
-    with _storing, suppress(TypeError):  # an attribute that cannot be hashed
+    with _storing, suppress(Exception):  # an attribute that cannot be hashed
         if notices.generation == generation:  # else a pack was loaded or unloaded meanwhile
             if len(_plans) >= MAX_PLANS:
                 _plans.clear()

@@ -120,7 +120,8 @@ def require(desc: Operator, target: DeviceTarget, numbers: Numbers, *types: str)
             _refuse_type(desc, target, called)
     if numbers.dtype == "int64" and not target.has("int64"):
         name, _ = max(tensors, key=lambda t: t[1].span)
-        refuse(desc.where(name), f"offsets past 2^30 on {target.name}", "smaller ones, as the device lacks shaderInt64")
+        given, allowed = f"offsets past 2^30 on {target.name}", "smaller ones, as the device lacks shaderInt64"
+        refuse(desc.where(name), given, allowed, target.advice("shaderInt64"))
 
 
 def checked(desc: Operator, target: DeviceTarget, kernel: Kernel) -> Kernel:
@@ -145,12 +146,13 @@ def _refuse_type(desc: Operator, target: DeviceTarget, called: str) -> NoReturn:
     matching = [one for one in tensors if 8 * one[1].data_type.itemsize == bits]
     name, tensor = (matching or tensors)[0]
     types = "other data types" if not matching else f"data types of {'up to 32' if bits == 64 else f'other than {bits}'} bits"
-    refuse(desc.where(name), f"{tensor.data_type.tvm} on {target.name}", f"{types}, as the device lacks {called}")
+    given, allowed = f"{tensor.data_type.tvm} on {target.name}", f"{types}, as the device lacks {called}"
+    refuse(desc.where(name), given, allowed, target.advice(called))
 
 
-def refuse(where: str, given: str, allowed: str) -> NoReturn:
+def refuse(where: str, given: str, allowed: str, advice: str = "Run it on another device.") -> NoReturn:
     """Raise ``Unsupported``: the device cannot do it."""
-    raise Unsupported(message(where, given, allowed, "Run it on another device."))
+    raise Unsupported(message(where, given, allowed, advice))
 
 
 def taken_steps(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:

@@ -379,7 +379,7 @@ def computed(device: dml.Device, case: Case, name: str) -> list[np.ndarray]:
 
 
 def test_the_table_has_every_function() -> None:
-    written = {name for name, one in vars(dml).items() if inspect.isfunction(one)}
+    written = {name for name, one in vars(dml).items() if inspect.isfunction(one) and name[0] != "_"}
     assert len(CASES) == 128
     assert written == set(CASES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import tvmdml
 import tvmdml.directml as dml
-from tvmdml import targets
+from tvmdml import pydirectml, targets
 from tvmdml.directml import devices
 
 MEMBERS = {
@@ -334,6 +335,33 @@ def test_arguments_of_the_wrong_kind_are_type_errors(graph: dml.Graph) -> None:
     ):
         with pytest.raises(TypeError):
             wrong()
+
+
+def test_what_is_not_there_is_an_error_that_says_what_is(graph: dml.Graph) -> None:
+    x = graph.input([1, 1, 2, 3])
+    takes = "allowed: activation_softmax(input, *, axes=())"
+    with pytest.raises(
+        TypeError, match=rf"^activation_softmax\(\) got an unexpected keyword argument 'axis'.*; {re.escape(takes)}$"
+    ):
+        dml.activation_softmax(x, axis=1)
+    takes = "allowed: gemm(a, b, c=None, *, trans_a=MatrixTransform.NONE, "
+    with pytest.raises(TypeError, match=rf"^gemm\(\) missing .* 'b'; {re.escape(takes)}"):
+        dml.gemm(x)
+    takes = "allowed: add(a, b, fused_activation=None)"
+    with pytest.raises(TypeError, match=rf"^add\(\): .*unexpected keyword argument 'c'; {re.escape(takes)}$"):
+        pydirectml.add(x, x, c=x)
+    recorded = tvmdml.Graph().input((2, 3), np.float32)
+    for what, name, near in (
+        (dml, "relu", "activation_relu"),
+        (dml, "reshape", "reinterpret"),
+        (pydirectml, "activation_softmax", "activation_soft_max"),
+        (x, "reshape", "dml.reinterpret"),
+        (x, "relu", "dml.activation_relu"),
+        (recorded, "matmul", "tvmdml.gemm"),
+    ):
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}'\. Did you mean '{near}'\?$"):
+            getattr(what, name)
+    assert not hasattr(x, "__deepcopy__")
 
 
 def test_values_of_fills_must_be_of_the_type(graph: dml.Graph) -> None:

@@ -104,6 +104,18 @@ def test_defaults_are_nearest_even_decreasing_the_last_axis_and_the_main_diagona
 
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+class Hashless:
+    """What raises an error of its own where it is hashed."""
+
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+    def __repr__(self) -> str:
+        return "<hashless>"
+
+
 # What is wrong: the function, its arguments, and what is said.
 REFUSED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
     "mode": (
@@ -111,6 +123,9 @@ REFUSED: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], str]] = {
         "rounding_mode: given 'up'; allowed: 'halves_to_nearest_even', 'toward_zero', 'toward_infinity'.",
     ),
     "unhashable mode": ("round", (X,), {"rounding_mode": []}, "rounding_mode: given []; allowed: "),
+    "a mode that cannot be hashed": ("round", (X,), {"rounding_mode": Hashless()}, "rounding_mode: given <hashless>; allowed: "),
+    "a scale that cannot be hashed": ("abs", (X,), {"scale_bias": Hashless()}, "scale_bias: given <hashless>; allowed: "),
+    "a device that cannot be hashed": ("abs", (X,), {"device": Hashless()}, "device: given <hashless>; allowed: "),
     "another machine": (
         "round",
         (X,),

@@ -15,6 +15,7 @@ from tvmdml.schedules.gpu import _default
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
+from tvmdml.targets.vulkan.capabilities import PROFILES
 
 # The features to load and store elements; no kernel needs arithmetic on narrow numbers.
 LACKING: dict[str, dict[str, Any]] = {
@@ -109,6 +110,10 @@ def test_a_refusal_names_the_first_tensor_of_the_type(vulkan: Target) -> None:
     for desc, name in ((diagonal_desc(x, 3, 0, 1), "input_tensor"), (diagonal_desc(x, 3, 0, 1, has_input=False), "output_tensor")):
         with pytest.raises(Unsupported, match=rf"^DIAGONAL_MATRIX1 {name}: given uint8 on .* lacks storageBuffer8BitAccess\. Run"):
             kernel_for(desc, without(vulkan, storage8=False))
+        with pytest.raises(Unsupported, match=r"lacks storageBuffer8BitAccess\. Compile it for vulkan:desktop\.$"):
+            kernel_for(desc, VulkanTarget("core", PROFILES["core"], None))
+    with pytest.raises(Unsupported, match=r"lacks shaderFloat64\. Run it on another device\.$"):  # no set of features has it
+        kernel_for(round_desc(tensor("float64", (5, 7))), VulkanTarget("desktop", PROFILES["desktop"], None)).build()
 
 
 def test_the_kernel_without_a_schedule_counts_in_64_bits_only_where_it_has_to(

@@ -6,9 +6,11 @@ program.py`` runs a program as it is. README.md explains.
 
 from __future__ import annotations
 
+import typing as _typing
 from types import ModuleType as _Module
 
 from tvmdml import __version__ as __version__
+from tvmdml._names import no_attribute as _no_attribute
 from tvmdml.directml.activations import FusedActivation as FusedActivation
 from tvmdml.directml.compiled import CompiledOperator as CompiledOperator
 from tvmdml.directml.devices import Buffer as Buffer
@@ -48,3 +50,9 @@ from tvmdml.directml.tensors import TensorPolicy as TensorPolicy
 globals().update(_FUNCTIONS)
 
 __all__ = [name for name, one in globals().items() if name != "annotations" and name[0] != "_" and not isinstance(one, _Module)]
+
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise _no_attribute(f"module {__name__!r}", name, __all__)

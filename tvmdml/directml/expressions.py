@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from tvmdml import doors
+from tvmdml._names import no_attribute
 from tvmdml.directml.errors import refusing
 from tvmdml.directml.tensors import TensorDesc, numpy_type, sizes_of
 from tvmdml.graph import Expression as Value
@@ -32,6 +33,8 @@ class Expression:
 
     __slots__ = ("_desc", "_graph", "_strides", "_value", "token")
     __array_ufunc__ = None  # NumPy's numbers leave arithmetic to this class
+    functions: ClassVar[frozenset[str]] = frozenset()
+    """The names of the functions that take expressions, for messages."""
 
     def __init__(self, graph: Owner, value: Value, *, strides: Sequence[int] | None = None, desc: TensorDesc | None = None) -> None:
         """Not public: graphs and functions make expressions."""
@@ -77,6 +80,10 @@ class Expression:
 
     def __repr__(self) -> str:
         return f"<dml.Expression {self.dtype.name} {list(self.shape)}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not there may be a function."""
+        raise no_attribute("an Expression", name, () if name.startswith("_") else self.functions, "dml.")
 
     def __add__(self, other: Any) -> Expression:
         return _arithmetic(self, "+", other, lambda n: scaled(self, 1.0, n))

@@ -6,10 +6,12 @@ The functions are written as source text and compiled, so that they have the sig
 from __future__ import annotations
 import __future__
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
+from tvmdml._names import takes
 from tvmdml.directml import enums
 from tvmdml.directml.activations import FusedActivation
 from tvmdml.directml.enums import Enumeration, member
@@ -129,5 +131,23 @@ def _made() -> dict[str, Callable[..., Any]]:
     return {name: names[name] for name, _, _ in wanted}
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {**_made(), "reinterpret": reinterpret, "broadcast": broadcast}
+def _telling(function: Any) -> Callable[..., Any]:
+    """The function; what it is called with is compared with what it takes, for the message of the error."""
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            raise TypeError(f"{error}; allowed: {takes(function)}") from None  # Python's own: the function did not begin
+
+    return call
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: _telling(function) for name, function in {**_made(), "reinterpret": reinterpret, "broadcast": broadcast}.items()
+}
 """All functions, by name."""
+Expression.functions = frozenset(FUNCTIONS)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml import doors
+from tvmdml._names import no_attribute
 from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.nodes import Edge
@@ -70,6 +71,11 @@ class Expression(Traced):
     def __repr__(self) -> str:
         """The type and shape, and where it comes from."""
         return f"<Expression {self.dtype}{list(self.shape)} of {self.edge.source}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not there may be a function."""
+        known = () if name.startswith("_") else (one for several in doors.public_names_by_module().values() for one in several)
+        raise no_attribute("an Expression", name, known, "tvmdml.")
 
     def __len__(self) -> int:
         """The first size."""

@@ -6,8 +6,10 @@ It is older than ``tvmdml.directml`` and has less: all tensors that are given ar
 
 from __future__ import annotations
 
+import typing as _typing
 from types import ModuleType as _Module
 
+from tvmdml._names import no_attribute as _no_attribute
 from tvmdml.directml.activations import FusedActivation as FusedActivation
 from tvmdml.directml.enums import ConvolutionDirection as ConvolutionDirection
 from tvmdml.directml.enums import ConvolutionMode as ConvolutionMode
@@ -44,3 +46,9 @@ for _kind in (
     globals().update(_kind.__members__)  # members are names of the module, too
 
 __all__ = [name for name, one in globals().items() if name != "annotations" and name[0] != "_" and not isinstance(one, _Module)]
+
+
+if not _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise _no_attribute(f"module {__name__!r}", name, __all__)

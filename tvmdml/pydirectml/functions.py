@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvmdml import directml
+from tvmdml._names import takes
 from tvmdml.pydirectml.models import Expression, GraphBuilder, TensorDesc
 
 _ONE, _TWO = "input", "a b"
@@ -63,7 +64,10 @@ def _made(name: str, newer: str, parameters: str, renamed: Mapping[str, str]) ->
     signature = inspect.Signature(stated)
 
     def function(*given: Any, **named: Any) -> Any:
-        bound = signature.bind(*given, **named).arguments
+        try:
+            bound = signature.bind(*given, **named).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}; allowed: {takes(function)}") from None
         return call(**{renamed.get(one, one): value for one, value in bound.items()})
 
     function.__name__ = function.__qualname__ = name

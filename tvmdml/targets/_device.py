@@ -75,6 +75,10 @@ class DeviceTarget(Target):
         """The optional feature that a kernel needs and the device does not have, by the driver's name; empty if there is none."""
         return ""
 
+    def advice(self, feature: str) -> str:
+        """What to do about a feature that it lacks, by the driver's name."""
+        return "Run it on another device."
+
     def wait(self) -> None:
         """Wait for the device."""
         self.device.wait()

@@ -12,7 +12,7 @@ from tvmdml.errors import DeviceError, InvalidArgument, Lacking, Unsupported, me
 from tvmdml.targets import Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Image, Program
-from tvmdml.targets.vulkan import driver
+from tvmdml.targets.vulkan import driver, physical
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
 
 if TYPE_CHECKING:
@@ -123,6 +123,12 @@ class VulkanTarget(DeviceTarget):
             except Lacking as error:
                 return error.feature
         return ""
+
+    def advice(self, feature: str) -> str:
+        """A set of features that has it, if this one is no device."""
+        fields = [field for names in physical.FEATURES.values() for field, called in names.items() if called == feature]
+        having = [name for name, one in PROFILES.items() if any(getattr(one, field) for field in fields)]
+        return f"Compile it for vulkan:{having[0]}." if self.info is None and having else super().advice(feature)
 
     @classmethod
     def parse(cls, text: str) -> VulkanTarget:

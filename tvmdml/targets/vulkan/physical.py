@@ -12,7 +12,7 @@ from tvmdml.targets.vulkan.loader import Instance, enumerate_all, version_text
 
 _BEST_FIRST = ("discrete GPU", "integrated GPU", "virtual GPU", "CPU", "other")
 # Capabilities that are optional features, by the structure that contains them.
-_FEATURES = {
+FEATURES = {
     "core": {"int16": "shaderInt16", "int64": "shaderInt64", "float64": "shaderFloat64"},
     "vulkan11": {"storage16": "storageBuffer16BitAccess"},
     "vulkan12": {
@@ -103,7 +103,7 @@ def enabled_features(capabilities: Capabilities) -> Any:
     """The ``VkDeviceCreateInfo.pNext`` chain that enables the features in the capabilities."""
     features = _Features()
     features.vulkan12.timelineSemaphore = 1
-    for part, names in _FEATURES.items():
+    for part, names in FEATURES.items():
         for capability, feature in names.items():
             setattr(getattr(features, part), feature, getattr(capabilities, capability))
     return features.chain
@@ -155,7 +155,7 @@ def _capabilities(features: _Features, core: Any, vulkan11: Any, vulkan12: Any) 
     operations = vulkan11.subgroupSupportedOperations if in_compute else 0
     turned_on: dict[str, Any] = {
         capability: bool(getattr(getattr(features, part), feature))
-        for part, names in _FEATURES.items()
+        for part, names in FEATURES.items()
         for capability, feature in names.items()
     }
     float_controls: dict[str, Any] = {
