@@ -16,7 +16,8 @@ import numpy as np
 from tvmdml import _inside
 from tvmdml.console import printable
 from tvmdml.dxdispatch.commands import Timing, timings
-from tvmdml.errors import InvalidArgument, ModelError, counted, message, reason, safe_repr
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, reason, safe_repr
+from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Argument, Runnable
 from tvmdml.targets import Target
@@ -79,9 +80,11 @@ def run(
     for line in timings(printable(Path(path).name), samples, timing):
         write(f"{line}\n")
     for one, result in zip(model.outputs, found, strict=True):
-        write(f"Output '{printable(one.name)}': {result.dtype}{list(result.shape)}{_described(result)}\n")
-    for name, result in zip(files, found, strict=False):
-        _write(name, result, output)
+        for name, tensor in _named(one.name, result):
+            write(f"Output '{printable(name)}': {tensor.dtype}{list(tensor.shape)}{_described(tensor)}\n")
+    for file, result in zip(files, found, strict=False):
+        for name, tensor in _named(file.removesuffix(".npy"), result):
+            _write(f"{name}.npy", tensor, output)
     if profile is not None:
         _profile(model, feeds, profile, write)
 
@@ -114,6 +117,8 @@ def made_up(model: Runnable, given: Mapping[str, Any] = MappingProxyType({})) ->
 
 def _made_up(one: Argument) -> Any:
     """Random values, the same in each run: floats around 0, and integers that are small enough for indices."""
+    if one.kind != Kind():
+        raise Unsupported(message("input", f"{one.name}, a sequence or optional tensor", "tensors", "Call the model from Python."))
     open_sizes = [str(n or "?") for n in one.shape or () if not isinstance(n, int)]
     if one.shape is None or open_sizes:
         given = f"no array for {one.name}, with open sizes {', '.join(open_sizes)}"
@@ -123,6 +128,12 @@ def _made_up(one: Argument) -> Any:
     if one.dtype.kind == "f":
         return rng.standard_normal(shape).astype(one.dtype)
     return rng.integers(0, 2, shape).astype(one.dtype)
+
+
+def _named(name: str, result: Any) -> list[tuple[str, Any]]:
+    """The tensors of an output, with names."""
+    several = isinstance(result, list)
+    return [(part(name, i), one) for i, one in enumerate(result)] if several else [] if result is None else [(name, result)]
 
 
 def _described(result: Any) -> str:

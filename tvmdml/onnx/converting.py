@@ -13,6 +13,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, counted, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import described, folding, inference
+from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.node import Node, Result, Results, Rule
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.rules import RULES
@@ -178,22 +179,25 @@ class Conversion:
         weights = {one.name for one in graph.initializer}
         for one in graph.input:
             if one.name not in weights:
-                dtype = dtype_of(one.type.tensor_type.elem_type)
-                shape = shapes[one.name]
-                if one.name in decided:
-                    value = Value.known(decided[one.name])
-                elif 0 in shape:
-                    value = Value.known(found._of_none(one.name, shape, dtype))
+                kind, tensor = Kind.read(one.type)
+                dtype = dtype_of(tensor.elem_type)
+                if one.name not in shapes:
+                    value = Value.nothing()
+                elif kind.is_sequence:
+                    value = Value.sequence(found._input(name, shapes, dtype, decided) for name in parts(one.name, shapes))
                 else:
-                    value = Value.computed(found.graph.input(shape, dtype, name=one.name))
+                    value = found._input(one.name, shapes, dtype, decided)
                 found._top.set(one.name, value)
         found.outputs = found._graph(graph, found._top)
-        for one, value in zip(graph.output, found.outputs, strict=True):
-            if value.parts is not None:
-                found.problems.append(
-                    Problem("output", f"output {safe_repr(one.name)}", "it is a sequence, and not a tensor", False)
-                )
         return found
+
+    def _input(self, name: str, shapes: Mapping[str, tuple[int, ...]], dtype: Any, decided: Mapping[str, NumpyArray]) -> Value:
+        """A tensor that a call gives."""
+        if name in decided:
+            return Value.known(decided[name])
+        if 0 in shapes[name]:
+            return Value.known(self._of_none(name, shapes[name], dtype))
+        return Value.computed(self.graph.input(shapes[name], dtype, name=name))
 
     @classmethod
     def part(
@@ -214,21 +218,20 @@ class Conversion:
 
     @classmethod
     def eager(
-        cls, model: Model, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
-    ) -> tuple[dict[str, NumpyArray | None], list[Problem]]:
-        """Compute nodes of the model from known tensors, one by one; returns some of their results, and what cannot be computed."""
+        cls, model: Model, given: Mapping[str, Value], nodes: Sequence[Any], wanted: Sequence[str]
+    ) -> tuple[dict[str, Value], list[Problem]]:
+        """Compute nodes of the model from what is known, one by one; returns some of their results, and what cannot be computed."""
         found = cls(model)
-        for name, array in given.items():
-            found._top.set(name, Value.known(array))
+        for given_name, known in given.items():
+            found._top.set(given_name, known)
         for one in nodes:
             found._node(one, found._top)
-            for value in (found._top.get(str(name)) for name in one.output):
-                if value is not None and value.parts is None and not value.is_lost:
-                    value.decided(found.graph)
+            results = [value for name in one.output if (value := found._top.get(str(name))) is not None]
+            for tensor in (tensor for value in results for tensor in value.tensors() if tensor.is_tensor):
+                tensor.decided(found.graph)
             if found.problems:
                 break
-        values = {name: found._top.get(name) for name in wanted}
-        return {name: None if one is None else one.array for name, one in values.items()}, found.problems
+        return {name: value for name in wanted if (value := found._top.get(name)) is not None}, found.problems
 
     def tensors(self) -> Mapping[str, Value]:
         """The tensors of the model's own graph, by name."""
@@ -435,7 +438,7 @@ def _alike(one: Any, result: Result) -> Value:
     if isinstance(one, Value):
         if one.is_lost:
             return Value.lost(*result)
-        if one.parts is not None:
+        if not one.is_tensor:
             return one
         one = one.content
     if not isinstance(one, Expression):

@@ -19,6 +19,7 @@ from tvmdml.disk.plans import PlanStore
 from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.content import Content
+from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.targets import Target
@@ -115,20 +116,23 @@ class Kept:
             return None
         with contextlib.suppress(*kept.DAMAGED):
             known = dict(zip(found.described["known"], found.arrays, strict=True))
-            reads = tuple(found.described["reads"])
+            reads, lengths = tuple(found.described["reads"]), tuple(found.described["lengths"])
             given = [] if found.graph is None else found.graph.forms()
-            if self._header is None or not set(reads) <= {one.name for one in self._header.about.inputs}:
+            if self._header is None or not set(reads) <= set(shapes):
                 return None
-            if len(known) + len(given) != len(self._header.about.outputs) or not set(known) <= set(range(len(known) + len(given))):
+            outputs = len(self._header.about.outputs)
+            if len(lengths) not in (0, outputs) or not all(n is None or type(n) is int for n in lengths):
                 return None
-            return Ready(found.graph, reads, known)
+            ready = Ready(found.graph, reads, known, lengths=lengths)
+            count = ready.count(outputs)
+            return ready if len(known) + len(given) == count and set(known) <= set(range(count)) else None
         return None
 
     def keep(self, shapes: Shapes, decided: Decided, ready: Ready) -> None:
         """Keep a plan, if the files are still those that it was found for, and nothing else that decides has changed."""
         if self._header is None or surroundings(self._target) != self._around or not self.content.is_unchanged():
             return
-        described = {"reads": list(ready.inputs), "known": list(ready.known)}
+        described = {"reads": list(ready.inputs), "known": list(ready.known), "lengths": list(ready.lengths)}
         before = len(self._holdings.names)
         arrays = list(ready.known.values())
         done = kept.keep(self._store, self._plan(shapes, decided), self._holdings, ready.graph, described, arrays)
@@ -145,4 +149,5 @@ def _written(one: Argument) -> list[Any]:
 
 
 def _argument(name: str, kind: str, shape: list[Any] | None, dtype: str | None) -> Argument:
-    return Argument(name, kind, None if shape is None else tuple(shape), None if dtype is None else np.dtype(dtype))
+    sizes, own = None if shape is None else tuple(shape), None if dtype is None else np.dtype(dtype)
+    return Argument(name, kind, sizes, own, Kind.of(kind))

@@ -22,7 +22,7 @@ from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.running import Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
-from tvmdml.onnx.types import MOST_DECIDING, Undecided
+from tvmdml.onnx.types import Undecided, decides
 from tvmdml.packs.files import is_pack
 
 if TYPE_CHECKING:
@@ -176,10 +176,10 @@ class Model(Runnable):
     def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
         with self._lock:
             for _ in range(_MOST_TURNS):
-                # What a large input decides is computed after the graph.
-                decided = {name: _elements(views[name]) for name in sorted(self._deciding) if _decides(views[name])}
-                key = (tuple(shapes.items()), tuple((name, array.tobytes()) for name, array in decided.items()))
-                if (found := self._compiled.get(key)) is not None:
+                # What other inputs decide is computed after the graph.
+                there = [name for name in sorted(self._deciding) if name in views and _decides(views[name])]
+                decided = {name: _elements(views[name]) for name in there}
+                if (found := self._compiled.get(key := _key(shapes, decided))) is not None:
                     self._compiled.move_to_end(key)
                     return found
                 self._check(shapes)
@@ -191,12 +191,8 @@ class Model(Runnable):
 
     def _compile(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
         found = self._found(shapes, decided)
-        key = (
-            tuple((one.name, shapes[one.name]) for one in self.inputs),
-            tuple((name, array.tobytes()) for name, array in sorted(decided.items())),
-        )
         with self._lock:
-            self._compiled[key] = found
+            self._compiled[_key(shapes, decided)] = found
             while len(self._compiled) > _MOST_KEPT:
                 self._compiled.popitem(last=False)
         return found
@@ -277,10 +273,14 @@ class InferenceSession(Runnable):
         return self._model._ready(shapes, views)
 
 
+def _key(shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Any:
+    """Both in the order of the inputs."""
+    return tuple(shapes.items()), tuple((name, array.tobytes()) for name, array in decided.items())
+
+
 def _decides(view: Any) -> bool:
-    """Whether an input is small enough."""
-    elements: int = math.prod(view.shape)
-    return elements <= MOST_DECIDING
+    """Whether an input may decide."""
+    return decides(view.dtype, math.prod(view.shape))
 
 
 def _elements(view: Any) -> NumpyArray:

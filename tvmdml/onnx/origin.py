@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -20,6 +20,7 @@ from tvmdml.graph.program import Finished
 from tvmdml.onnx import converting
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.growing import Growth
+from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
@@ -68,6 +69,7 @@ class Origin:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
         self._model, self._target = converting.Model(source, {}), target
+        self._takes_tensors = all(one.type.HasField("tensor_type") for one in source.model.graph.input)
         self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
         self._growth = Growth(self._model, target, fits, self._unseen, self._weights)
 
@@ -91,6 +93,10 @@ class Origin:
         names = [one.name for one in inputs]
         if "" in names or len(set(names)) != len(names):
             raise source.error("inputs without names, or with the same name", "inputs with different names")
+        for one in inputs:
+            if one.kind.is_sequence and any(name.startswith(part(one.name, 0)[:-2]) for name in names):
+                given = f"an input {safe_repr(one.name)}, a sequence, whose tensors would be named like another input"
+                raise Unsupported(message(source.name, given, "inputs with other names"))
         known = open_sizes(source)
         if unknown := set(sizes) - set(known):
             given = ", ".join(map(safe_repr, sorted(map(str, unknown))))
@@ -126,14 +132,14 @@ class Origin:
             ModelError, Unsupported: as ``load``.
         """
         target, shared = self._target, self._weights
-        conversion, known, rest, tail = self._converted(shapes, decided)
+        conversion, known, rest, tail, lengths = self._converted(shapes, decided)
         if not rest:
-            return Ready(None, (), known, tail)
+            return Ready(None, (), known, tail, lengths)
         program = finished(conversion.graph, rest, target)
         laid = laid_out(program, target, calls=conversion.graph.calls, progress=progress, shared=shared)
-        if grows and not known and not decided and tail is None:
+        if grows and self._takes_tensors and not (known or decided or tail or lengths):
             self._growth.saw(shapes, conversion)
-        return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known, tail)
+        return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known, tail, lengths)
 
     def _unseen(self, shapes: Shapes) -> Conversion | None:
         """The model for shapes that it may be called with later."""
@@ -142,7 +148,7 @@ class Origin:
 
     def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray]) -> Finished:
         """The graph after all passes."""
-        conversion, _, rest, _ = self._converted(shapes, decided)
+        conversion, _, rest, *_ = self._converted(shapes, decided)
         return finished(conversion.graph, rest, self._target)
 
     def recorded(self, shapes: Shapes, about: About) -> Recorded:
@@ -158,6 +164,8 @@ class Origin:
             kinds = ", ".join(dict.fromkeys(converting.kind_of(one) for one in conversion.tail))
             given = f"a model whose last nodes run one by one, after the graph: {kinds}"
             raise Unsupported(message(self.name, given, "a model that is a graph", "Cut it before these nodes."))
+        if not all(one.is_tensor for one in conversion.outputs):
+            raise Unsupported(message(self.name, "outputs that are sequences or optional", "outputs that are tensors"))
         outputs = [one.expression(conversion.graph) for one in conversion.outputs]
         if not outputs:
             raise InvalidArgument(message(self.name, "a model without outputs", "one or more outputs"))
@@ -165,28 +173,33 @@ class Origin:
 
     def _converted(
         self, shapes: Shapes, decided: Mapping[str, NumpyArray]
-    ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None]:
-        """The model for shapes, the outputs that are known, what the graph computes, and what is computed after it."""
+    ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None, tuple[int | None, ...]]:
+        """The model for shapes, what is known of its outputs' tensors, what the graph computes, and what is computed after it."""
         conversion = Conversion.of(self._model, shapes, decided)
         converting.raise_all(self.name, conversion.problems)
-        known = {i: one.array for i, one in enumerate(conversion.outputs) if one.array is not None}
-        later = {i for i, one in enumerate(conversion.outputs) if one.is_later}
-        rest = [one.expression(conversion.graph) for i, one in enumerate(conversion.outputs) if i not in known and i not in later]
+        outputs, graph = conversion.outputs, conversion.graph
+        tensors = [tensor for one in outputs for tensor in one.tensors()]
+        known = {i: one.array for i, one in enumerate(tensors) if one.array is not None}
+        rest = [one.expression(graph) for i, one in enumerate(tensors) if i not in known and not one.is_later]
+        lengths: tuple[int | None, ...] = ()
+        if not all(one.is_tensor or one.is_later for one in outputs):
+            lengths = tuple(-1 if one.is_nothing else None if one.parts is None else len(one.parts) for one in outputs)
+        names = [str(info.name) for info, one in zip(self.source.model.graph.output, outputs, strict=True) for _ in one.tensors()]
+        later = {i: names[i] for i, one in enumerate(tensors) if one.is_later}
         if not later:
-            return conversion, known, rest, None
+            return conversion, known, rest, None, lengths
         tail, more = self._tail(conversion, later)
-        return conversion, known, [*rest, *more], tail
+        return conversion, known, [*rest, *more], tail, lengths
 
-    def _tail(self, conversion: Conversion, later: Collection[int]) -> tuple[Tail, list[Expression]]:
+    def _tail(self, conversion: Conversion, later: Mapping[int, str]) -> tuple[Tail, list[Expression]]:
         """What computes some outputs after the graph, and what it reads of the graph."""
         tensors = conversion.tensors()
         names = {str(name) for one in onnx_bounds.all_nodes(conversion.tail) for name in one.input}
         read = {name: tensors[name] for name in sorted(names) if name in tensors and not tensors[name].is_later}
-        given = {name: one.array for name, one in read.items() if one.array is not None}
-        computed = {name: one.expression(conversion.graph) for name, one in read.items() if name not in given}
-        outputs = [str(one.name) for one in self.source.model.graph.output]
-        made = {place: outputs[place] for place in sorted(later)}
-        return Tail(self._model, conversion.tail, given, list(computed), made), list(computed.values())
+        computed = [
+            tensor.expression(conversion.graph) for one in read.values() for tensor in one.tensors() if tensor.array is None
+        ]
+        return Tail(self._model, conversion.tail, read, later), computed
 
     def _metadata(self) -> ModelMetadata:
         about = self.source.model
@@ -197,22 +210,23 @@ class Origin:
         )
 
     def _argument(self, info: Any, sizes: Mapping[str, int], *, result: bool = False) -> Argument:
-        kind = info.type
-        if result and (not kind.WhichOneof("value") or (kind.HasField("tensor_type") and not kind.tensor_type.elem_type)):
-            return Argument(str(info.name), "", None, None)  # some programs leave the types of outputs to inference
-        if not kind.HasField("tensor_type"):
-            which = str(kind.WhichOneof("value") or "nothing").removesuffix("_type")
-            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {which}", "tensors"))
-        tensor = kind.tensor_type
+        kind, tensor = Kind.read(info.type)
+        if result and (not info.type.WhichOneof("value") or (tensor is not None and not tensor.elem_type)):
+            return Argument(str(info.name), "", None, None, kind)  # some programs leave the types of outputs to inference
+        if tensor is None:
+            which = str(info.type.WhichOneof("value") or "nothing").removesuffix("_type")
+            raise Unsupported(
+                message(f"{self.name}: {safe_repr(info.name)}", f"the type {which}", "tensors, and sequences of tensors")
+            )
         dtype = dtype_of(tensor.elem_type)
         names = {number: text for text, number in self.source.onnx.TensorProto.DataType.items()}
         said = names.get(tensor.elem_type, str(tensor.elem_type)).lower()
         if not is_ours(dtype):
             raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
         shape: tuple[int | str | None, ...] | None = None
-        if tensor.HasField("shape"):
+        if tensor.HasField("shape") and not kind.is_sequence:
             shape = tuple(_size(one, sizes) for one in tensor.shape.dim)
-        return Argument(str(info.name), f"tensor({said})", shape, dtype)
+        return Argument(str(info.name), kind.named(f"tensor({said})"), shape, dtype, kind)
 
 
 def open_sizes(source: Source) -> tuple[str, ...]:
@@ -233,4 +247,6 @@ def _size(dimension: Any, sizes: Mapping[str, int]) -> int | str | None:
 
 
 def _symbols(info: Any) -> list[str]:
-    return [str(one.dim_param) for one in info.type.tensor_type.shape.dim if one.HasField("dim_param") and one.dim_param]
+    kind, tensor = Kind.read(info.type)
+    sizes = () if tensor is None or kind.is_sequence else tensor.shape.dim
+    return [str(one.dim_param) for one in sizes if one.HasField("dim_param") and one.dim_param]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.session import ModelMetadata, Session
 
 if TYPE_CHECKING:
@@ -27,9 +29,12 @@ class Argument(NamedTuple):
     type: str
     """ONNX's name of the type: ``tensor(float)``; empty for an output whose type the model does not say."""
     shape: tuple[int | str | None, ...] | None
-    """The sizes; a string is a symbolic size, ``None`` one without a name. ``None`` if not even their number is known."""
+    """The sizes; a string is a symbolic size, ``None`` one without a name. ``None`` if not even their number is known, and for
+    sequences."""
     dtype: Any
-    """The NumPy type."""
+    """The NumPy type, of the tensors of a sequence."""
+    kind: Kind = Kind()
+    """Whether it is a tensor, a sequence, or either if it is there."""
 
 
 class About(NamedTuple):
@@ -53,6 +58,19 @@ class Ready(NamedTuple):
     """The outputs that are known."""
     tail: Tail | None = None
     """What computes other outputs after the graph, of its last ones."""
+    lengths: tuple[int | None, ...] = ()
+    """For each output the number of its tensors; ``None`` for a tensor, -1 for nothing, and ``()`` if all outputs are tensors."""
+
+    def count(self, outputs: int) -> int:
+        """The number of tensors of so many outputs."""
+        return sum(1 if n is None else max(n, 0) for n in self.lengths) if self.lengths else outputs
+
+    def assembled(self, tensors: Sequence[Any]) -> list[Any]:
+        """The outputs, of their tensors: sequences are lists."""
+        if not self.lengths:
+            return list(tensors)
+        rest = iter(tensors)
+        return [next(rest) if n is None else None if n < 0 else [next(rest) for _ in range(n)] for n in self.lengths]
 
 
 class Runnable(Session, abc.ABC):
@@ -96,26 +114,28 @@ class Runnable(Session, abc.ABC):
             InvalidArgument: an input is missing, unknown, or has another type or shape.
             Unsupported: a node has no counterpart for these sizes.
         """
-        given = {**(inputs or {}), **named}
-        compiled = self._for(given)
+        given = self._apart({**(inputs or {}), **named})
+        compiled = self._for_tensors(given)
         found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
-        if compiled.graph is not None:
-            results = compiled.graph({name: given[name] for name in compiled.inputs})
-            later = () if compiled.tail is None else compiled.tail.makes
-            places = [i for i in range(len(self.outputs)) if i not in found and i not in later]
-            found |= dict(zip(places, results, strict=compiled.tail is None))
-            if compiled.tail is not None:
-                found |= self._after(compiled.tail, results[len(places) :], given.values())
-        return [found[i] for i in range(len(self.outputs))]
+        count = compiled.count(len(self.outputs))
+        results = [] if compiled.graph is None else compiled.graph({name: given[name] for name in compiled.inputs})
+        later = () if compiled.tail is None else compiled.tail.makes
+        places = [i for i in range(count) if i not in found and i not in later]
+        found |= dict(zip(places, results, strict=compiled.tail is None))
+        if compiled.tail is not None:
+            found |= self._after(compiled.tail, results[len(places) :], given.values())
+        return compiled.assembled([found[i] for i in range(count)])
 
     def _after(self, tail: Tail, results: Sequence[Any], given: Iterable[Any]) -> dict[int, Any]:
         """What is computed after the graph, as arrays of the kind of the inputs."""
         views = (arrays.view(one, self.name) for one in results)
         found = tail.run([one.numpy() if type(one) is DeviceArray else np.asarray(one) for one in views])
+        restore: Callable[[Any], Any] | None
         if any(type(one) is DeviceArray for one in given):
-            return {place: self.target.asarray(array) for place, array in found.items()}
-        restore = next((arrays.restorer(one) for one in given if type(one) is not np.ndarray), None)
-        return found if restore is None else {place: restore(array) for place, array in found.items()}
+            restore = self.target.asarray
+        else:
+            restore = next((arrays.restorer(one) for one in given if type(one) is not np.ndarray), None)
+        return found if restore is None else {place: _restored(one, restore) for place, one in found.items()}
 
     def compiled(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> CompiledGraph:
         """The compiled graph for inputs, for ``explain``, ``profile`` and ``bind``. Inputs are arrays or shapes.
@@ -123,10 +143,16 @@ class Runnable(Session, abc.ABC):
         Raises:
             InvalidArgument: an input is missing or does not fit; or all outputs are known without running.
         """
-        given = {
-            name: np.broadcast_to(np.zeros((), self._input(name).dtype), one) if isinstance(one, (tuple, list)) else one
-            for name, one in {**(inputs or {}), **named}.items()
-        }
+
+        def array(dtype: Any, one: Any) -> Any:
+            sizes = isinstance(one, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in one)
+            return np.broadcast_to(np.zeros((), dtype), one) if sizes else one
+
+        given = {}
+        for name, one in {**(inputs or {}), **named}.items():
+            about = self._input(name)
+            several = about.kind.is_sequence and isinstance(one, (tuple, list))
+            given[name] = [array(about.dtype, each) for each in one] if several else array(about.dtype, one)
         found = self._for(given).graph
         if found is None:
             raise InvalidArgument(message("compiled", "a model whose outputs are all known", "a model that computes"))
@@ -142,6 +168,8 @@ class Runnable(Session, abc.ABC):
         if compiled.tail is not None:
             given = f"outputs whose shapes elements decide ({', '.join(compiled.tail.kinds)})"
             raise Unsupported(message(f"{self.name} forms", given, "outputs whose shapes follow from those of the inputs"))
+        if compiled.lengths:
+            raise Unsupported(message(f"{self.name} forms", "outputs that are sequences or optional", "outputs that are tensors"))
         rest = iter(compiled.graph.forms() if compiled.graph is not None else ())
         known = compiled.known
         return [(known[i].dtype, known[i].shape) if i in known else next(rest) for i in range(len(self.outputs))]
@@ -153,35 +181,71 @@ class Runnable(Session, abc.ABC):
             InvalidArgument: an input is missing or does not fit.
         """
         found = self._for(inputs)
-        whole = not found.known and found.tail is None and not self._deciding and set(found.inputs) == set(inputs)
+        whole = not (found.known or found.tail or found.lengths or self._deciding) and set(found.inputs) == set(inputs)
         return found.graph if whole else None
 
     # -- How
 
     def _input(self, name: str) -> Argument:
-        for one in self.inputs:
-            if one.name == name:
-                return one
-        raise InvalidArgument(message("Model call", safe_repr(name), ", ".join(one.name for one in self.inputs) or "no inputs"))
+        if (found := self._by_name.get(name)) is None:
+            raise InvalidArgument(message("Model call", safe_repr(name), ", ".join(self._by_name) or "no inputs"))
+        return found
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Argument]:
+        return {one.name: one for one in self.inputs}
+
+    @functools.cached_property
+    def _takes_tensors(self) -> bool:
+        """Whether all inputs are tensors."""
+        return all(one.kind == Kind() for one in self.inputs)
 
     def _for(self, given: Mapping[str, Any]) -> Ready:
-        shapes, views = {}, {}
+        return self._for_tensors(self._apart(given))
+
+    def _apart(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tensors of a call's inputs, by name: a sequence's own, and their number in its place."""
         for name in given:
             self._input(name)
+        if self._takes_tensors:
+            return given
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            if not (kind := self._input(name).kind).is_sequence or (value is None and kind.is_optional):
+                found |= {} if value is None and kind.is_optional else {name: value}
+            elif isinstance(value, (list, tuple)):
+                found[name] = len(value)
+                found |= {part(name, i): array for i, array in enumerate(value)}
+            else:
+                raise InvalidArgument(
+                    message(f"Model {name}", type(value).__name__, f"a list of arrays of {self._input(name).dtype}")
+                )
+        return found
+
+    def _for_tensors(self, given: Mapping[str, Any]) -> Ready:
+        shapes: dict[str, tuple[int, ...]] = {}
+        views: dict[str, Any] = {}
         for one in self.inputs:
             if one.name not in given:
+                if one.kind.is_optional:
+                    continue
                 raise InvalidArgument(message("Model call", f"no {one.name}", form(one)))
-            view = arrays.view(given[one.name], f"Model {one.name}")
-            if view.dtype.newbyteorder("=") != one.dtype:
-                raise InvalidArgument(message(f"Model {one.name}", f"{view.dtype}{list(view.shape)}", form(one)))
-            shapes[one.name], views[one.name] = tuple(view.shape), view
+            names: Iterable[str] = (one.name,)
+            if one.kind.is_sequence:
+                shapes[one.name] = (given[one.name],)
+                names = parts(one.name, shapes)
+            for name in names:
+                view = arrays.view(given[name], f"Model {name}")
+                if view.dtype.newbyteorder("=") != one.dtype:
+                    raise InvalidArgument(message(f"Model {name}", f"{view.dtype}{list(view.shape)}", form(one)))
+                shapes[name], views[name] = tuple(view.shape), view
         return self._ready(shapes, views)
 
     def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Shapes are those that the model declares, and each symbol has one value."""
         symbols: dict[str, int] = {}
         for one in self.inputs:
-            if one.shape is None:
+            if one.shape is None or one.name not in shapes:
                 continue
             shape = shapes[one.name]
             fits = len(shape) == len(one.shape) and all(
@@ -196,7 +260,14 @@ class Runnable(Session, abc.ABC):
 def form(one: Argument) -> str:
     """The type and shape for messages."""
     sizes = "" if one.shape is None else f"[{', '.join('?' if n is None else str(n) for n in one.shape)}]"
-    return f"{one.dtype or 'a tensor'}{sizes}"
+    found = f"{one.dtype or 'a tensor'}{sizes}"
+    found = f"a list of {found}" if one.kind.is_sequence else found
+    return f"{found} or None" if one.kind.is_optional else found
+
+
+def _restored(one: Any, restore: Callable[[Any], Any]) -> Any:
+    """An output with arrays of another library."""
+    return None if one is None else [restore(each) for each in one] if isinstance(one, list) else restore(one)
 
 
 def listed(several: Sequence[Argument]) -> str:

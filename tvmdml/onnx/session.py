@@ -13,6 +13,7 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import options
+from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.options import CPU, RunOptions, SessionOptions
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element
 from tvmdml.targets import Target
@@ -51,6 +52,8 @@ class _Argument(Protocol):
     def shape(self) -> tuple[int | str | None, ...] | None: ...
     @property
     def dtype(self) -> Any: ...
+    @property
+    def kind(self) -> Kind: ...
 
 
 class Session:
@@ -129,7 +132,9 @@ class Session:
     def _array(self, name: str, given: Any) -> Any:
         """An input as an array; it may be an ``OrtValue``, and lists of numbers, which get the input's type."""
         given = _held(given)
-        dtype = next((one.dtype for one in self.inputs if one.name == name), None)
+        dtype, kind = next(((one.dtype, one.kind) for one in self.inputs if one.name == name), (None, Kind()))
+        if kind.is_sequence and isinstance(given, (list, tuple)):
+            return [_held(one) for one in given]
         if dtype is None or not isinstance(given, (list, tuple, int, float)):
             return given
         try:
@@ -332,8 +337,8 @@ class IOBinding:
         self._quick = None
 
     @staticmethod
-    def _known(name: str, among: Sequence[Any], what: str) -> None:
-        names = [one.name for one in among]
+    def _known(name: str, among: Sequence[_Argument], what: str) -> None:
+        names = [one.name for one in among if one.kind == Kind()]
         if name not in names:
             raise InvalidArgument(message(f"bind {what}", safe_repr(name), ", ".join(names) or "none"))
 

@@ -10,41 +10,49 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.errors import Unsupported
 from tvmdml.onnx.converting import Conversion, Model, raise_all
+from tvmdml.onnx.values import Value
 
 
 class Tail:
     """Nodes that run after the graph."""
 
-    def __init__(
-        self, model: Model, nodes: Sequence[Any], given: Mapping[str, NumpyArray], reads: Sequence[str], makes: Mapping[int, str]
-    ) -> None:
+    def __init__(self, model: Model, nodes: Sequence[Any], reads: Mapping[str, Value], makes: Mapping[int, str]) -> None:
         """
         Args:
             model: the model.
             nodes: in their order.
-            given: tensors that they read, and that are known.
-            reads: tensors that they read, and that the graph computes.
+            reads: what they read, by name. Tensors that are not known are those that ``run`` is given.
             makes: the names of the model's outputs that they compute, by their places.
         """
-        self._model, self._nodes, self._given, self.reads, self.makes = model, nodes, given, tuple(reads), makes
+        self._model, self._nodes, self.makes = model, nodes, makes
+        self._reads = {name: one.mapped(_without_graph) for name, one in reads.items()}
         self.kinds = tuple(dict.fromkeys(str(one.op_type) for one in nodes))
         """ONNX's names of the nodes' operators."""
 
-    def run(self, arrays: Sequence[NumpyArray]) -> dict[int, NumpyArray]:
-        """The outputs, by their places, from what it ``reads``.
+    def run(self, arrays: Sequence[NumpyArray]) -> dict[int, Any]:
+        """The outputs, by their places, from the tensors that it reads: arrays, lists of them, or ``None`` for nothing.
 
         Raises:
             Unsupported, ModelError: a node cannot be computed for these elements.
         """
-        given = {**self._given, **dict(zip(self.reads, arrays, strict=True))}
+        rest = iter(arrays)
+        given = {
+            name: one.mapped(lambda tensor: tensor if tensor.is_tensor else Value.known(next(rest)))
+            for name, one in self._reads.items()
+        }
         found, problems = Conversion.eager(self._model, given, self._nodes, list(self.makes.values()))
         raise_all(self._model.source.name, problems)
-        outputs = {}
-        for place, name in self.makes.items():
-            array = found[name]
-            if array is None:
-                raise Unsupported(f"{self._model.source.name}: the output {name!r} is no tensor")
-            outputs[place] = array
-        return outputs
+        return {place: _array(found[name]) for place, name in self.makes.items()}
+
+
+def _without_graph(tensor: Value) -> Value:
+    """What is known of a tensor; the graph of other ones is let go."""
+    return Value.lost() if tensor.array is None else Value.known(tensor.array)
+
+
+def _array(value: Value) -> Any:
+    if value.parts is not None:
+        return [_array(one) for one in value.parts]
+    assert value.is_nothing or value.array is not None
+    return value.array

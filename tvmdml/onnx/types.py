@@ -10,8 +10,18 @@ import numpy as np
 from tvmdml.errors import TvmdmlError
 from tvmdml.tensors import TensorDataType
 
-MOST_DECIDING = 4096
-"""The most elements of an input whose values may decide how a model is computed."""
+_MOST_DECIDING = 4096
+_MOST_MEASURED = 16
+
+
+def decides(dtype: Any, count: int) -> bool:
+    """Whether the values of an input may decide how a model is computed: few integers, such as sizes and positions, or a condition.
+
+    Other types are measured: images, scores. They are different each time, but for a threshold or scales.
+    """
+    kind = np.dtype(dtype)
+    counts = kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1)
+    return count <= (_MOST_DECIDING if counts else _MOST_MEASURED)
 
 
 class Undecided(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,19 +11,19 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.nodes import Call, Constant, Input
-from tvmdml.onnx.types import MOST_DECIDING, Undecided, is_ours
+from tvmdml.onnx.types import Undecided, decides, is_ours
 from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import TensorDataType
 
 
 class TooLate(Refused):
-    """Elements must be known that depend on those of large inputs."""
+    """Elements must be known that depend on those of inputs that do not decide."""
 
 
 class Value:
     """A tensor of the model: an array that is known already, an expression of the graph, or, after an error, neither.
 
-    A sequence has the tensors in ``parts``.
+    A sequence has the tensors in ``parts``. An optional tensor or sequence is what it has, or ``nothing``.
     """
 
     def __init__(self, dtype: Any, shape: tuple[int, ...] | None, array: NumpyArray | None, expression: Expression | None) -> None:
@@ -38,12 +38,21 @@ class Value:
         self.parts: tuple[Value, ...] | None = None
         self.is_later = False
         """Whether it is computed after the graph (``tail``)."""
+        self.is_nothing = False
+        """Whether it is an optional tensor or sequence that is not there."""
 
     @classmethod
     def sequence(cls, parts: Iterable[Value]) -> Value:
         """Several tensors."""
         found = cls(None, None, None, None)
         found.parts = tuple(parts)
+        return found
+
+    @classmethod
+    def nothing(cls) -> Value:
+        """An optional tensor or sequence that is not there."""
+        found = cls(None, None, None, None)
+        found.is_nothing = True
         return found
 
     @classmethod
@@ -72,7 +81,26 @@ class Value:
     @property
     def is_lost(self) -> bool:
         """Whether there is neither an array nor an expression."""
-        return self.array is None and self._expression is None and self.parts is None and not self.is_later
+        return self.array is None and self._expression is None and self.parts is None and not (self.is_later or self.is_nothing)
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor, and no sequence, after what could be an error."""
+        return self.array is not None or self._expression is not None
+
+    def tensors(self) -> Iterator[Value]:
+        """The tensors that it consists of: those of a sequence, or itself."""
+        if self.parts is not None:
+            for one in self.parts:
+                yield from one.tensors()
+        elif not self.is_nothing:
+            yield self
+
+    def mapped(self, function: Callable[[Value], Value]) -> Value:
+        """The same with what a function makes of each tensor."""
+        if self.parts is not None:
+            return Value.sequence(one.mapped(function) for one in self.parts)
+        return self if self.is_nothing else function(self)
 
     @property
     def content(self) -> NumpyArray | Expression | None:
@@ -107,6 +135,8 @@ class Value:
     def _require_tensor(self) -> None:
         if self.parts is not None:
             raise Refused("its input is a sequence, and not a tensor")
+        if self.is_nothing:
+            raise Refused("its input is an optional tensor that is not there")
 
     def bytes_as(self, graph: Graph, kind: TensorDataType) -> Expression:
         """The tensor's memory without gaps; two elements in a byte if the type has them so."""
@@ -123,14 +153,14 @@ class Value:
         """The elements, computed now if they depend on constants only.
 
         Raises:
-            Undecided: they depend on small inputs.
-            TooLate: they depend on large inputs.
+            Undecided: they depend on inputs that decide.
+            TooLate: they depend on inputs that do not.
         """
         self._require_tensor()
         if self.array is None:
             assert self._expression is not None
             inputs = dependencies(self._expression)
-            if large := [one.name for one in inputs if math.prod(_sizes(one)) > MOST_DECIDING]:
+            if large := [one.name for one in inputs if not decides(one.dtype, math.prod(_sizes(one)))]:
                 raise TooLate(f"it must be known before the model runs, but depends on the elements of {large[0]}")
             if inputs:
                 raise Undecided(one.name for one in inputs)

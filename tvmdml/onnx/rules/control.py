@@ -9,6 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.onnx.node import Node, Results, along, axis_of, rule
+from tvmdml.onnx.types import dtype_of
 from tvmdml.onnx.values import Value, dependencies
 from tvmdml.onnx_nodes import Refused
 
@@ -31,10 +32,7 @@ def _if(node: Node) -> Results:
         chosen = "then_branch" if bool(node.number(0)) else "else_branch"
         return node.around.inner(_branch(node, chosen), [])
     both = [node.around.inner(_branch(node, name), []) for name in ("then_branch", "else_branch")]
-    if any(
-        a.is_lost or b.is_lost or a.parts is not None or b.parts is not None or a.shape != b.shape or a.dtype != b.dtype
-        for a, b in zip(*both, strict=True)
-    ):
+    if any(not a.is_tensor or not b.is_tensor or a.shape != b.shape or a.dtype != b.dtype for a, b in zip(*both, strict=True)):
         chosen = "then_branch" if bool(node.number(0)) else "else_branch"
         return both[chosen == "else_branch"]
     x = node.x().reshape(())
@@ -52,10 +50,23 @@ def _same(node: Node) -> bool:
     return counts == {len(node.outputs)}
 
 
+def _none(node: Node, body: Any, given: Sequence[Value], place: int, axis: int = 0) -> Any:
+    """The results of no rounds: sizes that the loop's graph does not say follow from a round that is not run."""
+    info = body.output[place].type.tensor_type
+    dtype = dtype_of(info.elem_type)
+    sizes = [one.dim_value if one.HasField("dim_value") else None for one in info.shape.dim] if info.HasField("shape") else None
+    if dtype is None or sizes is None or None in sizes:
+        found = node.around.inner(body, given)[place]
+        if found.is_lost or found.shape is None:
+            raise Refused("it has no rounds, and the sizes of its results are not known")
+        dtype, sizes = found.dtype, list(found.shape)
+    sizes = [n or 0 for n in sizes]
+    sizes.insert(axis_of(axis, len(sizes) + 1), 0)
+    return np.empty(sizes, dtype)
+
+
 def _stacked(node: Node, parts: Sequence[Value], axis: int = 0) -> Any:
     """Results of the rounds as one tensor."""
-    if not parts:
-        raise Refused("it has no rounds, and the sizes of its results are not known")
     if all(one.array is not None for one in parts):
         return np.stack([np.asarray(one.array) for one in parts], axis)
     several = [one.expression(node.graph) for one in parts]
@@ -76,8 +87,7 @@ def _loop(node: Node) -> Results:
     while going and rounds < most:
         if rounds >= _MOST_ROUNDS:
             raise Refused(f"it has more than {_MOST_ROUNDS} rounds")
-        given = [Value.known(np.asarray(rounds, np.int64)), Value.known(np.asarray(True)), *state]
-        results = node.around.inner(body, given)
+        results = node.around.inner(body, [_known(np.int64, rounds), _known(np.bool_, True), *state])
         if any(one.is_lost for one in results):
             return [Value.lost()] * len(node.outputs)
         going = bool(results[0].decided(node.graph).reshape(-1)[0])
@@ -85,10 +95,14 @@ def _loop(node: Node) -> Results:
         for one, parts in zip(results[1 + len(state) :], scans, strict=True):
             parts.append(one)
         rounds += 1
-    return [
-        *state,
-        *(_stacked(node, parts) if used else None for parts, used in zip(scans, node.outputs[len(state) :], strict=True)),
-    ]
+    if rounds:
+        return [*state, *(_stacked(node, parts) for parts in scans)]
+    given = [_known(np.int64, 0), _known(np.bool_, True), *state]
+    return [*state, *(_none(node, body, given, 1 + len(state) + i) for i in range(len(scans)))]
+
+
+def _known(dtype: Any, number: int) -> Value:
+    return Value.known(np.asarray(number, dtype))
 
 
 @rule("Scan")
@@ -128,5 +142,11 @@ def _scan(node: Node) -> Results:
         for one, some in zip(found[kept:], scans, strict=True):
             some.append(one)
     backward, places = attribute("scan_output_directions", results), attribute("scan_output_axes", results)
-    stacked = [_stacked(node, some[::-1] if back else some, axis) for some, back, axis in zip(scans, backward, places, strict=True)]
-    return [*state, *stacked]
+    if rounds:
+        stacked = [
+            _stacked(node, some[::-1] if back else some, axis) for some, back, axis in zip(scans, backward, places, strict=True)
+        ]
+        return [*state, *stacked]
+    shapes = [[*one.shape[:axis], *one.shape[axis + 1 :]] for one, axis in zip(inputs, axes, strict=True)]
+    given = [*state, *(Value.known(np.zeros(shape, one.dtype)) for shape, one in zip(shapes, inputs, strict=True))]
+    return [*state, *(_none(node, body, given, kept + i, axis) for i, axis in enumerate(places))]

@@ -1,4 +1,4 @@
-"""Sequences inside of a model: their lengths and places are known, so they are only lists of tensors."""
+"""Sequences and optional tensors: lengths, places and what is there are known, so sequences are only lists of tensors."""
 
 from __future__ import annotations
 
@@ -55,6 +55,34 @@ def _act(node: Node) -> Results:
 @rule("SequenceEmpty")
 def _empty(node: Node) -> Results:
     return Value.sequence([])
+
+
+@rule("SequenceMap")
+def _map(node: Node) -> Results:
+    """A graph of the tensors of sequences, one of each. Inputs that are tensors are the same in each round."""
+    body, first = node.attributes.get("body"), _parts(node)
+    several = [node.value(i) for i in range(len(node.inputs))]
+    if not hasattr(body, "node") or any(one.parts is not None and len(one.parts) != len(first) for one in several):
+        raise Refused("its sequences have different lengths, or its body is missing")
+    rounds = [node.around.inner(body, [one if one.parts is None else one.parts[i] for one in several]) for i in range(len(first))]
+    return [Value.sequence(found[place] for found in rounds) for place in range(len(node.outputs))]
+
+
+@rule("Optional")
+def _optional(node: Node) -> Results:
+    return node.value(0) if node.has(0) else Value.nothing()
+
+
+@rule("OptionalHasElement")
+def _has_element(node: Node) -> Results:
+    return np.asarray(node.has(0) and not node.value(0).is_nothing)
+
+
+@rule("OptionalGetElement")
+def _element(node: Node) -> Results:
+    if (found := node.value(0)).is_nothing:
+        raise Refused("its input is an optional tensor that is not there")
+    return found
 
 
 @rule("SequenceConstruct")
