@@ -93,6 +93,7 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
     if way == "rows" and parts == 1 and not single:
         together = max(1, min(_TOGETHER, knobs.turn_elements // length, count // tasks))
     once = way == "rows" and contiguous and single
+    again = way == "rows" and contiguous and not divided and len(desc.walks()) > 1 and length <= knobs.kept_elements
     stream = _streamed(desc, way, lanes, inner[-1], knobs.stream_bytes)
     keeps = ""
     if way == "rows" and not divided and lanes > 1 and any(walk.kept for walk in desc.walks()):
@@ -109,10 +110,11 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
         tail=run % group != 0,
         stream=stream,
         parts=parts > 1,
+        short=way == "rows" and parts == 1 and len(inner) == 1 and length <= chunk,
         divided=divided,
         keeps=keeps,
         turns=together > 1,
-        ahead=itemsize if once and length * count * itemsize >= knobs.ahead_bytes else 0,
+        ahead=itemsize if (length * count * itemsize >= knobs.ahead_bytes if once else again) else 0,
         parallel=tasks > 1,
         position=desc.position_type,
     )
@@ -173,8 +175,11 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
     """A slice in vectors."""
 
     stream: bool
+    short: bool
+    """Whether a slice is one run, whose elements need only one level of totals."""
     ahead: int
-    """The bytes of an element of the input, if that is asked for before it is read."""
+    """The bytes of an element of the input, if that is asked for before it is read: of an input that is read once, what is a few
+    lines further; otherwise the slice that is next, in the second walk over one that is in the cache by then."""
 
     def body(self) -> None:
         if not self.divided:
@@ -189,7 +194,7 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
         begin, end = share(task, self.tasks, self.slice_count)
         self.row = T.let(task * self.length)
         with T.loop(T.let(end - begin)) as i:
-            self._at(T.let(begin + i))
+            self._at(T.let(begin + i), T.let(begin + i + 1))
             found: list[Any] = []
             for walk in self.walks:
                 if self.parts:
@@ -215,7 +220,7 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             kinds: list[str] = []
             for walk in (*self.walks, None):
                 with T.loop(count) as i:
-                    self._at(T.let(first + i))
+                    self._at(T.let(first + i), T.let(first + i + self.together))
                     self.row = T.let((slot + i) * self.length)
                     cell = T.let(cells + i * finds)
                     found = [T.hold(from_cell(self.scratch[cell + j], kind)) for j, kind in enumerate(kinds)]
@@ -259,8 +264,8 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             self._slice_results(found)
         self._elements(found, part)
 
-    def _at(self, index: Any) -> None:
-        """Where the elements of a slice are."""
+    def _at(self, index: Any, later: Any = None) -> None:
+        """Where the elements of a slice are, and those of the first input in a later one."""
         at = T.unravel(index, self.outer)
         self.clear()
         for i, (name, (outer, inner)) in enumerate(self.steps.items()):
@@ -271,6 +276,9 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             last = self.last[i]
             steps = (*inner[:-1], inner[-1] if last < 0 else last)
             (self.sinks if name in self.desc.EACH else self.sources).append(Source(self.buffers[name], steps, base))
+        if self.ahead and later is not None and len(self.walks) > 1:
+            first, outer = self.sources[0], next(iter(self.steps.values()))[0]
+            self.later = first._replace(base=T.let(T.dot(T.unravel(later, self.outer), outer)))
 
     def _slice_results(self, found: list[Any]) -> None:
         if self.slices:
@@ -295,6 +303,9 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
     def _runs(self, part: Any) -> Iterator[tuple[list[Any], Any, Any, Any]]:
         """The runs of a part: outer coordinates, first and last place in the last dimension, position of the row."""
         *outer, last = self.inner
+        if self.short:
+            yield [], T.i64(0), last, T.i64(0)
+            return
         per_row = T.let(T.truncdiv(last + (self.chunk - 1), self.chunk))
         units = T.let(math.prod(outer, start=per_row))
         begin, end = share(part, self.count, units) if self.parts else (T.i64(0), units)
@@ -337,7 +348,7 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
             with T.loop(whole) as i:
                 for v, total in enumerate(totals):
                     place = T.let(start + i * group + v * lanes)
-                    self._ask_ahead(at, place, v)
+                    self._ask_ahead(at, place, v, walk)
                     total.add(values(place))
             if self.tail:
                 done = T.let(start + whole * group)
@@ -347,20 +358,27 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
                     new = lane_numbers(lanes) >= splat(T.cast(first - place, "int32"), lanes)
                     some = zip(values(place), totals[0].identity, strict=True)
                     totals[0].add(tuple(T.select(new, value, none) for value, none in some), in_order=False)
-            if not walk.exact:
+            if not walk.exact and not self.short:
                 rounds.set(rounds.value + whole + 1)
                 with T.when(rounds.value >= CHAIN):
                     fold()
         found_values = tree(walk, [one.values for one in totals])
-        if not walk.exact:
+        if not walk.exact and not self.short:
             found_values = held(walk.combine(upper.values, found_values))
         together: Values = across(walk, found_values, lanes)
         return together
 
-    def _ask_ahead(self, at: Sequence[Any], place: Any, v: int) -> None:
+    def _ask_ahead(self, at: Sequence[Any], place: Any, v: int, walk: Walk) -> None:
         """Ask for a line of the input when a vector of a group is read."""
-        if self.ahead and v * self.lanes * self.ahead % LINE == 0:
+        if not self.ahead or v * self.lanes * self.ahead % LINE:
+            return
+        if len(self.walks) == 1:
             read_ahead(self.sources[0].buffer, self.sources[0].place([*at, place]) + _AHEAD // self.ahead)
+        elif walk is self.walks[1]:
+            read_ahead(self.later.buffer, self.later.place([*at, place]))
+            if not self.keeps and not self.stream:
+                for sink in self.sinks:
+                    read_ahead(sink.buffer, sink.place([*at, place]))
 
     def _place(self, walk: Walk, extreme: Any, found: list[Any], part: Any) -> Values:
         """The place of the largest element of a part: each lane has its largest one, and where the vector began that had it."""
@@ -392,7 +410,7 @@ class _Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another
                 with T.loop(whole) as i:
                     first = T.let(start + i * group)
                     for v in range(self.vectors):
-                        self._ask_ahead(at, T.let(first + v * lanes), v)
+                        self._ask_ahead(at, T.let(first + v * lanes), v, walk)
                     do([self._elements_at(at, T.let(first + v * lanes)) for v in range(self.vectors)], begin.value)
                     begin.set(begin.value + T.like(zero, group))
                 if self.tail:

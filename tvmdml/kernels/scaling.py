@@ -1,14 +1,19 @@
-"""Exponents and mantissas by AVX-512's own instructions, in LLVM IR: those are exact for every float, subnormals included."""
+"""Exponents, mantissas and fractions by AVX-512's own instructions, in LLVM IR: exact for every float, subnormals included."""
 
 from __future__ import annotations
 
 import functools
 
 _KINDS = {"float32": ("float", "ps", 16), "float64": ("double", "pd", 8)}
-_MANTISSA = 0b1011
-"""The interval from 3/4 to 3/2, and NaN for negative numbers."""
 _NOW = 4
 """The rounding that is in force."""
+_STEPS: dict[str, tuple[str, tuple[str, ...], int | None]] = {
+    "scale": ("scalef", ("x", "power"), None),
+    "exponent": ("getexp", ("x",), None),
+    "mantissa": ("getmant", ("x",), 0b1011),  # in the interval from 3/4 to 3/2, and NaN for negative numbers
+    "rest": ("reduce", ("x",), 0),  # of the nearest integral number, halves to even; 0 of infinities
+}
+"""The instruction's name, its operands, and a number that it has."""
 
 
 def lanes_of(dtype: str) -> int:
@@ -17,7 +22,7 @@ def lanes_of(dtype: str) -> int:
 
 
 def name(step: str, dtype: str, lanes: int) -> str:
-    """The name of the function for a type. A step is ``scale``, ``exponent`` or ``mantissa``."""
+    """The name of the function for a type. A step is one of ``_STEPS``."""
     return f"tvmdml_{step}_{dtype}x{lanes}"
 
 
@@ -26,9 +31,9 @@ def source(step: str, dtype: str, lanes: int) -> str:
     """That function: of several registers, one after the other."""
     ctype, suffix, width = _KINDS[dtype]
     whole, part, mask = f"<{lanes} x {ctype}>", f"<{width} x {ctype}>", f"i{width}"
-    values = ("x", "power") if step == "scale" else ("x",)
-    llvm = {"scale": "scalef", "exponent": "getexp", "mantissa": "getmant"}[step]
-    types = {"scale": [part] * 3, "exponent": [part] * 2, "mantissa": [part, "i32", part]}[step]
+    llvm, values, number = _STEPS[step]
+    chosen = [] if number is None else ["i32"]
+    types = [*[part] * len(values), *chosen, part]
     lines = [f"declare {part} @llvm.x86.avx512.mask.{llvm}.{suffix}.512({', '.join([*types, mask, 'i32'])})"]
     arguments = ", ".join(f"{whole} %{value}" for value in values)
     lines.append(f"define {whole} @{name(step, dtype, lanes)}({arguments}) alwaysinline {{")
@@ -37,10 +42,9 @@ def source(step: str, dtype: str, lanes: int) -> str:
         lanes_here = ", ".join(f"i32 {i * width + lane}" for lane in range(width))
         order = f"<{width} x i32> <{lanes_here}>"
         lines.extend(f"  %{value}{i} = shufflevector {whole} %{value}, {whole} poison, {order}" for value in values)
-        given = {"scale": [f"{part} %x{i}", f"{part} %power{i}"], "exponent": [f"{part} %x{i}"]}
-        given["mantissa"] = [f"{part} %x{i}", f"i32 {_MANTISSA}"]
+        given = [*(f"{part} %{value}{i}" for value in values), *(f"{one} {number}" for one in chosen)]
         rest = [f"{part} zeroinitializer", f"{mask} -1", f"i32 {_NOW}"]
-        lines.append(f"  %r{i} = call {part} @llvm.x86.avx512.mask.{llvm}.{suffix}.512({', '.join(given[step] + rest)})")
+        lines.append(f"  %r{i} = call {part} @llvm.x86.avx512.mask.{llvm}.{suffix}.512({', '.join(given + rest)})")
     found = [f"%r{i}" for i in range(parts)]
     while len(found) > 1:
         width *= 2

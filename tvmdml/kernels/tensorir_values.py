@@ -305,9 +305,9 @@ def fused(a: Any, b: Any, c: Any) -> Any:
 
 
 def by_instruction(step: str, *values: Any) -> Any:
-    """``scale``, ``exponent`` or ``mantissa`` of ``scaling.py``; ``None`` where there is no such instruction, or for a scalar."""
+    """A step of ``scaling.py``; ``None`` where there is no such instruction, or for a scalar."""
     dtype, many = scalar_type(values[0]), T.lanes(values[0])
-    if many % scaling.lanes_of(dtype) or not T.has_instructions("avx512f"):
+    if many % scaling.lanes_of(dtype) or not T.has_instructions("avx512dq"):
         return None
     kind = step, dtype, many
     return T.call_imported(T.type_of(values[0]), scaling.name(*kind), scaling.source(*kind), *values)

@@ -56,16 +56,27 @@ def decay(x: Any) -> Any:
     have been rounded already, and for sums.
     """
     form, factor = Form(x), T.like(x, 1 / math.log(2))
+    least = T.like(x, math.log(float(np.finfo(form.dtype).tiny)))
+    product = x * factor
+    rest = T.by_instruction("rest", product)
+    if rest is not None:  # infinities have none, so that nothing becomes NaN
+        rest = fixed(rest)
+        power = T.by_instruction("scale", _short(rest, form.dtype), fixed(product - rest))
+        return choice(x < least, T.like(x, 0), power)
     raised = fixed(multiply_add(x, factor, T.like(x, form.magic)))
     rest = fixed(multiply_add(x, factor, T.like(x, form.magic) - raised))
-    first, *others = reversed(EXP2_SHORT[form.dtype])
+    bits = T.reinterpret(raised, form.word)  # the lowest are the exponent's
+    bits = fixed(T.reinterpret(_short(rest, form.dtype), form.word) + (bits << T.like(bits, form.fraction)))
+    return choice(x >= least, T.reinterpret(bits, form.dtype), not_below(x, 0.0))
+
+
+def _short(x: Any, dtype: str) -> Any:
+    """The power of 2 to an x from -1/2 to 1/2, in few steps."""
+    first, *others = reversed(EXP2_SHORT[dtype])
     total = T.like(x, first)
     for c in (*others, 1.0):
-        total = fixed(multiply_add(total, rest, T.like(x, c)))
-    bits = T.reinterpret(raised, form.word)  # the lowest are the exponent's
-    bits = fixed(T.reinterpret(total, form.word) + (bits << T.like(bits, form.fraction)))
-    least = T.like(x, math.log(float(np.finfo(form.dtype).tiny)))
-    return choice(x >= least, T.reinterpret(bits, form.dtype), not_below(x, 0.0))
+        total = fixed(multiply_add(total, x, T.like(x, c)))
+    return total
 
 
 def expm1(x: Any) -> Any:
