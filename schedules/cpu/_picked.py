@@ -8,6 +8,7 @@ from typing import Any
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.movement import Rule
+from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._woven import unwoven
 
 AT_ONCE = 16
@@ -36,6 +37,33 @@ def picked(rules: Sequence[tuple[Rule, Sequence[Any]]], at: Sequence[Any], narro
         own = own if unit else own * _splat(rule.step, kind)
         total = own if total is None else total + own
     return T.let(total)
+
+
+def alike(
+    leaves: Leaves, indices: Any, place: Any, count: Any, size: Any, narrow: str, part: tuple[Any, Any] | None = None
+) -> tuple[Any, Any, Any]:
+    """Whether all indices of some vectors from a place on are in range, or in a part of it, and all or none count from the end.
+
+    Returns:
+        That, a place to load them from one by one, and what is added to each of them.
+    """
+    # LLVM would take a vector apart that was just loaded, which takes longer than to load its elements.
+    again = leaves.apart(place)
+    dtype = str(indices.dtype)
+    bits = "64" if dtype.endswith("64") else narrow.removeprefix("int")
+    kind, whole = f"uint{bits}", T.const((1 << AT_ONCE) - 1, f"uint{AT_ONCE}")
+    more, limit = T.const(0, kind), T.let(T.cast(size, kind))
+    if dtype.startswith("int"):
+        more = T.let(T.Select(indices[again] < T.const(0, dtype), limit, more))
+    low, high = (T.let(T.cast(one, kind)) for one in part or (T.i64(0), size))
+    shift, width = T.let(T.splat(more - low, AT_ONCE)), T.let(T.splat(high - low, AT_ONCE))
+    fits = T.Variable(f"uint{AT_ONCE}", whole)
+    with T.loop(count) as i:
+        run = indices[T.run(T.let(place + i * AT_ONCE), AT_ONCE)]
+        run = T.cast(run, f"{'int' if dtype.startswith('int') else 'uint'}{bits}x{AT_ONCE}") if not dtype.endswith(bits) else run
+        run = T.reinterpret(f"{kind}x{AT_ONCE}", run)
+        fits.set(fits.value & leaves.bits(run + shift < width))
+    return fits.value == whole, again, T.let(T.cast(more, "int64"))
 
 
 def _clamped(run: Any, size: Any, narrow: str) -> Any:

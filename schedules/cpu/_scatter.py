@@ -24,7 +24,7 @@ from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._arranged import columns_in
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._picked import KEPT
+from tvmdml.schedules.cpu._picked import AT_ONCE, alike
 from tvmdml.schedules.cpu._runs import LINE, Runs
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _LEAST = 256
 """The least bytes of neighbouring columns for a task."""
-_AT_ONCE = 16
-"""Indices that are compared at once with a task's places."""
 _LOOK = 8
 """What it costs to look where an update goes, beside moving it, as bytes that are moved."""
 
@@ -210,11 +208,9 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _each(self, first: Any, end: Any, one: Callable[[Any], None], several: Callable[[Any, Any], None]) -> None:
         """Updates in their order: vectors of them together, as far as that goes, and then each by itself."""
         if self.several and self.leaves.has("bits"):
-            rounds = T.let(T.truncdiv(T.max(end - first, T.i64(0)), T.i64(_AT_ONCE)))
-            at_once = T.i64(KEPT // _AT_ONCE)
-            with T.loop(T.truncdiv(rounds + at_once - 1, at_once)) as i:
-                several(T.let(first + i * KEPT), T.let(T.min(rounds - i * at_once, at_once)))
-            first = T.let(first + rounds * _AT_ONCE)
+            rounds = T.let(T.truncdiv(T.max(end - first, T.i64(0)), T.i64(AT_ONCE)))
+            several(first, rounds)
+            first = T.let(first + rounds * AT_ONCE)
         with T.loop(end - first) as i:
             one(T.let(first + i))
 
@@ -288,31 +284,26 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _found(self, at: Any) -> tuple[Any, Any]:
         """As many indices, and a word whose bits say which of them are places of the task."""
         kind = f"int{self.types[1].partition('int')[2]}"
-        low, high = (T.splat(T.let(T.cast(bound, kind)), _AT_ONCE) for bound in (self.low, self.high))
-        index = self._counted(self.at.indices[T.run(T.let(at), _AT_ONCE)], self.n.sizes[0], kind)
+        low, high = (T.splat(T.let(T.cast(bound, kind)), AT_ONCE) for bound in (self.low, self.high))
+        index = self._counted(self.at.indices[T.run(T.let(at), AT_ONCE)], self.n.sizes[0], kind)
         return index, self.leaves.bits((index >= low) & (index < high))
 
     def _all(self, at: Any, rounds: Any, put: Callable[[Any, Any], None], one: Callable[[Any], None]) -> None:
-        """Vectors of updates in their order: with one decision if all of them are the task's, as they mostly are."""
-        whole = T.const((1 << _AT_ONCE) - 1, f"uint{_AT_ONCE}")
-        kept = T.local(f"int{self.types[1].partition('int')[2]}", KEPT)
-        fits = T.Variable(f"uint{_AT_ONCE}", whole)
+        """Vectors of updates in their order: with one decision if all are the task's, and all or none count from the end."""
         with T.loop(rounds) as i:
-            index, mask = self._found(at + i * _AT_ONCE)
-            T.store(kept, T.run(T.let(i * _AT_ONCE), _AT_ONCE), index)
-            fits.set(fits.value & mask)
+            first = T.let(i * AT_ONCE)
+            place, size, part = T.let(at + first), self.n.sizes[0], (self.low, self.high)
+            fits, again, more = alike(self.leaves, self.at.indices, place, T.i64(1), size, "int32", part)
 
-        def every() -> None:
-            with T.loop(rounds) as i:
-                for lane in range(_AT_ONCE):
-                    number = T.let(i * _AT_ONCE + lane)
-                    put(number, T.let(T.cast(kept[number], "int64")))
+            def every(first: Any = first, again: Any = again, more: Any = more) -> None:
+                for lane in range(AT_ONCE):
+                    put(T.let(first + lane), T.let(T.cast(self.at.indices[again + lane], "int64") + more))
 
-        def some() -> None:
-            with T.loop(rounds * _AT_ONCE) as number:
-                one(number)
+            def some(first: Any = first) -> None:
+                with T.loop(T.i64(AT_ONCE)) as lane:
+                    one(T.let(first + lane))
 
-        T.either(fits.value == whole, every, some)
+            T.either(fits, every, some)
 
     def _in_order(self, first: Any, rounds: Any) -> None:
         n = self.n
@@ -337,7 +328,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     def _sought(self, first: Any, rounds: Any) -> None:
         """Which of many indices are the task's is found at once; only these are applied."""
         with T.loop(rounds) as i:
-            begin = T.let(first + i * _AT_ONCE)
+            begin = T.let(first + i * AT_ONCE)
             _, mask = self._found(self.looked[0] + begin)
             left = T.Variable("uint32", T.cast(mask, "uint32"))
             with T.loop_while(left.value != T.const(0, "uint32")):

@@ -54,7 +54,7 @@ from tvmdml.schedules.cpu._arranged import (
     tuples_of,
 )
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._picked import AT_ONCE, KEPT, picked
+from tvmdml.schedules.cpu._picked import AT_ONCE, KEPT, alike, picked
 from tvmdml.schedules.cpu._runs import aligned_elements, are_lines, lanes_of
 from tvmdml.schedules.cpu._tiles import tiles
 from tvmdml.targets import Target
@@ -399,13 +399,7 @@ class _Writer(Across):  # type: ignore[misc] # mypy knows these modules by anoth
             at_once = KEPT // AT_ONCE
             with T.loop(T.truncdiv(rounds + (at_once - 1), T.i64(at_once))) as i:
                 first = T.let(start + i * KEPT)
-                count = T.let(T.min(rounds - i * at_once, T.i64(at_once)))
-                kept = T.local(self.offsets, KEPT)
-                with T.loop(count) as j:
-                    x = [*row.outer, T.let(first + j * AT_ONCE)]
-                    T.store(kept, T.run(T.let(j * AT_ONCE), AT_ONCE), picked(along, x, self.tuples, self.offsets, self.unit))
-                with T.loop(count) as j:
-                    self._looked_up(row, sink, T.let(first + j * AT_ONCE), kept, T.let(j * AT_ONCE))
+                self._many(row, sink, along, first, T.let(T.min(rounds - i * at_once, T.i64(at_once))))
             start = T.let(start + rounds * AT_ONCE)
         with T.loop(stop - start) as i:
             x = T.let(start + i)
@@ -417,14 +411,41 @@ class _Writer(Across):  # type: ignore[misc] # mypy knows these modules by anoth
             found = row.buffers[row.move.source][T.let(offset)]
             sink.put([x], found if comes is None else T.Select(comes, T.let(found), self.fill))
 
-    def _looked_up(self, row: _Row, sink: Sink, x: Any, kept: Any, first: Any) -> None:
-        """Elements whose offsets are kept."""
+    def _many(self, row: _Row, sink: Sink, along: Sequence[tuple[Rule, Any]], first: Any, count: Any) -> None:
+        """Elements that some vectors of indices mean. A single index for each is mostly in range, and taken as it is."""
+
+        def each(offset: Callable[[Any], Any]) -> None:
+            with T.loop(count) as j:
+                own = T.let(j * AT_ONCE)
+                self._looked_up(row, sink, T.let(first + own), own, offset)
+
+        def computed() -> None:
+            kept = T.local(self.offsets, KEPT)
+            with T.loop(count) as j:
+                own = T.let(j * AT_ONCE)
+                x = [*row.outer, T.let(first + own)]
+                T.store(kept, T.run(own, AT_ONCE), picked(along, x, self.tuples, self.offsets, self.unit))
+            each(lambda place: T.cast(kept[place], "int64"))
+
+        look = along[0][0].look
+        assert look is not None
+        if len(along) > 1 or not self.leaves.has("bits"):
+            computed()
+            return
+        indices = row.buffers[look.tensor]
+        place = T.let(movement.value(look.place, [*row.outer, first]))
+        fits, again, more = alike(self.leaves, indices, place, count, along[0][0].size, self.tuples)
+        step = T.i64(1) if self.unit else along[0][0].step
+        T.either(fits, lambda: each(lambda place: (T.cast(indices[again + place], "int64") + more) * step), computed)
+
+    def _looked_up(self, row: _Row, sink: Sink, x: Any, first: Any, offset: Callable[[Any], Any]) -> None:
+        """Elements with these offsets, from the first one on."""
         source, step = row.buffers[row.move.source], row.move.read.steps[-1] if self.along < 0 else T.i64(self.along)
         # What follows takes a vector of them.
         several = T.local(self.formula.inputs[0].data_type.tvm, AT_ONCE) if self.formula.key else None
         for lane in range(AT_ONCE):
             at = T.let(x + lane)
-            found = source[row.source + at * step + T.cast(kept[first + lane], "int64")]
+            found = source[row.source + at * step + offset(first + lane)]
             if several is None:
                 T.store(row.result.buffer, row.result.place([at]), self.leaves.apart(found))
             else:

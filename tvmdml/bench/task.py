@@ -46,7 +46,10 @@ class Task:
                 continue
             stored = desc.stored
             sizes, dtype = (stored.sizes, stored.data_type.tvm) if stored is not desc else (operand.sizes, operand.dtype)
-            yield inputs.filled(sizes, dtype, operand.data, operand.layout, place, self.desc.bounds(name))
+            bounds = self.desc.bounds(name)
+            if name == "indices_tensor" and bounds is not None:
+                bounds = (0, bounds[1])  # as most callers have them, and as other libraries take them
+            yield inputs.filled(sizes, dtype, operand.data, operand.layout, place, bounds)
 
     @property
     def x(self) -> Array:

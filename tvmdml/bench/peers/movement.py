@@ -24,14 +24,11 @@ Call = Callable[[], object]
 
 
 def given(task: Task) -> list[Array]:
-    """The inputs; indices as int64 that count from the beginning, as every library takes them."""
+    """The inputs; indices as int64, as every library takes them."""
     found = []
     for (name, _), array in zip(task.desc.tensors(), task.given, strict=False):
         assert array is not None
-        if name == "indices_tensor":
-            size = int(np.max(getattr(task.desc, "limits")()))  # noqa: B009 - of operators with indices
-            array = np.where(array < 0, array + size, array).astype(np.int64)
-        found.append(array)
+        found.append(array.astype(np.int64) if name == "indices_tensor" else array)
     return found
 
 
