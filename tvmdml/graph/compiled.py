@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml import arrays
-from tvmdml.arrays import NumpyArray
+from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
@@ -363,7 +363,8 @@ class CompiledGraph:
 
     def _new_outputs(self) -> tuple[list[Any], list[Any]]:
         """New arrays for the outputs: all, and those that kernels write."""
-        found = [self.target.empty(one.shape, one.dtype) for one in self._outputs]
+        new = self.target.empty if self.target.moves else recycled.empty
+        found = [new(one.shape, one.dtype) for one in self._outputs]
         return found, [array for array, one in zip(found, self._outputs, strict=True) if one.slot >= 0]
 
     def _finished(self, results: list[Any]) -> list[Any]:
