@@ -80,13 +80,14 @@ def _onnxruntime(source: Source, path: Path, threads: int, feeds: dict[str, Any]
     return _turning(source, once, given) if source.turns > 1 else lambda: once(given)
 
 
-def _as_written(path: Path, feeds: dict[str, Any]) -> Any:
-    """What ONNX Runtime computes without its optimizer, which changes the results of bytes."""
+def _as_written(source: Source, path: Path, feeds: dict[str, Any]) -> Any:
+    """What ONNX Runtime computes without its optimizer, which changes results of bytes; of a decoder in turn, the last word's."""
     runtime = importlib.import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return session.run(None, {one.name: feeds[one.name] for one in session.get_inputs()})
+    given = {one.name: feeds[one.name] for one in session.get_inputs()}
+    return _turning(source, lambda now: session.run(None, now), given)() if source.turns > 1 else session.run(None, given)
 
 
 def _torch(source: Source, path: Path, threads: int, feeds: dict[str, Any], compiled: bool = False) -> Run:
@@ -155,7 +156,7 @@ def _race(source: Source, path: Path, threads: int, full: bool, prepare: bool) -
             continue
         runs[library] = run
         if library == "ONNX Runtime":
-            right = _as_written(path, feeds) if source.form.value else found
+            right = _as_written(source, path, feeds) if source.form.value else found
         elif library == "tvmdml" and right is not None:
             difference = models._difference(found, right)
     del right
