@@ -166,6 +166,42 @@ def test_vectors_and_batches_are_those_of_numpy(shapes: tuple[Any, Any]) -> None
     assert_same_bits(tvmdml.matrix_multiply_integer(x, y), np.matmul(x.astype(np.int32), y.astype(np.int32)))
 
 
+SHARED = {  # the sizes of both factors without those of the matrices, and what is left: batch, rows and columns
+    "a second factor for all": ((5, 3), (1, 1), (1, 60, 33)),
+    "a second factor for each of a batch": ((5, 3), (5, 1), (5, 12, 33)),
+    "a second factor for each of a batch's parts": ((5, 3), (1, 3), (15, 4, 33)),
+    "a first factor for all": ((1, 1), (5, 3), (15, 4, 33)),
+    "nothing shared": ((5, 3), (5, 3), (15, 4, 33)),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_batch_that_shares_a_factor_is_more_rows(name: str, target: Target) -> None:
+    """Else the shared factor, such as a layer's weights, would be read once for each of the batch."""
+    first, second, left = SHARED[name]
+    rng = seeded(name)
+    a, b = whole(rng, *first, 4, 17), whole(rng, *second, 17, 33)
+    batch = np.broadcast_shapes(first, second)
+    tensors = {
+        "a_tensor": tvmdml.TensorDesc("float32", (*batch, 4, 17), strides=strides(a, batch)),
+        "b_tensor": tvmdml.TensorDesc("float32", (*batch, 17, 33), strides=strides(b, batch)),
+    }
+    numbers = {"trans_a": "none", "trans_b": "none", "alpha": 1.0, "beta": 0.0}
+    desc = tvmdml.Gemm(**tensors, output_tensor=tvmdml.TensorDesc("float32", (*batch, 4, 33)), **numbers)
+    found = desc.contraction().simplified()
+    assert (math.prod(found.batch), math.prod(found.rows), math.prod(found.columns)) == left
+    assert np.array_equal(run(desc, target, *(np.broadcast_to(x, (*batch, *x.shape[2:])) for x in (a, b)), None)[0], a @ b)
+    wide = [np.broadcast_to(x.astype(i8), (*batch, *x.shape[2:])) for x in (a, b)]
+    result = tvmdml.matrix_multiply_integer(*wide, np.full((1, 1, 1, 1), 3, i8), device=target)
+    assert np.array_equal(result, (a - 3).astype(np.int32) @ b.astype(np.int32))
+
+
+def strides(array: Array, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """An array's steps when it is repeated for a batch."""
+    repeated = np.broadcast_to(array, (*batch, *array.shape[len(batch) :]))
+    return tuple(step // array.itemsize for step in repeated.strides)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x = np.ones((2, 3), f32)
     for arrays, said in (

@@ -127,9 +127,29 @@ class Contraction(NamedTuple):
             first += len(sizes)
         every = iter([Linear(one.base, sum((group[i] for _, group in found), ())) for i, one in enumerate(linears)])
         batch, rows, columns, inner = (sizes for sizes, _ in found)
-        return plain._replace(batch=batch, rows=rows, columns=columns, inner=inner).with_operands(
+        whole = plain._replace(batch=batch, rows=rows, columns=columns, inner=inner).with_operands(
             lambda operand: operand.with_linears(every)
         )
+        return whole._with_batch_in_rows().exchanged()._with_batch_in_rows().exchanged()
+
+    def _with_batch_in_rows(self) -> Contraction:
+        """The same with the batch's last dimension in the rows, if all of it multiplies one second factor, and rows follow on."""
+        last, own = len(self.batch) - 1, len(self.batch) + len(self.rows)
+        linears = [one for operand in self.operands() for one in operand.linears()]
+        second = [one for operand in (self.b, self.b_zero) if operand is not None for one in operand.linears()]
+        if self.batch[last] == 1 or any(one.steps[last] for one in second) or 0 in self.sizes:
+            return self
+        merged, steps = collapse((self.batch[last], *self.rows), *(one.steps[last:own] for one in linears))
+        if len(merged) != 1:
+            return self
+        batch = self.batch[:last] or (1,)
+        every = iter(
+            [
+                Linear(one.base, (*(one.steps[:last] or (0,)), *new, *one.steps[own:]))
+                for one, new in zip(linears, steps, strict=True)
+            ]
+        )
+        return self._replace(batch=batch, rows=merged).with_operands(lambda operand: operand.with_linears(every))
 
     def _plain(self, operand: Operand) -> Operand:
         """The operand without rules that always hold."""
