@@ -196,6 +196,26 @@ def _repeated(x: Array, sizes: tuple[int, ...]) -> Array:
     return x
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_scale_for_each_row_gives_the_quotients_next_to_halves(dtype: str, target: Target) -> None:
+    """Rows with one scale are multiplied by its reciprocal, which must not be seen: beside halves, and with scales of all sizes."""
+    rng, few, steps = seeded("halves", dtype), np.arange(-300.5, 301), np.arange(-2, 3)
+    extremes = [2.0**n for n in (-149, -126, -125, 0, 3, 125, 126, 127)] + [3e-39, 1.7e38, 3e38, 0, INF, NAN]
+    usual = rng.uniform(1, 2, 50) * 2.0 ** rng.integers(-40, 40, 50)
+    scale = np.concatenate([extremes, usual, -usual[:10], [1e-3, 0.1, 1 / 255, 2**-3 * 1.9999999]]).astype("f4")[:, None]
+    with np.errstate(all="ignore"):
+        near = (few * scale.astype("f8")).astype("f4")
+    beside = (near.view("i4")[:, :, None] + steps).view("f4").reshape(scale.size, -1)
+    rest = np.concatenate([special_values(TensorDataType.FLOAT32), random_bits(rng, TensorDataType.FLOAT32, (97,))])
+    x = np.concatenate([beside, np.broadcast_to(rest, (scale.size, rest.size))], 1)
+    limits = np.iinfo(dtype)
+    zero = rng.integers(limits.min, limits.max, scale.shape, dtype, endpoint=True)
+    with np.errstate(all="ignore"):
+        whole = np.nan_to_num(np.rint(x / scale), nan=0, posinf=999, neginf=-999).clip(-999, 999) + zero
+    found = tvmdml.quantize_linear(x, scale, zero, device=target.name)
+    assert_same_bits(found, whole.clip(limits.min, limits.max).astype(dtype))
+
+
 @pytest.mark.drawn("quantized,scales", BLOCKS, 6)
 def test_blocks_are_numpys_repeat(quantized: str, scales: tuple[int, int], target: Target) -> None:
     rng, sizes = seeded(quantized, scales), (5, 12)

@@ -143,23 +143,12 @@ def _listed(folders: tuple[str, ...]) -> list[str]:
 @functools.cache
 def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ...]) -> str:
     """A hash of all source that affects an operator's kernels, so that a changed schedule never uses an old kernel."""
-    from tvmdml import mathematics, operators
+    from tvmdml import kernels, mathematics, operators
 
     package = f"tvmdml.schedules.{schedules}"
     found = importlib.util.find_spec(package)
     shared = [name for name in _listed(tuple(found.submodule_search_locations or ()) if found else ()) if name.startswith("_")]
     names = [
-        "tvmdml.kernels.tensorir",
-        "tvmdml.kernels.open_shapes",
-        "tvmdml.kernels.tensorir_values",
-        "tvmdml.kernels.fused",
-        "tvmdml.kernels.scaling",
-        "tvmdml.kernels.formula",
-        "tvmdml.kernels.launched",
-        "tvmdml.kernels.layout",
-        "tvmdml.kernels.movement",
-        "tvmdml.kernels.reduction",
-        "tvmdml.kernels.contraction",
         "tvmdml.operators._reduction_activated",
         f"tvmdml.operators.{module}",
         package,
@@ -168,7 +157,7 @@ def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ..
     bases = [name for name in _listed(tuple(operators.__path__)) if name.startswith(tuple(f"_{one}" for one in families))]
     names += [f"tvmdml.operators.{base}" for base in sorted(bases)]
     names += [f"tvmdml.targets.{kind}" + (f".{source}" if source else "") for source in sources]
-    names += [f"tvmdml.mathematics.{name}" for name in _listed(tuple(mathematics.__path__))]
+    names += [f"{room.__name__}.{name}" for room in (kernels, mathematics) for name in _listed(tuple(room.__path__))]
     if schedules == "gpu":
         names += ["tvmdml.targets._lower", "tvmdml.targets._program"]
     names += [f"{package}.{name}" for name in (*sorted(shared), module, *families)]

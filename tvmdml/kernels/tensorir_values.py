@@ -18,6 +18,7 @@ from tvmdml.kernels import extremes, scaling, tables
 from tvmdml.kernels import fused as fused_in_steps
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.launched import Word
+from tvmdml.kernels.seldom import seldom
 
 
 def __getattr__(name: str) -> Any:
@@ -413,15 +414,6 @@ def remainder(a: Any, b: Any) -> Any:
     return select(none, 0, a - divisor * _divided(a, divisor))
 
 
-_SELDOM = """
-define void @tvmdml_seldom() alwaysinline {
-  call void asm sideeffect "", ""()
-  ret void
-}
-"""
-"""Keeps a branch: LLVM takes C's fmod of vectors for a cheap instruction, and would compute it for all."""
-
-
 def _float_remainder(a: Any, b: Any) -> Any:
     """C's fmod. Vectors of processors have no instruction for it: what a whole quotient leaves is exact with one rounding.
 
@@ -437,8 +429,7 @@ def _float_remainder(a: Any, b: Any) -> Any:
     rest = T.hold(select(rest < like(rest, 0), rest + y, rest))
     near = (whole < like(whole, 2.0 ** (22 if bits_of(a) == 32 else 51))) & (y < like(y, math.inf))
     found = Cell(with_sign_of(rest, a))
-    with T.when(any_lane(~near)):
-        T.do_imported("tvmdml_seldom", _SELDOM)
+    with seldom(any_lane(~near)):
         found.set(T.truncmod(a, b))
     return found.value
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.quantization import quantized
 from tvmdml.kernels.reduction import LARGEST, SMALLEST, Walk
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Input, Operator, Output
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._reduction import Reduction
 from tvmdml.operators._support import support
-from tvmdml.operators.quantization import quantized, quantized_numpy
+from tvmdml.operators.quantization import quantized_numpy
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 __all__ = ["DynamicQuantizeLinear"]

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.quantization import quantized
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import Array, Input, Operator, OptionalInput, Output, defaults
 from tvmdml.operators._matrix import Sums
 from tvmdml.operators._matrix_product import Product, exact_product
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
-from tvmdml.operators.quantization import quantized
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 __all__ = ["MatrixMultiplyInteger", "MatrixMultiplyIntegerToFloat", "QuantizedLinearMatrixMultiply"]

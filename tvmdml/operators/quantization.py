@@ -9,6 +9,7 @@ import numpy as np
 
 from tvmdml.enums import FeatureLevel, QuantizationType
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.quantization import dequantized, limits, quantized
 from tvmdml.operators._contract import Array, Input, Operator, OptionalInput, Output, Role, defaults
 from tvmdml.operators._inference import dimension
 from tvmdml.operators._onnx import OnnxNode, Refused
@@ -26,43 +27,18 @@ __all__ = [
 ]
 
 
-# -- The formulas -------------------------------------------------------------------------------------------------
-
-
-def quantized(x: Any, scale: Any, zero_point: Any, data_type: TensorDataType) -> Any:
-    """``x / scale``, rounded, halves to even, 0 for NaN; plus the zero point, saturated to the type."""
-    rounded = T.round_even(x / scale)
-    rounded = T.select(T.is_nan(rounded), 0, rounded)
-    if zero_point is not None:
-        rounded = rounded + T.cast(zero_point, T.scalar_type(rounded))  # exact, unless it saturates anyway
-    if data_type.is_nibble:
-        low, high = _limits(data_type)
-        rounded = T.select(rounded < T.like(rounded, low), low, T.select(rounded > T.like(rounded, high), high, rounded))
-    return T.to(rounded, data_type.unpacked.tvm)
+# -- The formulas in NumPy ----------------------------------------------------------------------------------------
 
 
 def quantized_numpy(x: Array, scale: Array, zero_point: Array | None, data_type: TensorDataType) -> Array:
-    """The same in NumPy."""
+    """``x / scale``, rounded, halves to even, 0 for NaN; plus the zero point, saturated to the type."""
     rounded = np.nan_to_num(np.rint(x / scale), nan=0, posinf=1e9, neginf=-1e9)
     whole = np.clip(rounded, -1e9, 1e9).astype(np.int64) + (0 if zero_point is None else zero_point.astype(np.int64))
-    return np.clip(whole, *_limits(data_type)).astype(data_type.unpacked.numpy)
-
-
-def _limits(data_type: TensorDataType) -> tuple[int, int]:
-    values = 1 << data_type.bits
-    return (-values // 2, values // 2 - 1) if data_type.is_signed else (0, values - 1)
-
-
-def dequantized(x: Any, scale: Any, zero_point: Any = None) -> Any:
-    """``(x - zero_point) * scale``: an exact difference, converted to the scale's type, and the product."""
-    if zero_point is not None:
-        wide = "int32" if T.bits_of(x) < 32 else "int64"
-        x = T.cast(x, wide) - T.cast(zero_point, wide)
-    return T.cast(x, T.scalar_type(scale)) * scale
+    return np.clip(whole, *limits(data_type)).astype(data_type.unpacked.numpy)
 
 
 def dequantized_numpy(x: Array, scale: Array, zero_point: Array | None = None) -> Array:
-    """The same in NumPy."""
+    """``(x - zero_point) * scale``."""
     difference = x.astype(np.int64) - (0 if zero_point is None else zero_point.astype(np.int64))
     found: Array = difference.astype(scale.dtype) * scale
     return found
