@@ -25,7 +25,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, _default, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.schedules.cpu._runs import Runs, aligned_elements, are_lines, lanes_of
+from tvmdml.schedules.cpu._runs import Runs, aligned_elements, are_lines, lanes_of, lanes_of_function
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType
@@ -76,6 +76,8 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True, 
     sizes, steps = sizes or (1,), tuple(own or (1,) for own in (*steps[:count], *reversed(steps[count:])))
     inputs, outputs = steps[:count], steps[count:]
     lanes = lanes_of(formula, target)
+    if once and (len(sizes) == 1 or sizes[-1] >= 2 * lanes):
+        lanes = lanes_of_function(formula, target)
     inputs = tuple(own for i, own in enumerate(inputs) if i not in formula.counted)
     turned = _turned(sizes, inputs, outputs) if tiled else None
     if turned is not None:  # the dimension that tiles are cut from comes second to last

@@ -69,7 +69,7 @@ def _largest(rest: Any) -> Any:
 
 def _is_repeated(x: Any, scale: Any) -> bool:
     """Whether all lanes of a vector of float32 have one scale, on a processor with fused multiply-adds."""
-    if T.lanes(x) == 1 or T.is_on_device() or (T.has_instructions("x86") and not T.has_instructions("fma")):
+    if T.lanes(x) == 1 or not T.fuses():
         return False
     _imports.tvm()
     from tvm import tirx

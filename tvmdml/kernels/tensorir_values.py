@@ -299,10 +299,15 @@ def fused(a: Any, b: Any, c: Any) -> Any:
     """
     if T.is_on_device():
         return T.fma(a, b, c)
-    if T.has_instructions("fma") or not T.has_instructions("x86"):  # every other processor has it
+    if fuses():
         return T.call_llvm_pure_intrin(T.type_of(a), "llvm.fma", a, b, c)
     kind = scalar_type(a), T.lanes(a)
     return T.call_imported(T.type_of(a), fused_in_steps.name(*kind), fused_in_steps.source(*kind), a, b, c)
+
+
+def fuses() -> bool:
+    """Whether the kernel that is written now is for a processor whose vectors have ``fused`` as an instruction."""
+    return not T.is_on_device() and (T.has_instructions("fma") or not T.has_instructions("x86"))  # every other processor has it
 
 
 def by_instruction(step: str, *values: Any) -> Any:
@@ -420,8 +425,7 @@ def _float_remainder(a: Any, b: Any) -> Any:
     A quotient is rounded up to the next integer at most, so that one correction is enough. Lanes with a quotient too large to be
     whole, and those without one, are left to C, one by one.
     """
-    vectors = T.lanes(a) > 1 and bits_of(a) >= 32 and not T.is_on_device()
-    if not vectors or (T.has_instructions("x86") and not T.has_instructions("fma")):
+    if T.lanes(a) == 1 or bits_of(a) < 32 or not fuses():
         return T.truncmod(a, b)
     x, y = T.hold(absolute(a)), T.hold(absolute(b))
     whole = T.hold(T.trunc(x / y))

@@ -124,6 +124,8 @@ def apart_of_any(x: Any) -> tuple[Any, Any] | None:
 
 def apart(x: Any) -> tuple[Any, Any]:
     """A positive normal float as an exponent, which is a float, and a mantissa from 3/4 to 3/2."""
+    if (parts := apart_of_any(x)) is not None:
+        return parts
     form = Form(x)
     bits = T.reinterpret(x, form.word)
     one = form.bias << form.fraction

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.seldom import seldom
 from tvmdml.mathematics._steps import choice, fixed, not_below, polynomial, power_of_two
 from tvmdml.mathematics.coefficients import LOG1P
-from tvmdml.mathematics.exponential import exp, exp_between, reduced
+from tvmdml.mathematics.exponential import exp, exp_above, exp_between, reduced
 from tvmdml.mathematics.logarithm import log1p_of_positive
 
 _LEAST = {32: -174.0, 64: -1415.0}
@@ -26,11 +27,20 @@ def sigmoid(x: Any) -> Any:
 
 def swish(x: Any, t: Any) -> Any:
     """The product of x and the sigmoid of t, which may be less than the smallest float where the result is not."""
-    t = fixed(t)
+    x, t, one = fixed(x), fixed(t), T.like(t, 1)
     far, limits, less = _FAR[T.bits_of(t)]
     is_far = t < T.like(t, far)
-    factor = choice(is_far, T.like(t, 2.0**-less), T.like(t, 1))
-    return T.rounded(x * factor) / (factor + exp_between(T.negative(t), *limits, is_far, less))
+
+    def of_any() -> Any:
+        factor = choice(is_far, T.like(t, 2.0**-less), one)
+        return T.rounded(x * factor) / (factor + exp_between(T.negative(t), *limits, is_far, less))
+
+    if T.lanes(t) == 1 or not T.fuses():
+        return of_any()
+    found = T.Cell(x / (one + exp_above(T.negative(t), limits[0])))
+    with seldom(T.any_lane(is_far)):
+        found.set(of_any())
+    return found.value
 
 
 def softplus(t: Any, times: Any) -> Any:

@@ -43,7 +43,12 @@ def exp(x: Any) -> Any:
 
 def exp_between(x: Any, low: float, high: float, where: Any = None, less: int = 0) -> Any:
     """The same for an x that is limited, less a number of powers of two ``where`` a condition holds."""
-    r, raised = _rest(not_below(not_above(x, high), low))
+    return exp_above(not_above(x, high), low, where, less)
+
+
+def exp_above(x: Any, low: float, where: Any = None, less: int = 0) -> Any:
+    """The same for an x that is not so great that an integer in ``Form.magic`` is none."""
+    r, raised = _rest(not_below(x, low))
     raised = raised if where is None else choice(where, fixed(raised - T.like(x, less)), raised)
     one = T.like(x, 1)
     return scaled(fused(fused(polynomial(r, EXP[T.scalar_type(x)]), r, one), r, one), raised)
