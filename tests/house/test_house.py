@@ -13,9 +13,9 @@ import tvmdml
 from tvmdml import _stub, doors, operators
 from tvmdml.enums import FeatureLevel
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import (
-    Role,
-)
+from tvmdml.operators._contract import Role
+from tvmdml.operators._pointwise import Pointwise
+from tvmdml.operators.batch_normalization import BatchNormalization
 
 
 @pytest.mark.parametrize("cls", operators.all_operators().values(), ids=lambda cls: cls.NAME)
@@ -32,6 +32,14 @@ def test_every_operator_is_whole(cls: type[Operator]) -> None:
     functions = doors.functions(operators.module_of(cls)).values()
     assert functions
     assert all("Returns:" in str(f.__doc__) and "DML_OPERATOR" in str(f.__doc__) for f in functions)
+
+
+def test_a_pointwise_operator_is_a_class_of_a_few_lines() -> None:
+    """Lines that are not blank, docstring included. BATCH_NORMALIZATION is a sum over each channel when it trains."""
+    found = [cls for cls in operators.all_operators().values() if issubclass(cls, Pointwise) and cls is not BatchNormalization]
+    lines = [sum(bool(line.strip()) for line in inspect.getsource(cls).splitlines()) for cls in found]
+    assert len(found) > 90
+    assert sum(lines) / len(lines) <= 14
 
 
 def test_a_schedule_belongs_to_an_operator() -> None:

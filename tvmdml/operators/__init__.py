@@ -118,8 +118,9 @@ def modules_like(name: str) -> Iterator[str]:
     """The operators' files, those first that are likely to define a name: one name then needs few imports."""
     first = _candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
     yield from first
-    quoted = f'"{name}"'  # as FUNCTION and __all__ name it
-    likely = lambda module: (quoted not in _text(module), name not in _text(module))  # noqa: E731
+    camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    quoted = [f'"{one}"' for one in (name, camel, f"ElementWise{camel}")]  # as FUNCTION and __all__ name it
+    likely = lambda module: (not any(one in _text(module) for one in quoted), name not in _text(module))  # noqa: E731
     yield from sorted((module for module in modules() if module not in first), key=likely)
 
 

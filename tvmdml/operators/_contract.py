@@ -94,12 +94,17 @@ def defaults(**values: Any) -> Mapping[str, Any]:
     return MappingProxyType(values)
 
 
+def upper_snake(name: str) -> str:
+    """DirectML's spelling of a class's name: ``FILL_VALUE_SEQUENCE`` of ``FillValueSequence``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+d)", "_", name).upper()
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Operator:
     """Base class of all operator descriptors. A subclass becomes a frozen, keyword-only dataclass."""
 
     NAME: ClassVar[str] = ""
-    """DirectML's name without ``DML_OPERATOR_``."""
+    """DirectML's name without ``DML_OPERATOR_``; that of the class, unless it says otherwise. Base classes have none."""
     SUPPORT: ClassVar[tuple[Support, ...]] = ()
     """``support("…")``. The lowest level of the table is the one that introduced the operator."""
     FAMILY: ClassVar[str] = ""
@@ -146,10 +151,18 @@ class Operator:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the subclass a dataclass."""
         super().__init_subclass__(**kwargs)
+        if cls._is_operator() and "NAME" not in vars(cls):
+            cls.NAME = upper_snake(cls.__name__)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         if any(row.others is not None for row in cls.SUPPORT):
             names = [field.name for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)]
             cls.SUPPORT = tuple(row.of(names) for row in cls.SUPPORT)
+
+    @classmethod
+    def _is_operator(cls) -> bool:
+        """Whether it is an operator of DirectML, and no base class: neither its name nor its file's begins with an underscore."""
+        package, _, module = cls.__module__.rpartition(".")
+        return package == __package__ and not module.startswith("_") and not cls.__name__.startswith("_")
 
     def __post_init__(self) -> None:
         """Convert every field to its type."""

@@ -50,6 +50,17 @@ class Pointwise(Operator):
 
     An operator without inputs gets a number in any case, so that it knows how many lanes there are."""
 
+    KERNEL: ClassVar[Any] = None
+    """The function that is ``value``, if one is."""
+    NUMPY: ClassVar[Any] = None
+    """The function that is ``numpy``, if one is. With ``STEPS`` it gets arrays in higher precision."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A function is made from an operator, and has its name, unless the class says otherwise."""
+        super().__init_subclass__(**kwargs)
+        if cls._is_operator() and "FUNCTION" not in vars(cls):
+            cls.FUNCTION = cls.NAME.lower().removeprefix("element_wise_")
+
     # -- What an operator defines
 
     def value(self, *values: Any, **_: Any) -> Any:
@@ -57,11 +68,11 @@ class Pointwise(Operator):
 
         A float16 is given as float32, and what is returned is converted to the output's type.
         """
-        raise NotImplementedError(self.NAME)
+        return type(self).KERNEL(*values)
 
     def numpy(self, *arrays: Any, **_: Any) -> Any:
         """The same in NumPy, for arrays, written independently. A float16 array is given as float32."""
-        raise NotImplementedError(self.NAME)
+        return type(self).NUMPY(*(map(precise, arrays) if self.STEPS else arrays))
 
     def counts(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """The steps of the number that ``value`` gets with ``COUNTED``; without, it is always 0."""
@@ -301,6 +312,16 @@ class Pointwise(Operator):
 
     def _in_bits(self) -> bool:
         return self.BITS and self._scale_bias() is None
+
+
+def precise(x: Any) -> Any:
+    """Floats in higher precision: float32 as float64, and float64 as NumPy's longest float."""
+    return x.astype(np.float64 if x.dtype == np.float32 else np.longdouble)
+
+
+def unchanged(x: Any) -> Any:
+    """The element itself."""
+    return x
 
 
 class Unary(Pointwise):

@@ -14,31 +14,22 @@ from tvmdml.operators._contract import Array, Field, Input, Operator, OptionalSc
 from tvmdml.operators._pointwise import Binary, Pointwise, Unary
 from tvmdml.operators._roles import coerce
 from tvmdml.operators._scalars import require_number
+from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType
 
 
 class Scaled(Unary):
-    """Base class of operators with one input that may be scaled first. The result may be in the input's memory."""
+    """Base class of operators with one input that may be scaled first. Most are functions of floats since the first level."""
+
+    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
 
     scale_bias: OptionalScaleBias = None
 
 
-class Function(Scaled):
-    """Base class of functions of ``tvmdml.mathematics``: ``KERNEL`` is one of them, and ``NUMPY`` the same in NumPy."""
+class Activation(Unary):
+    """Base class of activations; most have been there since the first level."""
 
-    KERNEL: ClassVar[Any]
-    NUMPY: ClassVar[Any]
-
-    def value(self, x: Any) -> Any:
-        return type(self).KERNEL(x)
-
-    def numpy(self, x: Array) -> Any:
-        return type(self).NUMPY(precise(x))
-
-
-def precise(x: Any) -> Any:
-    """Floats in higher precision: float32 as float64, and float64 as NumPy's longest float."""
-    return x.astype(np.float64 if x.dtype == np.float32 else np.longdouble)
+    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
 
 
 class Infix(Binary):
@@ -57,6 +48,7 @@ class Infix(Binary):
 class Comparison(Infix):
     """Base class of comparisons. The result is 1 or 0, in a type of its own."""
 
+    SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 4.1 +LW · ext +D", output_tensor="1.0 u r4 · 2.0 B · 3.0 r8")
     SHARES = ()
     TAKES_BOOL = True
     DTYPES = defaults(output_dtype="output_tensor")
@@ -65,6 +57,7 @@ class Comparison(Infix):
 class Logical(Infix):
     """Base class of operators on truth values. The result is 1 or 0."""
 
+    SUPPORT = support("1.0 u r4 · 2.0 B · 3.0 r8")
     TAKES_BOOL = True
 
     def value(self, a: Any, b: Any) -> Any:
@@ -78,6 +71,7 @@ class Logical(Infix):
 class Bitwise(Infix):
     """Base class of operators on the bits of elements, whatever their type."""
 
+    SUPPORT = support("3.0 U r8 · 4.1 all")
     BITS = True
     TAKES_BOOL = True
 

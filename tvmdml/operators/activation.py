@@ -13,7 +13,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._contract import Array, Float, Input, Output, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode, Refused
-from tvmdml.operators._pointwise import Pointwise, Unary
+from tvmdml.operators._pointwise import Pointwise, unchanged
+from tvmdml.operators._pointwise_forms import Activation
 from tvmdml.operators._support import support
 
 __all__ = [
@@ -30,13 +31,11 @@ __all__ = [
 ]
 
 
-class ActivationIdentity(Unary):
+class ActivationIdentity(Activation):
     """Each element unchanged, bit by bit (``DML_ACTIVATION_IDENTITY_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_IDENTITY"
-    FUNCTION = "activation_identity"
     ONNX = ("Dropout",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
+    KERNEL = NUMPY = unchanged
     BITS = True
     GRADIENT = gradients(input="gradient")
 
@@ -47,18 +46,10 @@ class ActivationIdentity(Unary):
             raise Refused("it may be in training, or gives its mask")
         return cls.of(node.tensor())
 
-    def value(self, x: Any) -> Any:
-        return x
 
-    def numpy(self, x: Array) -> Array:
-        return x
-
-
-class ActivationRelu(Unary):
+class ActivationRelu(Activation):
     """Each element, negative ones as 0 (``DML_ACTIVATION_RELU_OPERATOR_DESC``). NaN and -0 stay."""
 
-    NAME = "ACTIVATION_RELU"
-    FUNCTION = "activation_relu"
     ONNX = ("Relu",)
     SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · 5.1 +I · ext +DL")
     GRADIENT = gradients(input="activation_relu_grad(input, gradient)")
@@ -70,14 +61,11 @@ class ActivationRelu(Unary):
         return np.where(x < 0, x.dtype.type(0), x)
 
 
-class ActivationLeakyRelu(Unary):
+class ActivationLeakyRelu(Activation):
     """Each element, negative ones times ``alpha`` (``DML_ACTIVATION_LEAKY_RELU_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_LEAKY_RELU"
-    FUNCTION = "activation_leaky_relu"
     DEFAULTS = defaults(alpha=0.01)
     ONNX = ("LeakyRelu",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="where(greater_than(input, 0), gradient, multiply(gradient, alpha))")
 
     alpha: Float
@@ -95,8 +83,6 @@ class ActivationParameterizedRelu(Pointwise):
     Integers wrap.
     """
 
-    NAME = "ACTIVATION_PARAMETERIZED_RELU"
-    FUNCTION = "activation_parameterized_relu"
     ONNX = ("PRelu",)
     SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · 5.1 +I · ext +DL")
     SHARES = (("input_tensor", "output_tensor"),)
@@ -116,14 +102,11 @@ class ActivationParameterizedRelu(Pointwise):
         return np.where(x >= 0, x, slope * x)
 
 
-class ActivationThresholdedRelu(Unary):
+class ActivationThresholdedRelu(Activation):
     """Each element that is greater than ``alpha``, otherwise 0 (``DML_ACTIVATION_THRESHOLDED_RELU_OPERATOR_DESC``). NaN gives 0."""
 
-    NAME = "ACTIVATION_THRESHOLDED_RELU"
-    FUNCTION = "activation_thresholded_relu"
     DEFAULTS = defaults(alpha=1.0)
     ONNX = ("ThresholdedRelu",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="where(greater_than(input, alpha), gradient, 0)")
 
     alpha: Float
@@ -135,14 +118,12 @@ class ActivationThresholdedRelu(Unary):
         return np.where(x > x.dtype.type(self.alpha), x, x.dtype.type(0))
 
 
-class ActivationShrink(Unary):
+class ActivationShrink(Activation):
     """``bias`` less above ``threshold``, ``bias`` more below ``-threshold``, otherwise 0 (``DML_ACTIVATION_SHRINK_OPERATOR_DESC``).
 
     NaN gives 0. For integers the attributes are cut toward zero to 64 bits; comparisons are exact, and results wrap.
     """
 
-    NAME = "ACTIVATION_SHRINK"
-    FUNCTION = "activation_shrink"
     DEFAULTS = defaults(bias=0.0, threshold=0.5)
     ONNX = ("Shrink",)
     SUPPORT = support("2.0 F r45 · 3.0 r8 · 5.1 +IU · ext +DLW")
@@ -173,12 +154,9 @@ class ActivationShrink(Unary):
         return int(np.array(T.saturated(self.bias, "int64")).astype(dtype))
 
 
-class ActivationLinear(Unary):
+class ActivationLinear(Activation):
     """``alpha`` times each element, plus ``beta``: two roundings (``DML_ACTIVATION_LINEAR_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_LINEAR"
-    FUNCTION = "activation_linear"
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="multiply(gradient, alpha)")
 
     alpha: Float
@@ -197,8 +175,6 @@ class ActivationHardSigmoid(ActivationLinear):
     NaN stays NaN.
     """
 
-    NAME = "ACTIVATION_HARD_SIGMOID"
-    FUNCTION = "activation_hard_sigmoid"
     DEFAULTS = defaults(alpha=0.2, beta=0.5)
     ONNX = ("HardSigmoid",)
     GRADIENT = gradients(input="clip_grad(result, multiply(gradient, alpha), min=0, max=1)")
@@ -216,8 +192,6 @@ class ActivationHardSigmoid(ActivationLinear):
 class ActivationHardSwish(ActivationHardSigmoid):
     """Each element times its HARD_SIGMOID (``DML_ACTIVATION_HARD_SWISH_OPERATOR_DESC``). -infinity gives NaN."""
 
-    NAME = "ACTIVATION_HARD_SWISH"
-    FUNCTION = "activation_hard_swish"
     DEFAULTS = defaults(alpha=0.166667, beta=0.5)
     ONNX = ("HardSwish",)
     SUPPORT = support("6.2 F r8 · ext +D")
@@ -237,13 +211,10 @@ class ActivationHardSwish(ActivationHardSigmoid):
         return x * super().numpy(x)
 
 
-class ActivationSoftsign(Unary):
+class ActivationSoftsign(Activation):
     """Each element divided by 1 plus its absolute value (``DML_ACTIVATION_SOFTSIGN_OPERATOR_DESC``). An infinity gives NaN."""
 
-    NAME = "ACTIVATION_SOFTSIGN"
-    FUNCTION = "activation_softsign"
     ONNX = ("Softsign",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="divide(divide(gradient, add(abs(input), 1)), add(abs(input), 1))")
 
     def value(self, x: Any) -> Any:

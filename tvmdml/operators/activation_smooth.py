@@ -16,8 +16,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._contract import Array, Float, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode, Refused
-from tvmdml.operators._pointwise import Unary
-from tvmdml.operators._pointwise_forms import precise
+from tvmdml.operators._pointwise import precise
+from tvmdml.operators._pointwise_forms import Activation
 from tvmdml.operators._support import support
 
 __all__ = [
@@ -34,47 +34,32 @@ __all__ = [
 ]
 
 
-class ActivationSigmoid(Unary):
+class ActivationSigmoid(Activation):
     """1 / (1 + exp(-x)) of each element (``DML_ACTIVATION_SIGMOID_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_SIGMOID"
-    FUNCTION = "activation_sigmoid"
     ONNX = ("Sigmoid",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     STEPS = 5
+    KERNEL = mathematics.sigmoid
     GRADIENT = gradients(input="multiply(gradient, multiply(result, subtract(1, result)))")
-
-    def value(self, x: Any) -> Any:
-        return mathematics.sigmoid(x)
 
     def numpy(self, x: Array) -> Any:
         return 1 / (1 + np.exp(-precise(x)))
 
 
-class ActivationTanh(Unary):
+class ActivationTanh(Activation):
     """The hyperbolic tangent of each element (``DML_ACTIVATION_TANH_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_TANH"
-    FUNCTION = "activation_tanh"
     ONNX = ("Tanh",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     STEPS = 3
+    KERNEL = mathematics.tanh
+    NUMPY = np.tanh
     GRADIENT = gradients(input="multiply(gradient, subtract(1, multiply(result, result)))")
 
-    def value(self, x: Any) -> Any:
-        return mathematics.tanh(x)
 
-    def numpy(self, x: Array) -> Any:
-        return np.tanh(precise(x))
-
-
-class ActivationScaledTanh(Unary):
+class ActivationScaledTanh(Activation):
     """``alpha`` times the hyperbolic tangent of ``beta`` times each element (``DML_ACTIVATION_SCALED_TANH_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_SCALED_TANH"
-    FUNCTION = "activation_scaled_tanh"
     DEFAULTS = defaults(alpha=1.0, beta=0.5)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     STEPS = 6
     GRADIENT = gradients(input="multiply(multiply(gradient, beta), subtract(alpha, divide(multiply(result, result), alpha)))")
 
@@ -88,14 +73,11 @@ class ActivationScaledTanh(Unary):
         return np.tanh(precise(x * x.dtype.type(self.beta))) * self.alpha
 
 
-class ActivationElu(Unary):
+class ActivationElu(Activation):
     """Each element, negative ones as ``alpha * (exp(x) - 1)`` (``DML_ACTIVATION_ELU_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_ELU"
-    FUNCTION = "activation_elu"
     DEFAULTS = defaults(alpha=1.0)
     ONNX = ("Elu",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     STEPS = 4
     GRADIENT = gradients(input="where(greater_than(input, 0), gradient, multiply(gradient, add(result, alpha)))")
 
@@ -108,14 +90,11 @@ class ActivationElu(Unary):
         return np.where(x >= 0, x, np.expm1(precise(x)) * self.alpha)
 
 
-class ActivationScaledElu(Unary):
+class ActivationScaledElu(Activation):
     """``gamma`` times: an element, a negative one as ``alpha * (exp(x) - 1)`` (``DML_ACTIVATION_SCALED_ELU_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_SCALED_ELU"
-    FUNCTION = "activation_scaled_elu"
     DEFAULTS = defaults(alpha=1.67326319217681884765625, gamma=1.05070102214813232421875)
     ONNX = ("Selu",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     STEPS = 5
     GRADIENT = gradients(
         input="where(greater_than(input, 0), multiply(gradient, gamma), multiply(gradient, add(result, alpha * gamma)))"
@@ -135,11 +114,9 @@ class ActivationScaledElu(Unary):
         return np.where(x > 0, precise(x) * self.gamma, np.expm1(precise(x)) * self.gamma * self.alpha)
 
 
-class ActivationCelu(Unary):
+class ActivationCelu(Activation):
     """Each element, negative ones as ``alpha * (exp(x / alpha) - 1)`` (``DML_ACTIVATION_CELU_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_CELU"
-    FUNCTION = "activation_celu"
     DEFAULTS = defaults(alpha=1.0)
     ONNX = ("Celu",)
     SUPPORT = support("3.0 F r8 · ext +D")
@@ -168,14 +145,11 @@ class ActivationCelu(Unary):
         return np.where(x >= 0, x, np.expm1(precise(x / x.dtype.type(self.alpha))) * self.alpha)
 
 
-class ActivationSoftplus(Unary):
+class ActivationSoftplus(Activation):
     """``log(1 + exp(steepness * x)) / steepness`` of each element, without overflow (``DML_ACTIVATION_SOFTPLUS_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_SOFTPLUS"
-    FUNCTION = "activation_softplus"
     DEFAULTS = defaults(steepness=1.0)
     ONNX = ("Softplus",)
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     STEPS = 6
     GRADIENT = gradients(input="multiply(gradient, activation_sigmoid(multiply(input, steepness)))")
 
@@ -195,12 +169,9 @@ class ActivationSoftplus(Unary):
         return np.logaddexp(0, precise(x * x.dtype.type(self.steepness))) / self.steepness
 
 
-class ActivationParametricSoftplus(Unary):
+class ActivationParametricSoftplus(Activation):
     """``alpha * log(1 + exp(beta * x))``, without overflow (``DML_ACTIVATION_PARAMETRIC_SOFTPLUS_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_PARAMETRIC_SOFTPLUS"
-    FUNCTION = "activation_parametric_softplus"
-    SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
     STEPS = 6
     GRADIENT = gradients(input="multiply(multiply(gradient, alpha * beta), activation_sigmoid(multiply(input, beta)))")
 
@@ -214,11 +185,9 @@ class ActivationParametricSoftplus(Unary):
         return np.logaddexp(0, precise(x * x.dtype.type(self.beta))) * self.alpha
 
 
-class ActivationGelu(Unary):
+class ActivationGelu(Activation):
     """``x / 2 * (1 + erf(x / sqrt(2)))`` of each element (``DML_ACTIVATION_GELU_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_GELU"
-    FUNCTION = "activation_gelu"
     ONNX = ("Gelu", "com.microsoft.Gelu")
     SUPPORT = support("5.1 F r8 · ext +D")
     SHARES = ()
@@ -246,11 +215,9 @@ class ActivationGelu(Unary):
         return float(np.finfo(x.dtype).eps) * np.abs(precise(x))
 
 
-class ActivationSwish(Unary):
+class ActivationSwish(Activation):
     """Each element times the sigmoid of ``sigmoid_input_scale`` times it (``DML_ACTIVATION_SWISH_OPERATOR_DESC``)."""
 
-    NAME = "ACTIVATION_SWISH"
-    FUNCTION = "activation_swish"
     DEFAULTS = defaults(sigmoid_input_scale=1.0)
     ONNX = ("Swish",)
     SUPPORT = support("6.2 F r8 · ext +D")

@@ -156,7 +156,6 @@ class ActivationSoftmax(_Softmax):
     All dimensions before the last two have size 1; ``ActivationSoftmax1`` has axes.
     """
 
-    NAME = "ACTIVATION_SOFTMAX"
     SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
 
 
@@ -166,7 +165,6 @@ class ActivationSoftmax1(_Softmax):
     A slice with a NaN or with positive infinity, or with nothing but negative infinity, is NaN.
     """
 
-    NAME = "ACTIVATION_SOFTMAX1"
     FUNCTION = "activation_softmax"
     DEFAULTS = defaults(axes=None)
     ONNX = ("Softmax",)
@@ -186,14 +184,12 @@ class ActivationLogSoftmax(_LogSoftmax):
     All dimensions before the last two have size 1; ``ActivationLogSoftmax1`` has axes.
     """
 
-    NAME = "ACTIVATION_LOG_SOFTMAX"
     SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
 
 
 class ActivationLogSoftmax1(_LogSoftmax):
     """The logarithm of softmax along axes (``DML_ACTIVATION_LOG_SOFTMAX1_OPERATOR_DESC``), without computing softmax."""
 
-    NAME = "ACTIVATION_LOG_SOFTMAX1"
     FUNCTION = "activation_log_softmax"
     DEFAULTS = defaults(axes=None)
     ONNX = ("LogSoftmax",)
@@ -212,7 +208,6 @@ class ActivationHardmax(_Hardmax):
     All dimensions before the last two have size 1; ``ActivationHardmax1`` has axes.
     """
 
-    NAME = "ACTIVATION_HARDMAX"
     SUPPORT = support("1.0 F r4 · 2.0 r45 · 3.0 r8 · ext +D")
 
 
@@ -222,7 +217,6 @@ class ActivationHardmax1(_Hardmax):
     A NaN is larger than all numbers.
     """
 
-    NAME = "ACTIVATION_HARDMAX1"
     FUNCTION = "activation_hardmax"
     DEFAULTS = defaults(axes=None)
     ONNX = ("Hardmax",)

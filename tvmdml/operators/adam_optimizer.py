@@ -10,8 +10,7 @@ from tvmdml import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected, within_steps
 from tvmdml.operators._contract import Array, Float, Input, Output, defaults
-from tvmdml.operators._pointwise import Pointwise
-from tvmdml.operators._pointwise_forms import precise
+from tvmdml.operators._pointwise import Pointwise, precise
 from tvmdml.operators._support import support
 
 __all__ = ["AdamOptimizer"]
@@ -35,8 +34,6 @@ class AdamOptimizer(Pointwise):
         epsilon: is added to the divisor.
     """
 
-    NAME = "ADAM_OPTIMIZER"
-    FUNCTION = "adam_optimizer"
     DEFAULTS = defaults(beta1=0.9, beta2=0.999, epsilon=1e-8)
     SUPPORT = support("3.0 F r4 · 4.0 r8 · ext +D", training_step_tensor="3.0 u r4 · 4.0 r8")
     SINGLE = ("training_step_tensor",)

@@ -55,8 +55,6 @@ class BatchNormalization(Pointwise):
     Mean, variance, scale and bias have the input's sizes, or 1 where they are repeated. ``spatial`` has no effect since level 4.0.
     """
 
-    NAME = "BATCH_NORMALIZATION"
-    FUNCTION = "batch_normalization"
     SUPPORT = support("1.0 F r4 · 3.1 r8 · ext +D")
     DEFAULTS = defaults(spatial=True, epsilon=0.00001, fused_activation=None)
     FUSES = MappingProxyType(ACTIVATIONS)
@@ -158,7 +156,6 @@ class BatchNormalizationTraining(Reduction):
     variance is divided by the number of elements.
     """
 
-    NAME = "BATCH_NORMALIZATION_TRAINING"
     FUNCTION = "batch_normalization_training"
     SUPPORT = support("4.1 F r8 · ext +D")
     DEFAULTS = defaults(epsilon=0.00001, fused_activation=None)
@@ -346,7 +343,6 @@ class BatchNormalizationGrad(_Gradient):
     The gradients of scale and bias are sums over the dimensions where the mean has size 1.
     """
 
-    NAME = "BATCH_NORMALIZATION_GRAD"
     FUNCTION = "batch_normalization_grad"
     SUPPORT = support("3.1 F r8 · ext +D")
     DEFAULTS = defaults(epsilon=_USUAL)
@@ -369,7 +365,6 @@ class BatchNormalizationTrainingGrad(_Gradient):
     mean has size 1.
     """
 
-    NAME = "BATCH_NORMALIZATION_TRAINING_GRAD"
     FUNCTION = "batch_normalization_training_grad"
     SUPPORT = support("4.1 F r8 · ext +D")
     DEFAULTS = defaults(epsilon=_USUAL)

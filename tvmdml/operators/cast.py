@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from tvmdml.operators._contract import Array, Input, Output
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode, Refused, numpy_type
-from tvmdml.operators._pointwise import Pointwise
+from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -26,9 +25,10 @@ class Cast(Pointwise):
     else is rounded once, halves to even. Of the same type it is a copy, bit by bit.
     """
 
-    NAME = "CAST"
+    FUNCTION = ""
     ONNX = ("Cast", "CastLike")
     SUPPORT = support(input_tensor=_TYPES, output_tensor=_TYPES)
+    KERNEL = unchanged
     TAKES_BOOL = True
     GRADIENT = gradients(input="gradient")
 
@@ -50,9 +50,6 @@ class Cast(Pointwise):
         if wanted is None or np.dtype(wanted).kind == "b":
             raise Refused("the type of its output is not one of DirectML's")
         return cls.of(node.tensor(boolean=True), output_tensor=TensorDataType.of(wanted, "to"))
-
-    def value(self, x: Any) -> Any:
-        return x
 
     def numpy(self, x: Array) -> Array:
         dtype = self.output_tensor.data_type.numpy

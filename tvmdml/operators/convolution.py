@@ -65,7 +65,6 @@ class Convolution(Convolving):
             the usual size.
     """
 
-    NAME = "CONVOLUTION"
     FUNCTION = "convolution"
     SUPPORT = support("1.0 F r45 · 4.0 r3-5 · ext +D")
     DEFAULTS = defaults(
@@ -164,7 +163,6 @@ class ConvolutionInteger(Convolving):
         output_sizes: the sizes of the result.
     """
 
-    NAME = "CONVOLUTION_INTEGER"
     FUNCTION = "convolution_integer"
     SUPPORT = support(
         input_tensor=_BYTES,
@@ -249,7 +247,6 @@ class QuantizedLinearConvolution(Convolving):
         output_sizes: the sizes of the result.
     """
 
-    NAME = "QUANTIZED_LINEAR_CONVOLUTION"
     FUNCTION = "quantized_linear_convolution"
     SUPPORT = support(
         input_tensor=_BYTES,

@@ -22,7 +22,6 @@ class CumulativeSummation(Scan):
     exact sum by about as many rounding errors as it has terms; a float16 is computed in float32 and rounded once.
     """
 
-    NAME = "CUMULATIVE_SUMMATION"
     FUNCTION = "cumulative_summation"
     DEFAULTS = defaults(axis=-1, axis_direction=AxisDirection.INCREASING, has_exclusive_sum=False)
     ONNX = ("CumSum",)
@@ -59,7 +58,6 @@ class CumulativeProduct(Scan):
     the exact product by about as many rounding errors as it has factors; a float16 is computed in float32 and rounded once.
     """
 
-    NAME = "CUMULATIVE_PRODUCT"
     FUNCTION = "cumulative_product"
     DEFAULTS = defaults(axis=-1, axis_direction=AxisDirection.INCREASING, has_exclusive_product=False)
     ONNX = ("CumProd",)

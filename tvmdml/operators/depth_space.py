@@ -13,14 +13,12 @@ __all__ = ["DepthToSpace", "DepthToSpace1", "SpaceToDepth", "SpaceToDepth1"]
 class SpaceToDepth(ToDepth):
     """Blocks of an image as channels (``DML_SPACE_TO_DEPTH_OPERATOR_DESC``)."""
 
-    NAME = "SPACE_TO_DEPTH"
     SUPPORT = support("1.0 F r4 · 2.1 FIU · 5.0 all")
 
 
 class SpaceToDepth1(ToDepth):
     """Blocks of an image as channels (``DML_SPACE_TO_DEPTH1_OPERATOR_DESC``)."""
 
-    NAME = "SPACE_TO_DEPTH1"
     FUNCTION = "space_to_depth"
     SUPPORT = support("2.1 FIU r4 · 5.0 all")
     DEFAULTS = defaults(order=DEPTH_COLUMN_ROW)
@@ -32,14 +30,12 @@ class SpaceToDepth1(ToDepth):
 class DepthToSpace(ToSpace):
     """Channels as blocks of an image (``DML_DEPTH_TO_SPACE_OPERATOR_DESC``)."""
 
-    NAME = "DEPTH_TO_SPACE"
     SUPPORT = support("1.0 F r4 · 2.1 FIU · 5.0 all")
 
 
 class DepthToSpace1(ToSpace):
     """Channels as blocks of an image (``DML_DEPTH_TO_SPACE1_OPERATOR_DESC``)."""
 
-    NAME = "DEPTH_TO_SPACE1"
     FUNCTION = "depth_to_space"
     SUPPORT = support("2.1 FIU r4 · 5.0 all")
     DEFAULTS = defaults(order=DEPTH_COLUMN_ROW)

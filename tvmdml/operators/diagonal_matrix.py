@@ -43,7 +43,6 @@ class DiagonalMatrix1(Operator):
     INT32_MAX mean "no bound".
     """
 
-    NAME = "DIAGONAL_MATRIX1"
     DEFAULTS = defaults(value=1, diagonal_fill_begin=0, diagonal_fill_end=1)
     ONNX = ("EyeLike", "Trilu")
     SUPPORT = support("5.1 all r2-4 · ext r2-8")
@@ -142,7 +141,6 @@ class DiagonalMatrix(Operator):
     For integer outputs the value is truncated toward zero.
     """
 
-    NAME = "DIAGONAL_MATRIX"
     DEFAULTS = defaults(offset=0, value=1.0)
     SUPPORT = support("2.0 F r4 · 2.1 +IU")
 

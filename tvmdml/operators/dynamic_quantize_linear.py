@@ -28,7 +28,6 @@ class DynamicQuantizeLinear(Reduction):
     point is then the least integer, and so are all elements. A tensor of zeros has the scale 1.
     """
 
-    NAME = "DYNAMIC_QUANTIZE_LINEAR"
     FUNCTION = "dynamic_quantize_linear"
     DTYPES = {"output_dtype": "output_tensor"}  # noqa: RUF012 - as in the base class
     RESULTS = ("output", "scale", "zero_point")

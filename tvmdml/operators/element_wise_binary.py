@@ -36,7 +36,7 @@ __all__ = [
 class ElementWiseAdd(Infix):
     """The sums of elements (``DML_ELEMENT_WISE_ADD_OPERATOR_DESC``). Integers wrap."""
 
-    NAME = "ELEMENT_WISE_ADD"
+    FUNCTION = ""
     ONNX = ("Add", "Sum")
     SUPPORT = support("1.0 F r45 · 2.1 +iu · 3.0 r8 · 4.1 +LW · 5.1 +IU · ext +D")
     INFIX = operator.add
@@ -60,7 +60,6 @@ class ElementWiseAdd1(Infix):
         fused_activation: such as ``tvmdml.ActivationLeakyRelu.fused(alpha=0.1)``; none by default.
     """
 
-    NAME = "ELEMENT_WISE_ADD1"
     FUNCTION = "add"
     SUPPORT = support("2.0 F r45 · 3.0 r8 · ext +D")
     FUSES = MappingProxyType({name: max(level, "2.0") for name, level in ACTIVATIONS.items()})
@@ -90,8 +89,6 @@ class ElementWiseAdd1(Infix):
 class ElementWiseSubtract(Infix):
     """The differences of elements (``DML_ELEMENT_WISE_SUBTRACT_OPERATOR_DESC``). Integers wrap."""
 
-    NAME = "ELEMENT_WISE_SUBTRACT"
-    FUNCTION = "subtract"
     ONNX = ("Sub",)
     SUPPORT = support("1.0 F r4 · 2.1 +iu · 3.0 r8 · 4.1 +LW · 5.1 +IU · ext +D")
     INFIX = operator.sub
@@ -101,8 +98,6 @@ class ElementWiseSubtract(Infix):
 class ElementWiseMultiply(Infix):
     """The products of elements (``DML_ELEMENT_WISE_MULTIPLY_OPERATOR_DESC``). Integers wrap."""
 
-    NAME = "ELEMENT_WISE_MULTIPLY"
-    FUNCTION = "multiply"
     ONNX = ("Mul",)
     SUPPORT = support("1.0 F r45 · 2.1 +iu · 3.0 r8 · 4.1 +LW · 5.1 +IU · ext +D")
     INFIX = operator.mul
@@ -115,8 +110,6 @@ class ElementWiseDivide(Binary):
     An integer divided by 0 is 0, and the least integer divided by -1 is itself.
     """
 
-    NAME = "ELEMENT_WISE_DIVIDE"
-    FUNCTION = "divide"
     ONNX = ("Div",)
     SUPPORT = support("1.0 F r4 · 2.1 +iu · 3.0 r8 · 5.1 +IU · 6.0 +LW · ext +D")
     GRADIENT = gradients(a="divide(gradient, b)", b="multiply(negate(gradient), divide(result, b))")
@@ -138,8 +131,6 @@ class ElementWiseMean(Binary):
     The sum of two floats may overflow; that of integers does not.
     """
 
-    NAME = "ELEMENT_WISE_MEAN"
-    FUNCTION = "mean"
     ONNX = ("Mean",)
     SUPPORT = support("1.0 F r4 · 2.1 +iu · 3.0 r8 · ext +DIULW")
     GRADIENT = gradients(a="multiply(gradient, 0.5)", b="multiply(gradient, 0.5)")
@@ -157,8 +148,6 @@ class ElementWiseMean(Binary):
 class ElementWiseDifferenceSquare(Binary):
     """The squares of differences (``DML_ELEMENT_WISE_DIFFERENCE_SQUARE_OPERATOR_DESC``). Integers wrap."""
 
-    NAME = "ELEMENT_WISE_DIFFERENCE_SQUARE"
-    FUNCTION = "difference_square"
     SUPPORT = support("3.1 Fiu r8 · ext +DIULW")
     GRADIENT = gradients(a="multiply(multiply(gradient, 2), subtract(a, b))", b="multiply(multiply(gradient, 2), subtract(b, a))")
 
@@ -173,14 +162,10 @@ class ElementWiseDifferenceSquare(Binary):
 class ElementWiseMax(Binary):
     """The greater of two elements (``DML_ELEMENT_WISE_MAX_OPERATOR_DESC``): NaN if one is NaN, and ``b`` if they are equal."""
 
-    NAME = "ELEMENT_WISE_MAX"
-    FUNCTION = "max"
     ONNX = ("Max",)
     SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 5.0 +LW · ext +D")
+    KERNEL = T.maximum
     GRADIENT = gradients(a="where(greater_than(a, b), gradient, 0)", b="where(greater_than(a, b), 0, gradient)")
-
-    def value(self, a: Any, b: Any) -> Any:
-        return T.maximum(a, b)
 
     def numpy(self, a: Array, b: Array) -> Array:
         return np.where((a > b) | np.isnan(a), a, b)
@@ -189,14 +174,10 @@ class ElementWiseMax(Binary):
 class ElementWiseMin(Binary):
     """The less of two elements (``DML_ELEMENT_WISE_MIN_OPERATOR_DESC``): NaN if one is NaN, and ``b`` if they are equal."""
 
-    NAME = "ELEMENT_WISE_MIN"
-    FUNCTION = "min"
     ONNX = ("Min",)
     SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 5.0 +LW · ext +D")
+    KERNEL = T.minimum
     GRADIENT = gradients(a="where(less_than(a, b), gradient, 0)", b="where(less_than(a, b), 0, gradient)")
-
-    def value(self, a: Any, b: Any) -> Any:
-        return T.minimum(a, b)
 
     def numpy(self, a: Array, b: Array) -> Array:
         return np.where((a < b) | np.isnan(a), a, b)
@@ -208,16 +189,10 @@ class ElementWiseModulusTruncate(Binary):
     It is exact: C's fmod, for integers C's %, but 0 for integers and a divisor of 0.
     """
 
-    NAME = "ELEMENT_WISE_MODULUS_TRUNCATE"
-    FUNCTION = "modulus_truncate"
     SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 6.0 +LW · ext +D")
+    KERNEL = T.remainder
+    NUMPY = np.fmod
     GRADIENT = gradients(a="gradient", b="multiply(negate(gradient), round(divide(a, b), rounding_mode='toward_zero'))")
-
-    def value(self, a: Any, b: Any) -> Any:
-        return T.remainder(a, b)
-
-    def numpy(self, a: Array, b: Array) -> Array:
-        return np.fmod(a, b)
 
 
 class ElementWiseModulusFloor(Binary):
@@ -226,27 +201,20 @@ class ElementWiseModulusFloor(Binary):
     It is Python's %, but 0 for integers and a divisor of 0.
     """
 
-    NAME = "ELEMENT_WISE_MODULUS_FLOOR"
-    FUNCTION = "modulus_floor"
     ONNX = ("Mod",)
     SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 6.0 +LW · ext +D")
+    KERNEL = T.floor_remainder
+    NUMPY = np.mod
     GRADIENT = gradients(a="gradient", b="multiply(negate(gradient), floor(divide(a, b)))")
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         return (ElementWiseModulusTruncate if node.integer("fmod", 0) else cls).of(*node.tensors())
 
-    def value(self, a: Any, b: Any) -> Any:
-        return T.floor_remainder(a, b)
-
-    def numpy(self, a: Array, b: Array) -> Array:
-        return np.mod(a, b)
-
 
 class ElementWiseIf(Pointwise):
     """Elements of ``a`` where the condition is not 0, otherwise of ``b`` (``DML_ELEMENT_WISE_IF_OPERATOR_DESC``), bit by bit."""
 
-    NAME = "ELEMENT_WISE_IF"
     FUNCTION = "where"
     ONNX = ("Where",)
     SUPPORT = support("2.0 f16 r4 · 2.1 FIU · 3.0 r8 · 5.0 all", condition_tensor="2.0 u8 r4 · 3.0 r8")

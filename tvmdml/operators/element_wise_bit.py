@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import numpy as np
 
@@ -28,61 +27,41 @@ __all__ = [
 class ElementWiseBitNot(Unary):
     """Each element with all its bits inverted (``DML_ELEMENT_WISE_BIT_NOT_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_BIT_NOT"
-    FUNCTION = "bit_not"
     ONNX = ("BitwiseNot",)
     SUPPORT = support("3.0 U r8 · 4.1 all")
+    KERNEL = NUMPY = operator.invert
     BITS = True
-
-    def value(self, x: Any) -> Any:
-        return ~x
-
-    def numpy(self, x: Array) -> Array:
-        return ~x
 
 
 class ElementWiseBitAnd(Bitwise):
     """The bits that are set in both elements (``DML_ELEMENT_WISE_BIT_AND_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_BIT_AND"
-    FUNCTION = "bit_and"
     ONNX = ("BitwiseAnd",)
-    SUPPORT = support("3.0 U r8 · 4.1 all")
     INFIX = operator.and_
 
 
 class ElementWiseBitOr(Bitwise):
     """The bits that are set in one or both of two elements (``DML_ELEMENT_WISE_BIT_OR_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_BIT_OR"
-    FUNCTION = "bit_or"
     ONNX = ("BitwiseOr",)
-    SUPPORT = support("3.0 U r8 · 4.1 all")
     INFIX = operator.or_
 
 
 class ElementWiseBitXor(Bitwise):
     """The bits that are set in exactly one of two elements (``DML_ELEMENT_WISE_BIT_XOR_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_BIT_XOR"
-    FUNCTION = "bit_xor"
     ONNX = ("BitwiseXor",)
-    SUPPORT = support("3.0 U r8 · 4.1 all")
     INFIX = operator.xor
 
 
 class ElementWiseBitCount(Unary):
     """The number of set bits of each element (``DML_ELEMENT_WISE_BIT_COUNT_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_BIT_COUNT"
-    FUNCTION = "bit_count"
     DTYPES = defaults(output_dtype="output_tensor")
     SUPPORT = support("3.0 U r8 · 4.1 all", output_tensor="3.0 B r8")
+    KERNEL = T.bit_count
     SHARES = ()
     BITS = True
-
-    def value(self, x: Any) -> Any:
-        return T.bit_count(x)
 
     def numpy(self, x: Array) -> Array:
         return np.bitwise_count(x).astype(self.output_tensor.data_type.numpy)
@@ -94,17 +73,13 @@ class ElementWiseBitShiftLeft(Binary):
     Beyond the width of the type the result is 0.
     """
 
-    NAME = "ELEMENT_WISE_BIT_SHIFT_LEFT"
-    FUNCTION = "bit_shift_left"
     ONNX = ("BitShift",)
     SUPPORT = support("2.1 U r4 · 3.0 r8 · 4.1 +W")
+    KERNEL = T.shift_left
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         return (cls if node.attributes.get("direction") == b"LEFT" else ElementWiseBitShiftRight).of(*node.tensors())
-
-    def value(self, a: Any, b: Any) -> Any:
-        return T.shift_left(a, b)
 
     def numpy(self, a: Array, b: Array) -> Array:
         return np.where(b < 8 * a.itemsize, np.left_shift(a, b), a.dtype.type(0))
@@ -116,12 +91,8 @@ class ElementWiseBitShiftRight(Binary):
     Beyond the width of the type the result is 0.
     """
 
-    NAME = "ELEMENT_WISE_BIT_SHIFT_RIGHT"
-    FUNCTION = "bit_shift_right"
     SUPPORT = support("2.1 U r4 · 3.0 r8 · 4.1 +W")
-
-    def value(self, a: Any, b: Any) -> Any:
-        return T.shift_right(a, b)
+    KERNEL = T.shift_right
 
     def numpy(self, a: Array, b: Array) -> Array:
         return np.where(b < 8 * a.itemsize, np.right_shift(a, b), a.dtype.type(0))

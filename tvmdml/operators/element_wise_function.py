@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml import mathematics
-from tvmdml.operators._contract import Array
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._pointwise import Binary
-from tvmdml.operators._pointwise_forms import Function, precise
+from tvmdml.operators._pointwise_forms import Scaled
 from tvmdml.operators._support import support
 
 __all__ = [
@@ -33,35 +32,27 @@ __all__ = [
     "ElementWiseTanh",
 ]
 
-_U1 = "1.0 F r4 · 3.0 r8 · ext +D"
-_U2 = "2.0 F r4 · 3.0 r8 · ext +D"
-
 
 def _erf(x: Any) -> Any:
     """Python's, in float64: it is off by less than a step."""
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64))).astype(x.dtype)
 
 
-class ElementWiseAcos(Function):
+class ElementWiseAcos(Scaled):
     """The inverse cosine of each element (``DML_ELEMENT_WISE_ACOS_OPERATOR_DESC``). Beyond 1 it is NaN."""
 
-    NAME = "ELEMENT_WISE_ACOS"
-    FUNCTION = "acos"
     ONNX = ("Acos",)
-    SUPPORT = support(_U1)
     STEPS = 4
     KERNEL = mathematics.acos
     NUMPY = np.arccos
     GRADIENT = gradients(input="divide(negate(gradient), sqrt(subtract(1, multiply(input, input))))")
 
 
-class ElementWiseAcosh(Function):
+class ElementWiseAcosh(Scaled):
     """The inverse hyperbolic cosine of each element (``DML_ELEMENT_WISE_ACOSH_OPERATOR_DESC``). Below 1 it is NaN."""
 
-    NAME = "ELEMENT_WISE_ACOSH"
-    FUNCTION = "acosh"
     ONNX = ("Acosh",)
-    SUPPORT = support(_U2)
+    SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D")
     STEPS = 4
     KERNEL = mathematics.acosh
     NARROW = True
@@ -69,26 +60,21 @@ class ElementWiseAcosh(Function):
     GRADIENT = gradients(input="divide(gradient, sqrt(subtract(multiply(input, input), 1)))")
 
 
-class ElementWiseAsin(Function):
+class ElementWiseAsin(Scaled):
     """The inverse sine of each element (``DML_ELEMENT_WISE_ASIN_OPERATOR_DESC``). Beyond 1 it is NaN."""
 
-    NAME = "ELEMENT_WISE_ASIN"
-    FUNCTION = "asin"
     ONNX = ("Asin",)
-    SUPPORT = support(_U1)
     STEPS = 4
     KERNEL = mathematics.asin
     NUMPY = np.arcsin
     GRADIENT = gradients(input="divide(gradient, sqrt(subtract(1, multiply(input, input))))")
 
 
-class ElementWiseAsinh(Function):
+class ElementWiseAsinh(Scaled):
     """The inverse hyperbolic sine of each element (``DML_ELEMENT_WISE_ASINH_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_ASINH"
-    FUNCTION = "asinh"
     ONNX = ("Asinh",)
-    SUPPORT = support(_U2)
+    SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D")
     STEPS = 4
     KERNEL = mathematics.asinh
     NARROW = True
@@ -96,26 +82,21 @@ class ElementWiseAsinh(Function):
     GRADIENT = gradients(input="divide(gradient, sqrt(add(multiply(input, input), 1)))")
 
 
-class ElementWiseAtan(Function):
+class ElementWiseAtan(Scaled):
     """The inverse tangent of each element (``DML_ELEMENT_WISE_ATAN_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_ATAN"
-    FUNCTION = "atan"
     ONNX = ("Atan",)
-    SUPPORT = support(_U1)
     STEPS = 3
     KERNEL = mathematics.atan
     NUMPY = np.arctan
     GRADIENT = gradients(input="divide(gradient, add(multiply(input, input), 1))")
 
 
-class ElementWiseAtanh(Function):
+class ElementWiseAtanh(Scaled):
     """The inverse hyperbolic tangent of each element (``DML_ELEMENT_WISE_ATANH_OPERATOR_DESC``). Of 1 it is infinity, above NaN."""
 
-    NAME = "ELEMENT_WISE_ATANH"
-    FUNCTION = "atanh"
     ONNX = ("Atanh",)
-    SUPPORT = support(_U2)
+    SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D")
     STEPS = 4
     KERNEL = mathematics.atanh
     NARROW = True
@@ -123,52 +104,42 @@ class ElementWiseAtanh(Function):
     GRADIENT = gradients(input="divide(gradient, subtract(1, multiply(input, input)))")
 
 
-class ElementWiseCosh(Function):
+class ElementWiseCosh(Scaled):
     """The hyperbolic cosine of each element (``DML_ELEMENT_WISE_COSH_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_COSH"
-    FUNCTION = "cosh"
     ONNX = ("Cosh",)
-    SUPPORT = support(_U2)
+    SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D")
     STEPS = 3
     KERNEL = mathematics.cosh
     NUMPY = np.cosh
     GRADIENT = gradients(input="multiply(gradient, sinh(input))")
 
 
-class ElementWiseErf(Function):
+class ElementWiseErf(Scaled):
     """The error function of each element (``DML_ELEMENT_WISE_ERF_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_ERF"
-    FUNCTION = "erf"
     ONNX = ("Erf",)
-    SUPPORT = support(_U2)
+    SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D")
     STEPS = 3
     KERNEL = mathematics.erf
     NUMPY = _erf
     GRADIENT = gradients(input="multiply(gradient, multiply(exp(negate(multiply(input, input))), 1.1283791670955126))")
 
 
-class ElementWiseExp(Function):
+class ElementWiseExp(Scaled):
     """e to the power of each element (``DML_ELEMENT_WISE_EXP_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_EXP"
-    FUNCTION = "exp"
     ONNX = ("Exp",)
-    SUPPORT = support(_U1)
     STEPS = 2
     KERNEL = mathematics.exp
     NUMPY = np.exp
     GRADIENT = gradients(input="multiply(gradient, result)")
 
 
-class ElementWiseLog(Function):
+class ElementWiseLog(Scaled):
     """The natural logarithm of each element (``DML_ELEMENT_WISE_LOG_OPERATOR_DESC``). Of 0 it is -infinity, below NaN."""
 
-    NAME = "ELEMENT_WISE_LOG"
-    FUNCTION = "log"
     ONNX = ("Log",)
-    SUPPORT = support(_U1)
     STEPS = 2
     KERNEL = mathematics.log
     NARROW = True
@@ -176,39 +147,32 @@ class ElementWiseLog(Function):
     GRADIENT = gradients(input="divide(gradient, input)")
 
 
-class ElementWiseSinh(Function):
+class ElementWiseSinh(Scaled):
     """The hyperbolic sine of each element (``DML_ELEMENT_WISE_SINH_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_SINH"
-    FUNCTION = "sinh"
     ONNX = ("Sinh",)
-    SUPPORT = support(_U2)
+    SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D")
     STEPS = 4
     KERNEL = mathematics.sinh
     NUMPY = np.sinh
     GRADIENT = gradients(input="multiply(gradient, cosh(input))")
 
 
-class ElementWiseTanh(Function):
+class ElementWiseTanh(Scaled):
     """The hyperbolic tangent of each element (``DML_ELEMENT_WISE_TANH_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_TANH"
-    FUNCTION = "tanh"
     ONNX = ("Tanh",)
-    SUPPORT = support(_U2)
+    SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D")
     STEPS = 3
     KERNEL = mathematics.tanh
     NUMPY = np.tanh
     GRADIENT = gradients(input="multiply(gradient, subtract(1, multiply(result, result)))")
 
 
-class ElementWiseCos(Function):
+class ElementWiseCos(Scaled):
     """The cosine of each element, an angle of any size (``DML_ELEMENT_WISE_COS_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_COS"
-    FUNCTION = "cos"
     ONNX = ("Cos",)
-    SUPPORT = support(_U1)
     STEPS = 3
     KERNEL = mathematics.cos
     NARROW = True
@@ -216,13 +180,10 @@ class ElementWiseCos(Function):
     GRADIENT = gradients(input="multiply(negate(gradient), sin(input))")
 
 
-class ElementWiseSin(Function):
+class ElementWiseSin(Scaled):
     """The sine of each element, an angle of any size (``DML_ELEMENT_WISE_SIN_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_SIN"
-    FUNCTION = "sin"
     ONNX = ("Sin",)
-    SUPPORT = support(_U1)
     STEPS = 3
     KERNEL = mathematics.sin
     NARROW = True
@@ -230,13 +191,10 @@ class ElementWiseSin(Function):
     GRADIENT = gradients(input="multiply(gradient, cos(input))")
 
 
-class ElementWiseTan(Function):
+class ElementWiseTan(Scaled):
     """The tangent of each element, an angle of any size (``DML_ELEMENT_WISE_TAN_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_TAN"
-    FUNCTION = "tan"
     ONNX = ("Tan",)
-    SUPPORT = support(_U1)
     STEPS = 4
     KERNEL = mathematics.tan
     NARROW = True
@@ -250,17 +208,11 @@ class ElementWiseAtanYx(Binary):
     It is from -pi to pi, as in C: the signs of zeros count, and infinities have angles, too.
     """
 
-    NAME = "ELEMENT_WISE_ATAN_YX"
-    FUNCTION = "atan_yx"
     SUPPORT = support("3.1 F r8 · ext +D")
     STEPS = 4
+    KERNEL = mathematics.atan2
+    NUMPY = np.arctan2
     GRADIENT = gradients(
         a="divide(multiply(gradient, b), add(multiply(a, a), multiply(b, b)))",
         b="divide(multiply(gradient, negate(a)), add(multiply(a, a), multiply(b, b)))",
     )
-
-    def value(self, a: Any, b: Any) -> Any:
-        return mathematics.atan2(a, b)
-
-    def numpy(self, a: Array, b: Array) -> Any:
-        return np.arctan2(precise(a), precise(b))

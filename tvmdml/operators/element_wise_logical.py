@@ -33,18 +33,12 @@ __all__ = [
 class ElementWiseIsNan(Unary):
     """Whether each element is NaN, quiet or signalling (``DML_ELEMENT_WISE_IS_NAN_OPERATOR_DESC``): 1 or 0."""
 
-    NAME = "ELEMENT_WISE_IS_NAN"
-    FUNCTION = "is_nan"
     DTYPES = defaults(output_dtype="output_tensor")
     ONNX = ("IsNaN",)
     SUPPORT = support("2.0 F r4 · 3.0 r8 · ext +D", output_tensor="2.0 B r4 · 3.0 r8")
+    KERNEL = T.is_nan
+    NUMPY = np.isnan
     SHARES = ()
-
-    def value(self, x: Any) -> Any:
-        return T.is_nan(x)
-
-    def numpy(self, x: Array) -> Array:
-        return np.isnan(x)
 
 
 class ElementWiseIsInfinity(Unary):
@@ -54,8 +48,6 @@ class ElementWiseIsInfinity(Unary):
         infinity_mode: ``"positive"`` or ``"negative"`` for one of the infinities only, or ``"either"``.
     """
 
-    NAME = "ELEMENT_WISE_IS_INFINITY"
-    FUNCTION = "is_infinity"
     DEFAULTS = defaults(infinity_mode=IsInfinityMode.EITHER)
     DTYPES = defaults(output_dtype="output_tensor")
     ONNX = ("IsInf",)
@@ -78,19 +70,12 @@ class ElementWiseIsInfinity(Unary):
         return T.expression(x == T.like(x, np.inf if self.infinity_mode is IsInfinityMode.POSITIVE else -np.inf))
 
     def numpy(self, x: Array) -> Any:
-        modes: dict[IsInfinityMode, Any] = {
-            IsInfinityMode.EITHER: np.isinf,
-            IsInfinityMode.POSITIVE: np.isposinf,
-            IsInfinityMode.NEGATIVE: np.isneginf,
-        }
-        return modes[self.infinity_mode](x)
+        return getattr(np, {"EITHER": "isinf", "POSITIVE": "isposinf", "NEGATIVE": "isneginf"}[self.infinity_mode.name])(x)
 
 
 class ElementWiseLogicalNot(Unary):
     """Whether each element is 0 (``DML_ELEMENT_WISE_LOGICAL_NOT_OPERATOR_DESC``): 1 or 0."""
 
-    NAME = "ELEMENT_WISE_LOGICAL_NOT"
-    FUNCTION = "logical_not"
     ONNX = ("Not",)
     SUPPORT = support("1.0 u r4 · 2.0 B · 3.0 r8")
     TAKES_BOOL = True
@@ -105,60 +90,45 @@ class ElementWiseLogicalNot(Unary):
 class ElementWiseLogicalAnd(Logical):
     """Whether both elements are not 0 (``DML_ELEMENT_WISE_LOGICAL_AND_OPERATOR_DESC``): 1 or 0."""
 
-    NAME = "ELEMENT_WISE_LOGICAL_AND"
-    FUNCTION = "logical_and"
     ONNX = ("And",)
-    SUPPORT = support("1.0 u r4 · 2.0 B · 3.0 r8")
     INFIX = operator.and_
 
 
 class ElementWiseLogicalOr(Logical):
     """Whether one or both of two elements are not 0 (``DML_ELEMENT_WISE_LOGICAL_OR_OPERATOR_DESC``): 1 or 0."""
 
-    NAME = "ELEMENT_WISE_LOGICAL_OR"
-    FUNCTION = "logical_or"
     ONNX = ("Or",)
-    SUPPORT = support("1.0 u r4 · 2.0 B · 3.0 r8")
     INFIX = operator.or_
 
 
 class ElementWiseLogicalXor(Logical):
     """Whether exactly one of two elements is not 0 (``DML_ELEMENT_WISE_LOGICAL_XOR_OPERATOR_DESC``): 1 or 0."""
 
-    NAME = "ELEMENT_WISE_LOGICAL_XOR"
-    FUNCTION = "logical_xor"
     ONNX = ("Xor",)
-    SUPPORT = support("1.0 u r4 · 2.0 B · 3.0 r8")
     INFIX = operator.xor
 
 
 class ElementWiseLogicalEquals(Comparison):
     """Whether two elements are equal (``DML_ELEMENT_WISE_LOGICAL_EQUALS_OPERATOR_DESC``): 1 or 0. NaN equals nothing."""
 
-    NAME = "ELEMENT_WISE_LOGICAL_EQUALS"
     FUNCTION = "equals"
     ONNX = ("Equal",)
-    SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 4.1 +LW · ext +D", output_tensor="1.0 u r4 · 2.0 B · 3.0 r8")
     INFIX = operator.eq
 
 
 class ElementWiseLogicalGreaterThan(Comparison):
     """Whether ``a`` is greater than ``b`` (``DML_ELEMENT_WISE_LOGICAL_GREATER_THAN_OPERATOR_DESC``): 1 or 0. NaN is not."""
 
-    NAME = "ELEMENT_WISE_LOGICAL_GREATER_THAN"
     FUNCTION = "greater_than"
     ONNX = ("Greater",)
-    SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 4.1 +LW · ext +D", output_tensor="1.0 u r4 · 2.0 B · 3.0 r8")
     INFIX = operator.gt
 
 
 class ElementWiseLogicalLessThan(Comparison):
     """Whether ``a`` is less than ``b`` (``DML_ELEMENT_WISE_LOGICAL_LESS_THAN_OPERATOR_DESC``): 1 or 0. NaN is not."""
 
-    NAME = "ELEMENT_WISE_LOGICAL_LESS_THAN"
     FUNCTION = "less_than"
     ONNX = ("Less",)
-    SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 4.1 +LW · ext +D", output_tensor="1.0 u r4 · 2.0 B · 3.0 r8")
     INFIX = operator.lt
 
 
@@ -168,7 +138,6 @@ class ElementWiseLogicalGreaterThanOrEqual(Comparison):
     It is 0 if one of them is NaN.
     """
 
-    NAME = "ELEMENT_WISE_LOGICAL_GREATER_THAN_OR_EQUAL"
     FUNCTION = "greater_than_or_equal"
     ONNX = ("GreaterOrEqual",)
     SUPPORT = support("3.0 FIU r8 · 4.1 +LW · ext +D", output_tensor="3.0 B r8")
@@ -181,7 +150,6 @@ class ElementWiseLogicalLessThanOrEqual(Comparison):
     It is 0 if one of them is NaN.
     """
 
-    NAME = "ELEMENT_WISE_LOGICAL_LESS_THAN_OR_EQUAL"
     FUNCTION = "less_than_or_equal"
     ONNX = ("LessOrEqual",)
     SUPPORT = support("3.0 FIU r8 · 4.1 +LW · ext +D", output_tensor="3.0 B r8")

@@ -13,8 +13,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.launched import Words, with_fields
 from tvmdml.operators._contract import Array, Float, Input, OptionalScaleBias, Output
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._pointwise import Pointwise
-from tvmdml.operators._pointwise_forms import Scaled, precise
+from tvmdml.operators._pointwise import Pointwise, precise
+from tvmdml.operators._pointwise_forms import Scaled
 from tvmdml.operators._support import support
 
 __all__ = ["ElementWiseConstantPow", "ElementWisePow"]
@@ -30,7 +30,7 @@ class ElementWisePow(Pointwise):
     negative one is 0. Other powers of integers are computed in float32, and then cut toward zero.
     """
 
-    NAME = "ELEMENT_WISE_POW"
+    FUNCTION = ""
     ONNX = ("Pow",)
     SUPPORT = support(_TYPES, exponent_tensor=_TYPES)
     SHARES = (("input_tensor", "output_tensor"),)
@@ -67,7 +67,7 @@ class ElementWisePow(Pointwise):
 class ElementWiseConstantPow(Scaled):
     """Each element to the power of ``exponent`` (``DML_ELEMENT_WISE_CONSTANT_POW_OPERATOR_DESC``): the result is that of POW."""
 
-    NAME = "ELEMENT_WISE_CONSTANT_POW"
+    FUNCTION = ""
     SUPPORT = support(_TYPES)
     STEPS = 4
 

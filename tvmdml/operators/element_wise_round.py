@@ -26,8 +26,6 @@ class ElementWiseRound(Unary):
         rounding_mode: ``"halves_to_nearest_even"``, ``"toward_zero"``, or ``"toward_infinity"``: halves away from zero.
     """
 
-    NAME = "ELEMENT_WISE_ROUND"
-    FUNCTION = "round"
     DEFAULTS = defaults(rounding_mode=RoundingMode.HALVES_TO_NEAREST_EVEN)
     ONNX = ("Round",)
     SUPPORT = support("2.1 F r4 · 3.0 r8 · ext D")

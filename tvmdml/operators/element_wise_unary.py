@@ -12,7 +12,7 @@ from tvmdml.operators._broadcast import common_sizes, repeated
 from tvmdml.operators._contract import Array, Float, Operator, Scalar
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode, Refused, transposed
-from tvmdml.operators._pointwise import Unary
+from tvmdml.operators._pointwise import Unary, unchanged
 from tvmdml.operators._pointwise_forms import Limited, Scaled, check_union, exact_limits
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -35,10 +35,9 @@ __all__ = [
 class ElementWiseIdentity(Scaled):
     """Each element unchanged, bit by bit, or scaled (``DML_ELEMENT_WISE_IDENTITY_OPERATOR_DESC``): a copy to other strides."""
 
-    NAME = "ELEMENT_WISE_IDENTITY"
-    FUNCTION = "identity"
     ONNX = ("Identity", "Affine", "Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
     SUPPORT = support("1.0 F r45 · 2.1 +IU · 3.0 r8 · 4.1 +DLW")
+    KERNEL = NUMPY = unchanged
     BITS = True
     GRADIENT = gradients(input="gradient")
 
@@ -55,52 +54,32 @@ class ElementWiseIdentity(Scaled):
             x = repeated(x, common_sizes({"input": x, "shape": TensorDesc(x.data_type, shape or (1,))}))
         return cls.of(x)
 
-    def value(self, x: Any) -> Any:
-        return x
-
-    def numpy(self, x: Array) -> Array:
-        return x
-
 
 class ElementWiseAbs(Scaled):
     """The absolute value of each element (``DML_ELEMENT_WISE_ABS_OPERATOR_DESC``). The least integer stays itself."""
 
-    NAME = "ELEMENT_WISE_ABS"
-    FUNCTION = "abs"
     ONNX = ("Abs",)
     SUPPORT = support("1.0 F r4 · 2.1 +I · 3.0 r8 · 4.1 +L · ext +DUW")
+    KERNEL = T.absolute
+    NUMPY = np.abs
     NARROW = True
     GRADIENT = gradients(input="multiply(gradient, sign(input))")
-
-    def value(self, x: Any) -> Any:
-        return T.absolute(x)
-
-    def numpy(self, x: Array) -> Array:
-        return np.abs(x)
 
 
 class ElementWiseNegate(Unary):
     """Each element with the other sign (``DML_ELEMENT_WISE_NEGATE_OPERATOR_DESC``). The least integer stays itself."""
 
-    NAME = "ELEMENT_WISE_NEGATE"
-    FUNCTION = "negate"
     ONNX = ("Neg",)
     SUPPORT = support("5.0 FIL r8 · ext +D")
+    KERNEL = T.negative
+    NUMPY = np.negative
     NARROW = True
     GRADIENT = gradients(input="negate(gradient)")
-
-    def value(self, x: Any) -> Any:
-        return T.negative(x)
-
-    def numpy(self, x: Array) -> Array:
-        return np.negative(x)
 
 
 class ElementWiseSign(Unary):
     """-1, 0 or 1: the sign of each element (``DML_ELEMENT_WISE_SIGN_OPERATOR_DESC``). That of NaN is 0, as of both zeros."""
 
-    NAME = "ELEMENT_WISE_SIGN"
-    FUNCTION = "sign"
     ONNX = ("Sign",)
     SUPPORT = support("2.0 F r4 · 2.1 +IU · 3.0 r8 · 4.1 +LW · ext +D")
     GRADIENT = gradients(input="zeros(gradient)")
@@ -116,10 +95,7 @@ class ElementWiseSign(Unary):
 class ElementWiseCeil(Scaled):
     """The least integral value that is not less than the element (``DML_ELEMENT_WISE_CEIL_OPERATOR_DESC``). -0.5 gives -0."""
 
-    NAME = "ELEMENT_WISE_CEIL"
-    FUNCTION = "ceil"
     ONNX = ("Ceil",)
-    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="zeros(gradient)")
 
     def value(self, x: Any) -> Any:
@@ -132,10 +108,7 @@ class ElementWiseCeil(Scaled):
 class ElementWiseFloor(Scaled):
     """The greatest integral value that is not greater than the element (``DML_ELEMENT_WISE_FLOOR_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_FLOOR"
-    FUNCTION = "floor"
     ONNX = ("Floor",)
-    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="zeros(gradient)")
 
     def value(self, x: Any) -> Any:
@@ -148,10 +121,7 @@ class ElementWiseFloor(Scaled):
 class ElementWiseSqrt(Scaled):
     """The square root of each element, correctly rounded (``DML_ELEMENT_WISE_SQRT_OPERATOR_DESC``). Below zero it is NaN."""
 
-    NAME = "ELEMENT_WISE_SQRT"
-    FUNCTION = "sqrt"
     ONNX = ("Sqrt",)
-    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="divide(gradient, multiply(result, 2))")
 
     def value(self, x: Any) -> Any:
@@ -164,10 +134,7 @@ class ElementWiseSqrt(Scaled):
 class ElementWiseRecip(Scaled):
     """1 divided by each element, correctly rounded (``DML_ELEMENT_WISE_RECIP_OPERATOR_DESC``). A zero gives an infinity."""
 
-    NAME = "ELEMENT_WISE_RECIP"
-    FUNCTION = "recip"
     ONNX = ("Reciprocal",)
-    SUPPORT = support("1.0 F r4 · 3.0 r8 · ext +D")
     GRADIENT = gradients(input="multiply(negate(gradient), multiply(result, result))")
 
     def value(self, x: Any) -> Any:
@@ -185,8 +152,6 @@ class ElementWiseClip(Limited):
         max: the upper limit, likewise.
     """
 
-    NAME = "ELEMENT_WISE_CLIP"
-    FUNCTION = "clip"
     SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · 5.0 +LW · ext +D")
     GRADIENT = gradients(input="clip_grad(input, gradient, min=min, max=max)")
 
@@ -205,7 +170,7 @@ class ElementWiseClip1(Limited):
     NaN stays NaN; ``min`` wins over ``max``.
     """
 
-    NAME = "ELEMENT_WISE_CLIP1"
+    FUNCTION = ""
     ONNX = ("Clip",)
     SUPPORT = support("5.0 FIULW r8 · ext +D")
 
@@ -238,8 +203,6 @@ class ElementWiseThreshold(Scaled):
         min: the limit, a number in single precision; for integers it is cut toward zero, and for float16 it is rounded.
     """
 
-    NAME = "ELEMENT_WISE_THRESHOLD"
-    FUNCTION = "threshold"
     SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.0 r8 · ext +DLW")
     GRADIENT = gradients(input="where(less_than(input, min), 0, gradient)")
 

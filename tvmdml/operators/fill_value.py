@@ -21,7 +21,7 @@ __all__ = ["FillValueConstant", "FillValueSequence"]
 class FillValueConstant(Fill):
     """One number in every element (``DML_FILL_VALUE_CONSTANT_OPERATOR_DESC``)."""
 
-    NAME = "FILL_VALUE_CONSTANT"
+    FUNCTION = ""
     ONNX = ("ConstantOfShape",)
     SUPPORT = support("2.1 FIU r4 · 4.0 r8 · 4.1 +DLW")
     BITS = True
@@ -51,7 +51,7 @@ class FillValueSequence(Fill):
     Elements count in row-major order. Integers wrap; the product and the sum of floats are rounded.
     """
 
-    NAME = "FILL_VALUE_SEQUENCE"
+    FUNCTION = ""
     ONNX = ("Range",)
     SUPPORT = support("2.1 FIU r4 · 4.0 r8 · 5.0 +LW · ext +D")
     COUNTED = True

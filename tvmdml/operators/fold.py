@@ -40,7 +40,6 @@ class Unfold(Columns):
         end_padding: that behind each.
     """
 
-    NAME = "UNFOLD"
     FUNCTION = "unfold"
     SUPPORT = support("6.4 all r3-8")
 
@@ -90,7 +89,6 @@ class Fold(Columns):
         end_padding: that behind each.
     """
 
-    NAME = "FOLD"
     FUNCTION = "fold"
     SUPPORT = support("6.4 all r3-8")
     TAKES_BOOL = False

@@ -27,7 +27,6 @@ class Gather(Indexed):
             result has as many dimensions as the input. By default all of them do, and the result has as many as it needs.
     """
 
-    NAME = "GATHER"
     FUNCTION = "gather"
     SUPPORT = support("1.0 F r4 · 2.1 FIU · 3.0 r8 · 4.1 all", indices_tensor="1.0 u r4 · 3.0 iuLW r8")
     DEFAULTS = defaults(index_dimensions=None)
@@ -113,7 +112,6 @@ class GatherElements(Indexed):
             input's.
     """
 
-    NAME = "GATHER_ELEMENTS"
     FUNCTION = "gather_elements"
     SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 4.1 all", indices_tensor="2.1 u r4 · 3.0 iuLW r8")
     ONNX = ("GatherElements",)
@@ -155,7 +153,6 @@ class GatherElements(Indexed):
 class GatherNd(Tuples):
     """Slices of a tensor by tuples of indices (``DML_GATHER_ND_OPERATOR_DESC``)."""
 
-    NAME = "GATHER_ND"
     SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 4.1 all", indices_tensor="2.1 u r4 · 3.0 iuLW r8")
 
     input_tensor: Input
@@ -214,7 +211,6 @@ class GatherNd1(GatherNd):
         batch_dimension_count: how many first dimensions the input and the indices have in common.
     """
 
-    NAME = "GATHER_ND1"
     FUNCTION = "gather_nd"
     SUPPORT = support("3.0 FIU r8 · 4.1 all", indices_tensor="3.0 iuLW r8")
     DEFAULTS = defaults(input_dimension_count=None, indices_dimension_count=None, batch_dimension_count=0)

@@ -54,7 +54,6 @@ class Gemm(Product):
         fused_activation: such as ``tvmdml.ActivationRelu.fused()``; none by default.
     """
 
-    NAME = "GEMM"
     FUNCTION = "gemm"
     SUPPORT = support("1.0 F r4 · 4.0 r2-4 · ext +D r2-8")
     FUSES = MappingProxyType(OF_GEMM)

@@ -24,8 +24,6 @@ class ElementWiseClipGrad(LimitedGradient):
         max: the upper limit, likewise.
     """
 
-    NAME = "ELEMENT_WISE_CLIP_GRAD"
-    FUNCTION = "clip_grad"
     SUPPORT = support("3.1 FIU r8 · 5.0 +LW · ext +D")
     GRADIENT = gradients(input="zeros(gradient)", input_gradient="clip_grad(input, gradient, min=min, max=max)")
 
@@ -41,7 +39,7 @@ class ElementWiseClipGrad(LimitedGradient):
 class ElementWiseClipGrad1(LimitedGradient):
     """The gradient of CLIP1, whose limits have the type of the elements (``DML_ELEMENT_WISE_CLIP_GRAD1_OPERATOR_DESC``)."""
 
-    NAME = "ELEMENT_WISE_CLIP_GRAD1"
+    FUNCTION = ""
     SUPPORT = support("5.0 FIULW r8 · ext +D")
 
     min_max_data_type: TensorDataType
@@ -60,8 +58,6 @@ class ActivationReluGrad(Gradient):
     For all others, NaN included, it is +0.
     """
 
-    NAME = "ACTIVATION_RELU_GRAD"
-    FUNCTION = "activation_relu_grad"
     SUPPORT = support("3.0 F r8 · 5.1 +I · ext +DL")
     GRADIENT = gradients(input="zeros(gradient)", input_gradient="activation_relu_grad(input, gradient)")
 

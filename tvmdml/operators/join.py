@@ -25,7 +25,6 @@ class Join(Parts):
         axis: the dimension in which their sizes may differ. A negative number counts from the last dimension.
     """
 
-    NAME = "JOIN"
     FUNCTION = "join"
     SUPPORT = support("1.0 FH r4 · 2.1 FIU · 3.0 r45 · 3.1 r8 · 4.1 all")
     ONNX = ("Concat",)
@@ -68,7 +67,6 @@ class Split(Parts):
         output_axis_sizes: the parts' sizes in this dimension; their sum is the tensor's.
     """
 
-    NAME = "SPLIT"
     FUNCTION = "split"
     SUPPORT = support("1.0 FH r4 · 2.1 FIU · 3.0 r8 · 4.1 all")
     ARGUMENTS = MappingProxyType({"output_axis_sizes": Uints})

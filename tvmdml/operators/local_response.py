@@ -42,7 +42,6 @@ class LocalResponseNormalization(Response, Summed):
         bias: what is added to the sum.
     """
 
-    NAME = "LOCAL_RESPONSE_NORMALIZATION"
     FUNCTION = "local_response_normalization"
     SUPPORT = support("1.0 F r4 · ext +D")
     DEFAULTS = _DEFAULTS
@@ -102,7 +101,6 @@ class LocalResponseNormalizationGrad(Response):
         bias: what is added to the sum.
     """
 
-    NAME = "LOCAL_RESPONSE_NORMALIZATION_GRAD"
     FUNCTION = "local_response_normalization_grad"
     SUPPORT = support("3.1 F r4 · ext +D")
     DEFAULTS = _DEFAULTS

@@ -67,7 +67,6 @@ class MatrixMultiplyInteger(_Integers):
         b_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each column.
     """
 
-    NAME = "MATRIX_MULTIPLY_INTEGER"
     FUNCTION = "matrix_multiply_integer"
     SUPPORT = support(
         a_tensor="2.1 bytes r4 · 4.0 r2-4 · ext r2-8",
@@ -119,7 +118,6 @@ class MatrixMultiplyIntegerToFloat(_Integers):
         bias_tensor: what is added; none by default.
     """
 
-    NAME = "MATRIX_MULTIPLY_INTEGER_TO_FLOAT"
     FUNCTION = "matrix_multiply_integer_to_float"
     NUMBERS = defaults(a_scale_tensor="float32", b_scale_tensor="float32")
     SUPPORT = support(
@@ -224,7 +222,6 @@ class QuantizedLinearMatrixMultiply(_Integers):
         output_zero_point_tensor: of the result's type, 0 by default: one for all elements, or one for each row.
     """
 
-    NAME = "QUANTIZED_LINEAR_MATRIX_MULTIPLY"
     FUNCTION = "quantized_linear_matrix_multiply"
     NUMBERS = defaults(a_scale_tensor="float32", b_scale_tensor="float32", output_scale_tensor="float32")
     DTYPES = defaults(output_dtype="output_tensor")

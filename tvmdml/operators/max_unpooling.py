@@ -33,7 +33,6 @@ class MaxUnpooling(Operator):
         output_sizes: the sizes of the result, any four.
     """
 
-    NAME = "MAX_UNPOOLING"
     FUNCTION = "max_unpooling"
     FAMILY = "window"
     SUPPORT = support("2.0 F r4 · 5.0 F +IU +LW · ext +D", indices_tensor="2.0 u r4 · 5.0 +W")

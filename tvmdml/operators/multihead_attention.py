@@ -38,7 +38,6 @@ class MultiheadAttention(Attention):
     before the new ones, and all of them can be kept for the next step.
     """
 
-    NAME = "MULTIHEAD_ATTENTION"
     SUPPORT = _support("6.1", "relative_position_bias_tensor")
     ONNX = ("com.microsoft.MultiHeadAttention",)
     POSITIONS = "relative_position_bias_tensor"
@@ -83,7 +82,6 @@ class MultiheadAttention1(Attention):
     Without tensors of the past, the rows of earlier steps are in those in which rows are kept.
     """
 
-    NAME = "MULTIHEAD_ATTENTION1"
     SUPPORT = _support("6.3", "attention_bias_tensor", past_sequence_lengths_tensor="6.3 i r1-5")
     ONNX = ("Attention", "com.microsoft.GroupQueryAttention")
     POSITIONS = "attention_bias_tensor"

@@ -28,7 +28,6 @@ class NonzeroCoordinates(Operator):
     last N coordinates. Rows from the count on are undefined.
     """
 
-    NAME = "NONZERO_COORDINATES"
     ONNX = ("NonZero",)
     SUPPORT = support(
         input_tensor="3.0 FIU r45 · 4.0 r8 · ext all",

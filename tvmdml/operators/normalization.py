@@ -136,7 +136,6 @@ class MeanVarianceNormalization(_MeanVariance):
     With ``cross_channel`` the mean is over channels, too.
     """
 
-    NAME = "MEAN_VARIANCE_NORMALIZATION"
     SUPPORT = support("1.0 F r4 · ext +D")
     DEFAULTS = defaults(cross_channel=False, **_COMMON)
 
@@ -156,7 +155,6 @@ class MeanVarianceNormalization(_MeanVariance):
 class MeanVarianceNormalization1(_MeanVariance):
     """Each slice less its mean, divided by its deviation (``DML_MEAN_VARIANCE_NORMALIZATION1_OPERATOR_DESC``)."""
 
-    NAME = "MEAN_VARIANCE_NORMALIZATION1"
     FUNCTION = "mean_variance_normalization"
     SUPPORT = support("2.1 F r4 · 3.1 r8 · ext +D")
     DEFAULTS = defaults(normalize_mean=None, **_COMMON)
@@ -213,7 +211,6 @@ class MeanVarianceNormalization2(_MeanVariance):
     Without ``use_mean`` the mean counts as 0, as in RMS normalization. Without ``use_variance`` nothing is divided.
     """
 
-    NAME = "MEAN_VARIANCE_NORMALIZATION2"
     SUPPORT = support("6.3 F r8 · ext +D")
     DEFAULTS = defaults(use_mean=True, use_variance=True, epsilon=0.00001, fused_activation=None)
     ONNX = ("LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization")
@@ -256,7 +253,6 @@ def with_rank(tensor: TensorDesc, rank: int) -> TensorDesc:
 class LpNormalization(_Normalization):
     """Each slice along an axis divided by its norm (``DML_LP_NORMALIZATION_OPERATOR_DESC``), or by epsilon if that is larger."""
 
-    NAME = "LP_NORMALIZATION"
     FUNCTION = "lp_normalization"
     SUPPORT = support("1.0 F r4 · 3.1 r8 · ext +D")
     DEFAULTS = defaults(axis=-1, epsilon=0.00001, p=2)

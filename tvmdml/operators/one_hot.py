@@ -31,7 +31,6 @@ class OneHot(Indexed):
         output_length: the result's size in this dimension.
     """
 
-    NAME = "ONE_HOT"
     FUNCTION = "one_hot"
     SUPPORT = support("2.0 F r4 · 2.1 FIU · 3.0 r8 · 4.1 all", indices_tensor="2.0 u r4 · 3.0 iuLW r8")
     ARGUMENTS = MappingProxyType({"output_length": Uint})

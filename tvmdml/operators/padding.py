@@ -22,7 +22,6 @@ class Padding(Padded):
     The padding value is rounded to float16, cut and saturated for integers; NaN is 0 there.
     """
 
-    NAME = "PADDING"
     SUPPORT = support("1.0 F r45 · 2.1 FIU · 3.1 r8 · 5.0 all")
 
     input_tensor: Input
@@ -50,7 +49,6 @@ class Padding1(Padded):
         end_padding: that behind each dimension.
     """
 
-    NAME = "PADDING1"
     FUNCTION = "padding"
     SUPPORT = support("5.0 all r8")
     DEFAULTS = defaults(padding_mode=PaddingMode.CONSTANT, padding_value=0)

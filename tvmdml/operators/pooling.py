@@ -29,7 +29,6 @@ _KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
 class AveragePooling(Pooling, Average):
     """The average of each window of an image (``DML_AVERAGE_POOLING_OPERATOR_DESC``)."""
 
-    NAME = "AVERAGE_POOLING"
     SUPPORT = support("1.0 F r45 · ext +D")
     ONNX = ("GlobalAveragePool",)
 
@@ -65,7 +64,6 @@ class AveragePooling1(Dilated, Average):
             fits, and so are fewer.
     """
 
-    NAME = "AVERAGE_POOLING1"
     FUNCTION = "average_pooling"
     KEYWORDS = _KEYWORDS
     SUPPORT = support("6.2 F r45 · ext +D")
@@ -88,7 +86,6 @@ class AveragePooling1(Dilated, Average):
 class LpPooling(Pooling, Norm):
     """The norm of each window of an image (``DML_LP_POOLING_OPERATOR_DESC``)."""
 
-    NAME = "LP_POOLING"
     SUPPORT = support("1.0 F r45 · ext +D")
     ONNX = ("GlobalLpPool",)
 
@@ -121,7 +118,6 @@ class LpPooling1(Dilated, Norm):
         output_sizes: the sizes of the result, by default as many windows as fit.
     """
 
-    NAME = "LP_POOLING1"
     FUNCTION = "lp_pooling"
     KEYWORDS = _KEYWORDS
     SUPPORT = support("6.2 F r45 · ext +D")
@@ -144,7 +140,6 @@ _INDICES = "u r45 · 5.0 +W"
 class MaxPooling(Pooling, Largest):
     """The largest element of each window of an image (``DML_MAX_POOLING_OPERATOR_DESC``)."""
 
-    NAME = "MAX_POOLING"
     SUPPORT = support(f"1.0 {_TYPES}")
     ONNX = ("GlobalMaxPool",)
 
@@ -161,7 +156,6 @@ class MaxPooling(Pooling, Largest):
 class MaxPooling1(Largest):
     """The largest element of each window of an image, and its index (``DML_MAX_POOLING1_OPERATOR_DESC``)."""
 
-    NAME = "MAX_POOLING1"
     SUPPORT = support(f"2.0 {_TYPES}", output_indices_tensor=f"2.0 {_INDICES}")
 
     input_tensor: Input
@@ -183,7 +177,6 @@ class MaxPooling2(Largest):
     channels. A window without an element gives -inf, or an integer type's least number, and an index with all bits set.
     """
 
-    NAME = "MAX_POOLING2"
     SUPPORT = support(f"2.1 {_TYPES}", output_indices_tensor=f"2.1 {_INDICES}")
     DEFAULTS = defaults(**_ABSENT)
     ONNX = ("MaxPool",)

@@ -35,7 +35,6 @@ class AveragePoolingGrad(Gathered):
         include_padding: whether padding counts; it does not by default.
     """
 
-    NAME = "AVERAGE_POOLING_GRAD"
     FUNCTION = "average_pooling_grad"
     KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
     SUPPORT = support("3.0 F r45 · ext +D")
@@ -93,7 +92,6 @@ class MaxPoolingGrad(Gathered):
         dilations: the steps between the elements of a window; 1 by default.
     """
 
-    NAME = "MAX_POOLING_GRAD"
     FUNCTION = "max_pooling_grad"
     SUPPORT = support("3.0 F r4 · 4.0 r45 · ext +D")
     DEFAULTS = defaults(**USUAL)

@@ -46,7 +46,6 @@ class QuantizedLinearAveragePooling(Window):
         output_sizes: the sizes of the result, by default as many windows as fit.
     """
 
-    NAME = "QUANTIZED_LINEAR_AVERAGE_POOLING"
     FUNCTION = "quantized_linear_average_pooling"
     KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
     SUPPORT = support(

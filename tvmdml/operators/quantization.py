@@ -47,7 +47,20 @@ def dequantized_numpy(x: Array, scale: Array, zero_point: Array | None = None) -
 # -- A scale and a zero point for each element, repeated by strides of 0 ------------------------------------------
 
 
-class ElementWiseQuantizeLinear(Pointwise):
+class _Linear(Pointwise):
+    """Base class of both."""
+
+    input_tensor: Input
+    scale_tensor: Input
+    zero_point_tensor: OptionalInput = None
+    output_tensor: Output
+
+    def check_level(self, level: FeatureLevel) -> None:
+        given = self.zero_point_tensor is not None or level >= FeatureLevel.of("6.2")
+        self.require(given, "zero_point_tensor", "None", f"a TensorDesc, at feature level {level}", "It is optional from 6.2.")
+
+
+class ElementWiseQuantizeLinear(_Linear):
     """Quantize elements with a scale and a zero point (``DML_ELEMENT_WISE_QUANTIZE_LINEAR_OPERATOR_DESC``).
 
     The result is ``input / scale``, rounded, halves to even, plus ``zero_point``, saturated. NaN becomes the zero point. The result
@@ -57,8 +70,6 @@ class ElementWiseQuantizeLinear(Pointwise):
         scale: of the input's type; float32 for integers.
     """
 
-    NAME = "ELEMENT_WISE_QUANTIZE_LINEAR"
-    FUNCTION = "quantize_linear"
     NUMBERS = defaults(scale_tensor="float32", zero_point_tensor="uint8")
     ONNX = ("QuantizeLinear",)
     DTYPES = defaults(output_dtype="output_tensor")
@@ -69,11 +80,6 @@ class ElementWiseQuantizeLinear(Pointwise):
         output_tensor="1.0 u8 r4 · 2.1 bytes · 3.0 r8",
     )
 
-    input_tensor: Input
-    scale_tensor: Input
-    zero_point_tensor: OptionalInput = None
-    output_tensor: Output
-
     def infer(self) -> Mapping[str, TensorDesc]:
         """The output has the zero point's type, or else UINT8."""
         kind = TensorDataType.UINT8 if self.zero_point_tensor is None else self.zero_point_tensor.data_type
@@ -83,9 +89,6 @@ class ElementWiseQuantizeLinear(Pointwise):
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """With blocks it is QUANTIZE."""
         return _of_onnx(cls, Quantize, node, node.result_type("output_dtype"))
-
-    def check_level(self, level: FeatureLevel) -> None:
-        _require_zero_point(self, level)
 
     def check(self) -> None:
         """The scale has the input's type, and the zero point the output's."""
@@ -103,14 +106,12 @@ class ElementWiseQuantizeLinear(Pointwise):
         return quantized_numpy(x.astype(scale.dtype), scale, zero_point, self.output_tensor.data_type)
 
 
-class ElementWiseDequantizeLinear(Pointwise):
+class ElementWiseDequantizeLinear(_Linear):
     """Numbers from quantized elements: ``(input - zero_point) * scale`` (``DML_ELEMENT_WISE_DEQUANTIZE_LINEAR_OPERATOR_DESC``).
 
     The difference is exact. The result has the scale's type. A zero point that is absent is 0.
     """
 
-    NAME = "ELEMENT_WISE_DEQUANTIZE_LINEAR"
-    FUNCTION = "dequantize_linear"
     NUMBERS = defaults(scale_tensor="float32")
     ONNX = ("DequantizeLinear",)
     SUPPORT = support(
@@ -119,11 +120,7 @@ class ElementWiseDequantizeLinear(Pointwise):
         zero_point_tensor="1.0 u8 r4 · 2.1 IU · 3.0 r8",
         output_tensor="1.0 f32 r4 · 3.0 r8 · 6.0 +F · ext +D",
     )
-
-    input_tensor: Input
-    scale_tensor: Input
-    zero_point_tensor: OptionalInput = None
-    output_tensor: Output
+    KERNEL, NUMPY = dequantized, dequantized_numpy
 
     def infer(self) -> Mapping[str, TensorDesc]:
         """The output has the scale's type."""
@@ -134,21 +131,12 @@ class ElementWiseDequantizeLinear(Pointwise):
         """With blocks it is DEQUANTIZE."""
         return _of_onnx(cls, Dequantize, node, None)
 
-    def check_level(self, level: FeatureLevel) -> None:
-        _require_zero_point(self, level)
-
     def check(self) -> None:
         """The zero point has the input's type, and the output the scale's."""
         super().check()
         self.require_same("data_type", "output_tensor", "scale_tensor")
         if self.zero_point_tensor is not None:
             self.require_same("data_type", "zero_point_tensor", "input_tensor")
-
-    def value(self, x: Any, scale: Any, zero_point: Any = None) -> Any:
-        return dequantized(x, scale, zero_point)
-
-    def numpy(self, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
-        return dequantized_numpy(x, scale, zero_point)
 
 
 def _of_onnx(cls: type[Operator], blocked: type[Blocks], node: OnnxNode, wanted: TensorDataType | None) -> Operator:
@@ -184,11 +172,6 @@ def _along(parameter: ArrayTensorDesc, x: ArrayTensorDesc, axis: int) -> ArrayTe
     return ArrayTensorDesc(parameter.data_type, x.sizes, strides)
 
 
-def _require_zero_point(desc: ElementWiseQuantizeLinear | ElementWiseDequantizeLinear, level: FeatureLevel) -> None:
-    given = desc.zero_point_tensor is not None or level >= FeatureLevel.of("6.2")
-    desc.require(given, "zero_point_tensor", "None", f"a TensorDesc, at feature level {level}", "It is optional from 6.2.")
-
-
 # -- One scale and zero point for each tensor ---------------------------------------------------------------------
 
 _BYTES, _SCALE = "4.0 bytes r8", "4.0 f32 r8"
@@ -201,8 +184,6 @@ class ElementWiseQuantizedLinearAdd(Pointwise):
     ``output_zero_point``, or else of ``a``.
     """
 
-    NAME = "ELEMENT_WISE_QUANTIZED_LINEAR_ADD"
-    FUNCTION = "quantized_linear_add"
     ONNX = ("com.microsoft.QLinearAdd",)
     DTYPES = defaults(output_dtype="output_tensor")
     SINGLE = (
@@ -264,7 +245,7 @@ class Quantize(Blocks):
     zero point it is 0 for signed types, and the middle of the range for unsigned ones.
     """
 
-    NAME = "QUANTIZE"
+    FUNCTION = ""
     SUPPORT = support(
         input_tensor=_SIDES["floats"],
         quantization_tensors=_EITHER,
@@ -296,7 +277,7 @@ class Dequantize(Blocks):
     unsigned ones.
     """
 
-    NAME = "DEQUANTIZE"
+    FUNCTION = ""
     SUPPORT = support(
         input_tensor=_SIDES["quantized"],
         quantization_tensors=_EITHER,

@@ -36,7 +36,6 @@ class RandomGenerator(Operator):
     has the counter of the block after it. It may be written over the old one.
     """
 
-    NAME = "RANDOM_GENERATOR"
     DEFAULTS = defaults(type=RandomGeneratorType.PHILOX_4X32_10)
     SUPPORT = support("3.0 u r4 · 4.0 r8")
     SHARES = (("input_state_tensor", "output_state_tensor"),)

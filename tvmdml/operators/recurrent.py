@@ -24,7 +24,6 @@ class Rnn(Recurrent):
     An element's state is ``f(x W^T + y R^T + bias)``.
     """
 
-    NAME = "RNN"
     SUPPORT = _SUPPORT
     ONNX = ("RNN",)
     USUAL = ("TANH",)
@@ -59,7 +58,6 @@ class Lstm(Recurrent):
     cell becomes ``f * cell + i * g(sum)``, and the state ``o * h(cell)``. The output gate sees the new cell.
     """
 
-    NAME = "LSTM"
     SUPPORT = _SUPPORT
     ONNX = ("LSTM",)
     ONNX_INPUTS = (0, 1, 2, 3, 5, 6, 4, 7)
@@ -144,7 +142,6 @@ class Gru(Recurrent):
     contributes.
     """
 
-    NAME = "GRU"
     SUPPORT = _SUPPORT
     ONNX = ("GRU",)
     ONNX_INPUTS = (0, 1, 2, 3, 5, 4)

@@ -119,7 +119,6 @@ class Argmax(_Arg):
     A NaN is larger than all numbers.
     """
 
-    NAME = "ARGMAX"
     FUNCTION = "argmax"
     DEFAULTS = defaults(axes=None, axis_direction=AxisDirection.INCREASING)
     DTYPES = {"output_dtype": "output_tensor"}  # noqa: RUF012 - as in the base class
@@ -135,7 +134,6 @@ class Argmin(_Arg):
     A NaN is smaller than all numbers.
     """
 
-    NAME = "ARGMIN"
     FUNCTION = "argmin"
     DEFAULTS = defaults(axes=None, axis_direction=AxisDirection.INCREASING)
     DTYPES = {"output_dtype": "output_tensor"}  # noqa: RUF012
@@ -287,7 +285,6 @@ class Reduce(_Reduced):
     and LOG_SUM_EXP take floats; SUM, MULTIPLY, L1 and SUM_SQUARE floats and integers of 32 and 64 bits; the others all types.
     """
 
-    NAME = "REDUCE"
     FUNCTION = "reduce"
     DEFAULTS = defaults(axes=None)
     DTYPES = {"output_dtype": "output_tensor"}  # noqa: RUF012

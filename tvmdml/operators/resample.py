@@ -20,7 +20,6 @@ class Resample(Resampled):
     scale that is the quotient of the sizes, rounded, means the exact quotient. The nearest of two elements is the one after.
     """
 
-    NAME = "RESAMPLE"
     SUPPORT = support("2.0 F r4 · 5.1 r1-4 · 6.2 +bytes · ext +D r8")
 
     input_tensor: Input
@@ -35,7 +34,6 @@ class Resample1(Resampled):
     ``before`` and ``after`` are the pixel offsets. The nearest of two elements is the one after.
     """
 
-    NAME = "RESAMPLE1"
     SUPPORT = support("2.1 F r4 · 5.1 r1-4 · 6.2 +bytes · ext +D r8")
 
     input_tensor: Input
@@ -52,7 +50,6 @@ class Resample2(Resampled):
     ``before`` and ``after`` are the pixel offsets. The nearest element is the one after a place, or the one before it.
     """
 
-    NAME = "RESAMPLE2"
     SUPPORT = support("5.1 F r1-4 · 6.2 +bytes · ext +D r8")
 
     input_tensor: Input
@@ -71,7 +68,6 @@ class Resample3(Resampled):
     result is antialiased, a dimension that is reduced to less than half has all elements in it, with weights.
     """
 
-    NAME = "RESAMPLE3"
     SUPPORT = support("6.4 F +bytes r1-4 · ext +D r8")
     ONNX = ("Resize", "Upsample")
     GRADIENT = gradients(
@@ -102,7 +98,6 @@ class Resample3(Resampled):
 class ResampleGrad(ResampledGradient):
     """The gradient of RESAMPLE1 (``DML_RESAMPLE_GRAD_OPERATOR_DESC``)."""
 
-    NAME = "RESAMPLE_GRAD"
     SUPPORT = support("3.0 F r4 · 5.1 r1-4 · ext +D r8")
 
     input_gradient_tensor: Input
@@ -116,7 +111,6 @@ class ResampleGrad(ResampledGradient):
 class ResampleGrad1(ResampledGradient):
     """The gradient of RESAMPLE2 (``DML_RESAMPLE_GRAD1_OPERATOR_DESC``)."""
 
-    NAME = "RESAMPLE_GRAD1"
     SUPPORT = support("5.1 F r1-4 · ext +D r8")
     GRADIENT = gradients(
         input="undefined('rounding_direction=None') if rounding_direction is None else resample("

@@ -29,7 +29,6 @@ _MOST = (1 << 32) - 1
 class RoiAlign(Aligned):
     """Regions of images, resampled to one size (``DML_ROI_ALIGN_OPERATOR_DESC``): ROI_ALIGN1 with centres in the middles."""
 
-    NAME = "ROI_ALIGN"
     SUPPORT = support("3.0 F r4 · ext +D", roi_tensor="3.0 F r2-4 · ext +D", batch_indices_tensor="3.0 u r1-4 · 5.0 +W · ext +iL")
 
     input_tensor: Input
@@ -68,7 +67,6 @@ class RoiAlign1(Aligned):
         output_width: the number of parts of a region from left to right.
     """
 
-    NAME = "ROI_ALIGN1"
     FUNCTION = "roi_align"
     SUPPORT = support("4.0 F r4 · ext +D", roi_tensor="4.0 F r2-4 · ext +D", batch_indices_tensor="4.0 u r1-4 · 5.0 +W · ext +iL")
     ARGUMENTS = MappingProxyType({"output_height": Uint, "output_width": Uint})
@@ -126,7 +124,6 @@ class RoiAlignGrad(RoiOperator):
     Samples beyond the image are constant, and none of them is the largest. Of equal ones the first is the largest, row by row.
     """
 
-    NAME = "ROI_ALIGN_GRAD"
     SUPPORT = support(
         "4.1 F r4 · ext +D",
         roi_tensor="4.1 F r2-4 · ext +D",

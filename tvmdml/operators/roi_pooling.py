@@ -39,7 +39,6 @@ class RoiPooling(Operator):
         pooled_size: the number of bins: width and height.
     """
 
-    NAME = "ROI_POOLING"
     FUNCTION = "roi_pooling"
     FAMILY = "window"
     ANY_NAN = True

@@ -27,7 +27,6 @@ class Scatter(Scattered):
         updates_tensor: the new elements, one for each index.
     """
 
-    NAME = "SCATTER"
     FUNCTION = "scatter_elements"
     ALIASES = ("scatter",)
     SUPPORT = support("2.0 F r4 · 2.1 FIU · 3.0 r8 · 4.1 all", indices_tensor="2.0 u r4 · 3.0 iuLW r8")
@@ -92,7 +91,6 @@ class ScatterNd(Scattered, Tuples):
         updates_tensor: the new slices, one for each tuple.
     """
 
-    NAME = "SCATTER_ND"
     FUNCTION = "scatter_nd"
     SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 4.1 all", indices_tensor="2.1 u r4 · 3.0 iuLW r8")
     DEFAULTS = defaults(input_dimension_count=None, indices_dimension_count=None)

@@ -26,7 +26,6 @@ _WINDOW = (
 class Slice(Movement):
     """Elements of a window (``DML_SLICE_OPERATOR_DESC``): those at ``offsets + strides * coordinates``."""
 
-    NAME = "SLICE"
     SUPPORT = support("1.0 FH r45 · 2.1 FIU · 3.0 r8 · 4.1 all")
 
     input_tensor: Input
@@ -68,7 +67,6 @@ class Slice1(Window):
         input_window_strides: the steps; not 0. The result has every element that they meet.
     """
 
-    NAME = "SLICE1"
     FUNCTION = "slice"
     SUPPORT = support("2.1 FIU r45 · 3.0 r8 · 4.1 all")
     ONNX = ("Slice",)
@@ -131,7 +129,6 @@ class SliceGrad(Window):
         input_window_strides: the steps; not 0. A negative one begins at the window's end.
     """
 
-    NAME = "SLICE_GRAD"
     FUNCTION = "slice_grad"
     SUPPORT = support("3.0 FIU r45 · 3.1 r8 · 4.1 all")
     ARGUMENTS = MappingProxyType({"output_gradient_sizes": Uints})

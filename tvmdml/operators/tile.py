@@ -22,7 +22,6 @@ class Tile(Movement):
         repeats: how often in each dimension; at least 1.
     """
 
-    NAME = "TILE"
     FUNCTION = "tile"
     SUPPORT = support("1.0 F r4 · 2.1 FIU · 3.1 r8 · 4.1 +LW · ext +D")
     ONNX = ("Tile",)
@@ -68,7 +67,6 @@ class ReverseSubsequences(Movement):
             for the axis, where it has the size 1. A length above the axis' size counts as that, a negative one as 0.
     """
 
-    NAME = "REVERSE_SUBSEQUENCES"
     FUNCTION = "reverse_subsequences"
     SUPPORT = support(
         "2.1 FIU r4 · 3.0 r45 · 4.0 r8 · 5.0 all", sequence_lengths_tensor="2.1 u r4 · 3.0 r45 · 4.0 r8 · 5.0 +W · ext +iL"

@@ -32,7 +32,6 @@ class TopK1(Operator):
     NaN's payload and a zero's sign are kept. The outputs have the input's sizes, except K along the axis.
     """
 
-    NAME = "TOP_K1"
     DEFAULTS = defaults(axis=-1, axis_direction=AxisDirection.DECREASING)
     ONNX = ("TopK",)
     SUPPORT = support("2.1 FIU r4 · 3.1 r8 · 5.0 +LW · ext D", output_index_tensor=_INDICES)
@@ -118,7 +117,6 @@ class TopK1(Operator):
 class TopK(Operator):
     """The K largest elements of each sequence along an axis (``DML_TOP_K_OPERATOR_DESC``): ``TopK1``, always decreasing."""
 
-    NAME = "TOP_K"
     DEFAULTS = defaults(axis=-1)
     SUPPORT = support("1.0 F r4 · 2.1 +IU · 3.1 r8 · 5.0 +LW · ext D", output_index_tensor=f"1.0 u r4 · {_INDICES}")
 

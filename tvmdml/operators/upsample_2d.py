@@ -32,7 +32,6 @@ class Upsample2d(Movement):
         interpolation_mode: ``"nearest_neighbor"`` repeats elements; ``"linear"`` weighs neighbours, and repeats those at the edges.
     """
 
-    NAME = "UPSAMPLE_2D"
     FUNCTION = "upsample_2d"
     SUPPORT = support("1.0 F r45 · ext +D")
     TAKES_BOOL = False

@@ -24,8 +24,6 @@ class ValueScale2d(Unary):
         bias: what is added to each channel: 1 or 3 numbers, as many as the second dimension has.
     """
 
-    NAME = "VALUE_SCALE_2D"
-    FUNCTION = "value_scale_2d"
     SUPPORT = support("1.0 F r4 · ext +D")
     SHARES = ()
     COUNTED = True
