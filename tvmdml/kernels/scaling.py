@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from tvmdml.kernels.registers import apart, together
+
 _KINDS = {"float32": ("float", "ps", 16), "float64": ("double", "pd", 8)}
 _NOW = 4
 """The rounding that is in force."""
@@ -37,22 +39,10 @@ def source(step: str, dtype: str, lanes: int) -> str:
     lines = [f"declare {part} @llvm.x86.avx512.mask.{llvm}.{suffix}.512({', '.join([*types, mask, 'i32'])})"]
     arguments = ", ".join(f"{whole} %{value}" for value in values)
     lines.append(f"define {whole} @{name(step, dtype, lanes)}({arguments}) alwaysinline {{")
-    parts = lanes // width
-    for i in range(parts):
-        lanes_here = ", ".join(f"i32 {i * width + lane}" for lane in range(width))
-        order = f"<{width} x i32> <{lanes_here}>"
-        lines.extend(f"  %{value}{i} = shufflevector {whole} %{value}, {whole} poison, {order}" for value in values)
+    for value in values:
+        lines += apart(value, ctype, lanes, width)
+    for i in range(lanes // width):
         given = [*(f"{part} %{value}{i}" for value in values), *(f"{one} {number}" for one in chosen)]
         rest = [f"{part} zeroinitializer", f"{mask} -1", f"i32 {_NOW}"]
         lines.append(f"  %r{i} = call {part} @llvm.x86.avx512.mask.{llvm}.{suffix}.512({', '.join(given + rest)})")
-    found = [f"%r{i}" for i in range(parts)]
-    while len(found) > 1:
-        width *= 2
-        lanes_here = ", ".join(f"i32 {lane}" for lane in range(width))
-        half = f"<{width // 2} x {ctype}>"
-        joined = [f"%j{len(found)}_{i}" for i in range(len(found) // 2)]
-        for i, one in enumerate(joined):
-            both = f"{half} {found[2 * i]}, {half} {found[2 * i + 1]}"
-            lines.append(f"  {one} = shufflevector {both}, <{width} x i32> <{lanes_here}>")
-        found = joined
-    return "\n".join([*lines, f"  ret {whole} {found[0]}", "}", ""])
+    return "\n".join([*lines, *together("r", ctype, lanes, width), "}", ""])

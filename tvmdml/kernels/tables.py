@@ -7,6 +7,8 @@ import hashlib
 import struct
 from collections.abc import Sequence
 
+from tvmdml.kernels.registers import apart, together
+
 SIZE = 8
 """The elements of a table: the three lowest bits of an index count."""
 _PERMUTED = {8: "avx2.permps", 16: "avx512.permvar.sf.512"}
@@ -35,20 +37,9 @@ def _permuted(table: Sequence[float], lanes: int, register: int) -> str:
     entries = f"{part} <{_numbers([*table] * (register // SIZE))}>"
     lines = [f"declare {part} {llvm}({part}, {places})"]
     lines.append(f"define <{lanes} x float> @{name(table, lanes, register)}({whole} %index) alwaysinline {{")
-    for i in range(lanes // register):
-        taken = ", ".join(f"i32 {i * register + lane}" for lane in range(register))
-        lines.append(f"  %i{i} = shufflevector {whole} %index, {whole} poison, <{register} x i32> <{taken}>")
-        lines.append(f"  %r{i} = call {part} {llvm}({entries}, {places} %i{i})")
-    found, width = [f"%r{i}" for i in range(lanes // register)], register
-    while len(found) > 1:
-        half, width = f"<{width} x float>", 2 * width
-        taken = ", ".join(f"i32 {lane}" for lane in range(width))
-        joined = [f"%j{len(found)}_{i}" for i in range(len(found) // 2)]
-        for i, one in enumerate(joined):
-            both = f"{half} {found[2 * i]}, {half} {found[2 * i + 1]}"
-            lines.append(f"  {one} = shufflevector {both}, <{width} x i32> <{taken}>")
-        found = joined
-    return "\n".join([*lines, f"  ret <{lanes} x float> {found[0]}", "}", ""])
+    lines += apart("index", "i32", lanes, register)
+    lines += [f"  %r{i} = call {part} {llvm}({entries}, {places} %index{i})" for i in range(lanes // register)]
+    return "\n".join([*lines, *together("r", "float", lanes, register), "}", ""])
 
 
 def _loaded(table: Sequence[float], lanes: int) -> str:
