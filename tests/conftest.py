@@ -243,7 +243,9 @@ def valid_shaders() -> Iterator[None]:
         shader = emit(*arguments)
         command = [tool, "--target-env", "vulkan1.2", "-"]
         done = subprocess.run(command, input=shader.code, capture_output=True, check=False)
-        assert done.returncode == 0, f"{shader.entry}: {done.stdout.decode()}{done.stderr.decode()}"
+        said = f"{done.stdout.decode()}{done.stderr.decode()}"
+        is_older = "Invalid capability operand: 6022" in said  # than VK_KHR_cooperative_matrix
+        assert done.returncode == 0 or is_older, f"{shader.entry}: {said}"
         return shader
 
     with pytest.MonkeyPatch.context() as patch:

@@ -51,6 +51,8 @@ class Writer(Protocol):
     buffers: dict[str, Any]
     dtype: str
     """What it counts in."""
+    deep: bool
+    """Whether sums are added up in blocks of products."""
     own: Any
     """The thread's sums."""
     sizes: Sequence[Any]
@@ -136,6 +138,9 @@ class Leaf(Protocol):
 
     def clear(self) -> None:
         """A new tile begins."""
+
+    def fold(self) -> None:
+        """Add the sums of a block of products that are not a thread's own to the others', and clear them."""
 
     def multiply(self, writer: Writer, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""

@@ -1,7 +1,8 @@
 """The innermost part of products on a GPU: how factors lie in shared memory, and how a group multiplies what is there.
 
-There are two: ``Plain``, in which each thread has a block of sums, and ``Cores``, in which each subgroup has one, for tensor cores.
-Which one serves a product follows from its types and the target alone, as sums of tensor cores have other bits.
+There are two here: ``Plain``, in which each thread has a block of sums, and ``Cores``, in which each subgroup has one, for tensor
+cores. A third is ``Held`` (``_matrix_held.py``). Which one serves a product follows from its types and the target alone, as sums of
+tensor cores have other bits.
 """
 
 from __future__ import annotations
@@ -101,6 +102,9 @@ class Plain:
 
     def clear(self) -> None:
         """A new tile begins."""
+
+    def fold(self) -> None:
+        """All sums are a thread's own."""
 
     def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
         """Make the sums what they are to be."""
@@ -214,6 +218,9 @@ class Cores:
         for sums, count in zip(self._sums, (self.down, self.across), strict=True):
             for i in range(4 * count if sums is not None else 0):
                 T.store(sums, i, T.const(0, "int32"))
+
+    def fold(self) -> None:
+        """All sums are a thread's own."""
 
     def multiply(self, writer: Writer, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""

@@ -33,6 +33,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, reduction, refuse, require, strided
 from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
+from tvmdml.schedules.gpu._matrix_held import Held, held_shape
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
 from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part, are_near, is_inner_first, moved
 from tvmdml.schedules.gpu._matrix_tiles import TILES, chosen
@@ -78,6 +79,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     # Which products have tensor cores does not depend on knobs, as they make other bits.
     thin = after is None and depth <= KC and min(rows, columns) <= _THIN and are_near(contraction, int(rows <= columns))
     cores = has_cores(contraction, types, target) and not thin
+    shape = None if thin else held_shape(contraction, types, target)
     if thin and knobs.algorithm in ("auto", "each"):
         return _each(desc, contraction, target, knobs)
     inner_first = [is_inner_first(contraction, which) for which in (0, 1)]
@@ -85,12 +87,14 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     def leaf_of(tile: Tile, step: int, stages: int) -> Leaf:
         if cores:
             return Cores(tile, step, stages, contraction.computed, types, inner_first)
+        if shape is not None:
+            return Held(tile, step, stages, shape, target.subgroup_size, inner_first)
         return Plain(tile, step, stages, contraction.computed, types)
 
     can_copy, some = knobs.stages > 1 and target.has("async_copies"), leaf_of(next(iter(TILES.values())), 8, 1)
     sizes = [getattr(desc, one.name).data_type.itemsize for one in (contraction.a, contraction.b)]
     ways = [moved(contraction, which, sizes[which], some, can_copy) for which in (0, 1)]
-    stages = knobs.stages if any(way.copied for way in ways) else min(knobs.stages, 2) if cores else 1
+    stages = knobs.stages if any(way.copied for way in ways) else min(knobs.stages, 2) if cores or shape else 1
 
     def slots(leaf: Leaf) -> int:
         return int(max(way.slots(leaf, which) for which, way in enumerate(ways)))
@@ -175,6 +179,8 @@ class Writer:
     deep: bool
     single: bool
     known: tuple[int, ...]
+    own: Any = None
+    total: Any = None
     adds: int
     """The threads of a group that adds blocks' sums; 0 if sums have no such blocks."""
 
@@ -265,8 +271,9 @@ class Writer:
             self.thread = thread
             self.parts = [(Crossed if way.crossed else Part)(self, which, way) for which, way in enumerate(self.moved)]
             self.slab = self.leaf.declare(self.parts)
-            self.own = T.local(self.computed, self.leaf.sums)
-            self.total = T.local(self.computed, self.leaf.sums) if self.deep else None
+            if self.leaf.sums:  # a subgroup's sums are the leaf's own
+                self.own = T.local(self.computed, self.leaf.sums)
+                self.total = T.local(self.computed, self.leaf.sums) if self.deep else None
             self.leaf.begin(self)
             with self._tiles(group, n) as (block, batch, above, left):
                 self._tile(n, block, batch, above, left)
@@ -377,13 +384,14 @@ class Writer:
 
     def _fold(self, step: Any) -> None:
         """After the last step of a block, its sum is added to the others'."""
-        if self.total is None:
+        if not self.deep:
             return
         last = self.number(KC // self.step - 1)
         with T.when(T.expression((step & last) == last)):
             for i in range(self.leaf.sums):
                 T.store(self.total, i, self.total[i] + self.own[i])
                 T.store(self.own, i, T.const(0, self.computed))
+            self.leaf.fold()
 
     def _finish(self, above: Any, left: Any) -> None:
         """The sums, finished and stored: some rows at a time, through shared memory, so that neighbours are stored."""

@@ -1,4 +1,4 @@
-"""Products on a GPU by tensor cores, and with copies that go on meanwhile: every tile, layout and way of moving elements."""
+"""Products on a GPU by tensor cores or subgroups' matrices, and copies that go on meanwhile: tiles, layouts, ways of moving."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from spirv_words import declared, instructions
 from support import Array, assert_same_bits, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
+from tvmdml.targets.vulkan import VulkanTarget, compile_function
+from tvmdml.targets.vulkan.capabilities import PROFILES
+from tvmdml.targets.vulkan.spirv_tables import MEMORY_MODEL, MEMORY_OPERANDS, STORAGE_CLASS, SUBGROUP, WORKGROUP
 
 F16, F32 = np.float16, np.float32
 CASES: dict[str, tuple[tuple[int, int, int], str, str, dict[str, Any]]] = {
@@ -22,6 +26,10 @@ CASES: dict[str, tuple[tuple[int, int, int], str, str, dict[str, Any]]] = {
     "one stage": ((33, 40, 36), "nt", "half", {"tile": "64x64", "stages": 1}),
     "blocks": ((16, 600, 20), "nn", "half byte", {"tile": "16x64", "algorithm": "blocks"}),
     "a row": ((1, 40, 48), "nn", "half", {"depth": 32}),
+}
+HELD: dict[str, tuple[tuple[int, int, int], str, str, dict[str, Any]]] = {
+    "long sums": ((20, 600, 36), "nn", "half", {"tile": "32x32", "algorithm": "tiles"}),
+    "long sums, turned": ((36, 530, 20), "tt", "half", {"tile": "16x16", "algorithm": "tiles", "stages": 1}),
 }
 """Sizes, whether factors are turned (t), types, and knobs."""
 
@@ -97,6 +105,48 @@ def test_sums_of_float16_have_one_order(cuda: Target) -> None:
     assert (np.abs(found[0] - wanted) <= limit + 2.0**-25).all()
     for one in found[1:]:
         assert_same_bits(one, found[0])
+
+
+def test_matrices_of_subgroups_are_exact_in_every_way(vulkan: VulkanTarget) -> None:
+    if vulkan.matrices("float16") is None:
+        pytest.skip(f"{vulkan.info.driver if vulkan.info else vulkan} has no VK_KHR_cooperative_matrix for float16")
+    ways = set()
+    for name, ((m, k, n), how, types, given) in {**CASES, **HELD}.items():
+        if "half" not in types:
+            continue
+        rng = seeded("matrices", name)
+        a, b, c = (rng.integers(-3, 4, one) for one in ((m, k), (k, n), (m, n)))
+        arrays = (turned(a.astype(F16), how[0]), turned(b.astype(F16), how[1]), c.astype(F16))
+        desc = tvmdml.Gemm.of(*described(*arrays), alpha=2.0, beta=-1.0, fused_activation=tvmdml.ActivationRelu.fused())
+        way, found = product(vulkan, desc, given, *arrays)
+        assert (found == np.maximum(2 * (a @ b) - c, 0)).all(), name
+        ways.add(way)
+    for one in ("tiles held", "blocks held", "'own 1', 'inner 1'", "each"):
+        assert any(one in way for way in ways), (one, ways)
+
+
+def test_a_kernel_with_matrices_has_the_memory_model_that_they_need() -> None:
+    able = PROFILES["desktop"]._replace(subgroup=("basic",), matrices=("float16x16x8x16",))
+    a = tvmdml.TensorDesc("float16", (256, 256))
+    kernel = kernel_for(tvmdml.Gemm.of(a, a).canonical(), VulkanTarget("able", able, None))
+    assert dict(kernel.parameters)["leaf"] == "held 16x8x16 by 32"
+    (image,) = compile_function(kernel.build(), able).images
+    code = [*instructions(image.content)]
+    assert {"CooperativeMatrixKHR", "VulkanMemoryModel"} <= declared(image.content)
+    assert [operands for name, operands in code if name == "MemoryModel"] == [(0, MEMORY_MODEL["Vulkan"])]
+    constants = {operands[1]: operands[2] for name, operands in code if name == "Constant"}
+    types = [tuple(constants[one] for one in operands[2:]) for name, operands in code if name == "TypeCooperativeMatrixKHR"]
+    assert sorted(types) == [(SUBGROUP, 16, 8, 1), (SUBGROUP, 16, 8, 2), (SUBGROUP, 16, 16, 0)]
+    shared = {operands[0] for name, operands in code if name == "TypePointer" and operands[1] == STORAGE_CLASS["Workgroup"]}
+    places = {operands[1] for name, operands in code if name == "AccessChain" and operands[0] in shared}
+    seen = {"Load": 0, "Store": 0, "CooperativeMatrixLoadKHR": 0, "CooperativeMatrixStoreKHR": 0}
+    for name, operands in code:
+        if name in seen and operands[0 if "Store" in name else 2] in places:
+            seen[name] += 1
+            side = "Available" if "Store" in name else "Visible"
+            assert operands[-2] == MEMORY_OPERANDS[f"MakePointer{side}|NonPrivatePointer"]
+            assert constants[operands[-1]] == WORKGROUP
+    assert all(seen.values()), seen
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80"])

@@ -574,6 +574,46 @@ def load_tiles(words: Any, at: int, source: Any, place: Any, turned: bool = Fals
     t.evaluate(t.call_extern("int32", name, t.address_of(words[at]), t.address_of(source[place])))
 
 
+class SubgroupMatrix:
+    """A small matrix that the threads of a subgroup hold together, each of them parts that nobody knows.
+
+    All of them must reach each of its operations. Products are summed in an order of the device's own.
+
+    Args:
+        name: its own in the kernel.
+        use: ``a`` or ``b``, a factor, or ``sum``.
+        dtype: the type of its elements.
+        shape: its rows and columns.
+    """
+
+    def __init__(self, name: str, use: str, dtype: str, shape: tuple[int, int]) -> None:
+        self._arguments = name, use, dtype, *shape
+
+    def _do(self, operation: str, *arguments: Any) -> None:
+        t = _builder()
+        t.evaluate(t.call_extern("int32", f"matrix_{operation}", *self._arguments, *arguments))
+
+    def clear(self) -> None:
+        """All elements become 0."""
+        self._do("clear")
+
+    def load(self, source: Any, place: Any, pitch: int, turned: bool = False) -> None:
+        """Load it from shared memory, whose rows are ``pitch`` elements apart; with ``turned``, its columns are."""
+        self._do("load", _builder().address_of(source[place]), int(turned), pitch)
+
+    def store(self, target: Any, place: Any, pitch: int) -> None:
+        """Store it to shared memory, as ``load`` reads it."""
+        self._do("store", _builder().address_of(target[place]), 0, pitch)
+
+    def add(self, other: SubgroupMatrix) -> None:
+        """Add another one, element by element."""
+        self._do("add", *other._arguments)
+
+    def add_product(self, a: SubgroupMatrix, b: SubgroupMatrix) -> None:
+        """Add the product of two factors."""
+        self._do("multiply", *a._arguments, *b._arguments)
+
+
 def copy_async(target: Any, at: Any, source: Any, place: Any, size: int, there: Any) -> None:
     """Begin to copy 4, 8 or 16 bytes, aligned to their number, to shared memory; zeros unless they are ``there``.
 

@@ -59,6 +59,10 @@ class DeviceTarget(Target):
     def has(self, feature: str) -> bool:
         """Whether the device has an optional feature: ``int64``, ``float64``, ``subgroup_ballot``, ``tensor_cores`` …"""
 
+    def matrices(self, dtype: str) -> tuple[int, int, int] | None:
+        """Rows, columns and products of the small matrices of a type that a subgroup multiplies; ``None`` if it cannot."""
+        return None
+
     @abc.abstractmethod
     def program(self, function: PrimFunc) -> Program:
         """Compile a kernel.

@@ -115,6 +115,11 @@ class VulkanTarget(DeviceTarget):
             return False
         return bool(getattr(self.capabilities, feature))
 
+    def matrices(self, dtype: str) -> tuple[int, int, int] | None:
+        """As the driver says."""
+        found = (one.split("x") for one in self.capabilities.matrices)
+        return next(((int(m), int(n), int(k)) for kind, m, n, k in found if kind == dtype), None)
+
     def lacking(self, function: PrimFunc) -> str:
         """Found by translating the kernel, on devices that lack something at all."""
         if not all(self.has(feature) for feature in ("storage8", "storage16", "int64", "float64")):

@@ -41,6 +41,8 @@ class Capabilities(NamedTuple):
     max_push_bytes: int = 128
     max_buffers: int = 4
     """The maximum number of storage buffers of a shader (``maxPerStageDescriptorStorageBuffers``)."""
+    matrices: tuple[str, ...] = ()
+    """Products of small matrices that subgroups hold (``cooperativeMatrix``): the factors' type, rows, columns and products."""
     lookback: bool = False
     """Whether a running group may wait for one that started before it: Vulkan does not guarantee it, but some vendors do."""
 
@@ -67,7 +69,7 @@ class Capabilities(NamedTuple):
                 raise ValueError(f"unknown capability: {word}")
             if isinstance(default, tuple):
                 items = value.split(",")
-                values[name] = tuple(items) if name == "subgroup" else tuple(map(int, items))
+                values[name] = tuple(items) if name in ("subgroup", "matrices") else tuple(map(int, items))
             else:
                 values[name] = int(value) if equals else True
         return cls(**values)  # type: ignore[arg-type]

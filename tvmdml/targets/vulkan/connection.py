@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from tvmdml.errors import DeviceError
 from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.loader import Instance, enumerate_all, failure, functions, texts
-from tvmdml.targets.vulkan.physical import Physical, enabled_features
+from tvmdml.targets.vulkan.physical import COOPERATIVE_MATRIX, Physical, enabled_features
 
 _PORTABILITY = b"VK_KHR_portability_subset"
 
@@ -41,6 +41,7 @@ class Connection:
         self._made: dict[tuple[str, int], None] = {}
         here = enumerate_all(c.VkExtensionProperties, instance.vk.vkEnumerateDeviceExtensionProperties, physical.handle, None)
         extensions = [_PORTABILITY] if any(e.extensionName == _PORTABILITY for e in here) else []
+        extensions += [COOPERATIVE_MATRIX] if physical.info.capabilities.matrices else []
         info = c.VkDeviceCreateInfo(
             pNext=enabled_features(physical.info.capabilities),
             queueCreateInfoCount=1,

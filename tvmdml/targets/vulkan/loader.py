@@ -211,6 +211,8 @@ def enumerate_all(kind: Any, function: Any, *arguments: Any) -> Any:
         count = ctypes.c_uint32()
         check(function(*arguments, ctypes.byref(count), None) or 0, function.__name__)
         found = (kind * count.value)()
+        for one in found if getattr(kind, "_type", -1) >= 0 else ():
+            one.sType = kind._type
         if (function(*arguments, ctypes.byref(count), found) or 0) != c.VK_INCOMPLETE:  # there are more now
             return found[: count.value]
 

@@ -10,6 +10,11 @@ from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.loader import Instance, enumerate_all, version_text
 
+COOPERATIVE_MATRIX = b"VK_KHR_cooperative_matrix"
+"""An extension that is enabled if the capabilities have ``matrices``."""
+_SIDES = (8, 16)
+"""The rows, columns and products that kernels can divide their work by."""
+
 _BEST_FIRST = ("discrete GPU", "integrated GPU", "virtual GPU", "CPU", "other")
 # Capabilities that are optional features, by the structure that contains them.
 FEATURES = {
@@ -106,6 +111,9 @@ def enabled_features(capabilities: Capabilities) -> Any:
     for part, names in FEATURES.items():
         for capability, feature in names.items():
             setattr(getattr(features, part), feature, getattr(capabilities, capability))
+    if capabilities.matrices:
+        features.vulkan12.vulkanMemoryModel = 1
+        return c.VkPhysicalDeviceCooperativeMatrixFeaturesKHR(pNext=features.chain, cooperativeMatrix=1)
     return features.chain
 
 
@@ -126,7 +134,9 @@ def _look_at(instance: Instance, handle: int) -> Physical:
         problem = "it has no queue for compute"
     else:
         vk.vkGetPhysicalDeviceProperties2(handle, ctypes.byref(c.VkPhysicalDeviceProperties2(pNext=vulkan11)))
-        capabilities = _capabilities(_features(instance, handle), core, vulkan11, vulkan12)
+        features = _features(instance, handle)
+        matrices = _matrices(instance, handle, features)
+        capabilities = _capabilities(features, core, vulkan11, vulkan12)._replace(matrices=matrices)
     kind = c.VK_PHYSICAL_DEVICE_TYPES[core.deviceType if core.deviceType < len(c.VK_PHYSICAL_DEVICE_TYPES) else 0]
     driver = f"{vulkan12.driverName.decode()} {vulkan12.driverInfo.decode()}".strip() or f"driver {core.driverVersion:#x}"
     info = DeviceInfo(0, core.deviceName.decode(), kind, driver, version_text(core.apiVersion), problem, capabilities)
@@ -147,6 +157,27 @@ def _features(instance: Instance, handle: int) -> _Features:
     features = _Features()
     instance.vk.vkGetPhysicalDeviceFeatures2(handle, ctypes.byref(features.chain))
     return features
+
+
+def _matrices(instance: Instance, handle: int, features: _Features) -> tuple[str, ...]:
+    """The largest product of small matrices of float16, which is summed in float32; empty if the device has none."""
+    vk = instance.vk
+    here = enumerate_all(c.VkExtensionProperties, vk.vkEnumerateDeviceExtensionProperties, handle, None)
+    if vk.vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR is None or all(e.extensionName != COOPERATIVE_MATRIX for e in here):
+        return ()
+    own = c.VkPhysicalDeviceCooperativeMatrixFeaturesKHR()
+    vk.vkGetPhysicalDeviceFeatures2(handle, ctypes.byref(c.VkPhysicalDeviceFeatures2(pNext=own)))
+    if not (own.cooperativeMatrix and features.vulkan12.vulkanMemoryModel and features.vulkan12.shaderFloat16):
+        return ()
+    kind = c.VkCooperativeMatrixPropertiesKHR
+    wanted = (c.VK_COMPONENT_TYPE_FLOAT16_KHR,) * 2 + (c.VK_COMPONENT_TYPE_FLOAT32_KHR,) * 2
+    sizes = [
+        (one.MSize, one.NSize, one.KSize)
+        for one in enumerate_all(kind, vk.vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR, handle)
+        if (one.AType, one.BType, one.CType, one.ResultType) == wanted and one.scope == c.VK_SCOPE_SUBGROUP_KHR
+    ]
+    usable = [size for size in sizes if all(side in _SIDES for side in size)]
+    return tuple(f"float16x{rows}x{columns}x{depth}" for rows, columns, depth in sorted(usable)[-1:])
 
 
 def _capabilities(features: _Features, core: Any, vulkan11: Any, vulkan12: Any) -> Capabilities:

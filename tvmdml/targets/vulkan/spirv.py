@@ -59,17 +59,21 @@ def emit(function: PrimFunc, capabilities: Capabilities) -> Shader:
     Raises:
         CompileError: SPIR-V or the device has no equivalent for a part of it, or it exceeds a limit of the device.
     """
-    return _Writer(function, capabilities).shader()
+    writer = _Writer(function, capabilities, has_matrices=False)
+    shader = writer.shader()
+    # With matrices the memory model is another one, in which code before the first of them was written as well.
+    return _Writer(function, capabilities, has_matrices=True).shader() if writer.module.has_matrices else shader
 
 
 class _Writer:
     """Translates one function. ``visit`` handles statements, ``value`` expressions."""
 
-    def __init__(self, function: PrimFunc, device: Capabilities) -> None:
+    def __init__(self, function: PrimFunc, device: Capabilities, has_matrices: bool) -> None:
         attributes = function.attrs
         self.function = function
         self.module = Module(str(attributes["global_symbol"]) if "global_symbol" in attributes else "a function", device)
         self.arithmetic = Arithmetic(self.module)
+        self.module.has_matrices = has_matrices
         self.memory = Memory(self.arithmetic, "tirx.noalias" in attributes and bool(attributes["tirx.noalias"]))
         self.calls = Calls(self)
         self._values: dict[int, Value] = {}

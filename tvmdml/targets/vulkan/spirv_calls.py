@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tvmdml.targets.vulkan import spirv_tables as tables
 from tvmdml.targets.vulkan.spirv_arithmetic import Arithmetic, Value, each
+from tvmdml.targets.vulkan.spirv_matrices import Matrices
 from tvmdml.targets.vulkan.spirv_memory import Memory, Pointer
 from tvmdml.targets.vulkan.spirv_module import Module
 from tvmdml.targets.vulkan.spirv_tables import BOOL, UINT, Scalar
@@ -45,6 +46,7 @@ class Calls:
         self._module = writer.module
         self._arithmetic = writer.arithmetic
         self._memory = writer.memory
+        self._matrices = Matrices(writer.module, self._shared)
 
     def call(self, node: Any) -> Value:
         """Translate a call. A call without a result returns a dummy value."""
@@ -209,11 +211,15 @@ class Calls:
         instruction = tables.ATOMICS[name][scalar.kind]
         return self._one(scalar, module.result(instruction, kind, pointer.number, scope, both, *operands))
 
-    def _address(self, name: str, node: Any) -> Pointer:
-        """The pointer for ``address_of(buffer[index])``, where an atomic operation takes place."""
+    def _addressed(self, name: str, node: Any) -> Any:
+        """The load of the element whose address is taken."""
         if type(node).__name__ != "Call" or str(node.op.name) != "tirx.address_of":
             self._module.refuse(f"{name} needs address_of(buffer[index])")
-        load = node.args[0]
+        return node.args[0]
+
+    def _address(self, name: str, node: Any) -> Pointer:
+        """The pointer for ``address_of(buffer[index])``, where an atomic operation takes place."""
+        load = self._addressed(name, node)
         index = self._writer.address(load)
         pointer = self._memory.pointer(load.source, index, write=name != "atomic_load", read=True)
         scalar, device = pointer.scalar, self._module.device
@@ -228,6 +234,15 @@ class Calls:
         return pointer
 
     # -- Subgroups
+
+    def _matrix(self, node: Any, name: str, arguments: list[Any]) -> Value:
+        self._matrices.call(name, arguments)
+        return self._nothing()
+
+    def _shared(self, name: str, node: Any, write: bool) -> Pointer:
+        """The pointer for ``address_of(buffer[index])``, where a matrix begins."""
+        load = self._addressed(name, node)
+        return self._memory.pointer(load.source, self._writer.address(load), write=write)
 
     def _require_subgroup(self, name: str, group: str, scalar: Scalar = UINT) -> None:
         device = self._module.device
@@ -341,6 +356,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Value]] = {
     "subgroup_ballot_high": Calls._ballot,
     "tvm_storage_sync": Calls._barrier,
     "tvm_warp_activemask": Calls._ballot,
+    **dict.fromkeys(tables.MATRIX_CALLS, Calls._matrix),
     **dict.fromkeys(tables.SUBGROUP_ARITHMETIC, Calls._subgroup_arithmetic),
     **dict.fromkeys(tables.SUBGROUP_BUILTINS, Calls._subgroup_number),
     **dict.fromkeys(tables.SUBGROUP_SHUFFLES, Calls._subgroup_shuffle),

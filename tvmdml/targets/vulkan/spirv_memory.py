@@ -139,7 +139,8 @@ class Memory:
     def load(self, node: Any, index: int) -> int:
         """Load the element at an index."""
         pointer = self.pointer(node, index, write=False)
-        number = self.module.result("Load", self.module.type(pointer.stored), pointer.number)
+        operands = self.module.memory_operands(pointer.storage, write=False)
+        number = self.module.result("Load", self.module.type(pointer.stored), pointer.number, *operands)
         value = self.arithmetic.from_memory(pointer.scalar, pointer.stored, number)
         if pointer.scalar == _HALF and value != number:
             self._loaded[value] = number
@@ -153,7 +154,7 @@ class Memory:
             stored = self.arithmetic.to_memory(pointer.scalar, pointer.stored, value)
         elif pointer.storage == "StorageBuffer":
             stored = self._half(pointer, value)
-        self.module.emit("Store", pointer.number, stored)
+        self.module.emit("Store", pointer.number, stored, *self.module.memory_operands(pointer.storage, write=True))
 
     def words(self, node: Any, base: int, lanes: int) -> int:
         """How many 32-bit words of these contiguous elements can be loaded or stored at once; 0 if this is not possible."""

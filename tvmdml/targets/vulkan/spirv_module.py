@@ -20,12 +20,16 @@ from tvmdml.targets.vulkan.spirv_tables import (
     HEADER_WORDS,
     LOOP_CONTROL,
     MAGIC,
+    MATRIX_USES,
     MEMORY_MODEL,
+    MEMORY_OPERANDS,
     NO_CONTRACTION,
     OPCODES,
     STORAGE_CLASS,
+    SUBGROUP,
     UINT,
     VERSION,
+    WORKGROUP,
     Scalar,
 )
 
@@ -37,6 +41,7 @@ _FEATURES = {
     "Int64": ("int64", "shaderInt64"),
     "Float16": ("float16", "shaderFloat16"),
     "Float64": ("float64", "shaderFloat64"),
+    "CooperativeMatrixKHR": ("matrices", "cooperativeMatrix"),
     "StorageBuffer8BitAccess": ("storage8", "storageBuffer8BitAccess"),
     "StorageBuffer16BitAccess": ("storage16", "storageBuffer16BitAccess"),
 }
@@ -66,6 +71,8 @@ class Module:
         self._since: list[tuple[str, int, tuple[int, ...]]] = []
         self._float_widths: set[int] = set()
         self._glsl = self.id()
+        self.has_matrices = False
+        """Whether subgroups hold matrices together. Then the memory model is Vulkan's, and accesses to shared memory say so."""
         self.current_block = self._first = self.id()
         """The label of the current block, which the next instruction is added to."""
 
@@ -268,6 +275,24 @@ class Module:
         _append(self._globals, name, *([number] if typed is None else [typed, number]), *operands)
         return number
 
+    def matrix(self, use: str, scalar: Scalar, rows: int, columns: int) -> int:
+        """The type of a matrix that a subgroup holds: a factor (``a``, ``b``) or a ``sum``."""
+        self.require("CooperativeMatrixKHR")
+        self.has_matrices = True
+        numbers = (SUBGROUP, rows, columns, MATRIX_USES[use])
+        return self._once("TypeCooperativeMatrixKHR", self.type(scalar), *(self.constant(UINT, number) for number in numbers))
+
+    def filled(self, kind: int, value: int) -> int:
+        """A constant matrix with one element everywhere."""
+        return self._once("ConstantComposite", value, typed=kind)
+
+    def memory_operands(self, storage: str, write: bool) -> tuple[int, ...]:
+        """What an access to a group's memory ends with."""
+        if storage != "Workgroup" or not self.has_matrices:
+            return ()
+        name = f"MakePointer{'Available' if write else 'Visible'}|NonPrivatePointer"
+        return MEMORY_OPERANDS[name], self.constant(UINT, WORKGROUP)
+
     # -- The end
 
     def assemble(self, block: tuple[int, int, int]) -> bytes:
@@ -279,6 +304,8 @@ class Module:
         if 16 in self._float_widths and not self._capabilities & {"Float16", "StorageBuffer16BitAccess"}:
             # Conversions to and from float16 do the rounding: one of the two capabilities must provide the type.
             self.require("Float16" if self.device.float16 else "StorageBuffer16BitAccess")
+        if self.has_matrices:
+            self.require("VulkanMemoryModel")
         modes: list[int] = []
         _append(modes, "ExecutionMode", function, EXECUTION_MODE["LocalSize"], *block)
         for mode, widths in (
@@ -292,8 +319,10 @@ class Module:
         words = [MAGIC, VERSION, 0, self._bound, 0]
         for capability in sorted(self._capabilities, key=CAPABILITY.__getitem__):
             _append(words, "Capability", CAPABILITY[capability])
+        if self.has_matrices:
+            _append(words, "Extension", *_words("SPV_KHR_cooperative_matrix"))
         _append(words, "ExtInstImport", self._glsl, *_words("GLSL.std.450"))
-        _append(words, "MemoryModel", 0, MEMORY_MODEL["GLSL450"])
+        _append(words, "MemoryModel", 0, MEMORY_MODEL["Vulkan" if self.has_matrices else "GLSL450"])
         _append(words, "EntryPoint", EXECUTION_MODEL["GLCompute"], function, *_words(ENTRY), *self._interface)
         for section in (modes, self._names, self._decorations, self._globals):
             words += section

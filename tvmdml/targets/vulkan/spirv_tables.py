@@ -57,6 +57,7 @@ class Instruction(NamedTuple):
 
 INSTRUCTIONS = {
     "Name": Instruction(5, "is"),
+    "Extension": Instruction(10, "s"),
     "ExtInstImport": Instruction(11, "rs"),
     "ExtInst": Instruction(12, "trixi*"),
     "MemoryModel": Instruction(14, "AM"),
@@ -76,11 +77,12 @@ INSTRUCTIONS = {
     "ConstantTrue": Instruction(41, "tr"),
     "ConstantFalse": Instruction(42, "tr"),
     "Constant": Instruction(43, "trl"),
+    "ConstantComposite": Instruction(44),
     "Function": Instruction(54, "trFi"),
     "FunctionEnd": Instruction(56, ""),
     "Variable": Instruction(59, "trB"),
-    "Load": Instruction(61, "tri"),
-    "Store": Instruction(62, "ii"),
+    "Load": Instruction(61, "triOi*"),
+    "Store": Instruction(62, "iiOi*"),
     "AccessChain": Instruction(65),
     "Decorate": Instruction(71, "iDn*"),
     "MemberDecorate": Instruction(72, "inDn*"),
@@ -181,13 +183,18 @@ INSTRUCTIONS = {
     "GroupNonUniformSMax": Instruction(356, "triGi"),
     "GroupNonUniformUMax": Instruction(357, "triGi"),
     "GroupNonUniformFMax": Instruction(358, "triGi"),
+    "TypeCooperativeMatrixKHR": Instruction(4456, "riiiii"),
+    "CooperativeMatrixLoadKHR": Instruction(4457, "triiiOi*"),
+    "CooperativeMatrixStoreKHR": Instruction(4458, "iiiiOi*"),
+    "CooperativeMatrixMulAddKHR": Instruction(4459),
 }
 OPCODES = {name: instruction.number for name, instruction in INSTRUCTIONS.items()}
 
 # -- Enumerants ---------------------------------------------------------------------------------------------------
 
 ADDRESSING = {"Logical": 0}
-MEMORY_MODEL = {"GLSL450": 1}
+MEMORY_MODEL = {"GLSL450": 1, "Vulkan": 3}
+MEMORY_OPERANDS = {"MakePointerAvailable|NonPrivatePointer": 0x28, "MakePointerVisible|NonPrivatePointer": 0x30}
 EXECUTION_MODEL = {"GLCompute": 5}
 EXECUTION_MODE = {
     "LocalSize": 17,
@@ -241,6 +248,8 @@ CAPABILITY = {
     "DenormPreserve": 4464,
     "SignedZeroInfNanPreserve": 4466,
     "RoundingModeRTE": 4467,
+    "VulkanMemoryModel": 5345,
+    "CooperativeMatrixKHR": 6022,
 }
 ENUMERANTS = {
     "A": ADDRESSING,
@@ -251,6 +260,7 @@ ENUMERANTS = {
     "G": GROUP_OPERATION,
     "L": LOOP_CONTROL,
     "M": MEMORY_MODEL,
+    "O": MEMORY_OPERANDS,
     "S": SELECTION_CONTROL,
     "X": EXECUTION_MODEL,
     "Z": EXECUTION_MODE,
@@ -259,6 +269,11 @@ ENUMERANTS = {
 
 DEVICE, WORKGROUP, SUBGROUP = 1, 2, 3
 """Scopes."""
+ROWS_FIRST, COLUMNS_FIRST = 0, 1
+"""How matrices of a subgroup lie in memory."""
+MATRIX_USES = {"a": 0, "b": 1, "sum": 2}
+MATRIX_CALLS = ("matrix_clear", "matrix_load", "matrix_multiply", "matrix_add", "matrix_store")
+"""The words of TensorIR for them."""
 ACQUIRE, RELEASE, ACQUIRE_RELEASE = 0x2, 0x4, 0x8
 UNIFORM_MEMORY, WORKGROUP_MEMORY = 0x40, 0x100
 """Bits of memory semantics."""

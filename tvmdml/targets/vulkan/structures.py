@@ -120,7 +120,15 @@ VkPhysicalDeviceVulkan12Features = _chained(
     51, "VkPhysicalDeviceVulkan12Features",
     _skipped0=u32 * 2, storageBuffer8BitAccess=u32, _skipped1=u32 * 2,
     shaderBufferInt64Atomics=u32, shaderSharedInt64Atomics=u32, shaderFloat16=u32, shaderInt8=u32,
-    _skipped2=u32 * 25, shaderSubgroupExtendedTypes=u32, _skipped3=u32 * 2, timelineSemaphore=u32, _skipped4=u32 * 9,
+    _skipped2=u32 * 25, shaderSubgroupExtendedTypes=u32, _skipped3=u32 * 2, timelineSemaphore=u32,
+    _skipped4=u32 * 3, vulkanMemoryModel=u32, _skipped5=u32 * 5,
+)
+VkPhysicalDeviceCooperativeMatrixFeaturesKHR = _chained(
+    1000506000, "VkPhysicalDeviceCooperativeMatrixFeaturesKHR", cooperativeMatrix=u32, _skipped=u32,
+)
+VkCooperativeMatrixPropertiesKHR = _chained(
+    1000506001, "VkCooperativeMatrixPropertiesKHR",
+    **_all(u32, "MSize NSize KSize AType BType CType ResultType saturatingAccumulation scope"),
 )
 VkQueueFamilyProperties = _plain(
     "VkQueueFamilyProperties", queueFlags=u32, queueCount=u32, timestampValidBits=u32, minImageTransferGranularity=u32 * 3,
@@ -148,6 +156,9 @@ VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT = 1
 VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT = 2
 VK_QUEUE_COMPUTE_BIT = 2
 VK_SHADER_STAGE_COMPUTE_BIT = 0x20
+VK_COMPONENT_TYPE_FLOAT16_KHR = 0
+VK_COMPONENT_TYPE_FLOAT32_KHR = 1
+VK_SCOPE_SUBGROUP_KHR = 3
 VK_SUBGROUP_FEATURES = {"basic": 1, "vote": 2, "arithmetic": 4, "ballot": 8, "shuffle": 16, "shuffle_relative": 32}
 VK_PHYSICAL_DEVICE_TYPES = ("other", "integrated GPU", "discrete GPU", "virtual GPU", "CPU")
 
@@ -304,6 +315,7 @@ INSTANCE_FUNCTIONS = {
     "vkGetPhysicalDeviceFeatures2": (None, pointer, pointer),
     "vkGetPhysicalDeviceQueueFamilyProperties": (None, pointer, pointer, pointer),
     "vkGetPhysicalDeviceMemoryProperties": (None, pointer, pointer),
+    "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR": (i32, pointer, pointer, pointer),
     "vkEnumerateDeviceExtensionProperties": (i32, pointer, pointer, pointer, pointer),
     "vkCreateDevice": (i32, pointer, pointer, pointer, pointer),
     "vkGetDeviceProcAddr": (pointer, pointer, ctypes.c_char_p),
