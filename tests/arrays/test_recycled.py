@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +76,10 @@ def test_no_more_is_kept_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.bytes == 0
     several.clear()
     assert 0 < kept.bytes <= 1 << 20
-    assert kept.bytes == sum(block.nbytes for block in kept._blocks)
+    with_too_large = recycled.empty((17, 1 << 14), np.float32)
+    before = kept.bytes
+    del with_too_large
+    assert kept.bytes == before, "a block that is never kept pushed others out"
     recycled.clear()
     assert kept.bytes == 0
 
@@ -91,6 +100,54 @@ def test_threads_never_share_memory() -> None:
     for one in threads:
         one.join()
     assert not wrong
+
+
+def test_signals_and_forked_processes_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run may begin at each line here: in a signal's handler, or in a forked process."""
+
+    def use() -> None:
+        first, second = (recycled.empty(ROWS, np.int32) for _ in range(2))
+        first[...], second[...] = 1, 2
+        assert not np.shares_memory(first, second)
+        assert first[-1, -1] == 1
+
+    def use_in_a_fork() -> None:
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)
+            with contextlib.suppress(BaseException):
+                use()
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+    def at_each_line(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != recycled.__file__:
+            return None
+        if event == "line":
+            sys.settrace(None)
+            if frame.f_lineno not in lines:
+                lines.add(frame.f_lineno)
+                use_in_a_fork()
+            use()
+            sys.settrace(at_each_line)
+        return at_each_line
+
+    lines: set[int] = set()
+    monkeypatch.setattr(recycled, "MOST", 3 << 18)
+    before = sys.gettrace()
+    for _ in range(3):
+        use()
+        sys.settrace(at_each_line)
+        try:
+            several = [recycled.empty(ROWS, np.int32) for _ in range(4)]
+            assert len({address(one) for one in several}) == 4
+            several.clear()
+        finally:
+            sys.settrace(before)
+        assert recycled._KEPT.bytes <= 3 << 18
+    assert len(lines) > 15
 
 
 def test_results_of_graphs_use_it() -> None:

@@ -6,8 +6,6 @@ program frees. A model with large results, such as a decoder that returns its pa
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -41,50 +39,58 @@ def _room(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
+class _Block:
+    """Some memory. Two of them are never equal, so that a list finds one without looking at the memory."""
+
+    __slots__ = ("memory", "room")
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.memory = np.empty(room + _ALIGNMENT, np.uint8)
+
+
 class _Kept:
-    """Blocks of memory that no array uses."""
+    """Blocks of memory that no array uses.
+
+    There is no lock: a signal, or the collector, may come back into these functions anywhere, and a forked process would wait for
+    ever for a thread that it does not have. Each change of the list is a single step, after which the list is whole.
+    """
 
     def __init__(self) -> None:
-        self.bytes = 0
-        self._blocks: list[NumpyArray] = []
+        self._blocks: list[_Block] = []
         """The oldest first."""
-        self._returned: deque[NumpyArray] = deque()
-        """Blocks that came back while a thread was in here. Both ends of a deque may be used at the same time."""
-        self._lock = threading.Lock()
 
-    def take(self, room: int) -> NumpyArray:
+    @property
+    def bytes(self) -> int:
+        """The bytes of all blocks."""
+        return sum([block.room for block in self._blocks[:]])
+
+    def take(self, room: int) -> _Block:
         """A block of exactly this many bytes, and some for its alignment."""
-        with self._lock:
-            self._collect()
-            for i in reversed(range(len(self._blocks))):
-                if self._blocks[i].nbytes == room + _ALIGNMENT:
-                    self.bytes -= self._blocks[i].nbytes
-                    return self._blocks.pop(i)
-        return np.empty(room + _ALIGNMENT, np.uint8)
+        for block in reversed(self._blocks[:]):
+            if block.room == room:
+                try:
+                    self._blocks.remove(block)
+                except ValueError:  # another thread has taken it meanwhile
+                    continue
+                return block
+        return _Block(room)
 
-    def give(self, block: NumpyArray) -> None:
-        """Take a block back. This may run at any moment, even while ``take`` runs in the same thread: it never waits."""
-        self._returned.append(block)
-        if self._lock.acquire(blocking=False):
+    def give(self, block: _Block) -> None:
+        """Take a block back, and free the oldest ones if there are too many."""
+        if block.room > MOST:
+            return
+        self._blocks.append(block)
+        more = self.bytes - MOST
+        while more > 0 and self._blocks:
             try:
-                self._collect()
-            finally:
-                self._lock.release()
+                more -= self._blocks.pop(0).room
+            except IndexError:  # another thread has taken the last one meanwhile
+                return
 
     def clear(self) -> None:
         """Free all blocks."""
-        with self._lock:
-            self._collect()
-            self._blocks.clear()
-            self.bytes = 0
-
-    def _collect(self) -> None:
-        while self._returned:
-            block = self._returned.popleft()
-            self._blocks.append(block)
-            self.bytes += block.nbytes
-        while self.bytes > MOST:
-            self.bytes -= self._blocks.pop(0).nbytes
+        self._blocks.clear()
 
 
 _KEPT = _Kept()
@@ -95,9 +101,9 @@ class _Lease:
 
     __slots__ = ("__array_interface__", "_block")
 
-    def __init__(self, block: NumpyArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        address = block.ctypes.data
+    def __init__(self, block: _Block, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._block = block
+        address = block.memory.ctypes.data
         self.__array_interface__ = {
             "data": (address + -address % _ALIGNMENT, False),
             "shape": shape,
