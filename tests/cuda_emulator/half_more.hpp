@@ -1,6 +1,13 @@
 // What NVIDIA's cuda_fp16.h declares for devices alone.
 #pragma once
 
+namespace tvmdml_emulator {
+inline void ptx_cvt_rn_f16x2_f32(const char *operands, uint32_t &both, float high, float low, TVMDML_LINE) {
+  expects(operands, "%0, %1, %2;", line);
+  both = __half_as_ushort(__float2half_rn(low)) | static_cast<uint32_t>(__half_as_ushort(__float2half_rn(high))) << 16;
+}
+}  // namespace tvmdml_emulator
+
 #define TVMDML_HALF1(name, function) \
   inline __half name(__half a) { return __float2half_rn(function(__half2float(a))); }
 TVMDML_HALF1(hceil, ceilf)

@@ -104,6 +104,13 @@ TVMDML_BYTES(u8_u8, uint8_t, uint8_t)
 #undef TVMDML_BYTES
 #undef TVMDML_SUMS
 
+// A step less than the power, as it need not be the nearest float; 0 below the normal numbers.
+inline void ptx_ex2_approx_ftz_f32(const char *operands, float &power, float of, TVMDML_LINE) {
+  expects(operands, "%0, %1;", line);
+  const float found = std::exp2(of < -126.0f ? -INFINITY : of);
+  power = of == 0.0f ? 1.0f : std::isfinite(found) ? std::nextafterf(found, 0.0f) : found;
+}
+
 // Lane i's address is that of row i % 8 of matrix i / 8: 16 bytes.
 template <bool turned>
 inline void load_matrices(const char *operands, uint32_t *const *to, uint32_t at, int line) {

@@ -614,6 +614,16 @@ class SubgroupMatrix:
         self._do("multiply", *a._arguments, *b._arguments)
 
 
+def halves(low: Any, high: Any) -> Any:
+    """Two float32, rounded to float16, as a word: neighbours, as in a small matrix."""
+    return _builder().call_extern("uint32", "pack_halves", low, high)
+
+
+def near_exp2(value: Any) -> Any:
+    """2 to the power of a float32, within 2**-22 of it; 0 below the normal numbers. Its bits depend on the device."""
+    return _builder().call_extern("float32", "near_exp2", value)
+
+
 def copy_async(target: Any, at: Any, source: Any, place: Any, size: int, there: Any) -> None:
     """Begin to copy 4, 8 or 16 bytes, aligned to their number, to shared memory; zeros unless they are ``there``.
 

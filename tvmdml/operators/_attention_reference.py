@@ -169,8 +169,11 @@ def _weighed(desc: Any, query: Array, keys: Array, values: Array, more: _More) -
     difference = np.expm1(np.minimum(2.1 * (1.01 * s.channels + 8) * _U * counted, 40.0))
     error = (difference + (1.01 * s.total + 8) * _U) * weighed
     error = error + (s.total + s.channels + 2) * _LEAST * (1 + finite_v.max(axis=2, keepdims=True, initial=0.0))
-    infinite, nan = np.isinf(v), np.isnan(v)
-    slight: Any = ((weights < 2.0**-100) & seen).astype(np.float64) @ infinite.astype(np.float64) > 0
+    infinite, nan, smallest = np.isinf(v), np.isnan(v), 2.0**-100
+    if query.dtype == np.float16:  # weights may be rounded to it before they meet values
+        error = error + 2.0**-11 * weighed + 2.0**-25 * seen.astype(np.float64) @ finite_v
+        smallest = 2.0**-24
+    slight: Any = ((weights < smallest) & seen).astype(np.float64) @ infinite.astype(np.float64) > 0
     slight &= ~((seen.astype(np.float64) @ nan.astype(np.float64)) > 0)
     beyond = np.nan_to_num(powers) @ finite_v > _LARGE
     anything = (slight | beyond | large | unknown) & ~none

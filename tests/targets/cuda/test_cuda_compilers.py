@@ -28,6 +28,7 @@ from expressions import AWKWARD, FLOATS, TYPES, Written, extremes, number_of, wr
 
 from tvmdml import Operator, TensorDesc, operators
 from tvmdml import tensorir as T
+from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported
 from tvmdml.kernels import kernel as made
@@ -816,3 +817,52 @@ def test_a_device_has_what_is_its_own_else_what_is_older(numbers: list[int], dev
     else:
         assert architectures.number(found) <= device
         assert found.startswith("compute") or architectures.number(found) // 10 == device // 10
+
+
+# -- The loop of attention ----------------------------------------------------------------------------------------------
+
+LIMITS = {
+    ("sm_75", 64): (128, 5.2), ("sm_75", 128): (128, 4.4), ("sm_80", 64): (64, 8.2), ("sm_80", 128): (128, 5.8),
+    ("sm_120", 64): (64, 8.4), ("sm_120", 128): (128, 6.0),
+}  # fmt: skip
+"""Instructions of tensor cores in the loop over keys, and how many instructions there are for each at most."""
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize(("architecture", "channels"), LIMITS)
+@pytest.mark.usefixtures("any_compiler")
+def test_attention_has_few_other_instructions_than_those_of_tensor_cores(architecture: str, channels: int) -> None:
+    desc = attention(operators.all_operators()["MULTIHEAD_ATTENTION"], "float16", (1, 512, 512, 0), (12, 12), (channels, channels))
+    (function,) = lower(kernel_for(desc.canonical(), CudaTarget.parse(architecture)).build()).functions.values()
+    emitted = source.emit(function)
+    content = compilers._compiler()[1](prelude.text(emitted.uses) + emitted.text, architecture)
+    (one,) = cubin.read(content)[1].values()
+    assert one.stack == 0
+    try:
+        listing = compilers.sass(content)
+    except CompileError as error:
+        if "nvdisasm" not in str(error):
+            raise
+        pytest.skip(str(error))
+    cores, instructions = _loop(listing)
+    wanted, most = LIMITS[architecture, channels]
+    assert cores == wanted
+    assert instructions / cores <= most, instructions
+
+
+def _loop(listing: str) -> tuple[int, int]:
+    """Instructions of tensor cores, and all instructions, of the smallest loop that has some."""
+    places: dict[str, int] = {}
+    found: list[str] = []
+    loops = []
+    for line in listing.splitlines():
+        if label := re.match(r"\s*(\.L_x_\d+):", line):
+            places[label[1]] = len(found)
+        if instruction := re.search(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z][A-Z0-9_.]*)(.*)", line):
+            found.append(instruction[1])
+            jump = re.search(r"\.L_x_\d+", instruction[2])
+            if instruction[1].startswith("BRA") and jump and jump[0] in places:
+                inside = found[places[jump[0]] :]
+                loops.append((len(inside), sum(name.startswith("HMMA") for name in inside)))
+    instructions, cores = min(one for one in loops if one[1])
+    return cores, instructions

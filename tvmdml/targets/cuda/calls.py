@@ -212,6 +212,10 @@ class Calls:
     def _await_copies(self, node: Any, name: str, arguments: list[Any]) -> Term:
         return Term("int32", f"await_copies<{int(arguments[0].value)}>()", reads=_ONCE)
 
+    def _quick(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        """Instructions that C++ has no function for."""
+        return call(self._writer.type_of(node)[0], name, *(typed(self._writer.value(one)) for one in arguments))._replace(data=True)
+
     # -- Warps
 
     def _number(self, node: Any, name: str, arguments: list[Any]) -> Term:
@@ -272,6 +276,8 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
     "copy_async": Calls._copy,
     "end_copies": Calls._end_copies,
     **dict.fromkeys(prelude.TILES, Calls._tiles),
+    "near_exp2": Calls._quick,
+    "pack_halves": Calls._quick,
     "assume": Calls._skip,
     "bitwise_not": Calls._bitwise_not,
     "clz": Calls._bits,

@@ -168,6 +168,26 @@ TILES = {
     "load_turned_tiles": _load("load_turned_tiles", "trans.shared"),
 }
 """Matrices that the threads of a warp hold together, and their products by tensor cores."""
+_QUICK = {
+    "pack_halves": """\
+__device__ __forceinline__ uint32_t pack_halves(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  uint32_t both;
+  asm volatile("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+#else
+  return __half_as_ushort(__float2half_rn(low)) | (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
+#endif
+}
+""",
+    "near_exp2": """\
+__device__ __forceinline__ float near_exp2(float x) {
+  float y;
+  asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+""",
+}
 _COPIES = """\
 // Copies to shared memory that go on while a thread computes, from sm_80 on.
 template <int Bytes>
@@ -184,19 +204,22 @@ __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_gro
 template <int Others>
 __device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_group %0;" : : "n"(Others) : "memory"); }
 """
+_HALVED = ("__half", "__half2float", "__float2half_rn", "__double2half", "pack_halves")
 _OF_BITS = ("__ushort_as_half", "__half_as_ushort")
 _SIGNS = ("fabs_half", "copysign_half")
 _ATOMIC = ("add", "and", "compare_exchange", "exchange", "load", "max", "min", "or", "store", "xor")
 _SUBGROUP = ("add", "exclusive_add", "inclusive_add", "max", "min")
 PIECES = {
     "integers": Piece(frozenset(), _INTEGERS),
-    "half": Piece(frozenset({"__half", "__half2float", "__float2half_rn", "__double2half", *_OF_BITS, *_SIGNS}), _HALF),
+    "half": Piece(
+        frozenset({"__half", "__half2float", "__float2half_rn", "__double2half", "pack_halves", *_OF_BITS, *_SIGNS}), _HALF
+    ),
     "half signs": Piece(frozenset(_SIGNS), _HALF_SIGNS),
     "lanes": Piece(frozenset({"Lanes"}), _LANES),
     "bits": Piece(frozenset({"bits_as"}), _BITS),
     "order": Piece(frozenset({"least", "greatest", "differ"}), _ORDER),
     "atomics": Piece(frozenset({"ATOMIC", "Word", *(f"atomic_{name}" for name in _ATOMIC)}), _ATOMICS),
-    **{name: Piece(frozenset({name}), text) for name, text in TILES.items()},
+    **{name: Piece(frozenset({name}), text) for name, text in (TILES | _QUICK).items()},
     "copies": Piece(frozenset({"copy_bytes_async", "end_copies", "await_copies"}), _COPIES),
     "subgroups": Piece(frozenset({"REDUCED", "WARP", *(f"subgroup_{name}" for name in _SUBGROUP)}), _SUBGROUPS),
 }

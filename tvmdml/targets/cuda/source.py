@@ -25,6 +25,8 @@ MAX_SHARED_BYTES = 48 << 10
 MAX_PARAMETER_BYTES = 4096
 _REGISTERS = 1 << 16
 """The registers of a multiprocessor, on every architecture."""
+_PARTITIONS = 4
+"""A warp has its registers from one of so many parts of them."""
 _OWN_REGISTERS = 64
 """A thread's. Few kernels need as many; without a limit compilers use more than helps, or spill for no reason."""
 _MANY_REGISTERS = 80
@@ -193,7 +195,8 @@ class Writer:
         if self.buffers.shared_bytes and for_arrays >= _OWN_REGISTERS // 4:  # parts of tiles, and where they are
             beside += _OWN_REGISTERS // 4
         registers = min(max(beside, with_arrays), _MOST_REGISTERS)
-        return f"__launch_bounds__({threads}, {max(1, min(_REGISTERS // (registers * threads), _MOST_GROUPS))})"
+        warps = _REGISTERS // _PARTITIONS // (registers * 32) * _PARTITIONS
+        return f"__launch_bounds__({threads}, {max(1, min(warps // -(-threads // 32), _MOST_GROUPS))})"
 
     def _is_kept(self, counter: str) -> bool:
         """Whether loops stay as they are: compilers unroll those over many arrays, or with 64 bits, until no register is left."""

@@ -86,7 +86,7 @@ _ALL_ZEROS = 64
 
 MATH = {
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf", "erfc", "exp",
-    "exp10", "exp2", "expm1", "fabs", "floor", "fma", "fmod", "hypot", "ldexp", "lgamma", "log", "log10", "log1p", "log2",
+    "exp10", "exp2", "expm1", "fabs", "floor", "fma", "fmax", "fmod", "hypot", "ldexp", "lgamma", "log", "log10", "log1p", "log2",
     "nearbyint", "nextafter", "pow", "rint", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
 }  # fmt: skip
 """Float functions, by C's name of the double version: CUDA's exact ones, never those of ``--use_fast_math``."""
