@@ -1,4 +1,5 @@
 """TOP_K1 on the CPU: each row (sequence along the axis) on its own, by one of four algorithms that depends on its length and K.
+Rows of one element are copied.
 
 columns adjacent rows whose elements are adjacent in memory, and small K: one row in each lane, each with a sorted list
 rank    a short row: an element's place is the number of elements that come before it
@@ -12,6 +13,7 @@ All algorithms are stable: of equal elements the earlier comes first, in both di
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
@@ -20,7 +22,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.top_k import TopK1
-from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu import _default, per_task, share, split
 from tvmdml.schedules.cpu._columns import ColumnLists
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._order import Order
@@ -78,6 +80,8 @@ def kernel(desc: TopK1, target: Target, shared: Shared, knobs: Any) -> Kernel:
     order = Order(source.data_type, desc.axis_direction)
     sizes, steps = collapse(*(_without(axis, t) for t in (source.sizes, *(t.layout for t in tensors))))
     sizes, steps = sizes or (1,), tuple(s or (0,) for s in steps)
+    if length == 1:
+        return _copied(order.word, desc.output_index_tensor.data_type.tvm, sizes, steps, target)
     along = [t.layout[axis] for t in tensors]
     rows = source.element_count // length
     dense = along[0] == 1 or length == 1
@@ -143,6 +147,31 @@ def kernel(desc: TopK1, target: Target, shared: Shared, knobs: Any) -> Kernel:
         ),
         temporaries=tuple((dtype, max(count, 1)) for dtype, count in scratch),
     )  # fmt: skip
+
+
+def _copied(word: str, index: str, sizes: tuple[int, ...], steps: tuple[tuple[int, ...], ...], target: Target) -> Kernel:
+    """Rows of one element, which is the first: values are copied, and all positions are 0."""
+    is_run = all(one[-1] == 1 for one in steps)
+    parallel = target.tasks() > 1 and math.prod(sizes) >= _default.LEAST_PARALLEL_ITEMS
+    rank = len(sizes)
+
+    def each(items: Any) -> Any:
+        many = not isinstance(items, int) or items >= _default.LEAST_PARALLEL_ITEMS
+        return T.loop(T.i64(items) if isinstance(items, int) else items, parallel=parallel and many)
+
+    def build() -> PrimFunc:
+        with T.function() as f:
+            source, values, indices = (f.buffer(*one) for one in (("input", word), ("values", word), ("indices", index)))
+            own = f.scalars("size", rank)
+            places = [f.scalars(name, rank - is_run) + [1] * is_run for name in ("row", "value_row", "index_row")]
+            with T.elements(each, own) as at:
+                T.store(values, T.dot(at, places[1]), source[T.dot(at, places[0])])
+                T.store(indices, T.dot(at, places[2]), T.const(0, index))
+        return f.result()
+
+    parameters = (("word", word), ("index", index), ("rank", rank), ("run", is_run), ("parallel", parallel))
+    scalars = (*sizes, *(step for one in steps for step in one[: rank - is_run]))
+    return Kernel("top_k", "copied", parameters, build, scalars=scalars)
 
 
 def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:

@@ -187,16 +187,16 @@ class Writer:
 
     def _bounds(self, threads: int) -> str:
         """Tell the compiler, by the groups that should fit in a multiprocessor, how many registers a thread may use."""
-        for_arrays = self.buffers.thread_bytes // 4
+        for_arrays, most = self.buffers.thread_bytes // 4, _MOST_GROUPS
         beside = _OWN_REGISTERS + min(for_arrays, _OWN_REGISTERS // 2)  # what works on large arrays needs little else
         beside += _OWN_REGISTERS // 2 * self._is_wide  # 64 bits are in two registers
         # Arrays of nearly all registers, such as sums of a tile, are computed with many other values.
         with_arrays = _OWN_REGISTERS // 2 + for_arrays + max(0, for_arrays - _MANY_REGISTERS)
         if self.buffers.shared_bytes and for_arrays >= _OWN_REGISTERS // 4:  # parts of tiles, and where they are
-            beside += _OWN_REGISTERS // 4
+            beside, most = beside + _OWN_REGISTERS // 4, most // 2
         registers = min(max(beside, with_arrays), _MOST_REGISTERS)
         warps = _REGISTERS // _PARTITIONS // (registers * 32) * _PARTITIONS
-        return f"__launch_bounds__({threads}, {max(1, min(warps // -(-threads // 32), _MOST_GROUPS))})"
+        return f"__launch_bounds__({threads}, {max(1, min(warps // -(-threads // 32), most))})"
 
     def _is_kept(self, counter: str) -> bool:
         """Whether loops stay as they are: compilers unroll those over many arrays, or with 64 bits, until no register is left."""
