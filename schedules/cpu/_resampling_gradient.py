@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._resampling import Grid, ResampledGradient
-from tvmdml.schedules.cpu import per_task, share, split
-from tvmdml.schedules.cpu._resampling_rows import Images, gathered, run, splat, vectors
+from tvmdml.schedules.cpu import per_task, split
+from tvmdml.schedules.cpu._resampling_rows import Images, RowWriter, gathered, run, splat, vectors
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -42,11 +42,8 @@ def kernel(desc: ResampledGradient, images: Images, target: Target) -> Kernel | 
     return Kernel(module, "sums", writer.parameters, writer.function, (tasks, uses, *images.scalars), scratch)
 
 
-class _Writer:
+class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
-
-    rank: int
-    parallel: bool
 
     def __init__(self, desc: ResampledGradient, **choices: Any) -> None:
         self.__dict__.update(choices)
@@ -58,11 +55,7 @@ class _Writer:
             self.gradient, self.result = f.buffer("gradient", self.stored), f.buffer("elements", self.stored)
             self.places, self.weights = f.buffer("places", "int32"), f.buffer("weights", _WIDE)
             self.lines = f.buffer("lines", _WIDE)
-            self.tasks, self.uses = f.scalar("tasks"), f.scalar("uses")
-            self.y, self.x = (Grid(*f.scalars(name, 9)) for name in ("y", "x"))
-            self.outer = f.scalars("outer", self.rank)
-            self.steps = [f.scalars(name, self.rank) for name in ("step", "gradient_step")]
-            self.row_steps = [f.scalar(name) for name in ("row", "gradient_row")]
+            (self.uses,) = self.declare(f, "uses")
             self._tables()
             per_task(self.tasks, self.parallel, self._task)
         return f.result()
@@ -88,16 +81,14 @@ class _Writer:
                 T.store(self.places, at, T.cast(T.Select(weight > zero, o, self.x.outputs), "int32"))
 
     def _task(self, task: Any) -> None:
-        begin, end = share(task, self.tasks, math.prod(self.outer[1:], start=self.outer[0]) * self.y.inputs)
         line = T.let(task * (self.x.outputs + 1))
         T.store(self.lines, line + self.x.outputs, T.const(0, _WIDE))
-        with T.loop(T.let(end - begin)) as r:
-            image = T.hold(T.truncdiv(begin + r, self.y.inputs))
-            i = T.let(begin + r - image * self.y.inputs)
-            at = T.unravel(image, self.outer)
-            to, start = (T.let(T.dot(at, own)) for own in self.steps)
+
+        def row(_: Any, i: Any, to: Any, start: Any) -> None:
             self._columns(line, start, i)
             self._row(line, T.let(to + i * self.row_steps[0]))
+
+        self.rows(task, self.y.inputs, row)
 
     def _columns(self, line: Any, start: Any, i: Any) -> None:
         """The sum of the gradient's rows that a row has a part in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._resampling import Grid, Resampling, grid_of
 from tvmdml.operators._resampling_reference import Rule
+from tvmdml.schedules.cpu import share
 
 LANES = 16
 _ONE = Rule(True, "", 1.0, 0.0, 0.0, False)
@@ -39,6 +41,30 @@ class Images(NamedTuple):
         outer, outer_steps = outer or (1,), tuple(own or (0,) for own in outer_steps)
         numbers = (*y[:9], *x[:9], *outer, *(step for own in outer_steps for step in own), *(own[-2] for own in steps))
         return cls((y, x), outer, numbers)
+
+
+class RowWriter:
+    """Writes a kernel that goes over the rows of images; its first integer is the number of tasks."""
+
+    rank: int
+    parallel: bool
+
+    def declare(self, f: T.Function, *more: str) -> list[Any]:
+        """Declare the integers of the launch: the tasks, more of these names, and those of the images; returns the former."""
+        self.tasks, *found = (f.scalar(name) for name in ("tasks", *more))
+        self.y, self.x = (Grid(*f.scalars(name, 9)) for name in ("y", "x"))
+        self.outer = f.scalars("outer", self.rank)
+        self.steps = [f.scalars(name, self.rank) for name in ("step", "other_step")]
+        self.row_steps = [f.scalar(name) for name in ("row", "other_row")]
+        return found
+
+    def rows(self, task: Any, height: Any, body: Callable[..., None]) -> None:
+        """``body(image, row, first, other)`` for a task's rows: the image's number, a row of it, and where both tensors have it."""
+        begin, end = share(task, self.tasks, math.prod(self.outer[1:], start=self.outer[0]) * height)
+        with T.loop(T.let(end - begin)) as k:
+            image = T.hold(T.truncdiv(begin + k, height))
+            at = T.unravel(image, self.outer)
+            body(image, T.let(begin + k - image * height), *(T.let(T.dot(at, own)) for own in self.steps))
 
 
 _GATHER = """

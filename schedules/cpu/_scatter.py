@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _LEAST = 256
 """The least bytes of neighbouring columns for a task."""
+_SEARCHERS = 4
+"""The least tasks that divide places: each looks at all indices, and one alone takes half as long for an update as to seek it."""
 _LOOK = 8
 """What it costs to look where an update goes, beside moving it, as bytes that are moved."""
 
@@ -55,7 +57,8 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     work = 2 * itemsize * width * (found.places + found.length) + _LOOK * found.length * (1 if alike else width)
     tasks = split(outer * work, target, knobs.task_bytes, knobs.tasks_per_thread)
     piece, pieces = _pieces(way, found, outer, width * itemsize, itemsize, tasks, 8 * knobs.task_bytes)
-    parts = 1 if tasks == 1 or outer * pieces >= 2 * target.tasks() or outer * pieces == target.tasks() else target.tasks()
+    enough = outer * pieces >= 2 * target.tasks() or outer * pieces == target.tasks()
+    parts = 1 if tasks == 1 or enough or (way == "places" and target.tasks() < _SEARCHERS) else target.tasks()
     packed = way == "columns" and parts == 1 and found.length * 2 >= found.places
     columns = columns_in(knobs.block_bytes, found.places, width, itemsize) if packed else 0
     if columns:

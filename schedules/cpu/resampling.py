@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._resampling import Grid, Resampled, ResampledGradient, Resampling, after, weights
-from tvmdml.schedules.cpu import _default, _resampling_gradient, per_task, share, split
-from tvmdml.schedules.cpu._resampling_rows import Images, gathered, run, splat, vectors
+from tvmdml.operators._resampling import Resampled, ResampledGradient, Resampling, after, weights
+from tvmdml.schedules.cpu import _default, _resampling_gradient, per_task, split
+from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._resampling_rows import Images, RowWriter, gathered, run, splat, vectors
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -50,12 +51,10 @@ def _resampled(desc: Resampled, images: Images, target: Target) -> Kernel:
     return Kernel(module, "rows", writer.parameters, writer.function, (tasks, *images.scalars), scratch)
 
 
-class _Writer:
+class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
-    rank: int
     wide: bool
-    parallel: bool
 
     def __init__(self, desc: Resampled, **choices: Any) -> None:
         self.__dict__.update(choices)
@@ -68,11 +67,7 @@ class _Writer:
             self.source, self.result = f.buffer("input", self.stored), f.buffer("output", self.stored)
             self.places, self.weights = f.buffer("places", "int32"), f.buffer("weights", self.dtype)
             self.lines = f.buffer("lines", self.dtype)
-            self.tasks = f.scalar("tasks")
-            self.y, self.x = (Grid(*f.scalars(name, 9)) for name in ("y", "x"))
-            self.outer = f.scalars("outer", self.rank)
-            self.steps = [f.scalars(name, self.rank) for name in ("step", "result_step")]
-            self.row_steps = [f.scalar(name) for name in ("row", "result_row")]
+            self.declare(f)
             self._tables()
             per_task(self.tasks, self.parallel, self._task)
         return f.result()
@@ -90,16 +85,12 @@ class _Writer:
                     T.store(self.weights, self.x.outputs * i + o, T.Select(alone, half, weight))
 
     def _task(self, task: Any) -> None:
-        begin, end = share(task, self.tasks, math.prod(self.outer[1:], start=self.outer[0]) * self.y.outputs)
         self.line = T.let(task * (self.x.inputs + 2 * self.x.outputs))
         kept = T.local("int64", 2)  # the rows of the input that are resampled
         for i in range(2):
             T.store(kept, T.i64(i), T.i64(-1))
-        with T.loop(T.let(end - begin)) as k:
-            image = T.hold(T.truncdiv(begin + k, self.y.outputs))
-            o = T.let(begin + k - image * self.y.outputs)
-            at = T.unravel(image, self.outer)
-            start, to = (T.let(T.dot(at, own)) for own in self.steps)
+
+        def row(image: Any, o: Any, start: Any, to: Any) -> None:
             to = T.let(to + o * self.row_steps[1])
             before, past = self.y.at(o)
             if not self.linear:
@@ -107,7 +98,9 @@ class _Writer:
             elif self.wide:
                 self._mixed_late(image, start, before, past, to, kept)
             else:
-                self._mixed_first(start, before, past, to)
+                self._mixed_first(start, before, past, to, T.let(start + self.y.at(o + 1)[0] * self.row_steps[0]))
+
+        self.rows(task, self.y.outputs, row)
 
     def _copied(self, start: Any, to: Any, number: Any, kept: Any) -> None:
         """The nearest elements; of the same row again they are copied from the row before."""
@@ -123,12 +116,16 @@ class _Writer:
 
         T.either(T.expression(kept[T.i64(0)] == number), again, new)
 
-    def _mixed_first(self, start: Any, before: Any, past: Any, to: Any) -> None:
+    def _mixed_first(self, start: Any, before: Any, past: Any, to: Any, later: Any) -> None:
+        """The two rows of ``later`` are asked for meanwhile."""
         first = T.let(start + before * self.row_steps[0])
         second = T.let(start + after(self.y, before, past) * self.row_steps[0])
         pair = [T.let(one) for one in weights(self.y, past, self.dtype)]
 
         def mix(i: Any, lanes: int) -> None:
+            if lanes > 1:
+                for row in (later, T.let(later + self.row_steps[0])):
+                    read_ahead(self.source, row + i)
             rows = [self._load(self.source, one + i, lanes) for one in (first, second)]
             T.store(self.lines, run(self.line + i, lanes), _mix(*rows, *(splat(one, lanes) for one in pair)))
 

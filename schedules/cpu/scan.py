@@ -10,10 +10,13 @@ Both combine in the family's order (``operators/_scan.py``), so results do not d
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -21,7 +24,10 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse, without
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._scan import BLOCK, GROUP, TILE, Scan
-from tvmdml.schedules.cpu import per_task, share, split, unit_step
+from tvmdml.schedules.cpu import STREAMED, per_task, share, split, stream_bytes, unit_step
+from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -31,23 +37,30 @@ _POWERS = tuple(1 << n for n in range(24))
 
 KNOBS = Knobs(
     "scan",
+    STREAMED,
     algorithm=Knob("auto", ("auto", "columns", "rows"), "the way; auto takes columns where neighbouring rows are contiguous"),
     panel_bytes=Knob(1 << 12, _POWERS[6:18], "bytes of the neighbouring rows that one task scans together, at most"),
     task_elements=Knob(1 << 14, (1, *_POWERS[10:]), "least elements for each task"),
     tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
+    stream_bytes=stream_bytes("least bytes of results to write with non-temporal stores"),
     part_tiles=Knob(4, _POWERS[:12], "least tiles of a row for each of the tasks that share the row"),
 )
 
 _SHORT = (2, 4, 8, GROUP)
 """Lengths of rows of which a vector has one or several."""
-_STATES = 4
-"""What is kept of each neighbouring row: bases of the tile, the block and the group, and what the group's block comes to so far."""
+_LEVELS = 4
+"""The binary logarithm of a group's elements."""
+_HALVES, _BASE, _BEFORE, _STATES = 4, 8, 9, 10
+"""What is kept of each column: bases of the tile, the block and the group's block, and what that block comes to so far; the last of
+each half of a group; the group's base; and the element before."""
+_APART = 64
+"""Elements between them: the caches exclude what is a multiple of 4 KiB apart."""
 
 
 def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Rows are divided among tasks, or each row among several tasks."""
     axis, source, result = desc.axis, desc.input_tensor, desc.output_tensor
-    length = source.sizes[axis]
+    length, itemsize = source.sizes[axis], source.data_type.itemsize
     sizes, steps = collapse(*(without(axis, t) for t in (source.sizes, source.layout, result.layout)))
     sizes, steps = sizes or (1,), tuple(s or (0,) for s in steps)
     along = (source.layout[axis], result.layout[axis])
@@ -62,7 +75,7 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     if way == "rows" and packed and length in _SHORT:
         way, units = "short", -(-rows * length // GROUP)
     elif way == "columns":
-        most = max(lanes, knobs.panel_bytes // source.data_type.itemsize // lanes * lanes)
+        most = max(lanes, knobs.panel_bytes // np.dtype(desc.computed).itemsize // lanes * lanes)
         wanted = -(-sizes[-1] * (rows // sizes[-1]) // tasks)  # a panel for every task, if rows are few
         panel = max(lanes, min(most, -(-wanted // lanes) * lanes))
         units = rows // sizes[-1] * -(-sizes[-1] // panel)
@@ -73,8 +86,10 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
             parts = max(1, min(target.tasks() // rows + 1, tiles // knobs.part_tiles, tasks + 1))
     tasks = min(tasks, units) if parts <= 2 else 1
     parts = parts if parts > 2 else 1
+    lines = way == "columns" and lanes * itemsize == LINE
     writer = _Writer(
         desc,
+        Leaves(target),
         way=way,
         lanes=lanes if way == "columns" else GROUP,
         rank=len(sizes),
@@ -86,9 +101,10 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
         parts=parts > 1,
         parallel=tasks > 1,
         shared=bool(shared),
+        stream=lines and not shared and source.element_count * itemsize >= knobs.stream_bytes,
     )
     scalars = (tasks, parts, length, panel, *along, *sizes, *(step for own in steps for step in own))
-    scratch = tasks * _STATES * panel if way == "columns" else rows * -(-length // TILE) if parts > 1 else 1
+    scratch = tasks * _STATES * (panel + _APART) if way == "columns" else rows * -(-length // TILE) if parts > 1 else 1
     module, *_ = desc.modules()
     return Kernel(module, way, writer.parameters, writer.function, scalars, ((desc.computed, scratch),))
 
@@ -118,9 +134,11 @@ class _Writer:
     parts: bool
     parallel: bool
     shared: bool
+    stream: bool
+    """Whether vectors of results are written past the caches, where they are lines."""
 
-    def __init__(self, desc: Scan, **choices: Any) -> None:
-        self.desc = desc
+    def __init__(self, desc: Scan, leaves: Leaves, **choices: Any) -> None:
+        self.desc, self.leaves = desc, leaves
         self.__dict__.update(choices)
         self.dtype, self.stored = desc.computed, desc.input_tensor.data_type.tvm
         self.parameters = (
@@ -142,7 +160,8 @@ class _Writer:
             self.sizes = f.scalars("size", self.rank)
             self.row_steps = [f.scalars(n, self.rank) for n in ("row", "result_row")]
             if self.way == "columns":
-                per_task(self.tasks, self.parallel, self._columns)
+                with self.leaves.available() if self.stream else nullcontext():
+                    per_task(self.tasks, self.parallel, self._columns)
             elif self.way == "short":
                 per_task(self.tasks, self.parallel, self._several_rows)
             elif self.parts:
@@ -329,7 +348,7 @@ class _Writer:
         panels = T.let(T.truncdiv(last + self.panel - 1, self.panel))
         groups = [*outer, panels]
         begin, end = share(task, self.tasks, math.prod(groups[1:], start=groups[0]))
-        self.state = T.let(task * self.panel * _STATES)
+        self.state = T.let(task * (self.panel + _APART) * _STATES)
         with T.loop(T.let(end - begin)) as i:
             *at, panel = T.unravel(begin + i, groups)
             left = T.let(panel * self.panel)
@@ -340,6 +359,8 @@ class _Writer:
                 for own, step in zip(self.row_steps, self.along, strict=True)
             ]
             self._panel(starts, width)
+        if self.stream:
+            self.leaves.fence()
 
     def _each(self, width: Any, body: Callable[[Any, int], None]) -> None:
         """``body(offset, lanes)`` for vectors of a panel, and for the columns after the last whole one."""
@@ -360,7 +381,7 @@ class _Writer:
                 self._keep(state, at, value, lanes)
 
         def end_block(at: Any, lanes: int) -> None:
-            base, of_blocks, _, of_groups = (self._kept(state, at, lanes) for state in range(_STATES))
+            base, of_blocks, _, of_groups = (self._kept(state, at, lanes) for state in range(_HALVES))
             of_blocks = T.hold(combine(of_blocks, of_groups))
             none = self.desc.identity(self._one(lanes))
             for state, value in ((1, of_blocks), (2, combine(base, of_blocks)), (3, none)):
@@ -372,58 +393,67 @@ class _Writer:
             for state, value in ((0, base), (1, none), (2, combine(base, none))):
                 self._keep(state, at, value, lanes)
 
+        if self.stream:
+            itemsize = self.desc.input_tensor.data_type.itemsize
+            lines = T.expression(self.leaves.misalignment(self.result, starts[1]) == T.i64(0))
+            self.aligned = T.hold(lines & T.expression(T.truncmod(self.along[1] * itemsize, T.i64(LINE)) == T.i64(0)))
         self._each(width, begin)
-        groups = T.let(T.truncdiv(self.length, T.i64(GROUP)))
+        groups = T.let(T.truncdiv(self.length + (GROUP - 1 if self.tail else 0), T.i64(GROUP)))
         with T.loop(groups) as group:
             top = T.let(group * GROUP)
-            self._each(width, lambda at, lanes: self._group(starts, top, at, lanes, None))
+            for i in range(GROUP):
+                row = T.let(top + i)
+                with T.when(row < self.length) if self.tail and i else nullcontext():
+                    self._each(width, functools.partial(self._row, starts, row, i))
             after = T.let(group + 1)
             with T.when((after & T.i64(GROUP - 1)) == T.i64(0)):
                 self._each(width, end_block)
                 if self.tiles:
                     with T.when((after & T.i64(TILE // GROUP - 1)) == T.i64(0)):
                         self._each(width, end_tile)
-        if self.tail:
-            top = T.let(groups * GROUP)
-            self._each(width, lambda at, lanes: self._group(starts, top, at, lanes, T.let(self.length - top)))
 
-    def _group(self, starts: list[Any], top: Any, at: Any, lanes: int, left: Any) -> None:
-        """A group of each of the rows in a vector. Of one that is cut, the last element is read in place of those after it."""
-
-        def place(i: int, tensor: int, most: Any) -> Any:
-            row = top + i if most is None else top + T.min(T.i64(i), most - 1)
-            step = self.along[tensor]
-            return T.let(starts[tensor] + at + (-(row * step) if self.desc.decreasing else row * step))
-
-        def run(where: Any) -> Any:
-            return T.run(where, lanes) if lanes > 1 else where
-
+    def _row(self, starts: list[Any], row: Any, i: int, at: Any, lanes: int) -> None:
+        """A group's row, in the columns of a vector: it is combined with the last row of each half before its own."""
         combine = self.desc.combine
-        # Two arrays, since many variables take TVM long, and a large one is not on the stack.
-        halves = [T.local(self.dtype, GROUP // 2 * lanes) for _ in range(2)]
-        slots = [(half, run(T.i64(i * lanes))) for half in halves for i in range(GROUP // 2)]
-        for i, slot in enumerate(slots):
-            T.store(*slot, T.to(T.wide(self.source[run(place(i, 0, left))]), self.dtype))
-        values = [half[at] for half, at in slots]
-        width = 1
-        while width < GROUP:  # the last of a half with each of the next half
-            for i in range(GROUP):
-                if i & width:
-                    T.store(*slots[i], combine(values[i - i % width - 1], values[i]))
-            width *= 2
-        of_groups = self._kept(3, at, lanes)
-        base = T.hold(combine(self._kept(2, at, lanes), of_groups))
-        before = [self.desc.identity(base), *values[:-1]]
-        for i, value in enumerate(before if self.desc.exclusive else values):
-            found = T.to(combine(base, value), self.stored)
-            with T.when(left > i) if left is not None else nullcontext():
-                T.store(self.result, run(place(i, 1, None)), found)
-        self._keep(3, at, combine(of_groups, values[-1]), lanes)
+        source, result = (
+            T.let(start + at + (-(row * step) if self.desc.decreasing else row * step))
+            for start, step in zip(starts, self.along, strict=True)
+        )
+        if lanes > 1:
+            read_ahead(self.source, T.let(source + self.along[0]))
+            if not self.stream:
+                read_ahead(self.result, T.let(result + self.along[1]))
+        x = self.source[T.run(source, lanes) if lanes > 1 else source]
+        value = T.hold(T.to(T.wide(x), self.dtype))
+        for level in range(_LEVELS):
+            if i >> level & 1:
+                value = T.hold(combine(self._kept(_HALVES + level, at, lanes), value))
+            elif (i + 1) % (2 << level) == 1 << level:
+                self._keep(_HALVES + level, at, value, lanes)
+        base = self._kept(_BASE, at, lanes) if i else T.hold(combine(self._kept(2, at, lanes), self._kept(3, at, lanes)))
+        found = value
+        if self.desc.exclusive:
+            found = self._kept(_BEFORE, at, lanes) if i else self.desc.identity(base)
+            self._keep(_BEFORE, at, value, lanes)
+        found = T.to(combine(base, found), self.stored)
+        if self.stream and lanes > 1:
+            found = T.hold(found)
+            T.either(
+                self.aligned,
+                lambda: self.leaves.stream(self.result, result, found),
+                lambda: T.store(self.result, T.run(result, lanes), found),
+            )
+        else:
+            T.store(self.result, T.run(result, lanes) if lanes > 1 else result, found)
+        if i == 0:
+            self._keep(_BASE, at, base, lanes)
+        if i == GROUP - 1:
+            self._keep(3, at, combine(self._kept(3, at, lanes), value), lanes)
 
     def _kept(self, state: int, at: Any, lanes: int) -> Any:
-        place = T.let(self.state + state * self.panel + at)
+        place = T.let(self.state + state * (self.panel + _APART) + at)
         return T.hold(self.scratch[T.run(place, lanes) if lanes > 1 else place])
 
     def _keep(self, state: int, at: Any, value: Any, lanes: int) -> None:
-        place = T.let(self.state + state * self.panel + at)
+        place = T.let(self.state + state * (self.panel + _APART) + at)
         T.store(self.scratch, T.run(place, lanes) if lanes > 1 else place, value)

@@ -139,6 +139,13 @@ def checked(desc: Operator, target: DeviceTarget, kernel: Kernel) -> Kernel:
     return kernel._replace(build=build)
 
 
+def one_launch(desc: Operator, target: DeviceTarget, name: str, writer: Any, *types: str) -> Kernel:
+    """The kernel of a writer, which has ``numbers``, ``parameters`` and ``function``; ``types`` as ``require`` takes them."""
+    require(desc, target, writer.numbers, *types)
+    module, *also = desc.modules()
+    return checked(desc, target, Kernel(module, name, writer.parameters, writer.function, writer.numbers.scalars, also=tuple(also)))
+
+
 def _refuse_type(desc: Operator, target: DeviceTarget, called: str) -> NoReturn:
     """Raise ``Unsupported``, which names the first tensor of the size that a feature is for, or else the first one."""
     bits = int("".join(filter(str.isdigit, called)))
@@ -153,6 +160,13 @@ def _refuse_type(desc: Operator, target: DeviceTarget, called: str) -> NoReturn:
 def refuse(where: str, given: str, allowed: str, advice: str = "Run it on another device.") -> NoReturn:
     """Raise ``Unsupported``: the device cannot do it."""
     raise Unsupported(message(where, given, allowed, advice))
+
+
+def require_few_rounds(desc: Operator, target: DeviceTarget, rounds: int) -> None:
+    """Refuse more rounds of a thread's loops than a device makes."""
+    if target.max_rounds is not None and rounds > target.max_rounds:
+        given = f"{rounds} rounds of loops in a thread on {target.name}"
+        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
 
 
 def taken_steps(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
@@ -178,6 +192,15 @@ def groups_for(items: int, threads: int, target: DeviceTarget, most: int | None 
 def position(group: Any, thread: Any, threads: int, dtype: str) -> Any:
     """The global index of a thread."""
     return T.let(T.cast(group, dtype) * T.const(threads, dtype) + T.cast(thread, dtype))
+
+
+@contextmanager
+def each_item(groups: Any, threads: int, dtype: str, items: Any, step: Any = None) -> Iterator[Any]:
+    """Run the statements for each item in one launch; ``step`` is the number of all threads, if it is known."""
+    with T.launch(groups, threads) as (group, thread):
+        begin = position(group, thread, threads, dtype)
+        with strided(begin, items, T.let(groups * threads) if step is None else step) as item:
+            yield item
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.gpu import Numbers, checked, groups_for, position, refuse, require, strided
+from tvmdml.schedules.gpu import Numbers, checked, each_item, groups_for, require, require_few_rounds
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
@@ -57,17 +57,12 @@ def _written(desc: Operator, target: DeviceTarget, shared: Shared, numbers: Numb
         else:
             enough = T.truncdiv(items + numbers.const(THREADS - 1), numbers.const(THREADS))
             groups = T.max(T.min(enough, numbers.const(target.max_groups)), numbers.const(1))
-        with (
-            T.launch(groups, THREADS) as (group, thread),
-            strided(position(group, thread, THREADS, numbers.dtype), T.index(items), T.index(groups * THREADS)) as item,
-        ):
+        with each_item(groups, THREADS, numbers.dtype, T.index(items), T.index(groups * THREADS)) as item:
             yield item
 
     own = desc.with_tensors(OpenShapes().open) if opened else desc
     with T.on_device(), T.counting(numbers.dtype), T.rounds_counted() as rounds:
         function = own.computation(each, shared)
     total = (rounds.total + 1) * most_items  # the loop over items makes rounds, too
-    if target.max_rounds is not None and total > target.max_rounds:
-        given = f"{total} rounds of loops in a thread on {target.name}"
-        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+    require_few_rounds(desc, target, total)
     return function

@@ -17,7 +17,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_default import Item
-from tvmdml.schedules.gpu import Numbers, checked, enough_groups, position, refuse, require, strided, taken_steps
+from tvmdml.schedules.gpu import Numbers, checked, enough_groups, position, require, require_few_rounds, strided, taken_steps
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def _require_few_rounds(desc: Recurrent, target: DeviceTarget, items: int, threa
     units = -(-desc.hidden // threads)
     step = units * (len(desc.stages()) * (desc.inputs + desc.hidden + 1) + 2)
     total = items * (desc.steps * (step + 1) + 4 * units)
-    if target.max_rounds is not None and total > target.max_rounds:
-        given = f"{total} rounds of loops in a thread on {target.name}"
-        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+    require_few_rounds(desc, target, total)
 
 
 class _Writer:

@@ -19,18 +19,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._resampling import Grid, Resampled, Resampling
-from tvmdml.schedules.gpu import (
-    Numbers,
-    _default,
-    checked,
-    group_knobs,
-    groups_for,
-    position,
-    refuse,
-    require,
-    strided,
-    taken_steps,
-)
+from tvmdml.schedules.gpu import Numbers, _default, each_item, group_knobs, groups_for, one_launch, require_few_rounds, taken_steps
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
@@ -48,10 +37,7 @@ def kernel(desc: Resampling, target: DeviceTarget, shared: Shared, knobs: Any) -
         return plain
     writer = _Writer(desc, target, knobs)
     types = (*desc.stored_types(), *([desc.computed] if desc.is_linear or not writer.forward else []))
-    require(desc, target, writer.numbers, *sorted(types))
-    module, *also = desc.modules()
-    built = Kernel(module, "gathers", writer.parameters, writer.function, writer.numbers.scalars, also=tuple(also))
-    found: Kernel = checked(desc, target, built)
+    found: Kernel = one_launch(desc, target, "gathers", writer, *sorted(types))
     return found
 
 
@@ -124,13 +110,9 @@ class _Writer:
 
     def _check_rounds(self, target: DeviceTarget, each: int) -> None:
         """Refuse more rounds of loops than a device makes."""
-        if target.max_rounds is None:
-            return
         uses = [] if self.forward else [grid.most_uses(self.desc.is_linear) for grid in self.grids if grid is not None]
         rounds = (1 + sum(math.prod(uses[: i + 1]) for i in range(len(uses)))) * each
-        if rounds > target.max_rounds:
-            given = f"{rounds} rounds of loops in a thread on {target.name}"
-            refuse(self.desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+        require_few_rounds(self.desc, target, rounds)
 
     def function(self) -> PrimFunc:
         dtype = self.numbers.dtype
@@ -142,10 +124,8 @@ class _Writer:
 
             @contextmanager
             def each(items: Any) -> Iterator[Any]:
-                with T.launch(n.groups, self.threads) as (group, thread):
-                    begin = position(group, thread, self.threads, dtype)
-                    with strided(begin, T.let(items), T.let(n.groups * self.threads)) as item:
-                        yield item
+                with each_item(n.groups, self.threads, dtype, T.let(items)) as item:
+                    yield item
 
             ends = tuple(
                 SimpleNamespace(sizes=n.sizes, layout=layout, data_type=tensor.data_type)

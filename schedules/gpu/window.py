@@ -22,13 +22,11 @@ from tvmdml.operators._window_sums import Summed
 from tvmdml.schedules.gpu import (
     Numbers,
     _default,
-    checked,
+    each_item,
     enough_groups,
     groups_for,
-    position,
-    refuse,
-    require,
-    strided,
+    one_launch,
+    require_few_rounds,
     taken_steps,
 )
 from tvmdml.targets._device import DeviceTarget
@@ -58,12 +56,8 @@ def kernel(desc: Any, target: DeviceTarget, shared: Shared, knobs: Any) -> Kerne
     if not isinstance(desc, (Summed, Largest, Gathered)) or not hasattr(desc, "window_size") or desc.wide():
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
-    writer = _Writer(desc, target, knobs)
-    numbers = writer.numbers
-    require(desc, target, numbers, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None))
-    module, *also = desc.modules()
-    built = Kernel(module, "threads", writer.parameters, writer.function, numbers.scalars, also=tuple(also))
-    found: Kernel = checked(desc, target, built)
+    types = (tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None)
+    found: Kernel = one_launch(desc, target, "threads", _Writer(desc, target, knobs), *types)
     return found
 
 
@@ -83,9 +77,7 @@ class _Writer:
         # Each loop of a nest has rounds of its own, and so has the loop over items.
         searched = self.taps if not isinstance(desc, Gathered) or hasattr(desc, "input_tensor") else 1
         rounds = (2 * max(self.windows, 1) * (2 * searched + 1) + 4) * each
-        if target.max_rounds is not None and rounds > target.max_rounds:
-            given = f"{rounds} rounds of loops in a thread on {target.name}"
-            refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+        require_few_rounds(desc, target, rounds)
         fields = [name for name in _FIELDS if hasattr(desc, name)]
         # Dilations that are all 1 need no division.
         plain = "dilations" in fields and set(desc.dilations) == {1}  # type: ignore[attr-defined]
@@ -127,10 +119,8 @@ class _Writer:
 
             @contextmanager
             def each(items: Any) -> Iterator[Any]:
-                with T.launch(found.groups, self.threads) as (group, thread):
-                    first = position(group, thread, self.threads, self.numbers.dtype)
-                    with strided(first, found.items, found.step) as item:
-                        yield item
+                with each_item(found.groups, self.threads, self.numbers.dtype, found.items, found.step) as item:
+                    yield item
 
             own.write(each, buffers)
         return f.result()

@@ -13,7 +13,8 @@ GROUP = Group("scans")
 SCANS = 0.4
 """Goal on a device: the share of the rate at which it copies memory; rows in tiles are read twice."""
 
-KIND = Kind(close=True)
+# The other libraries add all elements one after the other.
+KIND = Kind(close=True, steps=1 << 12)
 
 
 def summed(*sizes: int, axis: int = 1, door: str = "bound", in_place: bool = False, dtype: str = "float32", **fields: Any) -> Work:
