@@ -102,8 +102,12 @@ def _root(x: Any) -> Any:
     return T.sqrt(T.select(T.expression(x == T.like(x, -np.inf)), np.inf, T.let(x + T.like(x, 0.0))))
 
 
+def _reciprocal(x: Any) -> Any:
+    return T.like(x, 1) / x
+
+
 _SHORT: dict[float, Callable[[Any], Any]] = {
-    -1.0: lambda x: T.like(x, 1) / x,
+    -1.0: _reciprocal,
     0.5: _root,
     1.0: lambda x: x,
     2.0: lambda x: x * x,
