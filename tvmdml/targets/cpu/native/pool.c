@@ -23,6 +23,9 @@ enum {
     MOST_CLAIMS = 65535, /* the ticket has 16 bits for them */
     MOST_THREADS = 1024,
     SPIN_NANOSECONDS = 20000, /* about the cost of putting a thread to sleep and waking it */
+    /* How long a worker keeps its processor without work: longer than most kernels of a graph that one thread runs alone. A thread
+       that yields is away for milliseconds if any other wants the processor, even one of the lowest priority. */
+    KEEP_NANOSECONDS = 100000,
     /* How long a worker stays awake for the next launch. A kernel of 100 us ends before the worker that it wakes is running. The
        worker must then be awake for the next such kernel, or no launch in a series of them would ever have help. */
     AWAKE_NANOSECONDS = 1000000,
@@ -152,8 +155,8 @@ static void make_room_for_caller(void) {
 #endif
 }
 
-/* Wait until there is a launch after `seen`. First stay awake, because kernels often follow one another, but soon yield to
-   any other thread that has work. */
+/* Wait until there is a launch after `seen`. First stay awake, because kernels often follow one another, but after a while yield
+   to any other thread that has work. */
 static void wait_for_launch(uint32_t seen) {
     int64_t begin = nanoseconds(), now = begin;
     do {
@@ -161,7 +164,7 @@ static void wait_for_launch(uint32_t seen) {
             if (atomic_load_explicit(&pool.launches, memory_order_acquire) != seen) return;
             pause_briefly();
         }
-        if (now - begin >= SPIN_NANOSECONDS) sched_yield();
+        if (now - begin >= KEEP_NANOSECONDS) sched_yield();
         now = nanoseconds();
     } while (now - begin < AWAKE_NANOSECONDS);
     pthread_mutex_lock(&pool.mutex);
