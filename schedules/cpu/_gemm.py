@@ -164,8 +164,8 @@ class Product:
 
     @staticmethod
     def _part(part: Any, parts: Any, size: Any, width: int) -> tuple[Any, Any]:
-        """A part's lines: whole panels, and in the last part what is left."""
-        panels = T.hold(T.max(T.truncdiv(size, T.i64(width)), T.i64(1)))
+        """A part's lines: whole panels, of which no part has two more than others, and in the last part what is left."""
+        panels = T.hold(T.max(up(size, width), T.i64(1)))
         begin = T.hold(T.truncdiv(panels * part, parts) * width)
         end = T.hold(T.Select(part + 1 == parts, size, T.truncdiv(panels * (part + 1), parts) * width))
         return begin, end

@@ -24,7 +24,7 @@ from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
-from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
+from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
 from tvmdml.schedules.cpu._gemm_rows import TOGETHER, Rows
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
@@ -247,7 +247,10 @@ class _Tiles(Writer):
         self.late = plain_columns and rows < 16 * mr
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
-        places = min(depth, knobs.depth_blocks * KC * group)
+        depth_blocks = knobs.depth_blocks
+        if packs[1] and total != "int32" and depth <= 2 * KC:  # then unfinished sums need not be kept in memory
+            depth_blocks = max(depth_blocks, 2)
+        places = min(depth, depth_blocks * KC * group)
         packed = -(-places // group) * element
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
@@ -256,7 +259,7 @@ class _Tiles(Writer):
         self.parallel = tasks > 1
         row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
-        blocks = (row_block, column_block, knobs.depth_blocks * KC * group)
+        blocks = (row_block, column_block, depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = Product.scratch(self.shape, self.arithmetic, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth, packs)
         kinds = (self.arithmetic.packed, self.arithmetic.packed, self.arithmetic.total, "int32")
@@ -480,12 +483,16 @@ def _parts(batch: int, rows: int, columns: int, shape: Shape, tasks: int) -> tup
     """Into how many parts rows and columns are divided, so that all tasks are busy and little is packed twice."""
     if tasks <= 1 or batch >= 4 * tasks or batch % tasks == 0:
         return 1, 1
-    most = (max(1, rows // shape.rows), max(1, columns // shape.columns))
+    sizes, widths = (rows, columns), (shape.rows, shape.columns)
+    most = [max(1, size // width) for size, width in zip(sizes, widths, strict=True)]
 
     def cost(parts: tuple[int, int]) -> float:
         units = batch * parts[0] * parts[1]
         rounds = -(-units // tasks)
-        own = (-(-rows // parts[0]), -(-columns // parts[1]))
+        own = [
+            size if count == 1 else up(up(size, width), count) * width
+            for size, width, count in zip(sizes, widths, parts, strict=True)
+        ]
         return rounds * (own[0] * own[1] + 24 * (own[0] + own[1]))
 
     some = [
