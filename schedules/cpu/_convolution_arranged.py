@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -55,6 +56,11 @@ class Phase(NamedTuple):
     """How many taps meet it."""
     first: Any
     """The taps of the phases before it."""
+
+    def places(self, numbers: Sequence[Any], strides: list[Any], padding: list[Any]) -> list[Any]:
+        """The places of the output, given their numbers in the phase."""
+        own = zip(numbers, self.least, self.rest, strides, padding, strict=True)
+        return [(least + t) * stride + rest - start for t, least, rest, stride, start in own]
 
 
 class Arranged:

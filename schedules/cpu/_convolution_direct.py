@@ -260,8 +260,8 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
 
             return self.after.value(value, self.tensors, of_channel, read)
 
-        def place(i: int, t: Any) -> Any:
-            return ((phase.least[i] + t) * strides[i] + phase.rest[i] - padding[i]) * steps[i]
+        def place(*numbers: Any) -> Any:
+            return T.dot(phase.places(numbers, strides, padding), steps)
 
         for j in range(tile.vectors):
             at = T.let(first + j * lanes)
@@ -288,7 +288,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
                     body(r, T.hold(self.stored[T.run(scratch + r * lanes, lanes)]))
 
             def whole(a: Any = a, b: Any = b, c: Any = c, finished: Any = finished, keep: Any = keep) -> None:
-                to = T.let(base + place(0, a) + place(1, b) + c)
+                to = T.let(base + place(a, b, c))
 
                 def put(r: Any, value: Any) -> None:
                     run = T.run(T.let(to + r * n.output_channel), lanes)
@@ -313,7 +313,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
                     done = T.let(lane.value)
                     run = T.hold(T.min(T.i64(lanes) - done, phase.counts[2] - here[2]))
                     with T.when(T.And(run > T.i64(0), here[1] < phase.counts[1])):
-                        to = T.let(base + sum(place(i, here[i]) for i in range(DIMENSIONS)))
+                        to = T.let(base + place(*here))
                         step = T.i64(self.step) if self.step else T.let(strides[2] * steps[2])
                         ends = [T.let(T.cast(one, "int32")) for one in (done, done + run)]
 

@@ -1,14 +1,14 @@
 """Direct convolutions whose vectors are of filters: a register tile of places by vectors of filters, over an image's frame.
 
 Places of a tile are some neighbours in some rows, so few are computed for nothing, however narrow the image is. Filters are packed
-so that those of a vector are neighbours, as the columns of a product are (``_gemm_owned.py``): this pays where they never change,
-or where elements are bytes, of which a step multiplies four channels (``_convolution_bytes.py``). Finished tiles are transposed.
+so that those of a vector are neighbours (``_convolution_filters.py``). Of bytes, a step multiplies four channels
+(``_convolution_bytes.py``). Finished tiles are transposed.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,13 +17,13 @@ from tvmdml.kernels.contraction import KC
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
-from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed
+from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed, up
 from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
+from tvmdml.schedules.cpu._convolution_filters import Filters, together
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
-from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
-from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
-from tvmdml.schedules.cpu._gemm_panels import ALONG
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
@@ -59,23 +59,25 @@ class Tile(NamedTuple):
 
 
 def suits(desc: Any, plan: Plan, target: Target) -> bool:
-    """Whether filters never change, or elements are bytes, and the processor has what this needs."""
+    """Whether this pays, and the processor has what it needs."""
     processor = getattr(target, "processor", None)
     if processor is None or not all(map(processor.has, ("avx512f", "avx512bw", "avx512vl"))):
         return False
-    if desc.backward or desc.filters()[0] < LANES or (After(desc).apart and plan.output_step2 != 1):
+    if desc.filters()[0] < LANES or (After(desc).apart and plan.output_step2 * plan.backward2 != 1):
         return False
     if desc.computed == "int32":
-        return bool(processor.has("avx512vnni"))
-    if desc.computed != "float32" or "filter_tensor" not in desc.owned() or not plan.rows_contiguous:
+        return bool(processor.has("avx512vnni") and not plan.backward)
+    if desc.computed != "float32" or not together(plan):
         return False
-    # With a stride, neighbouring taps are in different parts of the frame.
-    return bool(plan.products <= KC or few(plan) or (plan.output2 <= _NARROW and (plan.forward2 == 1 or plan.taps == 1)))
+    if plan.backward:
+        return bool(all(plan.numbers[f"output{i}"] >= plan.numbers[f"backward{i}"] for i in range(DIMENSIONS)))
+    return bool(few(plan) or plan.products <= KC or plan.output2 <= _NARROW)
 
 
 def few(plan: Plan) -> bool:
-    """Whether filters with one tap meet few places."""
-    return bool(plan.taps == 1 and plan.places <= _FEW)
+    """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing."""
+    columns = -(-plan.places // (2 * LANES)) * 2 * LANES
+    return bool(plan.taps == 1 and columns > 1.03 * plan.places)
 
 
 TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
@@ -93,10 +95,11 @@ class Cycles(NamedTuple):
 
 
 _CYCLES = Cycles(2.0, 0.75, 1.0)
-_FEW = 64
-"""Places up to which a product of matrices would have to compute too many for nothing."""
-_NARROW = 16
-"""Rows up to which sums of floats of places that are no places of the output take too long."""
+OF_FLOATS = Cycles(0.4, 0.2, 0.3)
+"""Between what was seen on processors that hide this work (0.2 cycles in all) and on others (3.5): tiles that leave places over
+cost more on both."""
+_NARROW = 32
+"""Rows up to which sums of places that are no places of the output take too long (``_convolution_direct.py``)."""
 
 
 def tile_for(
@@ -141,7 +144,14 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.tile: Any = SimpleNamespace(lanes=LANES)  # of frames
         self.sums = desc.computed
         self.bytes = self.sums == "int32"
-        self.shape = tile_for(plan, 3 if self.bytes else 4, knobs=knobs)
+        sizes = SimpleNamespace(
+            output1=plan.output1 // plan.backward1, output2=plan.output2 // plan.backward2, filters=plan.filters
+        )  # backward, those of the smallest phase
+        self.shape = tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, cycles=OF_FLOATS, knobs=knobs)
+        self.packs: Any = None if self.bytes else Filters(plan, desc.filter_tensor.data_type.tvm, self.shape.width)
+        self.by_tap = self.packs is not None and self.packs.by_channel
+        """Whether the table has the places of taps in packed filters, too."""
+        self.step = plan.output_step2 * plan.backward2 if plan.output_step2 * plan.backward2 <= 2 else 0
         types = [one.data_type.tvm for one in (desc.input_tensor, desc.filter_tensor)]
         self.arithmetic: Any = Bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else Floats(self.sums)
         self.channels = plan.channels
@@ -159,6 +169,15 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.of_places = self.bytes and (zero[0] is not None or self.arithmetic.flips[1])
         frame, filters = plan.frame * plan.channels * plan.groups, plan.groups * plan.filters
         self.by_rows = ORDERS[knobs.order](filters * plan.products, frame)
+        self.late = self.by_rows and plan.batch == 1 and plan.rows_contiguous and not (self.owned or self.bytes or plan.backward)
+        """Whether a block of a panel of filters is packed just before the tiles that read it."""
+
+    @property
+    def _scratch(self) -> int:
+        """The sums that a task keeps: finished ones that are transposed, and those of tiles of which not all is added."""
+        own, tile = self.plan, self.shape
+        tiles = own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run) if self.late and self.blocked else 1
+        return int(tile.width * SIDE + tiles * tile.places * tile.width)
 
     def panels_of(self, plan: Any) -> Panels:
         """The packed filters of a group; of a kernel if the plan has its numbers."""
@@ -171,19 +190,21 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         window = own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
         temporaries = (
             (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + _SLACK),
-            (self.factors, 1 if self.owned else room),
-            ("int64", own.products + 2 * own.taps),
-            (self.sums, self.tasks * (tile.places * tile.width + tile.width * SIDE)),
+            (self.factors, 1 if self.owned else self.tasks * KC * tile.width if self.late else room),
+            ("int64", (2 if self.by_tap else 1) * own.products + 2 * own.taps),
+            (self.sums, self.tasks * self._scratch),
             ("int32", window if self.of_places else 1),
         )
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "in_place": own.in_place, "copy_step": self.copy_step,
             "contiguous": own.rows_contiguous, "taps": self.known_taps, "blocked": self.blocked, "parallel": self.tasks > 1,
-            "owned": self.owned, "step": own.output_step2 == 1, "after": self.after.places,
+            "owned": self.owned, "late": self.late, "step": self.step, "backward": own.backward,
+            "filters": self.packs and self.packs.key(),
+            "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
-        scalars = (*own.scalars(), self.channels, *self._steps(), self.tasks)
+        scalars = (*own.scalars(), self.channels, *self._steps(), self.tasks, self._scratch)
         owned = (self._packing(module),) if self.owned else ()
         return Kernel(module, "lanes", parameters, self.function, scalars, temporaries, also=tuple(also), owned=owned)
 
@@ -191,13 +212,10 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         """How filters that never change are packed once."""
         own = self.plan
         panels = self.panels_of(own)
-        tasks = split(panels.room * own.groups, self.target, TASK_ELEMENTS)
         if self.bytes:
-            words: Owned = self.bytes_packing(module, panels, tasks)
+            words: Owned = self.bytes_packing(module, panels, split(panels.room * own.groups, self.target, TASK_ELEMENTS))
             return words
-        kind = self.given.filter_tensor.data_type.tvm
-        source = Source(kind, ALONG, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
-        found: Owned = Packing(panels, source, self.arithmetic, LANES, False, tasks).owned(("filter_tensor",), module)
+        found: Owned = self.packs.owned("filter_tensor", module, panels, self.target)
         return found
 
     def _steps(self) -> list[int]:
@@ -220,16 +238,16 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             self.n = SimpleNamespace(**{name: f.scalar(name) for name in NAMES})
             self.real_channels = f.scalar("channels_of_image")
             self.steps = [f.scalar(f"addend{i}") for i in range(len(self._steps()))]
-            self.count = f.scalar("tasks")
+            self.count, self._scratch_room = f.scalar("tasks"), f.scalar("scratch")
             self._body()
         return f.result()
 
     def _body(self) -> None:
         n = self.n
         self.set_panels()
-        self.phases(self.prepare)
-        if not self.owned:
-            per_task(self.count, self.tasks > 1, self.pack_bytes)
+        self.phases(self._tables)
+        if not self.owned and not self.late:
+            per_task(self.count, self.tasks > 1, self.pack_bytes if self.bytes else self._pack_floats)
         with T.loop(n.batch) as image:
             if not self.plan.in_place:
                 copy = self.copy_bytes if self.bytes else self.copy_image
@@ -237,6 +255,24 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             if self.of_places:
                 per_task(self.count, self.tasks > 1, self.sum_windows)
             self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
+
+    def _pack_floats(self, task: Any) -> None:
+        self.packs.pack(self.n, self.tensors["filter_tensor"], self.filters, task, self.count)
+
+    def _tables(self, phase: Phase) -> None:
+        """The places of a phase's steps, and those of its taps in packed filters."""
+        n = self.n
+        self.prepare(phase)
+        if not self.by_tap:
+            return
+        taps, found = T.let(n.channels * n.taps + phase.first * 2), T.let(self._of_taps() + n.channels * phase.first)
+        with T.loop(n.channels) as c, T.loop(phase.taps) as t:
+            place = T.let((c * n.taps + self.table[taps + t * 2 + 1]) * self.shape.width)
+            T.store(self.table, found + c * phase.taps + t, place)
+
+    def _of_taps(self) -> Any:
+        """Where the places of taps are in the table."""
+        return self.n.channels * self.n.taps + 2 * self.n.taps
 
     def set_panels(self) -> None:
         """Where packed filters are."""
@@ -247,66 +283,122 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
 
     def _compute(self, image: Any, phase: Phase, task: Any) -> None:
         n, tile = self.n, self.shape
-        across = T.let(T.truncdiv(n.output2 + (tile.run - 1), T.i64(tile.run)))
-        down = T.let(T.truncdiv(n.output1 + (tile.lines - 1), T.i64(tile.lines)))
-        places = T.let(n.output0 * down * across)
+        deep, rows, columns = phase.counts
+        across, down = T.let(up(columns, tile.run)), T.let(up(rows, tile.lines))
+        places = T.let(deep * down * across)
         begin, end = share(task, self.count, T.let(n.groups * self.panels * places))
+
+        def place(number: Any) -> tuple[Any, Any, Any]:
+            z, row, column = T.unravel(number, [deep, down, across])
+            y = T.hold(T.min(row * tile.lines, rows - tile.lines))
+            return T.hold(z), y, T.hold(T.min(column * tile.run, columns - tile.run))
+
+        if self.late:
+            self._compute_late(image, phase, begin, end, places, place, task)
+            return
         sizes = [n.groups, self.panels, places] if self.by_rows else [n.groups, places, self.panels]
         where = [T.Variable("int64", one) for one in T.unravel(begin, sizes)]
         with T.loop(T.let(end - begin)):
             group, *inner = [T.let(one.value) for one in where]
             panel, number = inner if self.by_rows else inner[::-1]
             T.count_up(where, sizes)
-            z, row, column = T.unravel(number, [n.output0, down, across])
-            y = T.hold(T.min(row * tile.lines, n.output1 - tile.lines))
-            x = T.hold(T.min(column * tile.run, n.output2 - tile.run))
-            self._tile(image, group, panel, (T.hold(z), y, x), task)
+            self._tile(image, phase, group, panel, place(number), task)
 
-    def _tile(self, image: Any, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any) -> None:
-        n, tile = self.n, self.shape
+    def _compute_late(self, image: Any, phase: Phase, begin: Any, end: Any, places: Any, place: Any, task: Any) -> None:
+        """Tiles, panel after panel: all that read a block of it follow each other."""
+        n = self.n
+        first = T.let(T.truncdiv(begin, places))
         depth = T.let(n.channels * n.taps)
+        start = T.let(task * (KC * self.shape.width))
+        with T.loop(T.let(T.truncdiv(end + places - 1, places) - first)) as i:
+            number = T.let(first + i)
+            group = T.hold(T.truncdiv(number, self.panels))
+            panel = T.let(number - group * self.panels)
+            low = T.hold(T.max(begin - number * places, T.i64(0)))
+            high = T.hold(T.min(end - number * places, places))
+            with T.loop(T.let(up(depth, KC))) as block:
+                done = T.let(block * KC)
+                count = T.hold(T.min(depth - done, T.i64(KC)))
+                self.packs.panel(n, self.tensors["filter_tensor"], self.filters, group, panel, start, done, count)
+                with T.loop(T.let(high - low)) as j:
+                    at = place(T.let(low + j))
+                    sums, steps = self._sums(image, phase, group, at, T.let(start - done * self.shape.width))
+                    steps(done, count)
+                    if self.blocked:
+                        total = self._keep(task, j, block, sums)
+                        with T.when(done + count >= depth):
+                            self._finish(image, phase, group, panel, at, task, total)
+                    else:
+                        self._finish(image, phase, group, panel, at, task, sums.get)
+
+    def _sums(self, image: Any, phase: Phase, group: Any, at: tuple[Any, Any, Any], start: Any) -> tuple[Sums, Any]:
+        """The sums of a tile, and what adds some steps to them. ``start``: where its filters are."""
+        n, tile = self.n, self.shape
+        table = T.let(n.channels * phase.first)
+        of_taps = T.let(self._of_taps() + table) if self.by_tap else None
         source, origin = self.origin_of(image, group, T.let(at[0] * n.plane_step + at[1] * n.row_step + at[2]))
-        start = T.let(group * self.room + panel * self.panel)
         zero = zeros(LANES, self.arithmetic.total)
         sums = Sums(tile.places, tile.vectors, lambda i, j: zero, self.arithmetic.step)
 
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
                 k = T.let(begin + i)
-                place = T.let(origin + self.table[k])
+                place = T.let(origin + self.table[table + k])
+                own = T.let(start + (k * tile.width if of_taps is None else self.table[of_taps + k]))
                 lines = [place, *(T.let(place + n.row_step * line) for line in range(1, tile.lines))]
-                vectors = [T.let(self.filters[T.run(start + k * tile.width + j * LANES, LANES)]) for j in range(tile.vectors)]
+                vectors = [T.let(self.filters[T.run(own + j * LANES, LANES)]) for j in range(tile.vectors)]
                 sums.add(lambda r: source[lines[r // tile.run] + r % tile.run], vectors)
 
-        scratch = T.let(task * (tile.places * tile.width + tile.width * SIDE))
+        return sums, steps
+
+    def _keep(self, task: Any, slot: Any, block: Any, sums: Sums) -> Callable[[int, int], Any]:
+        """Add sums of a block to those before, in memory: ``slot`` is the tile's number. Returns what reads the totals."""
+        tile = self.shape
+        first = T.let(task * self._scratch_room + tile.width * SIDE + slot * (tile.places * tile.width))
 
         def kept(r: int, j: int) -> Any:
-            return T.run(scratch + (r * tile.width + j * LANES), LANES)
+            return T.run(first + (r * tile.width + j * LANES), LANES)
 
         def each(body: Any) -> None:
             for r in range(tile.places):
                 for j in range(tile.vectors):
                     body(r, j)
 
+        T.either(
+            block == T.i64(0),
+            lambda: each(lambda r, j: T.store(self.totals, kept(r, j), sums.get(r, j))),
+            lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + sums.get(r, j))),
+        )
+        return lambda r, j: self.totals[kept(r, j)]
+
+    def _tile(self, image: Any, phase: Phase, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any) -> None:
+        n, tile = self.n, self.shape
+        depth, zero = T.let(n.channels * phase.taps), zeros(LANES, self.arithmetic.total)
+        sums, steps = self._sums(image, phase, group, at, T.let(group * self.room + panel * self.panel))
         if not self.blocked:
             steps(T.i64(0), depth)
-            self._finish(image, group, panel, at, task, sums.get)
+            self._finish(image, phase, group, panel, at, task, sums.get)
             return
-        with T.loop(T.let(T.truncdiv(depth + (KC - 1), T.i64(KC)))) as block:
+        if self.plan.backward:
+            with T.when(depth == T.i64(0)):
+                self._keep(task, T.i64(0), T.i64(0), sums)
+        with T.loop(T.let(up(depth, KC))) as block:
             begin = T.let(block * KC)
             steps(begin, T.hold(T.min(depth - begin, T.i64(KC))))
-            T.either(
-                block == T.i64(0),
-                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), sums.get(r, j))),
-                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + sums.get(r, j))),
-            )
-            each(lambda r, j: sums.set(r, j, zero))
-        self._finish(image, group, panel, at, task, lambda r, j: self.totals[kept(r, j)])
+            self._keep(task, T.i64(0), block, sums)
+            for r in range(tile.places):
+                for j in range(tile.vectors):
+                    sums.set(r, j, zero)
+        first = T.let(task * self._scratch_room + tile.width * SIDE)
+        self._finish(
+            *(image, phase, group, panel, at, task),
+            lambda r, j: self.totals[T.run(first + (r * tile.width + j * LANES), LANES)],
+        )
 
-    def _finish(self, image: Any, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any, total: Any) -> None:
+    def _finish(self, image: Any, phase: Phase, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any, total: Any) -> None:
         """Finished sums to the output, filter by filter."""
         n, tile, y = self.n, self.shape, self.tensors["output_tensor"]
-        scratch = T.let(task * (tile.places * tile.width + tile.width * SIDE) + tile.places * tile.width)
+        scratch = T.let(task * self._scratch_room)
         for j in range(tile.vectors):
             rows = [T.hold(total(r, j)) for r in range(tile.places)]
             rows += [zeros(LANES, self.sums)] * (SIDE - tile.places)
@@ -315,10 +407,12 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         first = T.hold(T.max(T.min(panel * tile.width, n.filters - tile.width), T.i64(0)))
         ends = [(line * tile.run, (line + 1) * tile.run) for line in range(tile.lines)]
         windows = self.window(group, at, ends) if self.of_places else None
-        base = T.let(image * n.output_batch + at[0] * n.output_step0 + at[1] * n.output_step1 + at[2] * n.output_step2)
+        where = phase.places(at, self.each("backward"), self.each("padding"))
+        base = T.let(image * n.output_batch + T.dot(where, self.each("output_step")))
+        line_step = T.let(n.backward1 * n.output_step1)
         with T.loop(T.hold(T.min(n.filters, T.i64(tile.width)))) as f:
             channel = T.let(group * n.filters + first + f)
-            places = [T.let(base + channel * n.output_channel + n.output_step1 * line) for line in range(tile.lines)]
+            places = [T.let(base + channel * n.output_channel + line_step * line) for line in range(tile.lines)]
 
             def of_channel(name: str, number: int, channel: Any = channel) -> Any:
                 return T.hold(T.splat(self.tensors[name][T.let(channel * self.steps[number])], SIDE))
@@ -337,8 +431,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             if self.after.changes:
                 value = T.hold(self.after.value(value, self.tensors, of_channel, of_output))
             for to, (begin, end) in zip(places, ends, strict=True):
-                if self.plan.output_step2 == 1:
-                    store_part(y, T.let(to - begin), T.const(begin, "int32"), T.const(end, "int32"), value)
+                if self.step:
+                    store_part(y, T.let(to - begin * self.step), T.const(begin, "int32"), T.const(end, "int32"), value, self.step)
                 else:
                     for i in range(begin, end):
-                        T.store(y, to + (i - begin) * n.output_step2, T.Shuffle([value], [i]))
+                        T.store(y, to + (i - begin) * (n.backward2 * n.output_step2), T.Shuffle([value], [i]))

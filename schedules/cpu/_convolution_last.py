@@ -17,7 +17,7 @@ from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
-from tvmdml.schedules.cpu._convolution_lanes import Cycles, Tile, tile_for
+from tvmdml.schedules.cpu._convolution_lanes import OF_FLOATS, Tile, tile_for
 from tvmdml.schedules.cpu._convolution_plan import Plan
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 TILES = {16: ((13, 2), (7, 3), (6, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
 """The most places, and vectors of filters, by the lanes of a vector."""
-_CYCLES = Cycles(0.4, 0.2, 0.3)
-"""Between what was seen on processors that hide this work (0.2 cycles in all) and on others (3.5): tiles that leave places over
-cost more on both."""
 _NUMBERS = (
     "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height",
     "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_row", "output_column", "rows", "columns",
@@ -89,7 +86,7 @@ class Last:
         self.block = min(knobs.block, self.channels)
         self.step = self.strides[1] * self.block
         shape = SimpleNamespace(output1=self.rows, output2=self.columns, filters=self.filters)
-        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True, cycles=_CYCLES, knobs=knobs)
+        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True, cycles=OF_FLOATS, knobs=knobs)
         self.width = self.tile.vectors * self.lanes
         self.panels = Panels(self.width, 1, self.filters, plan.products)
         self.blocked = plan.products > KC

@@ -2,7 +2,8 @@
 
 - Filters with one tap, of stride 1 and without padding, are factors of a product of matrices (``matrix.py``).
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
-- ``lanes``: a register tile of places by vectors of filters, of bytes and of filters that never change (``_convolution_lanes.py``).
+- ``lanes``: a register tile of places by vectors of filters, of bytes, narrow images and transposed convolutions
+  (``_convolution_lanes.py``).
 - ``last``: the same for floats, to images whose channels are last (``_convolution_last.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
 - ``channels``: the same of images whose channels are last (``_convolution_channels.py``).

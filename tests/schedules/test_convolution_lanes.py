@@ -9,7 +9,7 @@ from typing import Any
 import fenced
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import Array, assert_outputs_agree, reference, seeded
 
@@ -85,17 +85,28 @@ def test_bytes_are_exact(geometry: Any, x_type: str, w_type: str, zeros: int) ->
     in_all_places(desc, inputs, reference(desc, *inputs))
 
 
-@settings(max_examples=8)
-@given(geometries(), st.sampled_from(["float32", "float16"]), st.booleans())
-def test_floats_have_the_bits_of_other_ways(geometry: Any, dtype: str, biased: bool) -> None:
+@settings(max_examples=10)
+@given(geometries(), st.sampled_from(["float32", "float16"]), st.booleans(), st.booleans(), st.booleans())
+def test_floats_have_the_bits_of_other_ways(geometry: Any, dtype: str, biased: bool, backward: bool, turned: bool) -> None:
     sizes, filters, numbers = geometry
+    count, _, *kernel = filters
+    if backward:
+        spans = zip(sizes[2:], kernel, *(numbers[name] for name in NUMBERS), strict=True)
+        assume(all((size - 1) * s + (k - 1) * d + 1 > p + q for size, k, s, d, p, q in spans))
+        filters = (sizes[1], count // numbers["group_count"], *kernel)
     random = seeded(str(geometry), dtype)
     x, w = (random.standard_normal(one).astype(dtype) for one in (sizes, filters))
-    bias = random.standard_normal((1, filters[0], *(1 for _ in sizes[2:]))).astype(dtype) if biased else None
-    usual = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0,) * (len(sizes) - 2)}
+    bias = random.standard_normal((1, count, *(1 for _ in kernel))).astype(dtype) if biased else None
+    usual = {
+        "mode": "convolution" if turned else "cross_correlation",
+        "direction": "backward" if backward else "forward",
+        "output_padding": (0,) * len(kernel),
+    }
     desc = tvmdml.Convolution.of(*map(desc_of, (x, w, bias)), **usual, **numbers, fused_activation=tvmdml.ActivationRelu.fused())
     wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
-    tvmdml.compile(desc)(x, w, bias, *wanted)
+    without = targets.resolve("cpu:x86-64-v3")
+    assert kernel_for(desc, without).name != "lanes"
+    tvmdml.compile(desc, target=without.name)(x, w, bias, *wanted)
     in_all_places(desc, (x, w, bias), tuple(wanted))
 
 
@@ -173,7 +184,7 @@ def test_bits_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], kind:
         wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
         tvmdml.compile(desc)(*inputs, *wanted)
         with monkeypatch.context() as patch:
-            patch.setattr(lanes, "suits", lambda desc, plan, target: kind == "uint8" or desc.owned())
+            patch.setattr(lanes, "suits", lambda desc, plan, target: True)
             with knobs.using(matrix=wanting(tile)):
                 kernel = kernel_for(owning(desc, "filter_tensor"), CPU)
                 run = min(tile[0], desc.output_tensor.sizes[-1])
@@ -213,6 +224,8 @@ def test_what_serves_what() -> None:
     assert name(64, 9, 64, 3) == "lanes", "narrow"
     assert name(64, 64, 64, 3) == "direct", "wide"
     assert name(3, 64, 64, 5) == "lanes", "few products"
-    assert name(64, 9, 64, 3, mode="convolution") == "direct", "turned"
+    assert name(64, 9, 64, 3, mode="convolution") == "lanes", "turned"
+    assert name(64, 9, 64, 3, direction="backward") == "lanes", "transposed"
     assert name(64, 9, 8, 3) == "direct", "few filters"
-    assert name(64, 9, 64, 1) == "tiles", "one tap"
+    assert name(64, 16, 64, 1) == "tiles", "one tap"
+    assert name(64, 9, 64, 1) == "lanes", "one tap, and places that fill few vectors"
