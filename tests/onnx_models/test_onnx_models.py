@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -255,3 +256,27 @@ def test_the_average_of_a_large_image_is_a_reduction() -> None:
     made = tvmdml.onnx.load(model([N("GlobalAveragePool", ["x"], ["y"])], [info("x", [2, 3, 40, 30])], [info("y", [2, 3, 1, 1])]))
     assert np.allclose(made(x=x)[0], x.mean((2, 3), keepdims=True), rtol=1e-6, atol=1e-6)
     assert "REDUCE" in str(made.compiled(x=x).explain())
+
+
+def test_a_deformed_convolution_with_all_that_it_may_have() -> None:
+    """Several images, groups and groups of offsets, steps, weights of taps, a bias; offsets that lead outside of the images."""
+    rng = np.random.default_rng(8)
+    shapes = {"x": (2, 4, 9, 8), "w": (6, 2, 3, 2), "o": (2, 2 * 2 * 6, 5, 7), "b": (6,), "m": (2, 2 * 6, 5, 7)}
+    given = {name: rng.standard_normal(shape, np.float32) * (3 if name == "o" else 1) for name, shape in shapes.items()}
+    attributes = {"strides": [2, 1], "dilations": [1, 2], "pads": [1, 0, 1, 1], "group": 2, "offset_group": 2}
+    node = N("DeformConv", list(shapes), ["y"], **attributes)
+    made = model([node], [info(name, shape) for name, shape in shapes.items()], [info("y", None)])
+    (right,) = importlib.import_module("onnx.reference").ReferenceEvaluator(made).run(None, given)
+    (found,) = tvmdml.onnx.load(made)(given)
+    assert found.shape == right.shape == (2, 6, 5, 7)
+    assert np.allclose(found, right, rtol=0, atol=1e-5 * np.abs(right).max())
+
+
+@pytest.mark.parametrize("kind", ["BFLOAT16", "FLOAT8E4M3FN"])
+def test_weights_of_a_type_that_only_files_have_become_floats(kind: str) -> None:
+    weights = onnx.helper.make_tensor("w", getattr(onnx.TensorProto, kind), [3, 2], [1, -2, 0.5, 3, 0, -1])
+    nodes = [N("Cast", ["w"], ["v"], to=FLOAT), N("MatMul", ["x", "v"], ["y"])]
+    graph = onnx.helper.make_graph(nodes, "g", [info("x", ["n", 3])], [info("y", ["n", 2])], [weights])
+    loaded = tvmdml.onnx.load(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)]))
+    x = ramp(4, 3)
+    assert np.allclose(loaded(x=x)[0], x @ np.array([[1, -2], [0.5, 3], [0, -1]], np.float32), atol=1e-5)

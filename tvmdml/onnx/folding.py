@@ -249,6 +249,8 @@ def fold(node: Node) -> Any:
         return None
     known = [one for one in node.inputs if one is not None]
     shape = node.results[0].shape
+    if node.kind == "Cast" and known and not is_ours(known[0].dtype):  # weights of a type that only files have
+        return [_cast(node)]
     if not known or any(one.size > _MOST for one in known) or not all(is_ours(one.dtype) for one in known):
         return None
     if node.kind not in _OF_UNKNOWN_SIZE and (shape is None or math.prod(shape) > _MOST):

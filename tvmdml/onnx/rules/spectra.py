@@ -1,4 +1,4 @@
-"""Fourier transforms as products with matrices of angles."""
+"""Fourier transforms as products with matrices of angles, and the weights of the bands of a spectrum."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tvmdml
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression
 from tvmdml.onnx.node import Node, Result, Results, axis_of, reshaped, rule
+from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.onnx_nodes import Refused
 
 _MOST_ANGLES = 1 << 24
@@ -92,3 +93,22 @@ def _backwards_to_real(given: int, length: int) -> NumpyArray:
         twice[length // 2] = 1 / length
     twice[length // 2 + 1 :] = 0
     return np.stack([np.cos(angles) * twice, -np.sin(angles) * twice], 1).reshape(given * 2, length, 1)
+
+
+@rule("MelWeightMatrix")
+def _mel(node: Node) -> Results:
+    """Weights of triangles over the frequencies; their corners are as far apart as they sound."""
+    count, length, rate = (int(node.number(i)) for i in range(3))
+    dtype = dtype_of(node.integer("output_datatype", 1))
+    if not (0 < count <= _MOST_ANGLES and 0 < length <= _MOST_ANGLES and rate > 0 and is_ours(dtype)):
+        raise Refused(f"it has {count} bands of {length} frequencies, at a rate of {rate}")
+    low, high = (2595 * math.log10(1 + node.number(i) / 700) for i in (3, 4))
+    places = 700 * (10 ** ((low + np.arange(count + 2) * (high - low) / (count + 2)) / 2595) - 1)
+    left, middle, right = (((length + 1) * places // rate)[i : i + count] for i in range(3))
+    if (length // 2 + 1) * count > _MOST_ANGLES:
+        raise Refused(f"it has {count} bands of {length} frequencies")
+    at = np.arange(length // 2 + 1)[:, None]
+    rising = (at - left) / np.maximum(middle - left, 1) + (middle == left)
+    falling = (right - at) / np.maximum(right - middle, 1)
+    inside = np.where(at < middle, rising, np.where(right == middle, 1, falling))
+    return np.where((at >= left) & (at <= np.maximum(middle, right - 1)), inside, 0).astype(dtype)
