@@ -17,7 +17,7 @@ _PAD = 8
 _RUN = 8
 """The most elements that are moved together."""
 _SLOTS = 8
-"""The most copies that a thread begins at once: of each it knows two addresses."""
+"""The most copies that a thread begins at once: of each it knows two addresses. Half as many if it counts in 64 bits."""
 
 
 class Writer(Protocol):
@@ -150,7 +150,7 @@ def sources_of(d: Described) -> list[Source]:
 
 def slots(writer: Writer, count: int) -> Iterator[tuple[Any, Any]]:
     """The thread's elements of so many, in a loop, and whether each is one; ``None`` if they all are."""
-    if count > writer.threads * _SLOTS:
+    if count > writer.threads * _SLOTS // (1 if writer.dtype == "int32" else 2):
         with strided(writer.thread, T.index(count), T.index(writer.threads)) as element:
             yield None, element
         return
