@@ -54,7 +54,16 @@ def _entry(level: str, in_place: bool, fields: list[str], support: list[dict[str
     return Entry(FeatureLevel.of(level), in_place, tuple(fields), tuple(_row(**row) for row in support))
 
 
-CATALOGUE = {name: _entry(**entry) for name, entry in json.loads(Path(__file__).with_suffix(".json").read_text()).items()}
+class _Catalogue(dict[str, Entry]):
+    def __missing__(self, name: str) -> Entry:
+        raise AssertionError(
+            f"{name} is not in tests/catalogue.json: write its level, fields, types and ranks there, as the others have them, "
+            "even if DirectML does not have it"
+        )
+
+
+_FILE = json.loads(Path(__file__).with_suffix(".json").read_text())
+CATALOGUE = _Catalogue((name, _entry(**entry)) for name, entry in _FILE.items())
 
 # DirectML's page does not say that the states may be one, but ONNX Runtime has it so.
 CATALOGUE["RANDOM_GENERATOR"] = CATALOGUE["RANDOM_GENERATOR"]._replace(in_place=True)

@@ -81,3 +81,11 @@ def shown_bytes(size: float) -> str:
             return f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} GiB"
+
+
+def shown_seconds(seconds: float) -> str:
+    """``87.2 µs``."""
+    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"

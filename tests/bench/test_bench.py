@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Outcome
 
-from tvmdml import installing, targets
+from tvmdml import console, installing, targets
 from tvmdml.bench import checks, command, inputs, measure, peers, plot, report, results, runner, tables
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace, Timing
@@ -225,7 +225,7 @@ def test_a_run_of_another_machine_is_not_resumed(tmp_path: Path, one_case: Case)
     [
         (["--operator", "NO_SUCH_OPERATOR"], "given 'NO_SUCH_OPERATOR'"),
         (["--filter", "no such case"], "'no such case'"),
-        (["--filter", "one thread"], "--full has 4 of them"),
+        (["--filter", "one thread"], "allowed: a case of the set. --full has 4 of them: add --full"),
         (["--threads", "0"], "--threads"),
         (["--resume"], "Name it with --json"),
         (["--plot", "picture.svg"], "allowed: the path of a .png file"),
@@ -343,6 +343,12 @@ def test_two_machines_are_told_apart() -> None:
     assert "different machines" in report.comparison(old, new)[1][-1]
 
 
+def test_a_time_that_says_nothing_is_said() -> None:
+    wide = [Entry("ours", "tvmdml", "bound", 2, Timing(1e-6, 0.1e-6, 3e-6, 3, 1))]
+    lines = list(report.summary(made_up_run(made_up("a", 1e-6), made_up("b", 1e-6, entries=wide))))
+    assert [line.partition(":")[2].split(":")[0] for line in lines if line.startswith("useless")] == [" b"]
+
+
 def test_the_best_peer_counts_at_its_best_number_of_threads() -> None:
     times = {("torch", 1): 3e-6, ("torch", 2): 2e-6, ("numpy", 1): 5e-6}
     entries = [Entry("ours", "tvmdml", "bound", 2, TIMING)]
@@ -410,7 +416,7 @@ def test_the_mean_is_over_cases_with_a_goal_and_a_peer() -> None:
 
 @pytest.mark.parametrize(("seconds", "shown"), [(1.5e-9, "1.5 ns"), (8.72e-5, "87.2 µs"), (0.9996, "1 s"), (0.0123, "12.3 ms")])
 def test_times_are_shown_in_their_unit(seconds: float, shown: str) -> None:
-    assert report.shown_seconds(seconds) == shown
+    assert console.shown_seconds(seconds) == shown
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:

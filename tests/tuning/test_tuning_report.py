@@ -121,20 +121,25 @@ def test_it_draws_ten_times_a_second_at_most_and_by_no_thread() -> None:
     assert threads == [before]
 
 
-def test_elsewhere_there_is_a_line_for_each_finished_job() -> None:
+def test_elsewhere_there_are_lines_for_each_job() -> None:
     def act(show: Terminal, clock: Clock) -> None:
         three_trials(show, clock)
+        clock.now += 10
+        show.trial(trial(0), None)
         show.note("the server \x1b[2J[bold]a[/] was lost")
         show.end(tuned(0.8, 0, 1.25))
         show.begin(job(), 4, 51, 6, 0)
         show.end(tuned(0.8))
 
+    began = [f"3/51 {TITLE}: up to 6 trials", f"3/51 {TITLE}: 5/6, nothing faster yet, 2 failed, 0:00:04 left"]
     expected = [
         "the server \\x1b[2J[bold]a[/] was lost",  # neither terminal escapes nor rich's markup are interpreted
         f"3/51 {TITLE}: 1.25x, 4 µs against 5 µs (task_elements=1024), 3 trials, 1 failed",
+        "  1 failed: crashed: SIGSEGV",
         f"4/51 {TITLE}: nothing faster than the defaults, 5 µs, 1 trials",
     ]
-    assert shown(act, terminal=False, width=20).splitlines() == expected
+    found = shown(act, terminal=False, width=20).splitlines()
+    assert found == [*began, *expected[:-1], f"4/51 {TITLE}: up to 6 trials", expected[-1]]
     on_terminal = shown(act)
     assert all(line in on_terminal for line in expected)
     assert "against" not in on_terminal.rpartition(expected[-1])[2], "no bar is left"

@@ -100,13 +100,12 @@ def select(request: Request) -> list[Case]:
     found = tables.select(request.full, request.operators, request.text, request.kind)
     if found:
         return found
-    advice = ""
-    if more := tables.select(True, request.operators, request.text, request.kind):
-        advice = f"--full has {len(more)} of them."
-    rows = ", ".join(dict.fromkeys(case.row for case in tables.of(request.kind)))
     asked = f"no case of the {'full' if request.full else 'quick'} set with {request.text!r} in its name"
     of = f" of {', '.join(request.operators)}" if request.operators else ""
-    raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({rows}) or case's", advice))
+    if more := tables.select(True, request.operators, request.text, request.kind):
+        raise InvalidArgument(message("bench", asked + of, "a case of the set", f"--full has {len(more)} of them: add --full."))
+    rows = ", ".join(dict.fromkeys(case.row for case in tables.of(request.kind)))
+    raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({rows}) or case's"))
 
 
 def plot_file(request: Request) -> Path | None:

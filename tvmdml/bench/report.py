@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml.bench.results import Entry, Result, Run
+from tvmdml.console import shown_seconds
 from tvmdml.errors import counted
 
 if TYPE_CHECKING:
@@ -18,15 +19,10 @@ SLOWEST = 10
 SLOWER = 0.10
 """A kernel that is slower than before by more than this share is flagged."""
 
+_USELESS = 1.0
+"""A time whose spread is a larger share of it says nothing."""
+
 _STYLES = {"reached": "green", "missed": "yellow", "failed": "bold red", "slower": "bold red", "faster": "green"}
-
-
-def shown_seconds(seconds: float) -> str:
-    """``87.2 µs``."""
-    for factor, unit in ((1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
-        if seconds * factor < 999.5:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def _shown_ratio(ratio: float | None) -> str:
@@ -161,6 +157,9 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
         yield "times are the device's own, between two events; host: until the call returned"
         yield from _limits_of_device(run.results)
     for result in run.results:
+        if result.ours is not None and result.ours.timing is not None and result.ours.timing.spread > _USELESS:
+            spread = f"±{result.ours.timing.spread * 100:.0f} %"
+            yield f"useless: {result.name}: its samples differ by {spread}: other programs keep the machine busy"
         for failure in result.failures:
             yield f"failed: {result.name}: {failure}"
 
@@ -247,7 +246,7 @@ def _reached(results: Sequence[Result]) -> str:
     }
     found = {kind: list(filter(None, verdicts)) for kind, verdicts in kinds.items()}
     parts = [f"{verdicts.count('reached')} of {len(verdicts)} against {kind}" for kind, verdicts in found.items() if verdicts]
-    return f"goals reached: {', '.join(parts)}" if parts else "no goals: there are goals only for processors and CUDA devices"
+    return f"goals reached: {', '.join(parts)}" if parts else "no goals: none of these cases has one on this target"
 
 
 def compile_line(results: Iterable[Result]) -> str:

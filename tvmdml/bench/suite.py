@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from tvmdml import _children
 from tvmdml.bench import command, logs_in_force, networks, results
 from tvmdml.bench.command import Request
-from tvmdml.bench.report import shown_seconds
 from tvmdml.bench.results import Result, Run
 from tvmdml.bench.sources import Source, sources
+from tvmdml.console import shown_seconds
 from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets.cpu.thread_count import thread_count

@@ -16,10 +16,11 @@ from tvmdml.bench import checks, command, logs_in_force, measure, results, runne
 from tvmdml.bench.cases import Case
 from tvmdml.bench.command import Request
 from tvmdml.bench.measure import Contender, Pace, Timing
-from tvmdml.bench.report import geometric_mean, shown_seconds
+from tvmdml.bench.report import geometric_mean
 from tvmdml.bench.runner import Options, Room
 from tvmdml.bench.task import Task
 from tvmdml.bench.venues import Venue
+from tvmdml.console import shown_seconds
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel

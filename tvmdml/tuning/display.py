@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tvmdml.bench.report import shown_seconds
-from tvmdml.console import printable
+from tvmdml.console import printable, shown_seconds
+from tvmdml.errors import counted
 from tvmdml.tuning.terms import Job, Knobs, Trial, Tuned
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 REDRAW = 0.1
 """The minimum seconds between two updates: drawing takes time from measurements."""
+SAY = 10.0
+"""The seconds between two lines about a job, where there is no terminal."""
 _BAR_WIDTH = 24
+_LONGEST_REASON = 200
 
 
 class Display(Protocol):
@@ -56,7 +59,8 @@ class Terminal:
     """Shows the progress on standard error, inside a ``with`` block.
 
     On a terminal the current job has a bar. It is redrawn when something happens, and not by its own thread, which would take time
-    from measurements. A finished job leaves one line; without a terminal, these lines are the only output.
+    from measurements. A finished job leaves one line, and one for each reason why trials failed. Without a terminal there is a
+    line when a job starts, and one now and then as it goes on.
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,7 +73,7 @@ class Terminal:
         # Output of others on standard output may go to a file, and is not redirected.
         how: dict[str, Any] = {"auto_refresh": False, "transient": True, "redirect_stdout": False}
         self._live = Live(console=self._console, get_renderable=self._drawn, **how)
-        self._drawn_at = float("-inf")
+        self._drawn_at = self._said_at = float("-inf")
         self._seconds, self._trials = 0.0, 0
 
     def __enter__(self) -> Terminal:
@@ -87,6 +91,9 @@ class Terminal:
         """Show a new bar."""
         self._job = _Progress(title(job), number, of, trials, done, self._clock())
         self._draw()
+        if not self._console.is_terminal:
+            self._say(f"{self._job.place()}{self._job.name}: up to {counted(trials, 'trial')}")
+            self._said_at = self._clock()
 
     def trial(self, trial: Trial, best: Trial | None) -> None:
         """Advance the bar, now or with one of the next trials."""
@@ -97,6 +104,10 @@ class Terminal:
             self._job.count(trial, best)
             if now - self._drawn_at >= REDRAW:
                 self._draw()
+            if not self._console.is_terminal and now - self._said_at >= SAY:
+                self._said_at = now
+                figures = (text for text, _ in self._job.figures(self._left(self._job)[0]) if text)
+                self._say(f"{self._job.place()}{self._job.name}: {', '.join(figures)}")
 
     def note(self, text: str) -> None:
         """Show a line that stays."""
@@ -106,8 +117,10 @@ class Terminal:
         """Replace the bar by a line that stays."""
         job, self._job = self._job, None
         self._draw()  # remove the bar, or the old one would appear below the line
-        place = f"{job.number}/{job.of} " if job is not None and job.of > 1 else ""
-        self._say(f"{place}{summary(tuned)}")
+        self._say(f"{'' if job is None else job.place()}{summary(tuned)}")
+        for problem, count in failures(tuned).items():
+            said = " ".join(problem.split())
+            self._say(f"  {count} failed: {said[:_LONGEST_REASON]}{'…' if len(said) > _LONGEST_REASON else ''}")
 
     def _say(self, line: str) -> None:
         from rich.text import Text
@@ -140,6 +153,10 @@ class _Progress:
         self.failed = 0
         self.best: Trial | None = None
         self.since = now
+
+    def place(self) -> str:
+        """``3/51``, and a space; nothing of a single job."""
+        return f"{self.number}/{self.of} " if self.of > 1 else ""
 
     def count(self, trial: Trial, best: Trial | None) -> None:
         self.done += 1

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml.bench.report import shown_seconds
-from tvmdml.console import Row
+from tvmdml.console import Row, shown_seconds
 from tvmdml.operators import tuned_as
 from tvmdml.tuning import log_files, logs
 from tvmdml.tuning.logs import Found, Logs

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tvmdml import installing
-from tvmdml.bench.report import geometric_mean, shown_seconds
-from tvmdml.console import printable
+from tvmdml.bench.report import geometric_mean
+from tvmdml.console import printable, shown_seconds
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.tuning.display import failures, knobs_in_words, title
 from tvmdml.tuning.rivals import Peer
