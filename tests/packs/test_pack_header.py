@@ -353,6 +353,9 @@ def test_the_same_pack_gives_the_same_files(pack: Pack, folder: Path, tmp_path: 
     written = header.write(pack, tmp_path / "deep" / "er")
     assert [path.name for path in written] == ["ops.h", *sorted(path.name for path in written[1:])]
     assert all(path.read_bytes() == (folder / path.name).read_bytes() for path in written)
+    found = header.functions(written[0])
+    assert len(set(found)) == len(found) >= 2
+    assert all(name.startswith("ops_") and f"int {name}(" in written[0].read_text() for name in found)
 
 
 def test_two_headers_in_one_program(pack: Pack, tmp_path: Path) -> None:

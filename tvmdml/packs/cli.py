@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, say, shown_bytes, table
+from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, say, shown_bytes, table, width
 from tvmdml.errors import InvalidArgument, message
 
 if TYPE_CHECKING:
     from tvmdml.packs.format import Pack
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_LONGEST = 60
+"""How much of an operation's attributes a terminal shows."""
 
 
 @click.group()
@@ -177,8 +179,11 @@ def header(path: Path, output: Path, name: str) -> None:
     from tvmdml.packs import signing
 
     with _opened(path, signing.check) as found:  # what is written is code that will run
-        for written in headers.write(found, output, name):
-            click.echo(str(written))
+        written = headers.write(found, output, name)
+    for path in written:
+        click.echo(str(path))
+    for function in headers.functions(written[0]):
+        click.echo(f"  {function}")
 
 
 # -- Looking ------------------------------------------------------------------------------------------------------
@@ -188,7 +193,7 @@ def header(path: Path, output: Path, name: str) -> None:
 @click.argument("path", metavar="PACK", type=_FILE)
 @as_json_option
 def inspect(path: Path, as_json: bool) -> None:
-    """Show the contents of a PACK."""
+    """Show the contents of a PACK. A terminal shows the begin of long attributes; --json has all."""
     from tvmdml.packs import look
 
     with _opened(path) as found:
@@ -198,7 +203,11 @@ def inspect(path: Path, as_json: bool) -> None:
         return
     for target in dict.fromkeys(row["target"] for row in rows):  # whose names are too long for a column
         say(target, bold=True)
-        own = [{**row, "bytes": shown_bytes(row["bytes"])} for row in rows if row["target"] == target]
+        own = [
+            {**row, "attributes": _cut(row["attributes"]), "bytes": shown_bytes(row["bytes"])}
+            for row in rows
+            if row["target"] == target
+        ]
         table(tuple(name for name in own[0] if name not in ("launches", "target")), own)
     for name, value in summary.items():
         items = [f"{key} {one}" for key, one in value.items()] if isinstance(value, dict) else value
@@ -272,6 +281,11 @@ def _opened(path: Path, check: Callable[[Pack], object] | None = None) -> Iterat
         yield found
     finally:
         found.close()
+
+
+def _cut(text: str) -> str:
+    """The begin of a text, on a terminal."""
+    return text if len(text) <= _LONGEST or width() is not None else f"{text[: _LONGEST - 1]}…"
 
 
 def _say(path: Path) -> None:

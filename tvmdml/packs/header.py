@@ -77,6 +77,11 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     return written
 
 
+def functions(path: Path) -> list[str]:
+    """The names of the functions of a header, for its operations and graphs."""
+    return re.findall(r"^static inline int (\w+[^\W_])\(", path.read_text(), re.MULTILINE)
+
+
 class _Entry(NamedTuple):
     """An operation, for one or more processors."""
 
