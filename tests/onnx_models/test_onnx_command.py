@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from tvmdml.cli import main
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
 from test_onnx_models import N, info, model, ramp  # noqa: E402 - it needs ONNX
+
+from tvmdml.onnx.model import Model  # noqa: E402
+from tvmdml.onnx.running import Runnable  # noqa: E402
 
 
 @pytest.fixture
@@ -34,6 +39,7 @@ def test_inputs_are_read_and_outputs_written(path: Path) -> None:
     assert found.exit_code == 0, found.stderr
     assert "Dispatch 'm.onnx': 3 iterations" in found.output
     assert "Output 'y': float32[3, 2], -3.0 to 2.0" in found.output
+    assert "Preparation: " in found.output
     assert np.array_equal(np.load(path / "out" / "y.npy"), -ramp(3, 2))
     again = run(*given)
     assert again.exit_code == 1
@@ -49,10 +55,30 @@ def test_inputs_are_made_up_where_sizes_are_known(path: Path) -> None:
     assert found.output.splitlines()[1:] == run(path / "m.onnx", "--size", "n=4").output.splitlines()[1:]
 
 
+def test_compilation_is_no_sample(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that an input gives are compiled for when it is there."""
+    runs: list[bool] = []
+    call, compile_ = Runnable.__call__, Model._compile
+
+    def counted(self: Any, *given: Any) -> Any:
+        runs.append(False)
+        return call(self, *given)
+
+    def compiled(self: Any, *given: Any) -> Any:
+        runs[-1] = True
+        return compile_(self, *given)
+
+    monkeypatch.setattr(Runnable, "__call__", counted)
+    monkeypatch.setattr(Model, "_compile", compiled)
+    found = run(path / "m.onnx", "--input", f"x={path / 'x.npy'}", "-v", 2)
+    assert runs == [True, False]
+    assert sum(line.startswith("iteration ") for line in found.output.splitlines()) == 1
+
+
 def test_a_profile_is_shown_and_written(path: Path) -> None:
     found = run(path / "m.onnx", "--size", "n=4", "--profile", path / "trace.json")
     assert found.exit_code == 0, found.stderr
-    assert "Profile: 1 kernel, " in found.output
+    assert re.search(r"Profile: 1 kernel, [1-9][0-9.]* (ns|µs|ms) in all; ", found.output)
     assert "100%  ELEMENT_WISE_NEGATE" in found.output
     (event,) = json.loads((path / "trace.json").read_text())["traceEvents"]
     assert event["args"]["output_tensor"] == "float32[4, 2]"
@@ -62,7 +88,7 @@ def test_a_profile_is_shown_and_written(path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 1, "--size NAME=N"),
+        ((), 1, "allowed: --input x=FILE.npy, or --size n=N"),
         (("--size", "n"), 2, "NAME=VALUE"),
         (("--size", "n=-1"), 2, "0 or more"),
         (("--size", "m=1"), 1, "'m'"),
@@ -76,6 +102,13 @@ def test_wrong_arguments_are_said(path: Path, monkeypatch: pytest.MonkeyPatch, a
     found = run("m.onnx", *arguments)
     assert found.exit_code == code
     assert said in found.stderr
+
+
+def test_a_missing_file_is_said_before_a_missing_package(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.setenv("TVMDML_DISABLE_PLANS", "1")
+    assert "cannot be read (No such file" in run(path / "nothere.onnx").stderr
+    assert "`pip install onnx`" in run(path / "m.onnx").stderr
 
 
 def test_an_output_cannot_leave_its_folder(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import tvmdml
+from tvmdml import targets
 from tvmdml.targets import Target
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
@@ -16,6 +18,7 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 from test_onnx_models import FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.onnx import options  # noqa: E402
 
 
 def small() -> bytes:
@@ -195,13 +198,42 @@ def test_providers_are_targets(vulkan: Target) -> None:
     assert session.get_providers() == ["VulkanExecutionProvider", "CPUExecutionProvider"]
     assert session.get_provider_options()["VulkanExecutionProvider"] == {"device_id": "0"}
     assert tvmdml.onnx.InferenceSession(small(), None, ["vulkan:0"]).target == vulkan
-    assert {"VulkanExecutionProvider", "DmlExecutionProvider", "CPUExecutionProvider"} <= set(tvmdml.onnx.get_available_providers())
-    assert tvmdml.onnx.get_device() == "GPU"
     value = tvmdml.onnx.OrtValue.ortvalue_from_numpy(ramp(3), "vulkan")
     with pytest.raises(tvmdml.Unsupported, match="no addresses"):
         value.data_ptr()
     with pytest.raises(tvmdml.Unsupported, match="OrtValue"):
         session.io_binding().bind_input("x", "vulkan", 0, np.float32, [4, 3], 64)
+
+
+def test_inputs_are_given_by_name_or_in_their_order() -> None:
+    x, state, both = ramp(4, 3), ramp(4, 2), tvmdml.onnx.load(small())
+    right = both(x=x, state=state)
+    for found in (both([x, state]), both({"x": x}, state=state), both((state,), x=x), both(state, x=x)):
+        assert all(map(np.array_equal, found, right))
+    one = tvmdml.onnx.load(model([N("Neg", ["x"], ["y"])], [info("x", [3])], [info("y", [3])]))
+    assert np.array_equal(one(ramp(3))[0], one([ramp(3)])[0])
+    told = r"; allowed: 2: x: float32\[n, 3\], state: float32\[n, 2\]. By name: model\(x=…, state=…\), or model\(\{'x': …\}\)"
+    for given, said in ((x, "one array"), ([x], "a list of 1"), ((x, x, x), "a tuple of 3")):
+        with pytest.raises(tvmdml.InvalidArgument, match=f"given {said}{told}"):
+            both(given)
+
+
+@pytest.mark.parametrize("driver", ["llvmpipe, CPU", "Radeon, GPU"])
+def test_a_driver_for_processors_is_chosen_by_its_name_only(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
+    rows = [{"target": "vulkan:0", "device": driver, "state": "ready; Vulkan 1.3"}]
+    known = targets.target_class
+    monkeypatch.setattr(options, "_resolves", lambda kind: kind != "cuda")
+    monkeypatch.setattr(known("vulkan"), "devices", classmethod(lambda cls: rows))
+    gpu = driver.endswith("GPU")
+    wanted = ["DmlExecutionProvider", "VulkanExecutionProvider"] if gpu else []
+    assert tvmdml.onnx.get_available_providers() == [*wanted, "CPUExecutionProvider"]
+    assert tvmdml.onnx.get_device() == ("GPU" if gpu else "CPU")
+    asked: list[str] = []
+    monkeypatch.setattr(options.targets, "resolve", lambda text, where="": asked.append(text))
+    options.chosen(["VulkanExecutionProvider"])
+    with contextlib.nullcontext() if gpu else pytest.warns(UserWarning, match="on the processor"):
+        options.chosen(["DmlExecutionProvider"], kinds=["vulkan"])  # of a pack
+    assert asked == ["vulkan:0", "vulkan:0" if gpu else "cpu"]
 
 
 def test_sizes_are_closed_by_options() -> None:

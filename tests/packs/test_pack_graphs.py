@@ -197,8 +197,16 @@ def test_open_sizes_must_be_given(onnx_pack: Path) -> None:
         sources.read([onnx_pack.parent / "model.onnx"])
     with pytest.raises(errors.InvalidArgument, match=r"given 'bach'; allowed: batch. Did you mean batch\?"):
         sources.read([onnx_pack.parent / "model.onnx"], sizes={"batch": 1, "bach": 2})
-    with pytest.raises(errors.InvalidArgument, match="a pack leaves no size open"):
-        tvmdml.onnx.load(onnx_pack, {"batch": 1})
+
+
+def test_sizes_choose_in_a_pack(onnx_pack: Path) -> None:
+    assert tvmdml.onnx.load(onnx_pack, {"batch": 2}).inputs[0].shape == (2, 3)
+    with pytest.raises(errors.InvalidArgument, match=r"given batch=3; allowed: batch=1; or batch=2\. Build"):
+        tvmdml.onnx.load(onnx_pack, {"batch": 3})
+    found = CliRunner().invoke(main, ["run", str(onnx_pack), "--size", "batch=2"])
+    assert "Output 'y': float32[2, 8]" in found.output
+    found = CliRunner().invoke(main, ["run", str(onnx_pack)])
+    assert "allowed: --input x=FILE.npy, or --size batch=1, or --size batch=2." in found.stderr
 
 
 def test_a_pack_without_a_model_is_refused(path: Path) -> None:

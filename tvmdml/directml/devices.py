@@ -13,7 +13,6 @@ from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.directml.tensors import TensorDesc, check_cast, numpy_type
-from tvmdml.errors import TvmdmlError
 
 _NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/dri")
 """Files that exist where the system has a GPU: without them no driver is asked, which takes time."""
@@ -46,17 +45,12 @@ class Device:
 
 
 def _best() -> str:
-    """The name of the first GPU that works, else the CPU's. A driver that computes on the CPU is none."""
+    """The name of the first GPU that works, else the CPU's."""
     if not any(Path(node).exists() for node in _NODES):
         return "cpu"
     for kind in ("cuda", "vulkan"):
-        try:
-            rows = targets.target_class(kind).devices()
-        except TvmdmlError:
-            continue
-        for row in rows:
-            ready = row["state"].startswith("ready") and (kind != "cuda" or "compiles with" in row["state"])
-            if ready and not row["device"].endswith(", CPU"):
+        for row in targets.gpus(kind):
+            if kind != "cuda" or "compiles with" in row["state"]:
                 return row["target"]
     return "cpu"
 

@@ -6,7 +6,7 @@ import io
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import _inside
-from tvmdml.console import printable
+from tvmdml.console import printable, shown_seconds
 from tvmdml.dxdispatch.commands import Timing, timings
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, reason, safe_repr
 from tvmdml.onnx.kinds import Kind, part
@@ -69,8 +69,10 @@ def run(
             raise InvalidArgument(message("input", safe_repr(name), ", ".join(map(printable, known)) or "none"))
     feeds = made_up(model, {name: _read(name, file) for name, file in inputs.items()})
     files = _files(model, output)
+    begin = time.perf_counter()
+    found = model(feeds)  # not a sample: it converts and compiles what ``load`` could not, and a driver makes its pipelines
+    prepared = time.perf_counter() - begin
     samples = array("d")
-    found: list[Any] = []
     started = time.perf_counter()
     while len(samples) < timing.iterations or 1e3 * (time.perf_counter() - started) < timing.milliseconds:
         begin = time.perf_counter()
@@ -79,6 +81,8 @@ def run(
         samples.append(1e3 * (time.perf_counter() - begin) / timing.repeat)
     for line in timings(printable(Path(path).name), samples, timing):
         write(f"{line}\n")
+    if timing.verbosity:
+        write(f"Preparation: {shown_seconds(prepared)} for what was compiled for these inputs, and a first run\n")
     for one, result in zip(model.outputs, found, strict=True):
         for name, tensor in _named(one.name, result):
             write(f"Output '{printable(name)}': {tensor.dtype}{list(tensor.shape)}{_described(tensor)}\n")
@@ -94,9 +98,10 @@ def _profile(model: Runnable, feeds: Mapping[str, Any], path: str, write: Callab
     graph = model.compiled(feeds)
     times = graph.trace({one.name: feeds[one.name] for one in graph.inputs()}, path)
     whole = sum(one.nanoseconds for one in times)
-    write(f"Profile: {counted(len(times), 'kernel')}, {whole / 1e6:.4f} ms in all; {printable(path)} has each of them\n")
+    write(f"Profile: {counted(len(times), 'kernel')}, {shown_seconds(whole / 1e9)} in all; {printable(path)} has each of them\n")
     for one in sorted(times, key=lambda one: -one.nanoseconds)[:_SLOWEST]:
-        write(f"{one.nanoseconds / 1e6:10.4f} ms {one.nanoseconds / max(whole, 1):4.0%}  {printable(one.name)}  {one.kernel}\n")
+        spent = shown_seconds(one.nanoseconds / 1e9)
+        write(f"{spent:>10} {one.nanoseconds / max(whole, 1):4.0%}  {printable(one.name)}  {one.kernel}\n")
 
 
 def _read(name: str, file: str) -> Any:
@@ -112,22 +117,29 @@ def made_up(model: Runnable, given: Mapping[str, Any] = MappingProxyType({})) ->
     Raises:
         InvalidArgument: an input that is not given has open sizes.
     """
-    return {one.name: given[one.name] if one.name in given else _made_up(one) for one in model.inputs}
+    return {one.name: given[one.name] if one.name in given else _made_up(one, model) for one in model.inputs}
 
 
-def _made_up(one: Argument) -> Any:
+def _made_up(one: Argument, model: Runnable) -> Any:
     """Random values, the same in each run: floats around 0, and integers that are small enough for indices."""
     if one.kind != Kind():
         raise Unsupported(message("input", f"{one.name}, a sequence or optional tensor", "tensors", "Call the model from Python."))
     open_sizes = [str(n or "?") for n in one.shape or () if not isinstance(n, int)]
     if one.shape is None or open_sizes:
         given = f"no array for {one.name}, with open sizes {', '.join(open_sizes)}"
-        raise InvalidArgument(message("input", given, f"--input {one.name}=FILE.npy, or --size NAME=N"))
+        raise InvalidArgument(message("input", given, ", or ".join([f"--input {one.name}=FILE.npy", *_ways(one, model)])))
     shape = tuple(n for n in one.shape if isinstance(n, int))
     rng = np.random.default_rng(zlib.crc32(one.name.encode()))
     if one.dtype.kind == "f":
         return rng.standard_normal(shape).astype(one.dtype)
     return rng.integers(0, 2, shape).astype(one.dtype)
+
+
+def _ways(one: Argument, model: Runnable) -> list[str]:
+    """How the sizes of an input are given: those of a pack, or any."""
+    named = {n: "N" for n in one.shape or () if isinstance(n, str)}
+    several: Sequence[Mapping[str, object]] = model.choices or ([named] if named else [])
+    return [" ".join(f"--size {printable(name)}={n}" for name, n in sizes.items()) for sizes in several]
 
 
 def _named(name: str, result: Any) -> list[tuple[str, Any]]:

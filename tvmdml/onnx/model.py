@@ -17,7 +17,7 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.running import Ready, Runnable, listed
@@ -47,8 +47,8 @@ def load(
 
     Args:
         model: the path of a file, its bytes, or an ``onnx.ModelProto``; or the path of a pack, built from ONNX models.
-        sizes: values of symbolic sizes, by name; a pack leaves none open. If no size is left open, the model is compiled now;
-            otherwise for each combination of sizes on first use.
+        sizes: values of symbolic sizes, by name; of a pack, they choose among the sizes that it was built for. If no size is left
+            open, the model is compiled now; otherwise for each combination of sizes on first use.
         target: where to run, as for ``tvmdml.compile``.
         progress: called with (kernels ready, kernels in all) while kernels compile.
 
@@ -60,11 +60,9 @@ def load(
     """
     place = targets.resolve(target, "load target")
     if isinstance(model, (str, os.PathLike)) and is_pack(model):
-        if sizes:
-            raise InvalidArgument(message("load sizes", ", ".join(map(safe_repr, sizes)), "none: a pack leaves no size open"))
         from tvmdml.onnx.packed import PackedModel
 
-        return PackedModel(model, place, progress)
+        return PackedModel(model, sizes or {}, place, progress)
     found = Model(model, sizes or {}, place, progress)
     found.compile_if_known()
     return found

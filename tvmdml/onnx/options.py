@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 import itertools
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tvmdml import targets
-from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, NoDevice, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.targets import Target
 
 CPU = "CPUExecutionProvider"
@@ -20,7 +20,9 @@ _TARGETS: Mapping[str, tuple[str, ...]] = {
     "VulkanExecutionProvider": ("vulkan",),
     CPU: ("cpu",),
 }
-"""The kinds of target of each provider: the first one that this machine has is used. ONNX Runtime has no provider for Vulkan."""
+"""The kinds of target of each provider: the first one that this machine has is used. ONNX Runtime has no provider for Vulkan.
+
+Where there is a choice, a Vulkan driver that computes on the processor is not taken."""
 _DEVICES: Mapping[str, tuple[str, ...]] = {
     "cpu": ("cpu",),
     "cuda": ("cuda",),
@@ -136,7 +138,7 @@ def get_all_providers() -> list[str]:
 
 
 def get_available_providers() -> list[str]:
-    """The providers whose targets this machine has, the best first."""
+    """The providers whose targets this machine has, the best first. A Vulkan driver that computes on the processor has none."""
     return [name for name, kinds in _TARGETS.items() if any(_usable(kind) for kind in kinds)]
 
 
@@ -179,7 +181,7 @@ def device(name: str, number: int = 0, where: str = "device_type") -> Target:
     kinds = _DEVICES.get(name.lower()) if isinstance(name, str) else None
     if kinds is None:
         raise InvalidArgument(message(where, safe_repr(name), ", ".join(_DEVICES)))
-    return _first(kinds, number, where)
+    return _first(kinds, number, where, len(kinds) > 1)
 
 
 def provider_of(target: Target) -> str:
@@ -218,7 +220,7 @@ def chosen(
             wanted = [kind for kind in _TARGETS[name] if kinds is None or kind in kinds]
             if not wanted:
                 raise Unsupported(f"the pack has graphs for {', '.join(sorted(kinds or ())) or 'no target'} only")
-            return name, _first(wanted, own.get("device_id", 0), f"providers {name}")
+            return name, _first(wanted, own.get("device_id", 0), f"providers {name}", len(_TARGETS[name]) > 1)
         except KeyError:
             reason = f"there is no such provider here; there are {', '.join(_TARGETS)}"
         except TvmdmlError as error:
@@ -227,10 +229,16 @@ def chosen(
     return CPU, targets.resolve("cpu")
 
 
-def _first(kinds: Iterable[str], number: Any, where: str) -> Target:
-    """The first kind of target that this machine has."""
-    *before, last = kinds
-    kind = next((one for one in before if _usable(one)), last)
+def _first(kinds: Sequence[str], number: Any, where: str, only_gpus: bool) -> Target:
+    """The first kind of target that this machine has.
+
+    Raises:
+        InvalidArgument: the number is none.
+        DeviceError: it has none.
+    """
+    kind = next(filter(_usable, kinds), kinds[-1])
+    if only_gpus and _resolves(kind) and not _usable(kind):
+        raise NoDevice(message(where, "no GPU", "a GPU", "Vulkan's driver computes on the processor: it is chosen as vulkan."))
     if kind == "cpu":
         return targets.resolve(kind, where)
     try:
@@ -240,6 +248,11 @@ def _first(kinds: Iterable[str], number: Any, where: str) -> Target:
 
 
 def _usable(kind: str) -> bool:
+    """Whether this machine has the processor or a GPU for it."""
+    return _resolves(kind) and (kind != "vulkan" or bool(targets.gpus(kind)))
+
+
+def _resolves(kind: str) -> bool:
     try:
         targets.resolve(kind)
     except TvmdmlError:

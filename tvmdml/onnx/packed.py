@@ -32,11 +32,12 @@ def kinds_of(path: str | os.PathLike[str]) -> frozenset[str]:
         return frozenset(one.kind for one in loaded.pack.graphs())
 
 
-def described(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> dict[str, Any]:
-    """What a pack keeps of a model beside its graph."""
+def described(inputs: Sequence[Argument], outputs: Sequence[Argument], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What a pack keeps of a model beside its graph; ``sizes`` were given for those that it leaves open."""
     return {
         "inputs": [[one.name, one.dtype.name, list(one.shape or ())] for one in inputs],
         "outputs": [one.name for one in outputs],
+        "sizes": dict(sizes),
     }
 
 
@@ -44,12 +45,18 @@ class PackedModel(Runnable):
     """The models of a pack with the same inputs and outputs: one for each combination of sizes."""
 
     def __init__(
-        self, path: str | os.PathLike[str], target: targets.Target, progress: Callable[[int, int], object] | None = None
+        self,
+        path: str | os.PathLike[str],
+        sizes: Mapping[str, int],
+        target: targets.Target,
+        progress: Callable[[int, int], object] | None = None,
     ) -> None:
         """Not public: ``load`` makes models."""
         self.name, self.target = Path(path).name, target
         self._by_shapes: dict[tuple[tuple[int, ...], ...], Ready] = {}
         models: list[tuple[list[Argument], list[Argument]]] = []
+        there: list[dict[str, int]] = []  # the sizes of all models
+        chosen: list[dict[str, int]] = []  # of those that have the wanted ones
         with shelf.load_pack(path) as loaded:
             for record in of_kind(loaded.pack, target):
                 found = in_pack(loaded.pack, record)
@@ -57,17 +64,26 @@ class PackedModel(Runnable):
                     continue
                 with reading(f"{path}: {record.name}"):
                     inputs, outputs = _arguments(found.described["model"], found.finished.forms)
+                    own_sizes = _sizes(found.described["model"])
+                there.append(own_sizes)
+                if not sizes.items() <= own_sizes.items():
+                    continue
+                chosen.append(own_sizes)
                 if models and _names(models[0]) != _names((inputs, outputs)):
                     raise loaded.pack.error(f"models with other inputs than {record.name}", "one model", "Build a pack for each.")
                 models.append((inputs, outputs))
                 own = {one.name for one in found.finished.inputs}
                 ready = Ready(compiled(found, target, progress), tuple(one.name for one in inputs if one.name in own), {})
                 self._by_shapes[tuple(tuple(map(int, one.shape)) for one in inputs)] = ready  # type: ignore[arg-type]
+            if there and not models:
+                allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this pack"
+                raise InvalidArgument(message(f"load {self.name}", _shown_sizes(sizes), allowed, "Build it for these, too."))
             if not models:
                 raise loaded.pack.error("graphs without names of inputs and outputs", "a pack of an ONNX model", "Use load_graph.")
         self.inputs, self.outputs = (_joined(several) for several in zip(*models, strict=True))
         self.symbols: tuple[str, ...] = ()
         """No size is open; those of several models are listed where other ones are given."""
+        self.choices = [one for one in chosen if one] if len(chosen) > 1 else []
 
     def metadata(self) -> ModelMetadata:
         """What the file says of itself: a pack has its name only."""
@@ -95,6 +111,19 @@ def _arguments(given: Mapping[str, Any], forms: Sequence[Form]) -> tuple[list[Ar
     if len({one.name for one in inputs}) != len(inputs):
         raise ValueError("two inputs with the same name")
     return inputs, outputs
+
+
+def _sizes(given: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes that a model was built for; packs of earlier versions do not name them."""
+    found = dict(given.get("sizes", {}))
+    if not all(type(n) is int for n in found.values()):
+        raise ValueError(f"the sizes {found!r}")
+    return found
+
+
+def _shown_sizes(sizes: Mapping[str, object]) -> str:
+    """``batch=1, length=128``."""
+    return ", ".join(f"{name}={n}" for name, n in sizes.items())
 
 
 def _argument(name: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Argument:

@@ -39,11 +39,13 @@ class Source:
             ModelError: it is not an ONNX model, or asks for more than a model may.
             Unsupported: ONNX is not installed.
         """
-        self.onnx = onnx = _onnx()
         self.folder: Path | None = None
         """Where files with weights may be."""
         self.name = "model"
         """For messages."""
+        if isinstance(given, (str, os.PathLike)) and file is None:
+            self._opened(given, None).close()  # a missing file is said before a missing package
+        self.onnx = onnx = _onnx()
         self._apart: dict[int, tuple[Any, NumpyArray]] = {}
         """The bytes of tensors that the message lacks, by the identities of the tensors, which are kept."""
         if isinstance(given, onnx.ModelProto):
@@ -187,11 +189,15 @@ class Source:
         nbytes = dtype.itemsize * math.prod(shape)
         if self.folder is None:
             raise self.error(f"bytes, with data of {safe_repr(tensor.name)} in {safe_repr(location)}", "the path of the model")
+        allowed, advice = f"files in {str(self.folder.absolute())!r}", "Put them beside the model."
         try:
             offset, length = int(where.get("offset") or 0), int(where.get("length") or nbytes)
             with _inside.open_to_read(self.folder, location) as file:
                 there = os.fstat(file.fileno()).st_size
-                if length != nbytes or not 0 <= offset <= there - nbytes:
+                if length == nbytes and there < offset + nbytes and offset >= 0:
+                    allowed, advice = f"{offset + nbytes} or more", "The file is truncated: copy it again."
+                    raise _inside.Refused(f"which has {there} bytes")
+                if length != nbytes or offset < 0:
                     raise _inside.Refused(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
                 if not nbytes:
                     return np.empty(shape, dtype)
@@ -201,7 +207,7 @@ class Source:
         except (ValueError, OverflowError, OSError) as error:
             problem = f"which cannot be mapped ({reason(error)})"
         given = f"data of {safe_repr(tensor.name)} in {safe_repr(location)}, {problem}"
-        raise self.error(given, f"files in {str(self.folder.absolute())!r}", "Put them beside the model.")
+        raise self.error(given, allowed, advice)
 
 
 def _native(array: NumpyArray) -> NumpyArray:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tvmdml.onnx.tail import Tail
 
 
+Inputs = Mapping[str, Any] | Sequence[Any] | Any
+"""The inputs of a call: by name, in the order of the inputs, or the array of the only input."""
+
+
 class Argument(NamedTuple):
     """An input or output of a model."""
 
@@ -87,6 +91,8 @@ class Runnable(Session, abc.ABC):
     """The outputs."""
     symbols: tuple[str, ...]
     """The names of the sizes that are open."""
+    choices: Sequence[Mapping[str, int]] = ()
+    """Values of the sizes that were open in the file, of each model of a pack that has several."""
     _deciding: AbstractSet[str] = frozenset()
     """The inputs whose elements decide how it is computed."""
 
@@ -100,12 +106,13 @@ class Runnable(Session, abc.ABC):
 
     # -- Running
 
-    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
+    def __call__(self, inputs: Inputs = None, /, **named: Any) -> list[Any]:
         """Run.
 
         Args:
-            inputs: arrays of any library by the names of the inputs.
-            named: the same, as keywords.
+            inputs: arrays of any library by the names of the inputs; or a sequence of them in the order of the inputs; or the array
+                of a model's only input.
+            named: the same by name, as keywords.
 
         Returns:
             An array for each output.
@@ -114,7 +121,7 @@ class Runnable(Session, abc.ABC):
             InvalidArgument: an input is missing, unknown, or has another type or shape.
             Unsupported: a node has no counterpart for these sizes.
         """
-        given = self._apart({**(inputs or {}), **named})
+        given = self._apart(self._by_names(inputs, named))
         compiled = self._for_tensors(given)
         found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
         count = compiled.count(len(self.outputs))
@@ -185,6 +192,22 @@ class Runnable(Session, abc.ABC):
         return found.graph if whole else None
 
     # -- How
+
+    def _by_names(self, inputs: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs of a call by their names."""
+        if inputs is None:
+            return named
+        if isinstance(inputs, Mapping):
+            return {**inputs, **named}
+        rest = [one for one in self.inputs if one.name not in named]
+        given = inputs if isinstance(inputs, (list, tuple)) else (inputs,)
+        if len(given) != len(rest):
+            said = f"a {type(inputs).__name__} of {len(given)}" if given is inputs else "one array"
+            allowed = f"{len(rest)}: {listed(rest) or 'none'}"
+            names = ", ".join(f"{one.name}=…" for one in rest)
+            advice = f"By name: model({names}), or model({{{rest[0].name!r}: …}})." if rest else ""
+            raise InvalidArgument(message("Model call", said, allowed, advice))
+        return {**{one.name: array for one, array in zip(rest, given, strict=True)}, **named}
 
     def _input(self, name: str) -> Argument:
         if (found := self._by_name.get(name)) is None:

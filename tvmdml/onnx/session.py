@@ -66,7 +66,7 @@ class Session:
     provider = ""
     """The name of the provider that was asked for; empty for that of the target."""
 
-    def __call__(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[Any]:
+    def __call__(self, inputs: Any = None, /, **named: Any) -> list[Any]:
         """Run."""
         raise NotImplementedError
 

@@ -92,7 +92,7 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     given = {name: sizes[name] for name in open_sizes if name in sizes}
     recorded = onnx_model.Model(model, given, targets.resolve("cpu")).recorded()
     name = "_".join([path.stem, *(f"{name}{size}" for name, size in given.items())])
-    described = {"model": packed.described(recorded.inputs, recorded.outputs)}
+    described = {"model": packed.described(recorded.inputs, recorded.outputs, given)}
     return Spec(graphs=(Source(name, recorded.finished, described),))
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvmdml._whole import whole
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.targets._sequence import Run as Run
 from tvmdml.targets._sequence import Step as Step
 from tvmdml.targets._terms import Form as Form
@@ -315,6 +315,15 @@ def elsewhere(text: str) -> tuple[Target, ...]:
     if kind not in kinds():
         raise _unknown(text)
     return target_class(kind).elsewhere(rest)
+
+
+def gpus(kind: str) -> list[dict[str, str]]:
+    """The rows of a kind's GPUs that work. A Vulkan driver that computes on the processor is none: its name chooses it."""
+    try:
+        rows = target_class(kind).devices()
+    except TvmdmlError:
+        return []
+    return [row for row in rows if row["state"].startswith("ready") and not row["device"].endswith(", CPU")]
 
 
 def shown(target: Target) -> str:
