@@ -150,7 +150,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             places = []
             for i, (buffer, last) in enumerate(zip(buffers, self.last, strict=True)):
                 steps = f.scalars(f"step{i}_", self.rank)
-                places.append(Source(buffer, (*steps[:-1], steps[-1] if last < 0 else last)))
+                dtype = formula.inputs[i].data_type.tvm if i in shared else ""
+                places.append(Source(buffer, (*steps[:-1], steps[-1] if last < 0 else last), dtype=dtype))
             self.sink = Sink(formula, tuple(places[: len(formula.inputs)]), tuple(places[len(formula.inputs) :]))
 
             def task(number: Any) -> None:

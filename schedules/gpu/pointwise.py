@@ -153,7 +153,8 @@ class _Writer:
             for i, (buffer, repeated) in enumerate(zip(buffers, self.repeated, strict=True)):
                 steps = self.n.steps[i * self.rank : (i + 1) * self.rank]
                 last = 0 if repeated else 1 if self.way == "flat" or self.lanes > 1 else steps[-1]
-                places.append(Source(buffer, (*steps[:-1], last), aligned=self.lanes > 1 and buffer is not None))
+                dtype = formula.inputs[i].data_type.tvm if i in shared else ""
+                places.append(Source(buffer, (*steps[:-1], last), aligned=self.lanes > 1 and buffer is not None, dtype=dtype))
             self.sink = Sink(formula, tuple(places[:count]), tuple(places[count:]))
             with launched.given(self.n.words):
                 {"flat": self._flat, "rows": self._rows, "tiles": self._tiles}[self.way]()

@@ -327,6 +327,18 @@ def test_several_pairs_in_place(target: Target) -> None:
         agrees(program, target, shared)
 
 
+@pytest.mark.parametrize("sizes", [(2, 4), (40, 70)])
+def test_in_place_of_what_one_part_reads_as_a_float_and_another_as_bits(target: Target, sizes: tuple[int, ...]) -> None:
+    """The buffer is that of the choice's result, which counts as an integer; the comparison takes its elements as floats."""
+    x, flag = TensorDesc("float32", sizes), TensorDesc("uint8", sizes)
+    more = tvmdml.ElementWiseLogicalGreaterThan(a_tensor=x, b_tensor=x, output_tensor=flag)
+    choice = tvmdml.ElementWiseIf(condition_tensor=flag, a_tensor=x, b_tensor=x, output_tensor=x)
+    sigmoid = tvmdml.ActivationSigmoid(input_tensor=x, output_tensor=x)
+    wiring = [[0, 1], [Result(0), 0, 1], [Result(1)]]
+    program = Program([more, choice, sigmoid], wiring, [Result(1), Result(2)], [x, x])
+    agrees(program, target, (("input_tensors[0]", "output_tensors[0]"),))
+
+
 # -- References ---------------------------------------------------------------------------------------------------
 
 

@@ -117,6 +117,9 @@ class Source(NamedTuple):
     """The offset of the first element."""
     aligned: bool = False
     """Whether a vector's offset is always a multiple of its lanes."""
+    dtype: str = ""
+    """What its bits are read as; empty for the buffer's own type. In place, the buffer is the output's, which may have another type
+    of the same width."""
 
     def within(self, outer: Sequence[Any]) -> Source:
         """The part at these first coordinates, which has the remaining coordinates."""
@@ -129,7 +132,9 @@ class Source(NamedTuple):
         return self._read(self.place(at, lanes))
 
     def _read(self, place: Any) -> Any:
-        return T.cast(place, "uint32") if self.buffer is None else self.buffer[place]
+        if self.buffer is None:
+            return T.cast(place, "uint32")
+        return T.reinterpret(self.buffer[place], self.dtype) if self.dtype else self.buffer[place]
 
     def place(self, at: Sequence[Any], lanes: int = 1) -> Any:
         """The index of an element, or of a vector along the last coordinate."""
