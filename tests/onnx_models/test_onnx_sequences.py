@@ -87,6 +87,18 @@ def test_sequences_are_lists_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert alike(again(call), right)
 
 
+@pytest.mark.parametrize("new_axis", [0, 1])
+def test_empty_tensors_are_joined_as_others(new_axis: int) -> None:
+    """Their result is empty too, but has all sizes; what does not fit is refused, not left out."""
+    joined = N("ConcatFromSequence", ["x"], ["y"], axis=-1, new_axis=new_axis)
+    made = model([joined], [several("x")], [info("y", None)], opset=17, ir_version=8)
+    shapes = ([(0, 2)] * 3, [(2, 0)] * 2, [(0, 1)], [(2, 3)] * 2)
+    more = [] if new_axis else [[(2, 0), (2, 3)]]
+    loaded = against_onnx_runtime(made, *({"x": [ramp(*one) for one in call]} for call in (*shapes, *more)))
+    with pytest.raises(tvmdml.Unsupported, match="its tensors do not fit each other: all "):
+        loaded._model(x=[ramp(0, 2), ramp(3, 2)])
+
+
 def test_sequences_of_other_libraries() -> None:
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     parts = [torch.from_numpy(one) for one in rows(1, 2)]

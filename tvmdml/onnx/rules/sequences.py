@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import tvmdml
+from tvmdml.errors import reason
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.rules.views import parted
 from tvmdml.onnx.values import Value
@@ -116,10 +117,18 @@ def _join(node: Node) -> Results:
     parts = _parts(node)
     if not parts:
         raise Refused("its sequence is empty")
-    kind = np.dtype(parts[0].dtype)
-    several = [one.expression(node.graph) for one in parts if one.size] or [parts[0].expression(node.graph)]
+    kind, new = np.dtype(parts[0].dtype), bool(node.integer("new_axis", 0))
+    if not all(one.size for one in parts):
+        empty = [np.broadcast_to(kind.type(), one.shape or ()) for one in parts]
+        try:
+            none = (np.stack if new else np.concatenate)(empty, node.integer("axis", 0))
+        except ValueError as error:
+            raise Refused(f"its tensors do not fit each other: {reason(error)}") from None
+        if not none.size:
+            return none
+    several = [one.expression(node.graph) for one in parts if one.size]
     several = [one.view(np.uint8) if one.dtype == np.bool_ else one for one in several]
-    if node.integer("new_axis", 0):
+    if new:
         axis = axis_of(node.integer("axis", 0), several[0].ndim + 1)
         several = [one[along(axis, None)] for one in several]
     else:
