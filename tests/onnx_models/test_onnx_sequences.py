@@ -132,6 +132,15 @@ def test_wrong_sequences_are_refused(tmp_path: Path) -> None:
         tvmdml.onnx.load(parts).recorded()
 
 
+@pytest.mark.parametrize("second", [1, 2])
+def test_sequences_of_different_lengths_have_no_map(second: int) -> None:
+    """Nor have tensors that do not fit. The onnx package would end the process when it is asked for the operator's function."""
+    body = make_graph([N("Add", ["a", "b"], ["c"])], "b", [info("a", None), info("b", None)], [info("c", None)])
+    made = model([N("SequenceMap", ["x", "z"], ["y"], body=body)], [several("x"), several("z")], [several("y")], opset=18)
+    with pytest.raises(tvmdml.TvmdmlError, match="different lengths" if second > 1 else "Incompatible dimensions"):
+        tvmdml.onnx.load(made)(x=[ramp(2)], z=[ramp(3)] * second)
+
+
 def test_an_optional_input_may_be_left_out() -> None:
     there = make_graph([N("OptionalGetElement", ["x"], ["a"]), N("Add", ["a", "y"], ["b"])], "there", [], [info("b", None)])
     nothing = make_graph([N("Identity", ["y"], ["b"])], "nothing", [], [info("b", None)])

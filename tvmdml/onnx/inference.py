@@ -90,8 +90,8 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
     import onnx
 
     found = schema(proto, versions)
-    if found is None:
-        return None
+    if found is None or found.name == "SequenceMap":
+        return None  # of that one, onnx would read types that are not there, and end the process
     version = versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
     try:
         if found.has_function:

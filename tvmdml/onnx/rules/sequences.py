@@ -63,8 +63,10 @@ def _map(node: Node) -> Results:
     """A graph of the tensors of sequences, one of each. Inputs that are tensors are the same in each round."""
     body, first = node.attributes.get("body"), _parts(node)
     several = [node.value(i) for i in range(len(node.inputs))]
-    if not hasattr(body, "node") or any(one.parts is not None and len(one.parts) != len(first) for one in several):
+    if body is None or not hasattr(body, "node") or any(one.parts is not None and len(one.parts) != len(first) for one in several):
         raise Refused("its sequences have different lengths, or its body is missing")
+    if len(body.output) != len(node.outputs):
+        raise Refused(f"its body has {len(body.output)} outputs, and the node {len(node.outputs)}")
     rounds = [node.around.inner(body, [one if one.parts is None else one.parts[i] for one in several]) for i in range(len(first))]
     return [Value.sequence(found[place] for found in rounds) for place in range(len(node.outputs))]
 
