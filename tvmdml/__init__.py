@@ -58,7 +58,8 @@ def __getattr__(name: str) -> Any:
             else:
                 value = _found(name)
     except AttributeError:
-        from tvmdml._names import no_attribute
+        with whole():
+            from tvmdml._names import no_attribute
 
         raise no_attribute(f"module {__name__!r}", name, __dir__(), otherwise=" dir(tvmdml) lists all names.") from None
     globals()[name] = value

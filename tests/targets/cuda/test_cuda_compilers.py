@@ -105,7 +105,9 @@ def _every_feature() -> dict[str, Written]:
         for dtype, buffer in zip(FLOATS, buffers, strict=True):
             x = T.let(buffer[i])
             for name in sorted(terms.MATH - ({"nextafter"} if dtype == "float16" else set())):
-                many = {"atan2": 2, "copysign": 2, "fmod": 2, "hypot": 2, "nextafter": 2, "pow": 2, "fma": 3}.get(name, 1)
+                many = {**dict.fromkeys(("atan2", "copysign", "fmax", "fmod", "hypot", "nextafter", "pow"), 2), "fma": 3}.get(
+                    name, 1
+                )
                 given = [x, T.const(3, "int32")] if name == "ldexp" else [x] * many
                 T.store(buffer, i, buffer[i] + T.call_pure_extern(dtype, name, *given))
             T.store(buffer, i, buffer[i] + T.rsqrt(x) + T.Cast(dtype, T.isnan(x)))
@@ -142,7 +144,11 @@ def _every_feature() -> dict[str, Written]:
                 T.Select(T.NE(buffer[i], buffer[i + 1]), T.max(buffer[i], buffer[i + 2]), T.min(buffer[i], buffer[i + 3])),
             )
 
+    def weights(i: Any, x: Any, y: Any) -> None:
+        T.store(y, i, T.halves(T.near_exp2(x[i]), T.near_exp2(x[i + 1])))
+
     found = {
+        "weights": written({"x*": "float32", "y*": "uint32"}, weights),
         "aliases": written({"x*": "float16", "y*": "uint32"}, aliases),
         "order": written({f"{dtype}*": dtype for dtype in TYPES}, order),
         "functions": written({f"{dtype}*": dtype for dtype in FLOATS}, functions),

@@ -32,8 +32,8 @@ class VulkanTarget(DeviceTarget):
     suffixes = (".spirv",)
     _tasks = 0
     sources = (
-        "", "capabilities", "spirv", "spirv_arithmetic", "spirv_calls", "spirv_exact", "spirv_memory", "spirv_module",
-        "spirv_rounding", "spirv_tables",
+        "", "capabilities", "spirv", "spirv_arithmetic", "spirv_calls", "spirv_exact", "spirv_matrices", "spirv_memory",
+        "spirv_module", "spirv_rounding", "spirv_tables",
     )  # fmt: skip
 
     def __init__(self, name: str, found: Capabilities, info: driver.DeviceInfo | None) -> None:
