@@ -326,6 +326,9 @@ def _bench_file(text: str) -> Any:
     "--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Save results to this file after each case."
 )
 @click.option("--plot", "plot_path", metavar="FILE.png", type=click.Path(dir_okay=False), help="Draw the results.")
+@click.option(
+    "--page", "page_path", metavar="FILE.md", type=click.Path(dir_okay=False), help="Write the means of each operator and family."
+)
 @click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Show what changed since this file.")
 @click.option("--resume", is_flag=True, help="Continue the file of --json: measure only the cases that it lacks.")
 @click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, and the time to the first result.")
@@ -351,6 +354,7 @@ def bench(
     threads: int | None,
     json_path: str | None,
     plot_path: str | None,
+    page_path: str | None,
     old: Any,
     resume: bool,
     packs: bool,
@@ -383,7 +387,7 @@ def bench(
         return
     from tvmdml.bench import command
 
-    request = command.Request(full, names, text, threads, json_path, plot_path, old, resume, device, prepare)
+    request = command.Request(full, names, text, threads, json_path, plot_path, page_path, old, resume, device, prepare)
     try:
         if suite:
             from tvmdml.bench import suite as of_known_models

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from click.testing import Result as Outcome
 
 from tvmdml import console, installing, targets
-from tvmdml.bench import checks, command, inputs, measure, peers, plot, report, results, runner, tables
+from tvmdml.bench import checks, command, inputs, measure, page, peers, plot, report, results, runner, tables
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace, Timing
 from tvmdml.bench.results import Entry, Result, Run
@@ -230,6 +230,7 @@ def test_a_run_of_another_machine_is_not_resumed(tmp_path: Path, one_case: Case)
         (["--resume"], "Name it with --json"),
         (["--plot", "picture.svg"], "allowed: the path of a .png file"),
         (["--plot", "no/such/folder/p.png"], "a folder that exists"),
+        (["--page", "page.html"], "allowed: the path of a .md file"),
         (["--compare", "no/such/file.json"], "cannot be read"),
     ],
     ids=str,
@@ -412,6 +413,20 @@ def test_the_mean_is_over_cases_with_a_goal_and_a_peer() -> None:
     assert lines[0].startswith("geometric mean: 4.00 x the best peer, over 2 cases")
     assert lines[1] == "goals reached: 2 of 2 against peers, 0 of 1 against tvmdml's own baselines"
     assert "tuning logs in force: none (TVMDML_TUNING=0)" in lines
+
+
+def test_the_means_of_families_and_operators_are_said_and_written(tmp_path: Path) -> None:
+    sums = {"operator": "REDUCE"}
+    found = [made_up("a", 1e-6, 2e-6), made_up("b", 1e-6, 8e-6), made_up("c", 1e-6, 3e-6, work=sums)]
+    odd = [made_up("d", 1e-6, failures=["wrong"]), made_up("e", 1e-6, against_base=True)]
+    run = made_up_run(*found, *odd)
+    lines = list(report.summary(run))
+    assert "  pointwise: 4.00 x, over 2 cases; lowest 2.00: a" in lines
+    assert "  reduction: 3.00 x, over 1 case; lowest 3.00: c" in lines
+    page.write(run, tmp_path / "page.md")
+    written = (tmp_path / "page.md").read_text().splitlines()
+    assert "| pointwise | 2 | 4.00 | 2.00 | a |" in written
+    assert written[written.index("### Reduction") + 4] == "| `REDUCE` | 1 | 3.00 | 3.00 | c | 1 µs | 3 µs numpy |"
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(1.5e-9, "1.5 ns"), (8.72e-5, "87.2 µs"), (0.9996, "1 s"), (0.0123, "12.3 ms")])

@@ -256,6 +256,7 @@ def test_ctrl_c_shows_and_keeps_what_was_measured(table: None, monkeypatch: pyte
     ("arguments", "says"),
     [
         (["--plot", "a.png"], "given --plot"),
+        (["--page", "a.md"], "given --page"),
         (["--resume"], "given --resume"),
         (["--filter", "no such case"], "'no such case'"),
         (["--json", "no/such/folder/a.json"], "a file that can be written"),

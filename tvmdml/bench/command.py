@@ -31,6 +31,7 @@ class Request(NamedTuple):
     threads: int | None = None
     json_path: str | None = None
     plot_path: str | None = None
+    page_path: str | None = None
     old: Run | None = None
     resume: bool = False
     target: Target | None = None
@@ -52,6 +53,7 @@ class Prepared(NamedTuple):
     options: runner.Options
     json_path: Path | None
     plot_path: Path | None
+    page_path: Path | None
     old: Run | None
 
 
@@ -64,7 +66,7 @@ def prepare(request: Request) -> Prepared:
     """
     chosen = "full" if request.full else "quick"
     selected = select(request)
-    plot_path = plot_file(request)
+    plot_path, page_path = plot_file(request), page_file(request)
     venues.of(request.target).open()
     threads = request.threads or thread_count()
     run = Run(threads, chosen, results.machine(request.target), logs=logs_in_force.folders())
@@ -72,7 +74,7 @@ def prepare(request: Request) -> Prepared:
     left = [case for case in selected if case.name not in run.done()]
     pace = measure.FULL if request.full else measure.QUICK
     options = runner.Options(pace, thorough=request.full, threads=request.threads, target=request.target)
-    return Prepared(left, run, options, json_path, plot_path, request.old)
+    return Prepared(left, run, options, json_path, plot_path, page_path, request.old)
 
 
 def opened(run: Run, request: Request) -> tuple[Run, Path | None]:
@@ -116,15 +118,29 @@ def plot_file(request: Request) -> Path | None:
     """
     if request.plot_path is None:
         return None
-    path = Path(request.plot_path)
-    if path.suffix.lower() != ".png":
-        raise InvalidArgument(message("--plot", repr(str(path)), "the path of a .png file"))
-    if not path.parent.is_dir():
-        raise InvalidArgument(message("--plot", repr(str(path)), "a file in a folder that exists"))
+    path = _file("--plot", request.plot_path, ".png")
     if not _installed("matplotlib"):
         raise InvalidArgument(
             message("--plot", "a Python without Matplotlib", "a Python that has it", f"{installing.command('bench')} installs it.")
         )
+    return path
+
+
+def page_file(request: Request) -> Path | None:
+    """The file of the page.
+
+    Raises:
+        InvalidArgument: it cannot be written.
+    """
+    return None if request.page_path is None else _file("--page", request.page_path, ".md")
+
+
+def _file(option: str, given: str, suffix: str) -> Path:
+    path = Path(given)
+    if path.suffix.lower() != suffix:
+        raise InvalidArgument(message(option, repr(str(path)), f"the path of a {suffix} file"))
+    if not path.parent.is_dir():
+        raise InvalidArgument(message(option, repr(str(path)), "a file in a folder that exists"))
     return path
 
 
@@ -232,3 +248,7 @@ def _show(prepared: Prepared, console: Console) -> None:
         from tvmdml.bench import plot
 
         plot.draw(found, prepared.plot_path)
+    if prepared.page_path is not None and found.results:
+        from tvmdml.bench import page
+
+        page.write(found, prepared.page_path)

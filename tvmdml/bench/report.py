@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tvmdml.bench.means import each_operator, families, geometric_mean
 from tvmdml.bench.results import Entry, Result, Run
 from tvmdml.console import shown_seconds
 from tvmdml.errors import counted
@@ -29,7 +29,8 @@ def _shown_ratio(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.3g}" if ratio < 100 else f"{ratio:.0f}"
 
 
-def _shown_entry(entry: Entry | None, spread: bool = False) -> str:
+def shown_entry(entry: Entry | None, spread: bool = False) -> str:
+    """``1.2 µs``, with the spread ``1.2 µs ±3 %``; empty without a timing."""
     if entry is None or entry.timing is None:
         return ""
     text = shown_seconds(entry.seconds)
@@ -40,7 +41,7 @@ def _shown_host(entry: Entry | None) -> str:
     return shown_seconds(entry.timing.host) if entry and entry.timing and entry.timing.host else ""
 
 
-def _who(entry: Entry | None) -> str:
+def who(entry: Entry | None) -> str:
     """``torch topk, 2 threads``."""
     if entry is None:
         return ""
@@ -89,10 +90,10 @@ class _Column(NamedTuple):
 
 def _columns(results: Sequence[Result]) -> list[_Column]:
     columns = [
-        _Column("tvmdml", lambda result: _shown_entry(result.ours, spread=True)),
+        _Column("tvmdml", lambda result: shown_entry(result.ours, spread=True)),
         _Column("host", lambda result: _shown_host(result.ours), always=False),
-        _Column("best peer", lambda result: _who(result.best)),
-        _Column("its time", lambda result: _shown_entry(result.best)),
+        _Column("best peer", lambda result: who(result.best)),
+        _Column("its time", lambda result: shown_entry(result.best)),
         _Column("ratio", lambda result: _shown_ratio(result.ratio)),
         _Column("goal", _shown_goal),
         _Column("of limit", lambda result: _shown_share(result.fraction, result.limit_of)),
@@ -127,12 +128,6 @@ def _styled(word: str) -> str:
     return f"[{style}]{word}[/]" if style else word
 
 
-def geometric_mean(ratios: Iterable[float]) -> float | None:
-    """The geometric mean; ``None`` if there are no ratios."""
-    logarithms = [math.log(ratio) for ratio in ratios]
-    return math.exp(statistics.fmean(logarithms)) if logarithms else None
-
-
 def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
     """The lines after the table."""
     ratios = _ratios(result for result in run.results if result.goal is not None or result.group_goal is not None)
@@ -142,6 +137,7 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
         yield f"geometric mean: {mean:.2f} x the best peer, over {len(ratios)} cases with a goal"
     yield from (_group_line(*group) for group in _groups(run.results))
     yield _reached(run.results)
+    yield from _families(run.results)
     yield from _slowest(run.results)
     asides = [ratio for result in run.results if (ratio := result.aside_ratio) is not None]
     if (mean := geometric_mean(asides)) is not None:
@@ -169,20 +165,25 @@ def _ratios(results: Iterable[Result]) -> list[float]:
     return [r.ratio for r in results if r.ratio is not None and not r.against_base and not r.failures]
 
 
+def _families(results: Iterable[Result]) -> Iterator[str]:
+    """The mean of each family; nothing if only one was measured."""
+    found = families(results)
+    if len(found) <= 1:
+        return
+    yield "by family, beside the best peer:"
+    for one in found:
+        lowest = one.lowest
+        yield f"  {one.name}: {one.mean:.2f} x, over {counted(len(one.results), 'case')}; lowest {lowest.ratio:.2f}: {lowest.name}"
+
+
 def _slowest(results: Iterable[Result]) -> Iterator[str]:
     """The operators that are slowest beside their peers, by the lowest ratio of each; nothing if only a few were measured."""
-    lowest: dict[str, Result] = {}
-    for result in results:
-        if result.ratio is not None and not result.against_base and not result.failures:
-            name = result.work["operator"]
-            known = lowest.get(name)
-            if known is None or result.ratio < (known.ratio or 0.0):
-                lowest[name] = result
+    lowest = {one.name: one.lowest for one in each_operator(results)}
     if len(lowest) <= SLOWEST:
         return
     yield f"the {SLOWEST} slowest of {len(lowest)} operators beside their peers, by the lowest ratio of each:"
     for name, result in sorted(lowest.items(), key=lambda pair: pair[1].ratio or 0.0)[:SLOWEST]:
-        times = f"{_shown_entry(result.ours)}, {_who(result.best)} {_shown_entry(result.best)}"
+        times = f"{shown_entry(result.ours)}, {who(result.best)} {shown_entry(result.best)}"
         yield f"  {_shown_ratio(result.ratio)} x  {name}: {result.name}: {times}"
 
 
@@ -284,7 +285,7 @@ def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
         ratios.append(ratio)
         if word == "slower":
             slower.append(result.name)
-        times = (_shown_entry(earlier.ours), _shown_entry(result.ours), f"{ratio:.2f}", _styled(word))
+        times = (shown_entry(earlier.ours), shown_entry(result.ours), f"{ratio:.2f}", _styled(word))
         compared.add_row(result.row, result.point, *times, _shown_ratio(earlier.ratio), _shown_ratio(result.ratio))
     lines = [] if ratios else ["the two runs have no case in common: run the same cases"]
     if (mean := geometric_mean(ratios)) is not None:

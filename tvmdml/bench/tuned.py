@@ -15,8 +15,8 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench import checks, command, logs_in_force, measure, results, runner, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.command import Request
+from tvmdml.bench.means import geometric_mean
 from tvmdml.bench.measure import Contender, Pace, Timing
-from tvmdml.bench.report import geometric_mean
 from tvmdml.bench.runner import Options, Room
 from tvmdml.bench.task import Task
 from tvmdml.bench.venues import Venue
@@ -149,7 +149,13 @@ def run(request: Request) -> int:
         InvalidArgument: the request is not valid.
         DeviceError: the device cannot be used.
     """
-    for option, given in (("--plot", request.plot_path), ("--compare", request.old), ("--resume", request.resume)):
+    refused = (
+        ("--plot", request.plot_path),
+        ("--page", request.page_path),
+        ("--compare", request.old),
+        ("--resume", request.resume),
+    )
+    for option, given in refused:
         if given:
             raise InvalidArgument(message("bench --tuned", option, "--full, --operator, --filter, --device, --threads, --json"))
     cases = command.select(request)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tvmdml import installing
-from tvmdml.bench.report import geometric_mean
+from tvmdml.bench.means import geometric_mean
 from tvmdml.console import printable, shown_seconds
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.tuning.display import failures, knobs_in_words, title
