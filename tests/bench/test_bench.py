@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from click.testing import Result as Outcome
 
 from tvmdml import console, installing, targets
-from tvmdml.bench import checks, command, inputs, measure, page, peers, plot, report, results, runner, tables
+from tvmdml.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace, Timing
 from tvmdml.bench.results import Entry, Result, Run
@@ -441,6 +441,8 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     plot.draw(run, tmp_path / "run.png")
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
     plot.draw(made_up_run(), tmp_path / "empty.png")
+    plot_operators.draw(run, tmp_path / "operators.png")
+    assert (tmp_path / "operators.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_matplotlib_a_picture_is_misuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

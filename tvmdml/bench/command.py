@@ -245,9 +245,10 @@ def _show(prepared: Prepared, console: Console) -> None:
         for line in lines:
             show(line, markup=False)
     if prepared.plot_path is not None and found.results:
-        from tvmdml.bench import plot
+        from tvmdml.bench import plot, plot_operators
 
-        plot.draw(found, prepared.plot_path)
+        draw = plot.draw if len(found.results) <= plot.MOST_CASES else plot_operators.draw
+        draw(found, prepared.plot_path)
     if prepared.page_path is not None and found.results:
         from tvmdml.bench import page
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from tvmdml.bench import report
 from tvmdml.bench.results import Result, Run
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, counted, message
 
 COLOURS = {"reached": "tab:green", "missed": "tab:orange", "failed": "tab:red"}
 """By verdict."""
 GREY = "tab:gray"
 """Without a goal."""
+MOST_CASES = 200
+"""Of more cases than this, the picture has a bar for each operator."""
 _MARKERS = "osD^v<>P"
 
 
@@ -44,7 +46,7 @@ def save(figure: Any, path: Path) -> None:
 
 def machine(run: Run) -> str:
     """The processor and the threads, or the device."""
-    return str(run.machine.get("device") or f"{run.machine.get('cpu', '?')}, {run.threads} threads")
+    return str(run.machine.get("device") or f"{run.machine.get('cpu', '?')}, {counted(run.threads, 'thread')}")
 
 
 def _draw_ratios(axes: Any, results: list[Result]) -> None:
