@@ -105,7 +105,7 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     scalars = (tasks, *(number for own in numbers.values() for number in own))
     scratch = ((f"uint{8 * itemsize}", tasks * columns * found.places),) if columns else ()
     module, *also = desc.modules()
-    return Kernel(module, f"updates by {way}", writer.parameters, writer.function, scalars, scratch, tuple(also))
+    return Kernel(module, f"updates_by_{way}", writer.parameters, writer.function, scalars, scratch, tuple(also))
 
 
 def _merged(sizes: Sequence[int], steps: Sequence[int]) -> int | None:

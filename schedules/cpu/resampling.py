@@ -46,9 +46,9 @@ def _resampled(desc: Resampled, images: Images, target: Target) -> Kernel:
     count = math.prod(images.outer) * y.outputs
     tasks = min(count, split(desc.ends()[1].element_count, target, LEAST, 2))
     writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1)
-    module, *_ = desc.modules()
+    module, *also = desc.modules()
     scratch = (("int32", 2 * x.outputs), (desc.computed, 2 * x.outputs), (desc.computed, tasks * (x.inputs + 2 * x.outputs)))
-    return Kernel(module, "rows", writer.parameters, writer.function, (tasks, *images.scalars), scratch)
+    return Kernel(module, "rows", writer.parameters, writer.function, (tasks, *images.scalars), scratch, tuple(also))
 
 
 class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by another name

@@ -167,8 +167,16 @@ static void expect(int refused, const char *words) {
 
 static void misuse(const char *folder) {
     void *none[MOST_TENSORS] = {NULL};
+    ops_operation copy = *jobs[0].operation;
+    int i;
     expect(ops_run(NULL, none) == -1, "no operation was given");
+    expect(ops_run(&copy, none) == -1, "not one of this header's");
+    expect(ops_run(jobs[0].operation, NULL) == -1, "no tensors were given");
     expect(ops_run(jobs[0].operation, none) == -1, "tensor 0 is NULL");
+    for (i = 0; i < job_count && jobs[i].operation->tensors[0].type.bits == 8; i++) {}
+    none[0] = (char *)none + 1;
+    expect(i < job_count && ops_run(jobs[i].operation, none) == -1, "tensor 0 is not aligned to its elements");
+    none[0] = NULL;
     if (ops_find("{ operator = \"NO_SUCH\" }") != NULL || ops_find("") != NULL || ops_find(NULL) != NULL) fail("found", "what is not there");
     ops_close();
     expect(ops_run(jobs[0].operation, none) == -1, "call ops_open first");

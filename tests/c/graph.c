@@ -58,6 +58,8 @@ static void *caller(void *given) {
 static int errors(const char *folder) {
     void *tensors[MOST];
     net_context *context;
+    net_graph copy;
+    int i;
     memset(tensors, 0, sizeof tensors);
     tensors[0] = tensors;
     net_run_in_(NULL, &net_graphs[0], tensors);
@@ -65,11 +67,17 @@ static int errors(const char *folder) {
     if (net_open(folder) != 0) fail("net_open");
     if (net_new(net_find_graph("no such graph")) != NULL) fail("net_new");
     puts(net_error());
+    copy = net_graphs[0];
+    if (net_new(&copy) != NULL) fail("net_new");
+    puts(net_error());
     net_run_in_(NULL, &net_graphs[0], tensors);
     puts(net_error());
     context = net_new(&net_graphs[0]);
-    if (net_run_graph(context, tensors) != -1) fail("net_run_graph");
-    puts(net_error());
+    for (i = 0; i < 3; i++) {
+        if (net_run_graph(context, i == 0 ? NULL : tensors) != -1) fail("net_run_graph");
+        puts(net_error());
+        tensors[0] = (char *)tensors + i;
+    }
     net_free(context);
     net_close();
     return 0;

@@ -26,6 +26,7 @@ from support import IN_PLACE, reference, round_desc, tensor, top_k_desc
 import tvmdml
 from tvmdml import CompileError, PackError, compiler, knobs, packs, targets
 from tvmdml.cli import main
+from tvmdml.kernels.kernel import Kernel
 from tvmdml.packs import files, lines, recording, shelf, spec, work
 from tvmdml.packs import format as container
 from tvmdml.targets import Target
@@ -484,6 +485,33 @@ def test_what_runs_is_recorded(tmp_path: Path) -> None:
     assert found.targets == (targets.resolve("cpu").name,)
     recorded.write(tmp_path / "spec.toml")
     assert spec.read(tmp_path / "spec.toml") == found
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_kernels_of_every_form_of_an_operator_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of updates, and of an image that is enlarged as a resampling."""
+    x, places = np.arange(24, dtype=np.float32).reshape(1, 1, 4, 6), np.array([2, 0])
+
+    def run() -> list[Any]:
+        return [
+            tvmdml.upsample_2d(x, scale_size=[2, 3], interpolation_mode="linear"),
+            tvmdml.scatter_elements(x, np.array([[[[2, 0, 1, 3, 2, 0]]]]), x[:, :, :1], axis=2),
+            tvmdml.scatter_nd(x[0, 0], places[:, None], x[0, 0, 2:], input_dimension_count=2, indices_dimension_count=2),
+        ]
+
+    with packs.record() as recorded:
+        wanted = run()
+    packs.build(recorded.spec, tmp_path / "forms.pack", jobs=1)
+    monkeypatch.setattr(CpuTarget, "build", lambda *_: pytest.fail("something was compiled"))
+    with tvmdml.load_pack(tmp_path / "forms.pack", strict=True):
+        assert all(map(np.array_equal, run(), wanted))
+
+
+def test_a_kernel_with_a_name_that_no_pack_takes_is_not_written() -> None:
+    target = targets.resolve("cpu")
+    for module, name in (("_gather", "rows"), ("gather", "by rows"), ("gather", "")):
+        with pytest.raises(ValueError, match="is no name"):
+            Kernel(module, name, (), lambda: pytest.fail("built")).written(target)
 
 
 def test_a_program_and_its_children_are_recorded(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import pkgutil
+import re
 from collections.abc import Callable
 from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tvmdml.kernels.formula import Parameter
     from tvmdml.targets import Target
 
+NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
+"""The name of an operator's module, a kernel or a type. It has no character that is special in a path."""
 FORMAT = 1
 """Incremented when the meaning of a stored kernel changes; older entries are then ignored."""
 
@@ -55,7 +58,14 @@ class Kernel(NamedTuple):
     parameters of the code say that they are packed."""
 
     def written(self, target: Target) -> PrimFunc:
-        """The TensorIR for a target: expressions may ask which instructions it has."""
+        """The TensorIR for a target: expressions may ask which instructions it has.
+
+        Raises:
+            ValueError: a pack could not take the kernel, because of a name.
+        """
+        for name in (self.module, self.name, *self.also):
+            if not NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a kernel or of an operator's module")
         with tensorir.instructions_of(getattr(target, "processor", None)):
             return self.build()
 

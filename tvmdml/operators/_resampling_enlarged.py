@@ -17,3 +17,7 @@ class Enlarged(Resampled):
     output_tensor: Output
     interpolation_mode: InterpolationMode
     scales: Floats
+
+    def modules(self) -> tuple[str, ...]:
+        """Kernels follow from both operators."""
+        return ("upsample_2d", "resample")

@@ -41,6 +41,10 @@ class Upsample2d(Movement):
     scale_size: Size
     interpolation_mode: InterpolationMode
 
+    def modules(self) -> tuple[str, ...]:
+        """With weights, kernels follow from those of a resampling, too."""
+        return super().modules() if self.is_moved() else (*super().modules(), "resample")
+
     def infer(self) -> Mapping[str, TensorDesc]:
         """The last two sizes are multiplied."""
         return {"output_tensor": self.input_tensor.with_sizes(self._sizes())}

@@ -11,8 +11,8 @@ TEXT = r"""/* Operators of DirectML, compiled for CPUs. Written by tvmdml @VERSI
 
    A function of an operation returns 0, or -1 on failure; pack_error then returns the message. Its tensors must have the layout
    in the descriptor above the function, elements in the platform's byte order (uint16_t has the bits of a float16), and the
-   alignment of their elements. An output must not share memory with another tensor. When pack_open has returned, any number
-   of threads may call functions at the same time. */
+   alignment of their elements; NULL and less aligned ones are refused. An output must not share memory with another tensor. When
+   pack_open has returned, any number of threads may call functions at the same time. */
 #ifndef PACK_H_
 #define PACK_H_
 
@@ -399,18 +399,32 @@ static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name) {
     return launch;
 }
 
+/* Refuse tensors that kernels cannot use. */
+static int pack_check_(const char *name, const pack_tensor *tensors, int count, void *const *given) {
+    int i;
+    if (given == NULL) return pack_fail_("%s: no tensors were given", name);
+    for (i = 0; i < count; i++) {
+        if (given[i] == NULL) return pack_fail_("%s: tensor %d is NULL", name, i);
+        if ((uintptr_t)given[i] % (tensors[i].type.bits / 8) != 0)
+            return pack_fail_("%s: tensor %d is not aligned to its elements", name, i);
+    }
+    return 0;
+}
+
 int pack_run(const pack_operation *operation, void *const *tensors) {
     DLTensor views[@MOST_TENSORS@ + @MOST_TEMPORARIES@];
     const pack_launch_ *launch;
+    intptr_t number;
     int i;
     if (pack_state_.level == NULL) return pack_fail_("no pack is open: call pack_open first");
     if (operation == NULL) return pack_fail_("no operation was given");
-    launch = pack_launch_of_((uint32_t)(operation - pack_operations), operation->function);
+    number = ((intptr_t)operation - (intptr_t)pack_operations) / (intptr_t)sizeof *operation;
+    if (number < 0 || number >= PACK_OPERATIONS || operation != &pack_operations[number])
+        return pack_fail_("the operation is not one of this header's");
+    launch = pack_launch_of_((uint32_t)number, operation->function);
     if (launch == NULL) return -1;
-    for (i = 0; i < operation->count; i++) {
-        if (tensors[i] == NULL) return pack_fail_("%s: tensor %d is NULL", operation->function, i);
-        pack_view_(&views[i], &operation->tensors[i], tensors[i]);
-    }
+    if (pack_check_(operation->function, operation->tensors, operation->count, tensors) != 0) return -1;
+    for (i = 0; i < operation->count; i++) pack_view_(&views[i], &operation->tensors[i], tensors[i]);
     return pack_call_(operation->function, launch, views, operation->count, NULL);
 }
 

@@ -222,9 +222,10 @@ const pack_graph *pack_find_graph(const char *name) {
 pack_context *pack_new(const pack_graph *graph) {
     const size_t head = (sizeof(pack_context) + PACK_ALIGNMENT_ - 1) / PACK_ALIGNMENT_ * PACK_ALIGNMENT_;
     pack_context *context;
+    intptr_t number = ((intptr_t)graph - (intptr_t)pack_graphs) / (intptr_t)sizeof *graph;
     char *memory;
-    if (graph == NULL) {
-        pack_fail_("no graph was given");
+    if (graph == NULL || number < 0 || number >= PACK_GRAPHS || graph != &pack_graphs[number]) {
+        pack_fail_(graph == NULL ? "no graph was given" : "the graph is not one of this header's");
         return NULL;
     }
     memory = (char *)malloc(head + (size_t)graph->memory + PACK_ALIGNMENT_);
@@ -235,7 +236,7 @@ pack_context *pack_new(const pack_graph *graph) {
     context = (pack_context *)memory;
     context->graph = graph;
     context->arena = memory + head + (PACK_ALIGNMENT_ - ((uintptr_t)memory + head) % PACK_ALIGNMENT_);
-    context->temporaries = context->arena + pack_plans_[graph - pack_graphs].arena;
+    context->temporaries = context->arena + pack_plans_[number].arena;
     return context;
 }
 
@@ -276,13 +277,10 @@ int pack_run_graph(pack_context *context, void *const *tensors) {
 int pack_run_in_(pack_context *context, const pack_graph *graph, void *const *tensors) {
     const pack_plan_ *plan = &pack_plans_[graph - pack_graphs];
     uint32_t k;
-    int i;
     if (pack_state_.level == NULL) return pack_fail_("no pack is open: call pack_open first");
     if (context == NULL) return pack_fail_("%s: no context was given", graph->function);
     if (context->graph != graph) return pack_fail_("%s: the context is of %s", graph->function, context->graph->function);
-    for (i = 0; i < graph->inputs + graph->outputs; i++) {
-        if (tensors[i] == NULL) return pack_fail_("%s: tensor %d is NULL", graph->function, i);
-    }
+    if (pack_check_(graph->function, graph->tensors, graph->inputs + graph->outputs, tensors) != 0) return -1;
     for (k = 0; k < plan->step_count; k++) {
         if (pack_step_on_(context, &pack_steps_[plan->steps + k], tensors) != 0) return -1;
     }

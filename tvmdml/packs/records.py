@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+from tvmdml.kernels.kernel import NAME
 
 MAX_JSON_BYTES = 1 << 20
 """The limit of the head, and of each record."""
@@ -23,8 +24,6 @@ KEY_BYTES = 16
 _JSON_DEPTH = 16
 _LONGEST_NAME = 200
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
-_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
-"""The name of an operator's module, a kernel or a type. It has no character that is special in a path."""
 
 Parameters = tuple[tuple[str, Any], ...]
 
@@ -315,7 +314,7 @@ def _text(value: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    if not _NAME.fullmatch(_text(value)):
+    if not NAME.fullmatch(_text(value)):
         raise ValueError(f"{value[:100]!r} is not a name")
     return str(value)
 
