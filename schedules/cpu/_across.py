@@ -1,17 +1,19 @@
-"""Moves whose source is not contiguous along rows of the result: squares are transposed in registers, and runs take turns there."""
+"""Moves whose source is not contiguous along rows of the result: squares are transposed in registers, and blocks permuted there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Sink, Source
-from tvmdml.kernels.movement import Move, Transfer
+from tvmdml.kernels.movement import Linear, Move, Transfer
+from tvmdml.schedules.cpu._blocks import Block
 from tvmdml.schedules.cpu._runs import Runs
+from tvmdml.schedules.cpu._shuffled import Lane
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
-from tvmdml.schedules.cpu._woven import unwoven, woven
 
 
 class Constant(NamedTuple):
@@ -33,8 +35,8 @@ class Across(Runs):  # type: ignore[misc] # mypy knows these modules by another 
     """Base class of what writes kernels of moves."""
 
     transfer: Transfer
-    runs: int
-    """How many runs take turns, if the way is ``woven``."""
+    block: Block | None
+    """What is moved at a time, if the way is ``permuted``."""
     fill: Any
     """What elements are that come from nowhere."""
 
@@ -55,34 +57,87 @@ class Across(Runs):  # type: ignore[misc] # mypy knows these modules by another 
             found.append(Source(buffers[one.tensor], steps if last < 0 else (*steps[:-1], last), base))
         return tuple(found)
 
-    def in_turns(self, begin: Any, end: Any, move: Move, buffers: Sequence[Any]) -> None:
-        """Runs that take turns."""
-        *outer, _, length = move.sizes
-        into = self.last[0] == 1
-        # Of what follows, whether each run has elements of its own, or one element.
-        along = [int(one.place.steps[-1] != 0) for one in self.transfer.moves[0].beside]
+    def blocks_of(self, move: Move) -> Any:
+        """How many blocks a move has."""
+        return T.let(math.prod(self._counts(move), start=T.i64(1)))
 
-        def row(at: list[Any]) -> None:
-            source, place = (T.let(movement.value(one, at) if at else one.base) for one in (move.read, move.written))
-            with T.loop(T.let(T.truncdiv(length + (self.lanes - 1), T.i64(self.lanes)))) as i:
-                x = T.hold(T.min(i * self.lanes, length - self.lanes))
-                one, many = (source, place) if into else (place, source)
-                step = (move.read if into else move.written).steps[-2]
-                apart = [T.run(T.let(one + step * r + x), self.lanes) for r in range(self.runs)]
-                joined = [T.run(T.let(many + x * self.runs + r * self.lanes), self.lanes) for r in range(self.runs)]
-                given, taken, weave = (apart, joined, woven) if into else (joined, apart, unwoven)
-                values = weave([T.let(buffers[move.source][own]) for own in given])
-                for r, (own, value) in enumerate(zip(taken, values, strict=True)):
-                    beside = []
-                    for one, is_along in zip(move.beside, along, strict=True):
-                        base = T.let(movement.value(one.place, at) if at else one.place.base * T.i64(1))
-                        first = x * self.runs + r * self.lanes if into else x
-                        if not into:
-                            base = T.let(base + one.place.steps[-2] * r)
-                        beside.append(Source(buffers[one.tensor], (is_along,), base).get([T.let(first)], self.lanes))
-                    T.store(buffers[move.result], own, *self.formula.value(value, *beside))
+    def _counts(self, move: Move) -> list[Any]:
+        """How many blocks it has along the dimensions that are looped over."""
+        assert self.block is not None
+        every = ((move.sizes[i], self.block.extents[i]) for i in self.block.looped)
+        return [T.let(T.truncdiv(size + (extent - 1), T.i64(extent))) for size, extent in every]
 
-        self.each_row(begin, end, outer, row)
+    def permuted(self, begin: Any, end: Any, move: Move, buffers: Sequence[Any]) -> None:
+        """Blocks whose elements are permuted in registers."""
+        assert self.block is not None
+        block, counts = self.block, self._counts(move)
+        looped, extents = block.looped, block.extents
+        # Offsets of vectors are multiples of lines where results are streamed.
+        lines = self.leaves.misalignment(buffers[move.result], T.i64(0)) == T.i64(0) if self.stream else None
+
+        def one(coordinates: Sequence[Any]) -> None:
+            at = {i: T.hold(T.min(x * extents[i], move.sizes[i] - extents[i])) for i, x in zip(looped, coordinates, strict=True)}
+            self._block(block, at, move, buffers, lines)
+
+        if not counts:
+            with T.loop(end - begin):
+                one(())
+            return
+        *outer, last = counts
+        first, behind = T.hold(T.truncdiv(begin, last)), T.hold(T.truncdiv(end + last - 1, last))
+        row = T.Variable("int64", first)
+
+        def part(at: list[Any]) -> None:
+            now = T.let(row.value * last)
+            start, stop = T.hold(T.max(begin - now, T.i64(0))), T.hold(T.min(end - now, last))
+            with T.loop(stop - start) as i:
+                one((*at, T.let(start + i)))
+            row.set(row.value + 1)
+
+        self.each_row(first, behind, outer, part)
+
+    def _block(self, block: Block, origin: Mapping[int, Any], move: Move, buffers: Sequence[Any], lines: Any) -> None:
+        found = block.shuffles()
+
+        def placed(linear: Linear, inner: Sequence[int], factor: int = 1) -> Callable[[Sequence[int], int], Any]:
+            """Where vectors begin, by the coordinates in the block of the run that they are in, and an offset there."""
+            base = linear.base
+            for i, x in origin.items():
+                base = base + x * linear.steps[i]
+            base = T.let(base)
+
+            def place(at: Sequence[int], offset: int) -> Any:
+                total = base
+                for i, x in enumerate(at):
+                    if x and i not in inner:
+                        total = total + linear.steps[i] * T.i64(x)
+                return T.let(total + T.i64(offset * factor))
+
+            return place
+
+        lanes, runs, source = block.lanes, block.apart(block.read), placed(move.read, block.read)
+        vectors = [T.hold(buffers[move.source][T.run(source(runs[run], offset), lanes)]) for run, offset in found.loads]
+        for made in found.made:
+            vectors.append(_made(vectors, made))
+        result = placed(move.written, block.written)
+        beside = [
+            (buffers[one.tensor], int(along), placed(one.place, block.written, int(along)))
+            for one, along in zip(move.beside, block.beside, strict=True)
+        ]
+        results = []
+        for (at, offset), number in zip(block.vectors(), found.wanted, strict=True):
+            after = (Source(tensor, (along,), place(at, offset)).get([T.i64(0)], lanes) for tensor, along, place in beside)
+            sink = Sink(self.formula, (), (Source(buffers[move.result], (1,), result(at, offset)),))
+            results.append((sink, tuple(map(T.hold, self.formula.value(vectors[number], *after)))))
+
+        def stored(how: Callable[[Sink, Any, Any], None]) -> None:
+            for sink, values in results:
+                how(sink, T.i64(0), values)
+
+        def plainly() -> None:
+            stored(lambda sink, at, values: sink.store([at], values))
+
+        plainly() if lines is None else T.either(lines, lambda: stored(self._streamed), plainly)
 
     def transposed(self, begin: Any, end: Any, move: Move, buffers: Sequence[Any]) -> None:
         """Rows of tiles."""
@@ -109,3 +164,19 @@ class Across(Runs):  # type: ignore[misc] # mypy knows these modules by another 
                     self.lines(row, T.i64(0), width)
 
             copied() if comes is None else T.either(comes, copied, filled)
+
+
+def _made(vectors: Sequence[Any], lanes: Sequence[Lane]) -> Any:
+    """A vector of lanes of others, two by two."""
+    sources = list(dict.fromkeys(lane[0] for lane in lanes if lane is not None))
+    made, several = vectors[sources[0]], len(lanes)
+    chosen = [lane[1] if lane is not None and lane[0] == sources[0] else None for lane in lanes]
+    if len(sources) == 1:
+        return T.hold(T.Shuffle([made], [i if own is None else own for i, own in enumerate(chosen)]))
+    for source in sources[1:]:
+        picked = []
+        for i, (own, lane) in enumerate(zip(chosen, lanes, strict=True)):
+            picked.append(several + lane[1] if lane is not None and lane[0] == source else i if own is None else own)
+        made = T.hold(T.Shuffle([made, vectors[source]], picked))
+        chosen = [None if lane is None else i for i, lane in enumerate(lanes)]
+    return made

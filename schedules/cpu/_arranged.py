@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
 from tvmdml.kernels import movement
 from tvmdml.kernels.movement import Move, Rule
 from tvmdml.schedules.cpu._tiles import SIDE
-from tvmdml.schedules.cpu._woven import MOST
 
 _LONG = 256
 """Elements of a row that are worth to be read once, and written wherever they are repeated."""
@@ -17,8 +15,6 @@ _LINES = 16
 """Columns are taken so many at a time."""
 _KNOWN = 4
 """Strides up to this are constants in the code, since LLVM vectorises a known stride."""
-_LEAST_WOVEN = 4
-"""The least elements of a run that takes turns with others."""
 _PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *movement.BENT)
 """The rules that divide a row into pieces."""
 
@@ -107,27 +103,6 @@ def crossing(moves: Sequence[Move]) -> int | None:
     return next((i for i in free if move.sizes[i] >= SIDE and move.read.steps[i] == 1), None)
 
 
-def runs_in_turns(moves: Sequence[Move]) -> tuple[int, int] | None:
-    """A dimension of few elements, and one of many, of which one side has the first inside of the second, and the other outside."""
-    if len(moves) != 1 or moves[0].rules:
-        return None
-    (move,) = moves
-    for side, other in ((move.written.steps, move.read.steps), (move.read.steps, move.written.steps)):
-        for few, many in itertools.permutations(range(len(move.sizes)), 2):
-            n, length = move.sizes[few], move.sizes[many]
-            if 1 < n <= MOST and length >= _LEAST_WOVEN and side[few] == 1 and side[many] == n and other[many] == 1:
-                return (few, many) if _are_neighbours(move, few, many) else None
-    return None
-
-
-def _are_neighbours(move: Move, few: int, many: int) -> bool:
-    """Whether what follows takes elements that are neighbours wherever the result's are, or the same for all of these."""
-    if move.written.steps[many] == 1:  # runs of the result are apart
-        return all(one.place.steps[many] in (0, 1) for one in move.beside)
-    result, *own = ([one.steps[i] for i in (few, many)] for one in (move.written, *(look.place for look in move.beside)))
-    return all(one == result or not any(one) for one in own)
-
-
 def repeated_last(move: Move) -> Move:
     """The move with rows that are repeated one after the other, while they are in the cache, if they are long."""
     *outer, length = range(len(move.sizes))
@@ -138,9 +113,5 @@ def repeated_last(move: Move) -> Move:
 
 def last_but_one(move: Move, dimension: int) -> Move:
     """The move with a dimension as the last but one."""
-    return last_two(move, dimension, len(move.sizes) - 1)
-
-
-def last_two(move: Move, last_but_one: int, last: int) -> Move:
-    """The move with these dimensions last."""
-    return move.ordered([*(i for i in range(len(move.sizes)) if i not in (last_but_one, last)), last_but_one, last])
+    last = len(move.sizes) - 1
+    return move.ordered([*(i for i in range(last) if i != dimension), dimension, last])

@@ -93,32 +93,23 @@ class Crooked(Movement):
         return found.transpose() if self.turned else found
 
 
-class Turns(Movement):
-    """Runs of a row that take turns, or the other way round."""
+class Turned(Movement):
+    """The dimensions in another order."""
 
-    NAME = "SPECIMEN_TURNS"
-    SUPPORT = support("1.0 all r2-8")
+    NAME = "SPECIMEN_TURNED"
+    SUPPORT = support("1.0 all r8")
     input_tensor: Input
     output_tensor: Output
-    runs: Uint
-    apart: Uint
+    order: Uints
 
     def check(self) -> None:
         """Any sizes."""
 
     def source(self, *at: Coordinate) -> Source:
-        *rest, x = at
-        n = self.input_tensor.sizes[-1] // self.runs
-        if self.apart:
-            run, i = x.digits(self.runs, n)
-            return [*rest, i * self.runs + run]
-        i, run = x.digits(n, self.runs)
-        return [*rest, run * n + i]
+        return [at[self.order.index(i)] for i in range(len(at))]
 
     def numpy(self, x: Array) -> Array:
-        n = x.shape[-1] // self.runs
-        parts = x.reshape(*x.shape[:-1], *((n, self.runs) if self.apart else (self.runs, n)))
-        return np.swapaxes(parts, -1, -2).reshape(x.shape)
+        return x.transpose(self.order)
 
 
 def crooked(dtype: str, sizes: tuple[int, ...], kinds: tuple[str, ...], turned: int, one: str, result: str) -> Crooked:
@@ -142,7 +133,7 @@ def with_followers(head: Any, layout: str = "packed") -> Any:
     return found
 
 
-_FOLLOWED: dict[Any, Any] = {head: followed(head) for head in (Crooked, Turns)}
+_FOLLOWED: dict[Any, Any] = {head: followed(head) for head in (Crooked, Turned)}
 
 # -- The CPU ------------------------------------------------------------------------------------------------------
 
@@ -184,17 +175,29 @@ def test_what_follows_every_rule(way: Target, draw: Draw) -> None:
         agrees(with_followers(desc, draw(LAYOUTS)[0]), way)
 
 
-def test_runs_that_take_turns(way: Target, draw: Draw) -> None:
-    for runs, apart in draw(itertools.product((2, 3, 4, 5, 8), (0, 1)), 3):
+def turned(dtype: str, sizes: tuple[int, ...], order: tuple[int, ...]) -> Turned:
+    return Turned(input_tensor=tensor(dtype, sizes), output_tensor=tensor(dtype, tuple(sizes[i] for i in order)), order=order)
+
+
+BLOCKS = (((5, 3, 33), (0, 2, 1)), ((40, 2, 4, 2, 4), (2, 4, 0, 1, 3)), ((9, 4, 4), (0, 2, 1)), ((70, 2, 3), (1, 0, 2)))
+"""Sizes and an order: runs that take turns, blocks that become channels, small matrices, and rows shorter than a vector."""
+
+
+def test_blocks_that_are_permuted_in_registers(way: Target, draw: Draw) -> None:
+    for sizes, order in draw(BLOCKS, 2):
         (dtype,) = draw(DTYPES)
-        for n in (4, 7, 16, 33, 64, 131):
-            x = tensor(dtype, (5, runs * n))
-            desc = Turns(input_tensor=x, output_tensor=x, runs=runs, apart=apart)
-            assert kernel_for(desc, way).name == "woven"
-            agrees(desc, way)
-    behind = with_followers(desc)
-    assert kernel_for(behind, way).name == "woven"
-    agrees(behind, way)
+        desc = turned(dtype, sizes, order)
+        assert kernel_for(desc, way).name == "permuted"
+        agrees(desc, way)
+        behind = with_followers(desc)
+        assert kernel_for(behind, way).name == "permuted"
+        agrees(behind, way)
+
+
+def test_dimensions_in_any_order(way: Target, draw: Draw) -> None:
+    for order in draw(itertools.permutations(range(5)), 6):
+        dtype, *sizes = (draw(some)[0] for some in (DTYPES, (1, 3, 8), *[(1, 2, 3, 4, 5, 7, 16)] * 4))
+        agrees(turned(dtype, tuple(sizes), order), way)
 
 
 ELEMENTS = (((1000,), 0, 700), ((7, 90), 0, 20), ((90, 7), 1, 20), ((4, 30, 70), 1, 50), ((3, 5), 0, 1))
