@@ -322,6 +322,23 @@ def test_the_function_has_the_names_and_types_of_the_graph(onnx_pack: Path, fold
     said(compiled("gcc", tmp_path / "both.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
 
 
+def test_inputs_that_are_known_are_no_parameters(tmp_path: Path) -> None:
+    graph = tvmdml.Graph("known")
+    x, weights = graph.input((2, 3), name="x"), graph.input((3, 5), owned=True, name="weights")
+    compiled = graph.compile([tvmdml.gemm(x, weights)], TARGETS[-1], known={weights: np.ones((3, 5), np.float32)})
+    tvmdml.save_graph(compiled, tmp_path / "known.graph")
+    packs.build(tmp_path / "known.graph", tmp_path / "known.pack", targets=TARGETS[-1:], jobs=1)
+    header.write(Pack(tmp_path / "known.pack"), tmp_path)
+    assert "known_graph_known(known_context *context, const float *in_x, float *out_0)" in (tmp_path / "known.h").read_text()
+
+
+def test_a_graph_without_kernels_is_packed(tmp_path: Path) -> None:
+    graph = tvmdml.Graph("fixed")
+    tvmdml.save_graph(graph.compile([graph.constant(np.arange(4.0))], TARGETS[-1]), tmp_path / "fixed.graph")
+    packs.build(tmp_path / "fixed.graph", tmp_path / "fixed.pack", targets=TARGETS[-1:], jobs=1)
+    assert tvmdml.load_graph(tmp_path / "fixed.pack", TARGETS[-1])()[0].tolist() == [0, 1, 2, 3]
+
+
 # -- Damage ---------------------------------------------------------------------------------------------------------
 
 

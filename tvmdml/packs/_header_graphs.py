@@ -198,8 +198,11 @@ class _Graph:
         self.record = record
         self.found: InPack = in_pack(pack, record)
         finished = self.found.finished
-        self.inputs, program = finished.inputs, finished.program
+        program = finished.program
         calls, pieces = arranged(program, record.kind)
+        read = {id(edge.source) for call in calls for edge in call.edges.values()} | {id(one.edge.source) for one in program.results}
+        # An owned input that nothing reads was given when the graph was compiled.
+        self.inputs = [node for node in finished.inputs if not node.owned or id(node) in read]
         self.places = {id(call): i for i, call in enumerate(computing(program))}
         """Where each call is in the saved program."""
         results = [one.edge for one in program.results]

@@ -92,7 +92,7 @@ def build(
     if not wanted.wanted and not wanted.graphs:
         raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
     plan = _Plan(wanted, tuple(targets) or wanted.targets)
-    if not plan.operations:
+    if not plan.operations and (plan.skipped or not plan.graphs):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
     with graphs.with_graphs(_assemble(plan, units), plan.graphs) as contents:
