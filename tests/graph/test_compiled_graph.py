@@ -239,3 +239,8 @@ def test_on_a_device(target: str) -> None:
     there = compiled([tvmdml.asarray(given, device=target)])
     assert isinstance(there[0], tvmdml.DeviceArray)
     assert np.array_equal(there[0].numpy(), found[0])
+    apart = tvmdml.asarray(given.repeat(2, 1), device=target)[:, ::2]  # a copy of it would not follow what is written later
+    assert np.array_equal(compiled([apart])[0].numpy(), found[0])
+    for array, wrong in ((apart, "other strides"), (given, "of the CPU")):
+        with pytest.raises(tvmdml.InvalidArgument, match=f"bind x: given an array {'with ' * (array is apart)}{wrong}"):
+            compiled.bind([array], there)

@@ -221,7 +221,10 @@ class CompiledGraph:
         wanted = [one for one in self._read() if not one.owned]
         used = {one.slot: array for one, array in zip(sorted(self._read(), key=lambda one: one.slot), ready, strict=True)}
         for one, array in zip(wanted, arrays_given, strict=True):
-            if type(array) is not DeviceArray and not arrays.are_one(arrays.view(array, one.shown), used[one.slot]):
+            view = arrays.view(array, one.shown)
+            if self.target.moves and type(view) is not DeviceArray:
+                raise InvalidArgument(message(f"bind {one.shown}", "an array of the CPU", f"one on {self.target}"))
+            if not arrays.are_one(view, used[one.slot]):
                 advice = "Copy it first, or make the input with its strides."
                 raise InvalidArgument(
                     message(f"bind {one.shown}", "an array with other strides", "one that lies as the input", advice)
