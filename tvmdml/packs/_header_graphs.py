@@ -200,7 +200,8 @@ class _Graph:
         finished = self.found.finished
         program = finished.program
         calls, pieces = arranged(program, record.kind)
-        read = {id(edge.source) for call in calls for edge in call.edges.values()} | {id(one.edge.source) for one in program.results}
+        read = {id(edge.source) for call in calls for edge in call.edges.values()}
+        read |= {id(one.edge.source) for one in program.results}
         # An owned input that nothing reads was given when the graph was compiled.
         self.inputs = [node for node in finished.inputs if not node.owned or id(node) in read]
         self.places = {id(call): i for i, call in enumerate(computing(program))}
