@@ -187,7 +187,7 @@ class Runs:
         lanes = self.lanes
         past, is_long = self._past(sink, start, length)
         head = T.let(T.Select((past > 0) & is_long, T.i64(lanes) - past, T.i64(0)))
-        if not self.formula.key:
+        if self.formula.copied:
             self._copied_lines(sink, start, stop, is_long, head)
             return
         # The first and the last line overlap others. In place, they are computed before any element is overwritten.

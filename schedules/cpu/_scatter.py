@@ -83,7 +83,7 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     }
     bits = TensorDesc(f"uint{8 * itemsize}", (1,))
     writer = _Writer(
-        Formula((bits,), (bits,), lambda x: (x,), (), (), ()),
+        Formula((bits,), (bits,), lambda x: (x,), (), (), copied=True),
         Leaves(target),
         types=desc.kinds(),
         way=way,

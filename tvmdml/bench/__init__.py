@@ -2,5 +2,5 @@
 
 ``rows`` has what is measured, in a file for each operator or family; ``peers`` the libraries to compare with;
 ``measure`` and ``events`` the clocks; ``limits`` and ``cuda_limits`` what the machine allows; ``venues`` which of these belong
-together. ``runner`` runs the cases, ``results`` stores the figures, ``report``, ``page``, ``plot`` and ``plot_operators`` show them.
+together. ``runner`` runs the cases, ``results`` stores the figures; ``report``, ``page``, ``plot``, ``plot_operators`` show them.
 """

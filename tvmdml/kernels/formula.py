@@ -41,6 +41,8 @@ class Formula(NamedTuple):
     """Numbers in single precision that are passed at launch; ``value`` is called inside of ``launched.given``, which has them."""
     between: tuple[TensorDataType, ...] = ()
     """The types of values that are computed on the way, and rounded to these types."""
+    copied: bool = False
+    """Whether the result is the only input, unchanged: rows can be moved without arithmetic."""
 
 
 def composed(

@@ -318,7 +318,7 @@ class Movement(Operator):
     def formula(self) -> Formula:
         """What an element passes through before it is stored, from its bits: nothing changes it here."""
         bits = TensorDesc(f"uint{8 * self.outputs()[0].data_type.itemsize}", (1,))
-        return Formula((bits,), (bits,), lambda x: (x,), (), (), ())
+        return Formula((bits,), (bits,), lambda x: (x,), (), (), copied=True)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy."""

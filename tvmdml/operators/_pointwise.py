@@ -233,7 +233,8 @@ class Pointwise(Operator):
             ("types", types),
             ("shared", sum(places, ())),
         )
-        return Formula(inputs, outputs, value, key, self.modules(), places, counted)
+        copied = self._in_bits() and type(self).KERNEL is unchanged
+        return Formula(inputs, outputs, value, key, self.modules(), places, counted, copied=copied)
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element."""
