@@ -190,6 +190,17 @@ def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
         return _ready(kernel, launch, packers)
 
 
+def launched_with(kernel: Kernel, target: Target, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
+    """The launch of a kernel with other integers and temporaries than its own.
+
+    Raises:
+        CompileError: as ``find``.
+    """
+    launcher = find(kernel, target)
+    with whole():
+        return target.launch(launcher, scalars, temporaries)
+
+
 def _ready(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Ready:
     return Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
 

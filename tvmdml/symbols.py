@@ -1,7 +1,7 @@
 """Symbols: objects that stand for an integer that is not known yet, such as a size in a graph of PyTorch's.
 
 Descriptors accept a symbol wherever they accept an integer, and compare it with nothing: a comparison could fix its value. A
-library's adapter adds its types here, as ``tvmdml.torch`` does.
+library's adapter adds its types here, as ``tvmdml.torch`` does. Integers of several cases (``lanes``) are compared.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from typing import Any
+
+from tvmdml.lanes import Lanes
 
 _integers: tuple[type, ...] = ()
 _rules: dict[type, Callable[[Any], bool]] = {}
@@ -39,5 +41,5 @@ def holds(rule: Any) -> bool:
 
 
 def index(value: Any) -> Any:
-    """``operator.index``, but a symbol stays itself."""
-    return value if is_symbol(value) else operator.index(value)
+    """``operator.index``, but a symbol stays itself, and so do integers of several cases."""
+    return value if type(value) is Lanes or is_symbol(value) else operator.index(value)

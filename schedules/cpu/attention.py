@@ -88,7 +88,7 @@ class _Writer:
         s, mask = d.sizes, desc.mask()
         self.parameters: tuple[tuple[str, Any], ...] = (
             ("operator", desc.NAME),
-            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count", "epilogue")),
+            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count")),
             *desc.behind(),
             ("type", desc.computed().tvm),
             ("repeated", " ".join(one.tensor for one in d.beside if one.steps[3] == 0)),

@@ -118,6 +118,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     parts = tasks > 1 and turned is None and block is None and min(math.prod(move.sizes[:-1]) for move in moves) < _ROWS * tasks
     shortest, longest = (some(move.sizes[-1] for move in moves) for some in (min, max))
     divided = any(pieced_by(move) is not None for move in moves)
+    counts = [math.prod(move.sizes[:-1]) for move in moves]
     rows = "short" if longest < lanes else "any" if parts or divided or columns or shortest < lanes else "long"
     streamed = elements * formula.outputs[0].data_type.itemsize >= knobs.stream_bytes
     if block is None:
@@ -140,7 +141,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         last=last,
         parallel=tasks > 1,
         parts=parts,
-        blocks=shortest * itemsize < _PAGE and not parts and len({math.prod(move.sizes[:-1]) for move in moves}) == 1 < len(moves),
+        blocks=shortest * itemsize < _PAGE and not parts and len(moves) > 1 and all(one == counts[0] for one in counts),
         rows=rows,
         stream=streamed,
         aligned=knobs.aligned_elements,
@@ -172,7 +173,7 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
         super().__init__(formula, leaves, **choices)
         moves = self.transfer.moves
         columns = list(zip(*(move.numbers() for move in moves), strict=True))
-        self.own = tuple(i for i, column in enumerate(columns) if len(set(column)) > 1)
+        self.own = tuple(i for i, column in enumerate(columns) if any(one != column[0] for one in column[1:]))
         """The integers of moves that are not the same for all: a task reads them from a table in scratch memory."""
         own = [columns[i][k] for k in range(len(moves)) for i in self.own]
         self.scalars = (*(column[0] for column in columns), *own)

@@ -137,7 +137,7 @@ class Frame(abc.ABC):
         self.dtype = self.numbers.dtype
         self.parameters = (
             ("operator", desc.NAME),
-            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count", "epilogue")),
+            *desc.attributes_exactly(("head_count", "query_head_count", "key_value_head_count")),
             *desc.behind(),
             ("type", desc.computed().tvm),
             ("present", "".join(str(int(tensor is not None)) for _, tensor in desc.tensors())),

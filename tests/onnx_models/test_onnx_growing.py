@@ -207,6 +207,26 @@ def test_numbers_that_agree_by_chance(name: str) -> None:
         assert np.array_equal(found, np.full((n, 4), f(n), np.float32)), n
 
 
+@pytest.mark.parametrize("fixed", [44, 45])
+def test_a_size_that_is_equal_once(fixed: int, conversions: type[Counted]) -> None:
+    """A tensor of one size stays as it is, where the size that grows is the same for one program of many."""
+    nodes = [N("Softmax", ["x"], ["y"]), N("Softmax", ["z"], ["w"]), N("Neg", ["x"], ["v"]), N("Neg", ["z"], ["u"])]
+    every = [info("x", ["n", 4]), info("z", [fixed, 4])]
+    results = [info(name, ["n" if name in "yv" else fixed, 4]) for name in "ywvu"]
+    loaded = tvmdml.onnx.load(bytes(model(nodes, every, results, ir_version=10).SerializeToString()))
+    rng = np.random.default_rng(fixed)
+    z = rng.standard_normal((fixed, 4), np.float32)
+    for n in LENGTHS:
+        x = rng.standard_normal((n, 4), np.float32)
+        y, w, v, u = loaded(x=x, z=z)
+        assert np.array_equal(v, -x), n
+        assert np.array_equal(u, -z), n
+        for found, one in ((y, x), (w, z)):
+            powers = np.exp(one - one.max(1, keepdims=True))
+            assert np.allclose(found, powers / powers.sum(1, keepdims=True), 1e-5), n
+    assert conversions.whole <= 3 + 2 + 3 * 3, conversions.whole
+
+
 def decoder(width: int = 8) -> bytes:
     """One step of attention with a past: positions, a mask and the number of words follow from sizes."""
     weights = {f"w{one}": np.random.default_rng(i).standard_normal((width, width), np.float32) for i, one in enumerate("qkv")}

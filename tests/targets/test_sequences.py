@@ -98,6 +98,43 @@ def test_steps_share_memory_for_their_temporaries(target: Target) -> None:
             assert np.array_equal(content[2 * i + 1].view(np.uint32).reshape(2, 3), right.indices)
 
 
+@only_native
+def test_other_launches_and_places() -> None:
+    """The sequence that they are taken from stays; what does not fit is refused, and nothing is left behind."""
+    target = targets.resolve("cpu")
+    plus, magnitude = ready(add_desc(), target), ready(abs_desc(), target)
+    longer = ready(top_k_desc(TensorDesc("float32", (2, LONG)), 1, 3, "decreasing"), target)
+    times = ready(tvmdml.ElementWiseMultiply(**vars(add_desc())), target)
+    run: Any = target.sequence([*chain(plus, 5), Step(magnitude, ((0, 0), (0, PLACE)))], 1)
+    other = run.varied(((plus, times), (magnitude, magnitude)), ((4, Step(plus, ((0, 0), (0, 0), (0, 7 * PLACE)))),))
+    for _ in range(2):
+        values = np.full((8, N), 2, np.float32)
+        values[0] = -2
+        first, second = arena_of(target, values), arena_of(target, values)
+        other([first])
+        assert rows_of(first)[:, 0].tolist() == [-2, 2, -4, -8, 32, -256, 2, -4]
+        run([second])
+        assert rows_of(second)[:, 0].tolist() == [-2, 2, 0, 2, 2, 4, 6, 2]
+    with pytest.raises(ValueError, match="ends before"):
+        other([arena_of(target, ones(7))])
+    grown = run.varied(((magnitude, longer),), ())  # it needs temporaries, and other arrays than there are
+    del grown
+    for launches, steps in (
+        (((plus, 1),), ()),
+        ((plus,), ()),
+        ((), ((6, Step(plus, ())),)),
+        ((), ((-1, Step(magnitude, ((0, 0), (0, 0)))),)),
+        ((), ((1 << 70, Step(magnitude, ((0, 0), (0, 0)))),)),
+        ((), ((0, Step(plus, ((0, 0), (0, 0)))),)),
+        ((), ((0, Step(plus, ((0, 0), (0, 0), (1, 0)))),)),
+        ((), ((0, None),)),
+    ):
+        with pytest.raises((ValueError, OverflowError)):
+            run.varied(launches, steps)
+    with pytest.raises(TypeError):
+        run.varied([], ())
+
+
 def test_three_thousand_steps(target: Target) -> None:
     launch = ready(add_desc(), target)
     steps = [Step(launch, ((0, 0), (0, PLACE), (0, 2 * PLACE))), Step(launch, ((0, 2 * PLACE), (0, PLACE), (0, 0)))] * 1500

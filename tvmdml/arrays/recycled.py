@@ -59,6 +59,8 @@ class _Kept:
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
         """The oldest first."""
+        self._largest = 0
+        """No block was larger."""
 
     @property
     def bytes(self) -> int:
@@ -80,7 +82,12 @@ class _Kept:
         """Take a block back, and free the oldest ones if there are too many."""
         if block.room > MOST:
             return
+        self._largest = max(
+            self._largest, block.room
+        )  # a thread may undo what another one did meanwhile: then it is done next time
         self._blocks.append(block)
+        if len(self._blocks) * self._largest <= MOST:
+            return
         more = self.bytes - MOST
         while more > 0 and self._blocks:
             try:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml import exact
+from tvmdml import exact, lanes
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.graph.program import Finished, Program, Result
@@ -137,6 +137,21 @@ class Described:
         """Equal for what is the same for each size."""
         self.varies = any(isinstance(one, Number) for one in self._numbers)
         """Whether it depends on the size."""
+
+    def together(self, sizes: Sequence[int], first: int, function: Callable[[Any], Any]) -> tuple[list[int], Any]:
+        """What a function makes of the value for many sizes, as ``lanes.together`` returns it: cases are places of ``sizes``.
+
+        Raises:
+            Differs: a number is no integer at one of them.
+            Exception: as ``lanes.together``.
+        """
+        numbers = [[one.at(n) for n in sizes] for one in self._numbers if isinstance(one, Number)]
+
+        def made(given: list[Any]) -> Any:
+            rest = iter(given)
+            return function(_value(self._form, [next(rest) if isinstance(one, Number) else one for one in self._numbers]))
+
+        return lanes.together(made, numbers, first)
 
     def at(self, n: int) -> Any:
         """The value for a size."""

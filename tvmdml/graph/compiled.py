@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +17,8 @@ from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
-from tvmdml.graph.laid import Given, Laid, Weights
-from tvmdml.targets import Target
+from tvmdml.graph.laid import Given, Laid, Returned, Weights
+from tvmdml.targets import Run, Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, native
 
 if TYPE_CHECKING:
@@ -44,19 +45,17 @@ class CompiledGraph:
     has intermediate memory of its own, which is kept for the next one.
     """
 
-    def __init__(self, laid: Laid, target: Target, like: CompiledGraph | None = None) -> None:
-        """Not public: ``Graph.compile`` makes it. It shares constants, and intermediate memory of the same size, with ``like``."""
+    def __init__(self, laid: Laid, target: Target) -> None:
+        """Not public: ``Graph.compile`` makes it."""
         self.name = laid.name
         """The graph's name."""
         self.target = target
         """Where it runs."""
-        self._laid = laid
+        self._lay: Callable[[], Laid] = lambda: laid
+        self._temporary = laid.temporary
         self._sequence = target.sequence(laid.steps, laid.slots)
         self._inputs, self._outputs = laid.inputs, laid.outputs
-        known = {} if like is None else dict(zip(map(id, like.laid.constants), like._constants, strict=True))
-        self._constants: list[Any] = list(laid.constants)
-        if target.moves:
-            self._constants = [known[id(one)] if id(one) in known else target.asarray(one) for one in laid.constants]
+        self._constants: list[Any] = list(map(target.asarray, laid.constants)) if target.moves else list(laid.constants)
         self._weights: list[Weights] = []
         self._packed: list[Any] = []
         self._owned: dict[int, Any] = {}
@@ -64,9 +63,35 @@ class CompiledGraph:
             self._pack({})
         self._plain = self._read_plainly()
         self._names = {one.name for one in self._inputs}
-        self._arenas: list[Any] = [] if like is None else like._arenas
+        self._arenas: list[Any] = []
+
+    @classmethod
+    def near(
+        cls,
+        like: CompiledGraph,
+        sequence: Run,
+        inputs: tuple[Given, ...],
+        outputs: tuple[Returned, ...],
+        constants: Sequence[NumpyArray],
+        lay: Callable[[], Laid],
+    ) -> CompiledGraph:
+        """A graph with the weights of another one, whose intermediate memory it needs; ``lay`` says what is not needed to run."""
+        found = object.__new__(cls)
+        found.name, found.target, found._lay, found._temporary = like.name, like.target, lay, like._temporary
+        found._sequence, found._inputs, found._outputs = sequence, inputs, outputs
+        pairs = zip(constants, like.laid.constants, like._constants, strict=True)
+        found._constants = [known if one is old else found.target.asarray(one) for one, old, known in pairs]
+        found._weights, found._packed, found._owned = like._weights, like._packed, {}
+        found._plain, found._names, found._arenas = None, like._names, like._arenas
+        if like._plain is not None:
+            found._plain = [(i, inputs[i].dtype, inputs[i].shape, inputs[i].strides) for i, *_ in like._plain]
+        return found
 
     # -- Facts
+
+    @functools.cached_property
+    def _laid(self) -> Laid:
+        return self._lay()
 
     @property
     def temporary_size(self) -> int:
@@ -119,6 +144,10 @@ class CompiledGraph:
         """What it computes, after all passes."""
         return self._laid.finished()
 
+    def input_names(self) -> tuple[str, ...]:
+        """The name of each input, in their order."""
+        return tuple(one.name for one in self._inputs)
+
     def forms(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
         """The type and shape of each output."""
         return [(one.dtype, one.shape) for one in self._outputs]
@@ -127,6 +156,11 @@ class CompiledGraph:
     def laid(self) -> Laid:
         """What runs."""
         return self._laid
+
+    @property
+    def sequence(self) -> Run:
+        """The launches."""
+        return self._sequence
 
     @property
     def weights(self) -> list[Weights]:
@@ -233,7 +267,7 @@ class CompiledGraph:
         for i, result in enumerate(results):
             if any(arrays.overlaps(result, other) for other in (*results[:i], *ready)):
                 raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
-        arena = self.target.empty((max(self._laid.temporary, 1),), np.uint8)
+        arena = self.target.empty((max(self._temporary, 1),), np.uint8)
         written = [array for array, one in zip(results, self._outputs, strict=True) if one.slot >= 0]
         run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *self._packed, *ready, *written])
         if all(one.copies is None for one in self._outputs):
@@ -257,7 +291,7 @@ class CompiledGraph:
         try:
             arena = self._arenas.pop()  # lists are safe for threads; a lock would be held for ever in a forked process
         except IndexError:
-            arena = self.target.empty((max(self._laid.temporary, 1),), np.uint8)
+            arena = self.target.empty((max(self._temporary, 1),), np.uint8)
         try:
             yield arena
         finally:

@@ -6,23 +6,35 @@ the packed weights and the intermediate memory stay: new are the kernels' intege
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.compiler import Ready, ready_owned
-from tvmdml.graph.by_size import BySize, Described, Differs, Values, input_of
+from tvmdml.compiler import ready_owned
+from tvmdml.graph.by_size import BySize, Described, Differs, Values
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.laid import Returned
-from tvmdml.graph.laying import given, laid_out
-from tvmdml.graph.nodes import Call
+from tvmdml.graph.laid import Given, Laid
+from tvmdml.graph.laying import laid_out
 from tvmdml.graph.packing import Shared
-from tvmdml.graph.plan import Launches
+from tvmdml.graph.plan import Launches, Plan
 from tvmdml.graph.program import Finished
+from tvmdml.graph.sizes import Sized, Sizes, packed, room, spans
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._contract import Shared as InPlace
-from tvmdml.targets import Step, Target
+from tvmdml.targets import Launch, Run, Step
+
+
+class _Group(NamedTuple):
+    """Launches of one kernel with the same integers, which depend on the size."""
+
+    desc: Described
+    in_place: InPlace
+    launch: Launch
+    """That of the largest size."""
+    room: tuple[int, ...]
+    """The bytes of each output of the largest size."""
+    packed: object
 
 
 class _Varying(NamedTuple):
@@ -30,24 +42,27 @@ class _Varying(NamedTuple):
 
     step: int
     """Its place among the launches."""
-    desc: Described
+    group: int
     edges: Described
-    in_place: InPlace
     bases: tuple[tuple[int, int, str], ...]
     """Of each array: its slot, its offset without that of the edge that reads it, and the tensor's name."""
+    alone: bool
+    """Whether its places depend on the size, or others that do not depend on it have the same launch."""
 
 
 class Grown:
     """Compiled graphs up to a size."""
 
-    def __init__(self, programs: BySize, n: int, arrays: Sequence[NumpyArray], target: Target, shared: Shared, launches: Launches):
+    def __init__(
+        self, programs: BySize, n: int, arrays: Sequence[NumpyArray], sizes: Sizes, shared: Shared, launches: Launches
+    ) -> None:
         """Plan the largest one.
 
         Args:
             programs: the program for each size.
             n: the largest size.
             arrays: the constants that follow from it.
-            target: where the graphs run.
+            sizes: what follows from sizes, on the target where the graphs run.
             shared: packed weights of other graphs.
             launches: kernels that other graphs found.
 
@@ -55,32 +70,34 @@ class Grown:
             Differs: the launches of other sizes may be others.
             Unsupported, CompileError: a kernel cannot be made.
         """
-        self._programs, self._target, self._shared = programs, target, shared
+        self._programs, self._target, self._shared, self._sizes = programs, sizes.target, shared, sizes
         self.largest = n
         self._finished = programs.at(n, arrays)
-        laid = laid_out(self._finished, target, shared=shared, launches=launches)
-        self.graph = CompiledGraph(laid, target)
+        laid = laid_out(self._finished, self._target, shared=shared, launches=launches)
+        self.graph = CompiledGraph(laid, self._target)
         """The largest one."""
         plan = laid.plan
         assert plan is not None
         places = {id(array): i for i, array in enumerate(arrays)}
         self._constants = [places.get(id(node.array)) for node in plan.constants]
-        packed = {id(edge.source) for one in plan.packed for edge in one.edges}
-        if any(id(node.array) in places for node in self._finished.program.constants() if id(node) in packed):
+        weights = {id(edge.source) for one in plan.packed for edge in one.edges}
+        if any(id(node.array) in places for node in self._finished.program.constants() if id(node) in weights):
             raise Differs
         if any(one.owned for one in laid.inputs) or any(not isinstance(one.copies, (int, type(None))) for one in laid.outputs):
             raise Differs
+        self._groups: list[_Group] = []
         self._varying: list[_Varying] = []
-        self._room: dict[int, tuple[int, ...]] = {}
-        self._packed: dict[int, object] = {}
-        self._find(n, {id(step.call): i for i, step in enumerate(plan.steps)})
+        self._replaced: list[bool] = []
+        """Whether a group is all launches with its kernel and integers, for the largest size: others may have them by chance."""
+        self._find(plan)
 
-    def _find(self, n: int, numbers: Mapping[int, int]) -> None:
-        """The launches that depend on the size; ``numbers`` has the place of each by the identity of its call."""
-        plan, value = self.graph.laid.plan, Values(n).of
-        assert plan is not None
-        each = zip(self._finished.program.calls, self._programs.descs, self._programs.edges, strict=True)
-        for call, desc, edges in each:
+    def _find(self, plan: Plan) -> None:
+        """The launches that depend on the size."""
+        numbers = {id(step.call): i for i, step in enumerate(plan.steps)}
+        value = Values(self.largest).of
+        groups: dict[tuple[int, InPlace], int] = {}
+        varying = []
+        for call, desc, edges in zip(self._finished.program.calls, self._programs.descs, self._programs.edges, strict=True):
             if not (desc.varies or edges.varies):
                 continue
             if (i := numbers.get(id(call))) is None:
@@ -91,9 +108,17 @@ class Grown:
                 raise Differs  # what is packed may be elsewhere
             names = _passed(call.desc, step.in_place, step.kernel)
             bases = [(slot, at - offsets.get(name, 0), name) for (slot, at), name in zip(step.places, names, strict=True)]
-            self._varying.append(_Varying(i, desc, edges, step.in_place, tuple(bases)))
-            self._room[id(desc)] = _room(call.desc)
-            self._packed[id(desc)] = _packed(step.kernel, call.desc)
+            group = groups.setdefault((id(desc), step.in_place), len(groups))
+            if group == len(self._groups):
+                self._groups.append(_Group(desc, step.in_place, step.launch, room(call.desc), packed(step.kernel, call.desc)))
+            varying.append(_Varying(i, group, edges, tuple(bases), edges.varies))
+        own: list[set[int]] = [set() for _ in self._groups]
+        for one in varying:
+            own[one.group].add(one.step)
+        for one, steps in zip(self._groups, own, strict=True):
+            users = {i for i, step in enumerate(plan.steps) if step.launch is one.launch}
+            self._replaced.append(users == steps)
+        self._varying = [one._replace(alone=one.alone or not self._replaced[one.group]) for one in varying]
 
     def at(self, n: int, arrays: Sequence[NumpyArray]) -> CompiledGraph:
         """The graph for a size.
@@ -106,54 +131,86 @@ class Grown:
             Differs: its launches, or their memory, are others.
             Unsupported, CompileError: a kernel cannot be made.
         """
-        laid, programs, values = self.graph.laid, self._programs, Values(n)
-        steps, kernels = list(laid.steps), list(laid.kernels)
-        known: dict[tuple[int, InPlace], tuple[Ready, Mapping[str, int]]] = {}
-        for one in self._varying:
-            desc = values.of(one.desc)
-            key = id(one.desc), one.in_place
-            if (found := known.get(key)) is None:
-                found = known[key] = self._ready(one, desc), _spans(desc)
-            ready, spans = found
-            places, old = laid.steps[one.step].places, laid.steps[one.step].sizes
-            if one.edges.varies:
-                offsets = _offsets(values.of(one.edges))
-                if any(offsets.get(source) for source, _ in one.in_place):
-                    raise Differs
-                places = tuple((slot, at + offsets.get(name, 0)) for slot, at, name in one.bases)
-            sizes = tuple(spans.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True))
-            steps[one.step], kernels[one.step] = Step(ready.launch, places, sizes), ready.kernel.name
-        alike = {id(one): given(input_of(values.of(one), ""), 0, 0)._replace(node=None) for one in programs.inputs}
-        inputs = (
-            alike[id(one)]._replace(name=old.name, shown=old.shown, slot=old.slot)
-            for one, old in zip(programs.inputs, laid.inputs, strict=True)
-        )
-        forms = zip(map(values.of, programs.forms), laid.outputs, strict=True)
+        values = Values(n)
+        found = [self._sized(one, values) for one in self._groups]
+        steps = {one.step: self._step(one, found[one.group], values) for one in self._varying if one.alone}
+        varied: Callable[..., Run] | None = getattr(self.graph.sequence, "varied", None)
+        if varied is None:
+            sequence = self._target.sequence(self._steps(found, values), self.graph.laid.slots)
+        else:
+            every = zip(self._groups, found, self._replaced, strict=True)
+            pairs = tuple((group.launch, one.launch) for group, one, replaced in every if replaced)
+            sequence = varied(pairs, tuple(steps.items()))
+        laid, programs = self.graph.laid, self._programs
+        forms = zip(programs.forms, laid.outputs, strict=True)
+        outputs = tuple(old._replace(shape=values.of(form)[1]) if form.varies else old for form, old in forms)
+        constants = tuple(old if i is None else arrays[i] for i, old in zip(self._constants, laid.constants, strict=True))
+
+        def lay(inputs: tuple[Given, ...]) -> Laid:
+            kernels = list(laid.kernels)
+            for one in self._varying:
+                kernels[one.step] = found[one.group].name
+            return laid._replace(
+                inputs=inputs,
+                outputs=outputs,
+                steps=tuple(self._steps(found, values)),
+                kernels=tuple(kernels),
+                constants=constants,
+                weights=lambda owned: self.graph.weights,
+                reports=lambda: laid_out(finished(), self._target, shared=self._shared).reports(),
+                finished=finished,
+                plan=None,
+            )
 
         def finished() -> Finished:
             return programs.at(n, arrays)
 
-        new = laid._replace(
-            inputs=tuple(inputs),
-            outputs=tuple(Returned(dtype, shape, one.slot, one.copies) for (dtype, shape), one in forms),
-            steps=tuple(steps),
-            kernels=tuple(kernels),
-            constants=tuple(old if i is None else arrays[i] for i, old in zip(self._constants, laid.constants, strict=True)),
-            weights=lambda owned: self.graph.weights,
-            reports=lambda: laid_out(finished(), self._target, shared=self._shared).reports(),
-            finished=finished,
-            plan=None,
-        )
-        return CompiledGraph(new, self._target, self.graph)
+        inputs = self._inputs(values)
+        return CompiledGraph.near(self.graph, sequence, inputs, outputs, constants, lambda: lay(inputs))
 
-    def _ready(self, one: _Varying, desc: Operator) -> Ready:
+    def _inputs(self, values: Values) -> tuple[Given, ...]:
+        """The inputs, as callers give them for a size."""
+        known: dict[int, Given] = {}
+        found = []
+        for one, old in zip(self._programs.inputs, self.graph.laid.inputs, strict=True):
+            if not one.varies:
+                found.append(old)
+                continue
+            if (new := known.get(id(one))) is None:
+                new = known[id(one)] = self._sizes.given(one, values)
+            found.append(Given(old.name, old.shown, new.dtype, new.shape, new.strides, new.nbytes, new.owned, old.slot, None))
+        return tuple(found)
+
+    def _steps(self, found: Sequence[Sized], values: Values) -> list[Step]:
+        """All launches for a size."""
+        steps = list(self.graph.laid.steps)
+        for one in self._varying:
+            steps[one.step] = self._step(one, found[one.group], values)
+        return steps
+
+    def _step(self, one: _Varying, found: Sized, values: Values) -> Step:
+        """A launch that depends on the size."""
+        places, old = self.graph.laid.steps[one.step].places, self.graph.laid.steps[one.step].sizes
+        if one.edges.varies:
+            offsets = _offsets(values.of(one.edges))
+            if any(offsets.get(source) for source, _ in self._groups[one.group].in_place):
+                raise Differs
+            places = tuple((slot, at + offsets.get(name, 0)) for slot, at, name in one.bases)
+        own = dict(found.spans())
+        return Step(found.launch, places, tuple(own.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True)))
+
+    def _sized(self, one: _Group, values: Values) -> Sized:
         """The kernel for a size."""
-        if not all(0 < new <= old or new == old for new, old in zip(_room(desc), self._room[id(one.desc)], strict=True)):
+        found = self._sizes.kernel(one.desc, one.in_place, values.n)
+        if found is None:
+            desc: Operator = values.of(one.desc)
+            if any(pair not in desc.shareable() for pair in one.in_place):
+                raise Differs
+            ready = ready_owned(desc, self._target, one.in_place)
+            found = Sized(ready.launch, ready.kernel.name, packed(ready.kernel, desc), room(desc), lambda: spans(desc))
+        if found.packed != one.packed:
             raise Differs
-        if any(pair not in desc.shareable() for pair in one.in_place):
-            raise Differs
-        found = ready_owned(desc, self._target, one.in_place)
-        if _packed(found.kernel, desc) != self._packed[id(one.desc)]:
+        if not all(0 < new <= old or new == old for new, old in zip(found.room, one.room, strict=True)):
             raise Differs
         return found
 
@@ -165,25 +222,6 @@ def _offsets(edges: Any) -> dict[str, int]:
 
 def _passed(desc: Operator, in_place: InPlace, kernel: Kernel) -> list[str]:
     """The tensors that a launch takes; an empty name for one that is packed."""
-    without, packed = {source for source, _ in in_place}, {one.name for one in kernel.owned}
-    every = [name for name, tensor in desc.tensors() if (tensor is not None or name in packed) and name not in without]
-    return ["" if name in packed else name for name in every]
-
-
-def _room(desc: Operator) -> tuple[int, ...]:
-    """The bytes of each output."""
-    call = Call(desc, {}, "", "")
-    return tuple(call.bytes_of(i) for i in range(len(call.outputs())))
-
-
-def _packed(kernel: Kernel, desc: Operator) -> object:
-    """The inputs that a kernel takes packed, and what they are made of."""
-    if not kernel.owned:
-        return ()
-    tensors = dict(desc.tensors())
-    return tuple((*one[:-1], *(repr(tensors[name]) for name in one.inputs)) for one in kernel.owned)
-
-
-def _spans(desc: Operator) -> dict[str, int]:
-    """The bytes that each tensor spans."""
-    return {name: tensor.span_in_bytes for name, tensor in desc.tensors() if tensor is not None}
+    without, owned = {source for source, _ in in_place}, {one.name for one in kernel.owned}
+    every = [name for name, tensor in desc.tensors() if (tensor is not None or name in owned) and name not in without]
+    return ["" if name in owned else name for name in every]

@@ -27,9 +27,7 @@ def key_of(*parts: Any) -> str:
 
 def surroundings(target: Target) -> str | None:
     """A hash of them; ``None`` where plans are not kept: they are off, or kernels come from packs or are chosen by a caller."""
-    if plans.is_off() or knobs.in_force() or not knobs.logs_count() or target.knobs or target.logs is not None:
-        return None
-    if os.environ.get("TVMDML_PACKS") or os.environ.get("TVMDML_PACK_RECORD") or _uses_packs():
+    if plans.is_off() or not are_usual(target):
         return None
     sources = _sources()
     if sources is None:
@@ -41,6 +39,13 @@ def surroundings(target: Target) -> str | None:
     )
     machine = [target.name, target.code, target.tasks(), target.handover(), list(target.machine()), repr(target.caches)]
     return key_of(sources, logs.state(), switches, machine, list(target.families), list(target.suffixes), target.most_arrays)
+
+
+def are_usual(target: Target) -> bool:
+    """Whether kernels are what schedules choose: none comes from a pack or is chosen by a caller, and nobody is told of them."""
+    if knobs.in_force() or not knobs.logs_count() or target.knobs or target.logs is not None:
+        return False
+    return not (os.environ.get("TVMDML_PACKS") or os.environ.get("TVMDML_PACK_RECORD") or _uses_packs())
 
 
 def _uses_packs() -> bool:

@@ -202,8 +202,10 @@ class Conversion:
     @classmethod
     def part(
         cls, model: Model, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
-    ) -> list[NumpyArray | None]:
-        """Tensors that some nodes of the model compute from others while it is converted; ``None`` for one that is not known."""
+    ) -> tuple[list[NumpyArray | None], list[Traced]]:
+        """Tensors that some nodes of the model compute from others while it is converted; ``None`` for one that is not known. And
+        the nodes in the order in which they were converted.
+        """
         found = cls(model)
         read = {str(name) for one in nodes for name in one.input}
         for tensor in model.source.model.graph.initializer:
@@ -214,7 +216,7 @@ class Conversion:
         for one in nodes:
             found._node(one, found._top)
         values = [found._top.get(name) for name in wanted]
-        return [None if one is None else one.array for one in values]
+        return [None if one is None else one.array for one in values], found.trace
 
     @classmethod
     def eager(

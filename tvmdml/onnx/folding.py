@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.onnx.node import Node, axis_of
+from tvmdml.onnx.node import Node, Result, axis_of
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
@@ -233,6 +233,63 @@ _FOLDED: Mapping[str, Callable[[Node], Any]] = {
 }
 _OF_UNKNOWN_SIZE = ("NonZero",)
 """Operators with results whose sizes inference does not know; they are not larger than the inputs allow."""
+
+
+def _reshaped(node: Node) -> tuple[int, ...]:
+    x, wanted = node.known(0), node.integers(1)
+    if not node.integer("allowzero", 0):
+        wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
+    known = math.prod(n for n in wanted if n >= 0)
+    return tuple(x.size // known if n < 0 else n for n in wanted)
+
+
+def _squeezed(node: Node) -> tuple[int, ...]:
+    shape = node.shape()
+    axes = {axis_of(one, len(shape)) for one in node.integers(1)} if node.has(1) else {i for i, n in enumerate(shape) if n == 1}
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
+
+
+def _unsqueezed(node: Node) -> tuple[int, ...]:
+    rest, rank = iter(node.shape()), len(node.shape()) + len(node.integers(1))
+    axes = {axis_of(one, rank) for one in node.integers(1)}
+    return tuple(1 if i in axes else next(rest) for i in range(rank))
+
+
+def _flattened(node: Node) -> tuple[int, ...]:
+    shape, axis = node.shape(), node.integer("axis", 1)
+    return math.prod(shape[:axis]), math.prod(shape[axis:])
+
+
+_SHAPES: Mapping[str, Callable[[Node], tuple[int, ...]]] = {
+    "Expand": lambda node: np.broadcast_shapes(node.shape(), tuple(node.integers(1))),
+    "Flatten": _flattened,
+    "Reshape": _reshaped,
+    "Squeeze": _squeezed,
+    "Unsqueeze": _unsqueezed,
+}
+"""The shapes of results, of operators for which they are usually taken from inference."""
+
+
+def folds_again(kind: str) -> bool:
+    """Whether a node that was folded can be folded with other inputs by ``again``."""
+    return kind in _FOLDED and kind not in _OF_UNKNOWN_SIZE
+
+
+def again(node: Node) -> NumpyArray | None:
+    """The result of a node that was folded, with other inputs of the same types; ``None`` if it must be looked at more closely.
+
+    Raises:
+        Refused: the node cannot be computed for these.
+    """
+    if not all(one is None or (one.array is not None and 0 < one.size <= _MOST) for one in node.inputs):
+        return None
+    if (shape := _SHAPES.get(node.kind)) is not None:
+        node.results = [Result(None, shape(node))]
+    try:
+        found = np.asarray(_FOLDED[node.kind](node))
+    except _LaterOn:
+        return None
+    return found if 0 < found.size <= _MOST else None
 
 
 def folds(kind: str) -> bool:

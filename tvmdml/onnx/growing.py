@@ -13,14 +13,11 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.building import finished
-from tvmdml.graph.by_size import BySize, Described, Differs
+from tvmdml.graph.by_size import BySize, Differs
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.grown import Grown
 from tvmdml.graph.laying import laid_out
@@ -28,7 +25,9 @@ from tvmdml.graph.nodes import Edge, Input, Node
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches
 from tvmdml.graph.program import Finished
-from tvmdml.onnx.converting import Conversion, Model, kind_of
+from tvmdml.graph.sizes import Sizes
+from tvmdml.onnx.converting import Conversion, Model
+from tvmdml.onnx.of_sizes import Constants, same
 from tvmdml.onnx.regular import irregular
 from tvmdml.onnx.types import Undecided
 from tvmdml.onnx.values import Value
@@ -60,12 +59,18 @@ class _Line:
     def __init__(self, shapes: Shapes, other: Shapes) -> None:
         self._names = list(shapes)
         self._ranks = [len(shapes[name]) for name in self._names]
-        self._from, to = self._flat(shapes), self._flat(other)
-        self._steps = [b - a for a, b in zip(self._from, to, strict=True)]
+        self._from = [n for one in shapes.values() for n in one]
+        self._steps = [b - a for a, b in zip(self._from, (n for name in self._names for n in other[name]), strict=True)]
         self._along = next(i for i, step in enumerate(self._steps) if step)
         whole = abs(self._steps[self._along])
         self.step = math.lcm(*(whole // math.gcd(whole, step) for step in self._steps))
         """The difference of two places that are next to each other."""
+        alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[str]] = {}
+        steps = iter(self._steps)
+        for name, rank in zip(self._names, self._ranks, strict=True):
+            alike.setdefault((shapes[name], tuple(itertools.islice(steps, rank))), []).append(name)
+        self._alike = [(start, step, names) for (start, step), names in alike.items()]
+        """The inputs whose shapes are always the same: one of them, how it grows, and their names."""
 
     @classmethod
     def through(cls, shapes: Shapes, other: Shapes) -> _Line | None:
@@ -73,19 +78,25 @@ class _Line:
         ranks = [list(map(len, one.values())) for one in (shapes, other)]
         return cls(shapes, other) if shapes != other and ranks[0] == ranks[1] else None
 
-    def _flat(self, shapes: Shapes) -> list[int]:
-        return [n for name in self._names for n in shapes[name]]
-
     def place(self, shapes: Shapes) -> int | None:
         """Where shapes are; ``None`` if they are not on the line, or a size that grows is 0 or 1, which may be special."""
-        if list(shapes) != self._names or [len(shapes[name]) for name in self._names] != self._ranks:
+        if list(shapes) != self._names:
             return None
-        given = self._flat(shapes)
-        whole, own = self._steps[self._along], given[self._along] - self._from[self._along]
-        pairs = zip(given, self._from, self._steps, strict=True)
-        if any((n - start) * whole != step * own for n, start, step in pairs):
-            return None
-        return None if any(n < 2 for n, step in zip(given, self._steps, strict=True) if step) else given[self._along]
+        found, whole = None, self._steps[self._along]
+        for start, steps, (first, *others) in self._alike:
+            shape = shapes[first]
+            if len(shape) != len(steps) or any(shapes[name] != shape for name in others):
+                return None
+            for n, begin, step in zip(shape, start, steps, strict=True):
+                if not step:
+                    if n != begin:
+                        return None
+                    continue
+                if found is None:  # the first size that grows
+                    found = n
+                if n < 2 or (n - begin) * whole != step * (found - self._from[self._along]):
+                    return None
+        return found
 
     def at(self, place: int) -> Shapes | None:
         """The shapes at a place; ``None`` if they are not integers."""
@@ -96,79 +107,6 @@ class _Line:
         return {name: tuple(itertools.islice(flat, rank)) for name, rank in zip(self._names, self._ranks, strict=True)}
 
 
-class _Constants:
-    """Constants that follow from sizes: the model's nodes that compute them, from what its Shape nodes give."""
-
-    def __init__(self, model: Model, wanted: Sequence[str], tensors: Mapping[int, Mapping[str, Value]]) -> None:
-        """
-        Args:
-            model: the model.
-            wanted: the tensors that they are.
-            tensors: those of the model, by name, for each size that is known.
-
-        Raises:
-            Differs: they are not computed in this way.
-        """
-        self._model, self._wanted = model, wanted
-        every = model.source.model.graph.node
-        makers = {str(name): i for i, proto in enumerate(every) for name in proto.output}
-        needed: set[int] = set()
-        sized: set[str] = set()
-        waiting = list(wanted)
-        while waiting:
-            name = waiting.pop()
-            if (i := makers.get(name)) is None or i in needed:
-                continue
-            if kind_of(every[i]) in ("Shape", "Size"):
-                sized.add(name)
-            else:
-                needed.add(i)
-                waiting += map(str, every[i].input)
-        nodes = [every[i] for i in sorted(needed)]
-        self._sizes: dict[str, tuple[Described, tuple[int, ...]]] = {}
-        self._given: dict[str, NumpyArray] = {}
-        for name in sized:
-            known = [one.array for own in tensors.values() if (one := own.get(name)) is not None and one.array is not None]
-            if len(known) < len(tensors):
-                raise Differs
-            self._sizes[name] = Described(list(tensors), [tuple(one.reshape(-1).tolist()) for one in known]), known[0].shape
-        varying = {name for name, (one, _) in self._sizes.items() if one.varies}
-        fixed = []
-        self._nodes = []
-        for proto in nodes:
-            if varying.isdisjoint(map(str, proto.input)):
-                fixed.append(proto)
-            else:
-                self._nodes.append(proto)
-                varying.update(map(str, proto.output))
-        self._given = self._values(next(iter(tensors)), fixed, sorted({str(name) for one in fixed for name in one.output} - {""}))
-        for n, own in tensors.items():
-            if not all(_same(array, own[name].array) for name, array in zip(wanted, self.at(n), strict=True)):
-                raise Differs
-
-    def at(self, n: int) -> list[NumpyArray]:
-        """The constants for a size, row-major.
-
-        Raises:
-            Differs: they cannot be computed.
-        """
-        found = self._values(n, self._nodes, self._wanted)
-        return [np.ascontiguousarray(found[name]).reshape(found[name].shape) for name in self._wanted]
-
-    def _values(self, n: int, nodes: Sequence[Any], wanted: Sequence[str]) -> dict[str, NumpyArray]:
-        """Tensors that some nodes compute for a size.
-
-        Raises:
-            Differs: they cannot be computed.
-        """
-        given = {name: np.array(one.at(n), np.int64).reshape(shape) for name, (one, shape) in self._sizes.items()}
-        found = Conversion.part(self._model, {**self._given, **given}, nodes, wanted)
-        known = {name: one for name, one in zip(wanted, found, strict=True) if one is not None}
-        if len(known) < len(found):
-            raise Differs
-        return known
-
-
 class _Function(NamedTuple):
     """The programs on a line."""
 
@@ -176,7 +114,9 @@ class _Function(NamedTuple):
     seen: dict[int, Converted]
     """The places that were tried."""
     programs: BySize
-    constants: _Constants
+    constants: Constants
+    sizes: Sizes
+    """What follows from sizes, of all places between those that were tried."""
 
 
 class Growth:
@@ -207,15 +147,14 @@ class Growth:
         self._refused = 0
 
     def graph(self, shapes: Shapes) -> CompiledGraph | None:
-        """The compiled graph for shapes, if it is known without converting the model."""
+        """The compiled graph for shapes that the model takes, if it is known without converting the model."""
         if self._function is None:
             return None
-        line, seen, programs, constants = self._function
+        line, seen, programs, constants, _ = self._function
         n = line.place(shapes)
         if n is None or not min(seen) <= n <= max(seen):
             return None
         try:
-            self._fits(shapes)
             arrays = constants.at(n)
         except (Differs, TvmdmlError):
             return None
@@ -236,11 +175,11 @@ class Growth:
             Differs, TvmdmlError: nothing does.
         """
         assert self._function is not None
-        line, seen, programs, constants = self._function
+        line, seen, programs, constants, sizes = self._function
         if self._grown is None or not 0 <= self._grown.largest - n < _SPAN * line.step:
             largest = min(n + (_SPAN - 1) * line.step, max(seen))
             largest -= (largest - n) % line.step
-            self._grown = Grown(programs, largest, constants.at(largest), self._target, self._weights, self._launches)
+            self._grown = Grown(programs, largest, constants.at(largest), sizes, self._weights, self._launches)
         return self._grown
 
     def saw(self, shapes: Shapes, conversion: Conversion) -> None:
@@ -301,12 +240,13 @@ class Growth:
         varying = _varying(list(tensors.values()), others)
         try:
             programs = BySize({n: self._finished(one, varying) for n, one in ordered.items()})
-            constants = _Constants(self._model, programs.wanted, tensors)
+            constants = Constants(self._model, programs.wanted, tensors)
         except (Differs, TvmdmlError, Undecided):  # nodes read what is known in a whole conversion only
             return None
         some = list(ordered)
         kept = {*some[:3], *some[-2:]}
-        return _Function(line, {n: ordered[n] for n in kept}, programs, constants)
+        places = range(some[0], some[-1] + 1, line.step)
+        return _Function(line, {n: ordered[n] for n in kept}, programs, constants, Sizes(self._target, places))
 
     def _finished(self, one: Converted, varying: tuple[str, ...]) -> Finished:
         """The program, with inputs in the places of constants that follow from sizes."""
@@ -330,12 +270,5 @@ def _varying(tensors: Sequence[Mapping[str, Value]], irregular: AbstractSet[int]
     return tuple(
         name
         for name, one, array in known
-        if id(one) in irregular or not all(name in own and _same(array, own[name].array) for own in others)
+        if id(one) in irregular or not all(name in own and same(array, own[name].array) for own in others)
     )
-
-
-def _same(array: NumpyArray, other: NumpyArray | None) -> bool:
-    """Whether two arrays have the same type, shape and bits."""
-    if other is None or (array.shape, array.dtype) != (other.shape, other.dtype):
-        return False
-    return array is other or array.tobytes() == other.tobytes()

@@ -110,7 +110,7 @@ class Origin:
     def grown(self, shapes: Shapes) -> Ready | None:
         """The model for shapes near others that were seen, if that needs no conversion."""
         found = self._growth.graph(shapes)
-        return None if found is None else Ready(found, tuple(one.name for one in found.laid.inputs), {})
+        return None if found is None else Ready(found, found.input_names(), {})
 
     def compiled(
         self,

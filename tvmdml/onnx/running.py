@@ -271,10 +271,9 @@ class Runnable(Session, abc.ABC):
             if one.shape is None or one.name not in shapes:
                 continue
             shape = shapes[one.name]
-            fits = len(shape) == len(one.shape) and all(
-                n is None or (symbols.setdefault(n, m) if isinstance(n, str) else n) == m
-                for n, m in zip(one.shape, shape, strict=False)
-            )
+            fits = len(shape) == len(one.shape)
+            for n, m in zip(one.shape, shape, strict=False):
+                fits = fits and (n is None or (symbols.setdefault(n, m) if type(n) is str else n) == m)
             if not fits:
                 same = f" with {', '.join(f'{name}={n}' for name, n in symbols.items())}" if symbols else ""
                 raise InvalidArgument(message(f"Model {one.name}", f"{one.dtype}{list(shape)}", form(one) + same))

@@ -6,6 +6,7 @@ passed through what follows before it is stored: the bits are those of separate 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvmdml.enums import FeatureLevel
@@ -118,6 +119,10 @@ class Followed(Operator):
         value = T.to(own, self._chain.input_tensors[0].data_type.tvm)
         pairs = zip(others, self.epilogue_tensors, strict=True)
         return self.after(value, *(T.to(one, tensor.data_type.tvm) for one, tensor in pairs))
+
+    def attributes_exactly(self, left_out: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+        """Without what follows: that is in ``key_behind``."""
+        return super().attributes_exactly((*left_out, "epilogue"))
 
     def key_behind(self) -> tuple[tuple[str, str], ...]:
         """What a kernel depends on of what follows: its sizes are no part."""

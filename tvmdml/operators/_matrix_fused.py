@@ -53,7 +53,7 @@ class FollowedMatrix(Followed, Matrix):
 
     def finished_by(self) -> tuple[tuple[str, str], ...]:
         """What the head depends on, and what follows, without its sizes."""
-        return (*(pair for pair in super().finished_by() if pair[0] != "epilogue"), *self.key_behind())
+        return (*super().finished_by(), *self.key_behind())
 
 
 class FusedConvolution(FollowedMatrix, Convolution):

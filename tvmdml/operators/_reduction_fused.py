@@ -53,7 +53,7 @@ class FollowedReduction(Followed, Reduction):
 
     def formula_key(self) -> tuple[tuple[str, Any], ...]:
         """What the head depends on, and what follows, without its sizes."""
-        return (*(pair for pair in super().formula_key() if pair[0] != "epilogue"), *self.key_behind())
+        return (*super().formula_key(), *self.key_behind())
 
 
 def _followed(head: type[Reduction]) -> type[FollowedReduction]:

@@ -266,7 +266,6 @@ static int read_place(const sequence_t *self, PyObject *object, place_t *place) 
     if (PyErr_Occurred()) PyErr_Clear(), offset = -1; /* too large */
     if (place->slot < 0 || place->slot >= self->slots || offset < 0) return -1;
     place->offset = (size_t)offset;
-    if (self->farthest[place->slot] < place->offset) self->farthest[place->slot] = place->offset;
     return 0;
 }
 
@@ -284,12 +283,26 @@ static Py_ssize_t read_step(sequence_t *self, Py_ssize_t number, PyObject *objec
             return wrong_step(number, "places (slot, offset), with a slot that exists and an offset that is not negative");
         }
     }
-    int tensors = (int)count + launch->temporary_count;
     self->steps[number] = (step_t){(launch_t *)Py_NewRef((PyObject *)launch), places, (int)count};
-    if (self->tensor_count < tensors) self->tensor_count = tensors;
-    if (self->argument_count < tensors + launch->scalar_count) self->argument_count = tensors + launch->scalar_count;
-    if (self->scratch_bytes < launch->scratch_bytes) self->scratch_bytes = launch->scratch_bytes;
     return count;
+}
+
+/* What all steps need, and the farthest place in each slot. */
+static void measure(sequence_t *self) {
+    memset(self->farthest, 0, self->slots * sizeof *self->farthest);
+    self->tensor_count = self->argument_count = 0;
+    self->scratch_bytes = 0;
+    for (Py_ssize_t number = 0; number < self->step_count; number++) {
+        const step_t *step = &self->steps[number];
+        int tensors = step->count + step->launch->temporary_count;
+        if (self->tensor_count < tensors) self->tensor_count = tensors;
+        if (self->argument_count < tensors + step->launch->scalar_count) self->argument_count = tensors + step->launch->scalar_count;
+        if (self->scratch_bytes < step->launch->scratch_bytes) self->scratch_bytes = step->launch->scratch_bytes;
+        for (int i = 0; i < step->count; i++) {
+            const place_t *place = &step->places[i];
+            if (self->farthest[place->slot] < place->offset) self->farthest[place->slot] = place->offset;
+        }
+    }
 }
 
 static int fill(sequence_t *self, PyObject *steps) {
@@ -312,6 +325,7 @@ static int fill(sequence_t *self, PyObject *steps) {
         next += read;
         self->step_count = i + 1;
     }
+    measure(self);
     return 0;
 }
 
@@ -332,6 +346,87 @@ static PyObject *sequence_new(PyTypeObject *type, PyObject *arguments, PyObject 
     return (PyObject *)self;
 }
 
+/* Put other launches in the place of some, given as pairs (old, new). */
+static int relaunch(sequence_t *self, PyObject *pairs) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(pairs, i);
+        if (!is_pair(pair) || !Py_IS_TYPE(PyTuple_GET_ITEM(pair, 0), &launch_type) || !Py_IS_TYPE(PyTuple_GET_ITEM(pair, 1), &launch_type)) {
+            PyErr_SetString(PyExc_ValueError, "launches of a sequence: allowed: pairs of the extension's launches");
+            return -1;
+        }
+    }
+    for (Py_ssize_t number = 0; number < self->step_count; number++) {
+        step_t *step = &self->steps[number];
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i++) {
+            PyObject *pair = PyTuple_GET_ITEM(pairs, i);
+            if (PyTuple_GET_ITEM(pair, 0) != (PyObject *)step->launch) continue;
+            launch_t *before = step->launch;
+            step->launch = (launch_t *)Py_NewRef(PyTuple_GET_ITEM(pair, 1));
+            Py_DECREF(before);
+            break;
+        }
+    }
+    return 0;
+}
+
+/* Put other steps in the place of some, given as pairs (number, step), each with as many places as the one before. */
+static int replace_steps(sequence_t *self, PyObject *pairs) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pairs); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(pairs, i);
+        Py_ssize_t number = is_pair(pair) && PyLong_Check(PyTuple_GET_ITEM(pair, 0)) ? PyLong_AsSsize_t(PyTuple_GET_ITEM(pair, 0)) : -1;
+        if (PyErr_Occurred()) return -1;
+        if (number < 0 || number >= self->step_count) {
+            PyErr_SetString(PyExc_ValueError, "steps of a sequence: allowed: pairs of a number of a step, and a step");
+            return -1;
+        }
+        step_t before = self->steps[number];
+        PyObject *step = PyTuple_GET_ITEM(pair, 1);
+        PyObject *given = is_step(step) ? PyTuple_GET_ITEM(step, 1) : NULL;
+        if (given == NULL || !PyTuple_Check(given) || PyTuple_GET_SIZE(given) != before.count) {
+            return wrong_step(number, "a step with as many places as the one before");
+        }
+        if (read_step(self, number, step, (place_t *)before.places) < 0) return -1;
+        Py_DECREF(before.launch);
+    }
+    return 0;
+}
+
+/* The same steps with other launches, and some with other places. */
+static PyObject *sequence_varied(PyObject *object, PyObject *const *given, Py_ssize_t count) {
+    sequence_t *self = (sequence_t *)object;
+    if (count != 2 || !PyTuple_Check(given[0]) || !PyTuple_Check(given[1])) {
+        PyErr_SetString(PyExc_TypeError, "varied takes two tuples: pairs of launches, and pairs of numbers and steps");
+        return NULL;
+    }
+    Py_ssize_t places = 0;
+    for (Py_ssize_t i = 0; i < self->step_count; i++) places += self->steps[i].count;
+    sequence_t *found = (sequence_t *)Py_TYPE(object)->tp_alloc(Py_TYPE(object), 0);
+    if (found == NULL) return NULL;
+    found->vectorcall = sequence_call;
+    found->slots = self->slots;
+    found->steps = PyMem_Calloc(self->step_count + 1, sizeof *found->steps);
+    found->places = PyMem_Calloc(places + 1, sizeof *found->places);
+    found->farthest = PyMem_Calloc(self->slots + 1, sizeof *found->farthest);
+    if (found->steps == NULL || found->places == NULL || found->farthest == NULL) {
+        PyErr_NoMemory();
+        Py_DECREF(found);
+        return NULL;
+    }
+    memcpy(found->places, self->places, places * sizeof *found->places);
+    for (Py_ssize_t i = 0; i < self->step_count; i++) {
+        const step_t *step = &self->steps[i];
+        found->steps[i] = (step_t){(launch_t *)Py_NewRef((PyObject *)step->launch), found->places + (step->places - self->places), step->count};
+        found->step_count = i + 1;
+    }
+    atomic_store_explicit(&found->lasted, atomic_load_explicit(&self->lasted, memory_order_relaxed), memory_order_relaxed);
+    if (relaunch(found, given[0]) < 0 || replace_steps(found, given[1]) < 0) {
+        Py_DECREF(found);
+        return NULL;
+    }
+    measure(found);
+    return (PyObject *)found;
+}
+
 static void sequence_dealloc(PyObject *object) {
     sequence_t *self = (sequence_t *)object;
     for (Py_ssize_t i = 0; i < self->step_count; i++) Py_DECREF(self->steps[i].launch);
@@ -344,6 +439,7 @@ static void sequence_dealloc(PyObject *object) {
 static PyMethodDef sequence_methods[] = {
     {"bind", sequence_bind, METH_O, PyDoc_STR("A run on these arrays, for repeated calls.")},
     {"timed", sequence_timed, METH_O, PyDoc_STR("Run on these arrays, and return the nanoseconds of each step.")},
+    {"varied", (PyCFunction)(void (*)(void))sequence_varied, METH_FASTCALL, PyDoc_STR("The same with other launches, and other steps.")},
     {0},
 };
 
