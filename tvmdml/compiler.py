@@ -190,15 +190,25 @@ def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
         return _ready(kernel, launch, packers)
 
 
-def launched_with(kernel: Kernel, target: Target, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
-    """The launch of a kernel with other integers and temporaries than its own.
+class Launches:
+    """A kernel, which is found at its first launch, with any integers and temporaries."""
 
-    Raises:
-        CompileError: as ``find``.
-    """
-    launcher = find(kernel, target)
-    with whole():
-        return target.launch(launcher, scalars, temporaries)
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.name = kernel.name
+        """The kernel's."""
+        self._kernel, self._target = kernel, target
+        self._launcher: Launcher | None = None
+
+    def launch(self, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
+        """The launch with some integers and temporaries.
+
+        Raises:
+            CompileError: as ``find``.
+        """
+        if self._launcher is None:
+            self._launcher = find(self._kernel, self._target)
+        with whole():
+            return self._target.launch(self._launcher, scalars, temporaries)
 
 
 def _ready(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Ready:

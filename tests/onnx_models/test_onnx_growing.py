@@ -266,7 +266,7 @@ def decoder(width: int = 8) -> bytes:
 def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its past grows by what it gave; between lengths that were converted, results have the bits of a model that is new.
 
-    Only the largest of 64 lengths is planned, whatever their order is.
+    Only the largest of many lengths is planned, whatever their order is.
     """
     planned = []
     monkeypatch.setattr("tvmdml.onnx.growing.laid_out", lambda *_, **__: planned.append(1))

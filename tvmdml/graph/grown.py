@@ -115,9 +115,8 @@ class Grown:
         own: list[set[int]] = [set() for _ in self._groups]
         for one in varying:
             own[one.group].add(one.step)
-        for one, steps in zip(self._groups, own, strict=True):
-            users = {i for i, step in enumerate(plan.steps) if step.launch is one.launch}
-            self._replaced.append(users == steps)
+        for shared, steps in zip(self._groups, own, strict=True):
+            self._replaced.append(steps == {i for i, step in enumerate(plan.steps) if step.launch is shared.launch})
         self._varying = [one._replace(alone=one.alone or not self._replaced[one.group]) for one in varying]
 
     def at(self, n: int, arrays: Sequence[NumpyArray]) -> CompiledGraph:
@@ -132,7 +131,8 @@ class Grown:
             Unsupported, CompileError: a kernel cannot be made.
         """
         values = Values(n)
-        found = [self._sized(one, values) for one in self._groups]
+        threads = self._sizes.now()
+        found = [self._sized(one, values, threads) for one in self._groups]
         steps = {one.step: self._step(one, found[one.group], values) for one in self._varying if one.alone}
         varied: Callable[..., Run] | None = getattr(self.graph.sequence, "varied", None)
         if varied is None:
@@ -199,9 +199,9 @@ class Grown:
         own = dict(found.spans())
         return Step(found.launch, places, tuple(own.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True)))
 
-    def _sized(self, one: _Group, values: Values) -> Sized:
+    def _sized(self, one: _Group, values: Values, threads: int | None) -> Sized:
         """The kernel for a size."""
-        found = self._sizes.kernel(one.desc, one.in_place, values.n)
+        found = self._sizes.kernel(one.desc, one.in_place, values.n, threads)
         if found is None:
             desc: Operator = values.of(one.desc)
             if any(pair not in desc.shareable() for pair in one.in_place):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tvmdml import lanes
-from tvmdml.compiler import launched_with
+from tvmdml.compiler import Launches
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.by_size import Described, Differs, Values, input_of
 from tvmdml.graph.laid import Given
@@ -73,7 +73,7 @@ class Choice(NamedTuple):
 
 
 T = TypeVar("T")
-Check = Callable[[int, T], Kernel | None]
+Check = Callable[[int, T], Launches | None]
 
 
 class _Alike(NamedTuple, Generic[T]):
@@ -81,7 +81,7 @@ class _Alike(NamedTuple, Generic[T]):
 
     result: T
     case: int
-    kernel: Kernel | None
+    launches: Launches | None
 
 
 class _Table(Generic[T]):
@@ -123,22 +123,26 @@ class Sizes:
         self._places = {n: i for i, n in enumerate(every)}
         self._tables: dict[tuple[object, ...], _Table[Any]] = {}
 
-    def kernel(self, one: Described, in_place: InPlace, n: int) -> Sized | None:
-        """The launch of a description for a size; ``None`` if it must be looked at alone.
+    def now(self) -> int | None:
+        """For how many threads schedules choose now; ``None`` if kernels come from elsewhere."""
+        return self.target.tasks() if are_usual(self.target) else None
+
+    def kernel(self, one: Described, in_place: InPlace, n: int, threads: int | None) -> Sized | None:
+        """The launch of a description for a size; ``None`` if it must be looked at alone. ``threads`` is what ``now`` said.
 
         Raises:
             CompileError: the kernel cannot be made.
         """
-        if (found := self._chosen(one, in_place, n)) is None:
+        if (found := self._chosen(one, in_place, n, threads)) is None:
             return None
-        choice, case, kernel = found
-        assert kernel is not None
-        launch = launched_with(kernel, self.target, lanes.at(choice.scalars, case), lanes.at(choice.temporaries, case))
-        return Sized(launch, kernel.name, choice.packed, lanes.at(choice.room, case), lambda: lanes.at(choice.spans, case))
+        choice, case, launches = found
+        assert launches is not None
+        launch = launches.launch(lanes.at(choice.scalars, case), lanes.at(choice.temporaries, case))
+        return Sized(launch, launches.name, choice.packed, lanes.at(choice.room, case), lambda: lanes.at(choice.spans, case))
 
     def choice(self, one: Described, in_place: InPlace, n: int) -> Choice | None:
         """What the schedule chooses for a size; ``None`` if it must be looked at alone."""
-        found = self._chosen(one, in_place, n)
+        found = self._chosen(one, in_place, n, self.now())
         return None if found is None else lanes.at(found.result, found.case)
 
     def given(self, one: Described, values: Values) -> Given:
@@ -150,21 +154,21 @@ class Sizes:
         found = self._table((id(one),), one, values.n, made, lambda n, found: None)
         return made(values.of(one)) if found is None else lanes.at(found.result, found.case)
 
-    def _chosen(self, one: Described, in_place: InPlace, n: int) -> _Alike[Choice] | None:
-        if not one.varies or not are_usual(self.target):
+    def _chosen(self, one: Described, in_place: InPlace, n: int, threads: int | None) -> _Alike[Choice] | None:
+        if not one.varies or threads is None:
             return None
 
         def choose(desc: Operator) -> Choice:
             return Choice.of(desc, in_place, kernel_for(desc.canonical(), self.target, in_place))
 
-        def check(n: int, found: Choice) -> Kernel:
+        def check(n: int, found: Choice) -> Launches:
             desc = one.at(n)
             kernel = kernel_for(desc.canonical(), self.target, in_place)
             if Choice.of(desc, in_place, kernel) != found:
                 raise Differs
-            return kernel
+            return Launches(kernel, self.target)
 
-        return self._table((id(one), in_place, self.target.tasks()), one, n, choose, check)
+        return self._table((id(one), in_place, threads), one, n, choose, check)
 
     def _table(
         self, key: tuple[object, ...], one: Described, n: int, function: Callable[[Any], T], check: Check[T]

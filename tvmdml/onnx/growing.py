@@ -38,8 +38,12 @@ _FEWEST = 3
 _NEAR = 16
 """How far beyond the largest size others are tried, if not up to its double."""
 _MOST_SEEN = 8
-_SPAN = 64
-"""How many sizes have the memory of the largest one."""
+_SPANS = (256, 64)
+"""How many sizes have the memory of the largest one: the first if that is not much memory."""
+_MOST_ROOM = 1 << 24
+"""The most bytes of intermediate results for that."""
+_MOST_GROWN = 4
+"""Texts of several lengths may grow in turns."""
 _MOST_REFUSED = 2
 """After so many attempts without success, none is made any more."""
 
@@ -143,7 +147,8 @@ class Growth:
         """Kernels of the programs that were made here."""
         self._seen: list[Converted] = []
         self._function: _Function | None = None
-        self._grown: Grown | None = None
+        self._grown: list[tuple[int, Grown]] = []
+        """What makes the graphs of sizes near each other, and of how many, the last used at the end."""
         self._refused = 0
 
     def graph(self, shapes: Shapes) -> CompiledGraph | None:
@@ -176,11 +181,18 @@ class Growth:
         """
         assert self._function is not None
         line, seen, programs, constants, sizes = self._function
-        if self._grown is None or not 0 <= self._grown.largest - n < _SPAN * line.step:
-            largest = min(n + (_SPAN - 1) * line.step, max(seen))
+        for i, (span, found) in enumerate(self._grown):
+            if 0 <= found.largest - n < span * line.step:
+                self._grown.append(self._grown.pop(i))
+                return found
+        for span in _SPANS:
+            largest = min(n + (span - 1) * line.step, max(seen))
             largest -= (largest - n) % line.step
-            self._grown = Grown(programs, largest, constants.at(largest), sizes, self._weights, self._launches)
-        return self._grown
+            found = Grown(programs, largest, constants.at(largest), sizes, self._weights, self._launches)
+            if found.graph.temporary_size <= _MOST_ROOM:
+                break
+        self._grown = [*self._grown[1 - _MOST_GROWN :], (span, found)]
+        return found
 
     def saw(self, shapes: Shapes, conversion: Conversion) -> None:
         """Learn from the model for shapes whose program was not known."""
