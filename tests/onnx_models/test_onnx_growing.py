@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -303,3 +304,27 @@ def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.
     assert loaded(x=x, past_k=np.repeat(keys, 2, 0), past_v=np.repeat(values, 2, 0))[0].shape == (2, 3, 8)
     with pytest.raises(tvmdml.InvalidArgument, match="past"):
         loaded(x=x[:1, :1], past_k=keys, past_v=values[:, 1:])
+
+
+def test_texts_that_grow_at_the_same_time() -> None:
+    """Threads share what makes programs; each text has the bits that it has alone, also where the number of threads changes."""
+    made = decoder()
+
+    def text(loaded: Any, start: int) -> list[bytes]:
+        rng = np.random.default_rng(start)
+        keys, values = (rng.standard_normal((1, start, 8), np.float32) for _ in range(2))
+        found = []
+        for _ in range(30):
+            y, keys, values = loaded(x=rng.standard_normal((1, 1, 8), np.float32), past_k=keys, past_v=values)
+            found.append(y.tobytes())
+        return found
+
+    starts = (5, 6, 20, 33)
+    alone = [text(tvmdml.onnx.load(made), start) for start in starts]
+    loaded = tvmdml.onnx.load(made)
+    with ThreadPoolExecutor(len(starts)) as pool:
+        assert list(pool.map(lambda start: text(loaded, start), starts)) == alone
+    for threads in ("1", "3"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TVMDML_NUM_THREADS", threads)
+            assert text(loaded, 21) == text(tvmdml.onnx.load(made), 21)

@@ -42,11 +42,13 @@ def _room(nbytes: int) -> int:
 class _Block:
     """Some memory. Two of them are never equal, so that a list finds one without looking at the memory."""
 
-    __slots__ = ("memory", "room")
+    __slots__ = ("address", "memory", "room")
 
     def __init__(self, room: int) -> None:
         self.room = room
         self.memory = np.empty(room + _ALIGNMENT, np.uint8)
+        address = self.memory.ctypes.data
+        self.address = address + -address % _ALIGNMENT
 
 
 class _Kept:
@@ -110,9 +112,8 @@ class _Lease:
 
     def __init__(self, block: _Block, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._block = block
-        address = block.memory.ctypes.data
         self.__array_interface__ = {
-            "data": (address + -address % _ALIGNMENT, False),
+            "data": (block.address, False),
             "shape": shape,
             "typestr": dtype.str,
             "version": 3,

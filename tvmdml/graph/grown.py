@@ -13,7 +13,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.compiler import ready_owned
 from tvmdml.graph.by_size import BySize, Described, Differs, Values
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.laid import Given, Laid
+from tvmdml.graph.laid import Given, Laid, Returned
 from tvmdml.graph.laying import laid_out
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches, Plan
@@ -142,11 +142,10 @@ class Grown:
             pairs = tuple((group.launch, one.launch) for group, one, replaced in every if replaced)
             sequence = varied(pairs, tuple(steps.items()))
         laid, programs = self.graph.laid, self._programs
-        forms = zip(programs.forms, laid.outputs, strict=True)
-        outputs = tuple(old._replace(shape=values.of(form)[1]) if form.varies else old for form, old in forms)
+        inputs, outputs = self._inputs(values), self._outputs(values)
         constants = tuple(old if i is None else arrays[i] for i, old in zip(self._constants, laid.constants, strict=True))
 
-        def lay(inputs: tuple[Given, ...]) -> Laid:
+        def lay() -> Laid:
             kernels = list(laid.kernels)
             for one in self._varying:
                 kernels[one.step] = found[one.group].name
@@ -165,8 +164,7 @@ class Grown:
         def finished() -> Finished:
             return programs.at(n, arrays)
 
-        inputs = self._inputs(values)
-        return CompiledGraph.near(self.graph, sequence, inputs, outputs, constants, lambda: lay(inputs))
+        return CompiledGraph.near(self.graph, sequence, inputs, outputs, constants, lay)
 
     def _inputs(self, values: Values) -> tuple[Given, ...]:
         """The inputs, as callers give them for a size."""
@@ -179,6 +177,13 @@ class Grown:
             if (new := known.get(id(one))) is None:
                 new = known[id(one)] = self._sizes.given(one, values)
             found.append(Given(old.name, old.shown, new.dtype, new.shape, new.strides, new.nbytes, new.owned, old.slot, None))
+        return tuple(found)
+
+    def _outputs(self, values: Values) -> tuple[Returned, ...]:
+        """The outputs, as callers get them for a size."""
+        found = []
+        for one, old in zip(self._programs.forms, self.graph.laid.outputs, strict=True):
+            found.append(Returned(old.dtype, values.of(one)[1], old.slot, old.copies) if one.varies else old)
         return tuple(found)
 
     def _steps(self, found: Sequence[Sized], values: Values) -> list[Step]:
