@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
 import shutil
 import stat
 import subprocess
@@ -21,7 +22,7 @@ from faults import call
 
 from tvmdml.cli import main
 from tvmdml.disk import _trust, stores
-from tvmdml.targets.cpu.files import load_library
+from tvmdml.targets.cpu.files import load_from_memory, load_library
 from tvmdml.targets.vulkan import pipeline_cache
 from tvmdml.targets.vulkan.physical import Identity
 from tvmdml.tuning.session import Session
@@ -495,6 +496,25 @@ def test_a_library_is_loaded_from_no_folder_that_others_may_write_to(place: Path
     os.close(int(Path(path).name))
 
 
+def test_a_library_in_memory_has_a_path_of_its_own_as_long_as_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [load_from_memory(b"content", lambda path, file: (path, file, Path(path).read_bytes())) for _ in range(9)]
+    for path, file, content in seen:
+        assert (os.path.normpath(path), content) == (f"/proc/self/fd/{file}", b"content")
+        assert Path(path).read_bytes() == b"content", "whoever opens the path later finds the library"
+        os.close(file)
+    again = load_from_memory(b"content", lambda path, file: (path, file))
+    assert again[1] == seen[0][1], "the descriptor is used again"
+    assert again[0] not in {path for path, *_ in seen}, "the loader would return the first library"
+    os.close(again[1])
+    free = os.dup(0)
+    os.close(free)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2 * free, 2 * free))
+    with pytest.raises(OSError, match="too few descriptors"):
+        load_from_memory(b"content", lambda path, file: (path, file))
+    assert os.dup(0) == free, "its descriptor is closed"
+    os.close(free)
+
+
 # -- What is not tvmdml's stays -----------------------------------------------------------------------------------
 
 
@@ -513,14 +533,15 @@ def test_no_link_leads_out_of_the_cache_when_it_is_pruned(cache: Path, place: Pa
         old(place / "outside" / name) for name in (f"{'a' * 40}-abc.so", f"{'a' * 40}.lock", "letter.txt", ".building-x/kernel.o")
     ]
     outside += [old(place / "another" / f"{'b' * 40}.bin"), old(place / "third" / "sessions" / ("c" * 24) / "trials.jsonl")]
-    (cache / "kernels" / "aa").symlink_to(place / "outside")
+    free = next(name for name in ("aa", "ab") if not (cache / "kernels" / name).exists())
+    (cache / "kernels" / free).symlink_to(place / "outside")
     (cache / "vulkan").symlink_to(place / "another")
     (cache / "tuning").symlink_to(place / "third")
     building.mkdir()
     (building / "linked").symlink_to(place / "outside")
     for folder in (building, place / "outside" / ".building-x"):
         os.utime(folder, (1, 1))
-    with pytest.warns(RuntimeWarning, match="kernels/aa is a symbolic link"):
+    with pytest.warns(RuntimeWarning, match="kernels/a[ab] is a symbolic link"):
         assert CliRunner().invoke(main, ["cache", "prune"]).exit_code == 0
     for command in (["clear"], ["clear", "--all"]):
         assert CliRunner().invoke(main, ["cache", *command]).exit_code == 0

@@ -16,7 +16,7 @@ from support import IN_PLACE, diagonal_desc, round_desc, tensor, top_k_desc
 from tuning_records import HERE, ROWS, found, installed_bits, record, rows, write
 
 from tvmdml import TensorDesc, TopK, targets
-from tvmdml.disk import stores
+from tvmdml.disk import places, stores
 from tvmdml.operators._contract import Shared
 from tvmdml.tuning import log_checks, log_files, log_lines, logs
 from tvmdml.tuning.logs import Found, Logs
@@ -270,8 +270,21 @@ def test_without_a_home_there_is_a_place_all_the_same(monkeypatch: pytest.Monkey
     def fail(*arguments: object, **named: object) -> Path:
         raise RuntimeError("no home")
 
-    monkeypatch.setattr(platformdirs, "user_data_path", fail)
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(platformdirs, "user_data_dir", fail)
     assert logs.user_folder().is_absolute()
+
+
+@pytest.mark.parametrize("home", ["/home/one", "there", ""])
+@pytest.mark.parametrize("given", ["/large/place", "place", ""])
+def test_a_user_s_folders_are_those_of_platformdirs(monkeypatch: pytest.MonkeyPatch, given: str, home: str) -> None:
+    import platformdirs
+
+    for name, value in {"HOME": home, "XDG_CACHE_HOME": given, "XDG_DATA_HOME": given}.items():
+        monkeypatch.setenv(name, value)
+    assert places.user_folder("cache") == Path(platformdirs.user_cache_dir("tvmdml", appauthor=False))
+    assert places.user_folder("data") == Path(platformdirs.user_data_dir("tvmdml", appauthor=False))
 
 
 @pytest.mark.parametrize("module", ["tvmdml", "tvmdml.tuning.logs", "tvmdml.tuning.cli"])

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from tvmdml.disk import _cache_files, _trust
 from tvmdml.disk._trust import Untrusted as Untrusted
 from tvmdml.disk.locks import locked
+from tvmdml.disk.places import user_folder
 from tvmdml.errors import InvalidArgument, message
 
 DEFAULT_SIZE = 4 << 30
@@ -385,12 +386,7 @@ def _default_root() -> Path:
         with suppress(RuntimeError):  # ~ without such a user is an ordinary name
             return Path(chosen).expanduser()
         return Path(chosen)
-    import platformdirs
-
-    try:
-        return Path(platformdirs.user_cache_dir("tvmdml", appauthor=False))
-    except (OSError, RuntimeError, KeyError):  # no home folder
-        return Path(sys.prefix) / "var" / "cache" / "tvmdml"
+    return user_folder("cache") or Path(sys.prefix) / "var" / "cache" / "tvmdml"
 
 
 def default_limit() -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -42,6 +40,9 @@ class Explanation:
         Raises:
             Unsupported: Graphviz is not installed.
         """
+        import shutil  # slow imports, as the next one
+        import subprocess
+
         if shutil.which("dot") is None:
             raise Unsupported("explain().draw: Graphviz is not installed. Install it (Debian: graphviz), or use explain().dot().")
         kind = path.rpartition(".")[2]

@@ -16,6 +16,8 @@ from tvmdml.kernels import knobs
 from tvmdml.targets import Target
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "onnx")
+_APART = ("bench/", "conformance/", "directml/", "doctor/", "dxdispatch/", "pydirectml/", "torch/", "tuning_logs/")
+"""Folders of this package that take no part in planning. (The state of the logs is added by itself.)"""
 _WITHOUT_EFFECT = ("TVMDML_CACHE_DIR", "TVMDML_CACHE_SIZE", "TVMDML_DISABLE_JIT", "TVMDML_DISABLE_PLANS")
 """Switches that change where kernels are, and not which ones."""
 
@@ -66,7 +68,7 @@ def _sources() -> str | None:
     if any(changed > _whole.BEGAN for *_, changed in files):
         return None
     versions = [sys.version, *(f"{name} {_imports.version(name)}" for name in _PACKAGES)]
-    return key_of(versions, [file[:3] for file in files])
+    return hashlib.sha256(repr((versions, [file[:3] for file in files])).encode()).hexdigest()
 
 
 def _files(folder: str, below: str) -> list[tuple[str, int, int, float]]:
@@ -74,10 +76,9 @@ def _files(folder: str, below: str) -> list[tuple[str, int, int, float]]:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name == "__pycache__":
-                continue
             if entry.is_dir():
-                found += _files(entry.path, f"{below}{entry.name}/")
+                within = f"{below}{entry.name}/"
+                found += _files(entry.path, within) if entry.name != "__pycache__" and within not in _APART else []
             else:
                 about = entry.stat()
                 found.append((below + entry.name, about.st_size, about.st_mtime_ns, about.st_ctime))

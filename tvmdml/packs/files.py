@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -51,7 +50,7 @@ def replace(path: str | os.PathLike[str], pieces: Iterable[bytes]) -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """The temporary file of ``replace``, renamed when the block ends without an exception."""
     path = require_place(path)
-    staged = path.parent / f".tvmdml-{secrets.token_hex(8)}"
+    staged = path.parent / f".tvmdml-{os.urandom(8).hex()}"
     handle = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with naming(path), os.fdopen(handle, "wb") as stream:

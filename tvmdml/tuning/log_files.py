@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import re
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -193,6 +192,8 @@ def _write(path: Path, records: Iterable[Record], others: Iterable[bytes]) -> No
     path = path.resolve()  # a symbolic link stays a link
     if path.exists() and path.read_bytes() == content:
         return
+    import tempfile  # slow
+
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with naming(path), open(handle, "wb") as file:

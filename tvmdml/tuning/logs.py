@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvmdml.disk import stores
+from tvmdml.disk import places, stores
 from tvmdml.errors import InvalidArgument
 from tvmdml.kernels import knobs
 from tvmdml.tuning import log_files, log_lines
@@ -251,12 +251,7 @@ def folders() -> tuple[Path, ...]:
 
 def user_folder() -> Path:
     """The folder where ``tvmdml tune`` stores records by default."""
-    import platformdirs
-
-    try:
-        return Path(platformdirs.user_data_path("tvmdml", appauthor=False)) / "tuning_logs"
-    except (OSError, RuntimeError, KeyError):  # no home folder
-        return Path(sys.prefix) / "var" / "lib" / "tvmdml" / "tuning_logs"
+    return (places.user_folder("data") or Path(sys.prefix) / "var" / "lib" / "tvmdml") / "tuning_logs"
 
 
 def read(places: Iterable[Path]) -> Iterator[Record]:

@@ -15,7 +15,7 @@ from support import round_desc
 from tvmdml import TensorDesc, targets
 from tvmdml.errors import CompileError
 from tvmdml.scheduling import kernel_for
-from tvmdml.targets.cpu import bundle, host
+from tvmdml.targets.cpu import bundle, host, link
 
 pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")
 
@@ -58,6 +58,17 @@ def test_a_library_shows_its_kernels_and_the_pool_that_they_need(objects: dict[s
     pool = {"__TVMBackendParallelLaunch", "tvmdml_pool_launch", "tvmdml_pool_set_limit"}
     assert exports(bundle.link(objects, PROCESSOR), tmp_path) == {"__tvm_ffi_large", "__tvm_ffi_small"} | pool
     assert exports(bundle.link({"small": objects["small"]}, PROCESSOR), tmp_path) == {"__tvm_ffi_small"}
+
+
+@pytest.mark.skipif(not link.linker() or shutil.which("nm") is None, reason="no linker, or no nm here")
+def test_a_kernel_alone_needs_nothing_but_the_pool(objects: dict[str, bytes], tmp_path: Path) -> None:
+    """The extension loads it without TVM's runtime, and sets this pointer only."""
+    for name, others in {"large": {"__TVMBackendParallelLaunch"}, "small": set[str]()}.items():
+        (tmp_path / "one.o").write_bytes(objects[name])
+        linked = link.link(tmp_path / "one.o")
+        assert linked is not None
+        own = exports(linked.read_bytes(), tmp_path) - {"__truncsfhf2", "__extendhfsf2"}
+        assert own == {f"__tvm_ffi_{name}", "__tvm_ffi_main"} | others
 
 
 def exports(content: bytes, folder: Path) -> set[str]:

@@ -21,7 +21,7 @@ from tvmdml.cli import main
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import _quick
 from tvmdml.targets._launch import RuntimeLaunch
-from tvmdml.targets.cpu import threads
+from tvmdml.targets.cpu import runtime_function, threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
 only_native = pytest.mark.skipif(threads.native() is None, reason=threads.state())
@@ -48,7 +48,7 @@ def test_results_are_made_without_numpys_c_interface_too() -> None:
     assert threads._new_array() > 0
     code = """
 import numpy as np
-from tvmdml.targets.cpu import threads
+from tvmdml.targets.cpu import runtime_function, threads
 threads._new_array = lambda: 0
 import tvmdml
 for x in (np.array(-3.5), np.zeros((0, 3)), np.ones((1, 2, 3), "float16"), np.arange(8, dtype="int8").reshape(4, 2).T):
@@ -121,7 +121,7 @@ def _launches(desc: Any) -> tuple[targets.Launch, RuntimeLaunch]:
     kernel = kernel_for(desc.canonical(), cpu)
     loaded = compiler.find(kernel, cpu)
     integers_and_room = kernel.scalars, kernel.temporaries
-    return cpu.launch(compiler.find(kernel, cpu), *integers_and_room), RuntimeLaunch(loaded, *integers_and_room)
+    return cpu.launch(loaded, *integers_and_room), RuntimeLaunch(runtime_function(loaded), *integers_and_room)
 
 
 @only_native

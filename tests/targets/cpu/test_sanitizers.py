@@ -17,6 +17,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,27 +129,27 @@ def _interrupted() -> int:
     raise KeyboardInterrupt
 
 
-def _found(sizes: tuple[int, ...], shared: Shared = ()) -> tuple[Any, int, tuple[int, ...]]:
-    """A kernel that rounds so many numbers, with its handle and its integers."""
+def _found(sizes: tuple[int, ...], shared: Shared = ()) -> tuple[Any, tuple[int, ...]]:
+    """A kernel that rounds so many numbers, with its integers."""
     cpu = targets.resolve("cpu")
     kernel = kernel_for(round_desc(TensorDesc("float32", sizes)), cpu, shared)
     launcher: Any = compiler.find(kernel, cpu)
-    return launcher, launcher.__chandle__(), kernel.scalars
+    return launcher, kernel.scalars
 
 
 def _calls() -> Iterator[Callable[[], object]]:
     """Every entry of the extension, with what is right and with what is wrong. Some raise an error, and some say no."""
-    native = threads.connected()
+    native = threads.joined()
     assert native is not None, threads.state()
-    launcher, handle, scalars = _found(SHAPE)
-    launch = native.Launch(launcher, handle, scalars, ())
+    launcher, scalars = _found(SHAPE)
+    launch = native.Launch(launcher, scalars, ())
     x, y = np.full(SHAPE, 1.5, np.float32), np.zeros(SHAPE, np.float32)
-    arguments: list[tuple[Any, ...]] = [(launcher, handle, scalars, sizes) for sizes in ((), (1, 100), (1 << 40,), (0,) * 32)]
-    arguments += [(), (launcher,), (launcher, "x", (), ()), (launcher, -1, (), ()), (launcher, handle, [], ())]
-    arguments += [(launcher, handle, of, ()) for of in ((0,) * 257, (1 << 63,), ("1",), (None,))]
-    arguments += [(launcher, handle, (), of) for of in ((0,) * 33, (-1,), (1 << 64,), ("1",), ((1 << 63) - 64,) * 2)]
+    arguments: list[tuple[Any, ...]] = [(launcher, scalars, sizes) for sizes in ((), (1, 100), (1 << 40,), (0,) * 32)]
+    arguments += [(), (launcher,), ("x", (), ()), (SimpleNamespace(__chandle__=lambda: "x"), (), ()), (launcher, [], ())]
+    arguments += [(launcher, of, ()) for of in ((0,) * 257, (1 << 63,), ("1",), (None,))]
+    arguments += [(launcher, (), of) for of in ((0,) * 33, (-1,), (1 << 64,), ("1",), ((1 << 63) - 64,) * 2)]
     yield from (lambda of=of: native.Launch(*of) for of in arguments)
-    yield lambda: native.Launch(owner=launcher, handle=handle, scalars=scalars, temporaries=())
+    yield lambda: native.Launch(kernel=launcher, scalars=scalars, temporaries=())
     for call in (launch, launch.bind):
         yield lambda call=call: call(x, y)
         yield from (lambda call=call, of=of: call(*of) for of in ((None,), (x, [0.0]), (x,) * 65, (np.float32(1),)))
@@ -239,9 +240,9 @@ def _calls() -> Iterator[Callable[[], object]]:
         raise ValueError("as it should be")
 
     bad = _imports.tvm_ffi().convert(failing)
-    yield native.Launch(bad, bad.__chandle__(), (), ()).bind(x, y)
-    yield native.Launch(bad, bad.__chandle__(), (), (100, 3)).bind(np.zeros(5000, np.float32))
-    bad_step = (native.Launch(bad, bad.__chandle__(), (), (100, 3)), ((0, 0),))
+    yield native.Launch(bad, (), ()).bind(x, y)
+    yield native.Launch(bad, (), (100, 3)).bind(np.zeros(5000, np.float32))
+    bad_step = (native.Launch(bad, (), (100, 3)), ((0, 0),))
     yield native.Sequence((bad_step, bad_step), 1).bind([x])
     yield lambda: native.Sequence((bad_step,), 1).timed([x])
 
@@ -266,14 +267,24 @@ def _calls() -> Iterator[Callable[[], object]]:
     yield lambda: run.bind((x, y))(1)
     yield lambda: far((x, y))
     yield lambda: far((x, np.zeros((4, 3), np.float32)))
-    with_room = native.Launch(*_found(SHAPE)[:2], (), (100, 3))
-    yield native.Sequence(((native.Launch(launcher, handle, scalars, ()), step[1]),), 2).bind((x, y))
+    with_room = native.Launch(_found(SHAPE)[0], (), (100, 3))
+    yield native.Sequence(((native.Launch(launcher, scalars, ()), step[1]),), 2).bind((x, y))
     yield lambda: native.Sequence(((with_room, ()),), 0)
 
     yield lambda: native.inspect(x)
     yield from (lambda of=of: native.set_limit(of) for of in (3, 1 << 70, "1", None))
     yield native.started
-    yield from (lambda of=of: native.connect(*of) for of in ((), (1, 2, 3, (1, 2, 3, 4)), (1, 2, 3, 4)))
+    yield from (lambda of=of: native.connect(*of) for of in ((), (1, 2, 3, 4, 5), (1, int, 3, 4, "5")))
+    yield from (lambda of=of: native.join(*of) for of in ((), (1, 2), (1, 2, 3, 4, "5")))
+
+    # Libraries of kernels.
+    yield from (lambda of=of: native.Library(*of) for of in ((), (1,), ("/nowhere.so",), (__file__,), ("a\0b",), ("a", "b")))
+    libc = native.Library("libc.so.6")
+    yield lambda: native.Library(path="libc.so.6")
+    yield from (lambda of=of: libc.kernel(of) for of in ("main", "m" * 300, "\udc80", 1, b"main"))
+    yield lambda: native.Launch(launcher, (), ()).bind(x).kernel
+    yield lambda: launcher.address
+    yield native.Kernel
 
 
 def call_everything(times: int = 50) -> None:
@@ -402,7 +413,7 @@ sys.meta_path.insert(0, Instead)
 
 def _sanitized(folder: Path, *command: object) -> str:
     """What a Python says that has the extension built with sanitizers, and whose memory is all known to them."""
-    sources = [NATIVE / f"{name}.c" for name in ("launch", "module", "plans", "pool", "sequence")]
+    sources = [NATIVE / f"{name}.c" for name in ("launch", "library", "module", "plans", "pool", "sequence")]
     include = sysconfig.get_path("include")
     extension = _built(folder, "address", "-shared", "-fPIC", "-fvisibility=hidden", "-isystem", include, *sources)
     (folder / "sitecustomize.py").write_text(_INSTEAD)

@@ -15,7 +15,7 @@ from tvmdml import _imports
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets import Build, Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets.cpu import caches, elf, host, link, threads
-from tvmdml.targets.cpu.files import in_memory, load_library
+from tvmdml.targets.cpu.files import in_memory, load_from_memory, load_library
 from tvmdml.targets.cpu.thread_count import thread_count
 
 if TYPE_CHECKING:
@@ -136,24 +136,15 @@ class CpuTarget(Target):
         problem = elf.problem(artifact.content, self.processor.machine)
         if problem:
             raise CompileError(f"{self.name}: a library of a pack cannot be loaded: {problem}.")
-        own_pool = threads.native() is None and threads.has_pool(artifact.content)
-        parallel = threads.is_parallel(artifact.content) and not own_pool
-
-        def load(path: str) -> _Library:
-            module = _load(path, parallel)
-            if own_pool:
-                threads.limit(ctypes.CDLL(path))
-            return _Library(module, parallel)
-
         try:
-            return load_library(artifact.content, load)
+            return _opened(artifact.content)
         except Exception as error:  # any error that the system reports
             raise CompileError(f"{self.name}: a library of a pack cannot be loaded: {error}") from None
 
     def entry(self, opened: Any, symbol: str) -> Launcher:
         """A function of the library."""
         try:
-            return _entry(opened.module, opened.parallel, symbol)
+            return _entry(opened, symbol)
         except AttributeError:
             raise CompileError(f"{self.name}: a library of a pack has no {symbol}, which its index lists.") from None
 
@@ -167,7 +158,6 @@ class CpuTarget(Target):
         Raises:
             CompileError: the system cannot load it.
         """
-        parallel = threads.is_parallel(artifact.content)
         is_elf = artifact.suffix == ".so" and artifact.content.startswith(b"\x7fELF")
         if is_elf and (problem := elf.problem(artifact.content, self.processor.machine)):
             raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {problem}.")
@@ -176,22 +166,22 @@ class CpuTarget(Target):
                 orcjit = importlib.import_module("tvm_ffi_orcjit")
                 with threads.everywhere():
                     module = orcjit.default_session().load_module(artifact.content)
-            else:
-                module = load_library(artifact.content, lambda path: _load(path, parallel))
-            return _entry(module, parallel)
+                return _entry(_Library(module, threads.is_parallel(artifact.content)))
+            return _entry(_opened(artifact.content))
         except (RuntimeError, AttributeError, OSError) as error:  # it is not a library, or has no kernel
             raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}.") from error
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
         """With the C extension if it was built, else in Python."""
         if (extension := threads.connected()) is None:
-            return super().launch(launcher, scalars, temporaries)
+            return super().launch(runtime_function(launcher), scalars, temporaries)
+        if type(launcher) is not extension.Kernel:
+            threads.joined()
         sizes = tuple(count * np.dtype(dtype).itemsize for dtype, count in temporaries)
         try:
-            handle = launcher.__chandle__()  # launchers of this target are the runtime's functions
-            found: Launch = extension.Launch(launcher, handle, tuple(scalars), sizes)
+            found: Launch = extension.Launch(launcher, tuple(scalars), sizes)
         except ValueError:  # larger than the C extension's limits
-            return super().launch(launcher, scalars, temporaries)
+            return super().launch(runtime_function(launcher), scalars, temporaries)
         return found
 
     def sequence(self, steps: Sequence[Step], slots: int) -> Run:
@@ -224,10 +214,11 @@ class CpuTarget(Target):
 
 
 class _Library(NamedTuple):
-    """A part of a pack, loaded."""
+    """A library that TVM's runtime has loaded."""
 
     module: Any
     parallel: bool
+    """Whether its kernels need the pool of this process."""
 
 
 class _CpuBuild(Build):
@@ -242,7 +233,7 @@ class _CpuBuild(Build):
 
     def launcher(self) -> Launcher:
         with threads.everywhere():
-            return _entry(self._executable.jit(), threads.is_parallel(self.object()))
+            return _entry(_Library(self._executable.jit(), threads.is_parallel(self.object())))
 
     def object(self) -> bytes:
         """The object file."""
@@ -256,20 +247,49 @@ class _CpuBuild(Build):
         return content
 
 
-def _load(path: str, parallel: bool) -> Any:
-    module = _imports.tvm_ffi().get_global_func("ffi.Module.load_from_file.so")(path, "so")
-    if parallel:
-        threads.attach(path)
-    return module
+def _opened(content: bytes) -> Any:
+    """A library of kernels, loaded: by the C extension if there is one, else by TVM's runtime."""
+    if (extension := threads.native()) is not None:
+        try:
+            return load_from_memory(content, extension.Library)
+        except OSError:
+            return load_library(content, extension.Library)
+    own_pool = threads.has_pool(content)
+    parallel = threads.is_parallel(content) and not own_pool
+
+    def load(path: str) -> _Library:
+        module = _imports.tvm_ffi().get_global_func("ffi.Module.load_from_file.so")(path, "so")
+        if parallel:
+            threads.attach(path)
+        if own_pool:
+            threads.limit(ctypes.CDLL(path))
+        return _Library(module, parallel)
+
+    return load_library(content, load)
 
 
-def _entry(module: Any, parallel: bool, symbol: str = _SYMBOL) -> Launcher:
-    entry: Launcher = module[symbol]
-    if parallel and threads.native() is None:
+def _entry(opened: Any, symbol: str = _SYMBOL) -> Launcher:
+    """A kernel of a library.
+
+    Raises:
+        AttributeError: there is none.
+    """
+    if not isinstance(opened, _Library):
+        return opened.kernel(symbol)
+    entry: Launcher = opened.module[symbol]
+    if opened.parallel and threads.native() is None:
         from tvmdml.targets.cpu import python_pool
 
         return python_pool.shielded(entry)
     return entry
+
+
+def runtime_function(launcher: Launcher) -> Launcher:
+    """A kernel as a function of TVM's runtime, which Python can call."""
+    extension = threads.native()
+    if extension is None or type(launcher) is not extension.Kernel:
+        return launcher
+    return _imports.tvm_ffi().Function.__from_extern_c__(launcher.address, keep_alive_object=launcher)
 
 
 @functools.cache

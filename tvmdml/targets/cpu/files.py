@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import tempfile
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -23,8 +24,44 @@ def in_memory() -> Iterator[str]:
         finally:
             os.close(file)
     else:
+        import tempfile  # slow
+
         with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
             yield os.path.join(folder, "file")
+
+
+def load_from_memory(content: bytes, load: Callable[[str, int], T]) -> T:
+    """Call ``load`` with the path of a file in memory with this content, and its descriptor, which becomes the library's.
+
+    It takes a tenth of the time of ``load_library``. Whoever looks for a library later, such as the runtime when it describes an
+    error, opens its path: so the descriptor stays open as long as the library is loaded. Half of all are left to others.
+
+    Raises:
+        OSError: the system has no such files or descriptors, or cannot load this one.
+    """
+    if not hasattr(os, "memfd_create"):
+        raise OSError("there are no files in memory")
+    file = os.memfd_create("tvmdml", os.MFD_CLOEXEC)
+    try:
+        if file >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
+            raise OSError("there are too few descriptors")
+        with open(file, "wb", closefd=False) as memory:
+            memory.write(content)
+        return load(_path(file), file)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+_numbers = itertools.count()
+
+
+def _path(file: int) -> str:
+    """A path of an open file that no file had before: its slashes, which may be doubled or followed by a dot, spell a number.
+
+    For a path that it knows, the loader would return the library that was there.
+    """
+    return "/proc/self/fd/" + f"{next(_numbers):b}".replace("0", "/").replace("1", "./") + str(file)
 
 
 def load_library(content: bytes, load: Callable[[str], T]) -> T:
@@ -38,6 +75,8 @@ def load_library(content: bytes, load: Callable[[str], T]) -> T:
     the paths of loaded libraries later. The path of a file in memory is only its descriptor's number, so that descriptor stays open
     forever. A file in memory is also used where temporary files cannot be written or executed.
     """
+    import tempfile
+
     try:
         with tempfile.NamedTemporaryFile(prefix="tvmdml-", suffix=".so") as stream:
             stream.write(content)

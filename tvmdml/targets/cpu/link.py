@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import shutil
-import subprocess
 from pathlib import Path
 
 # The command line of each program that can make a shared library from one object, the fastest first.
@@ -21,6 +19,8 @@ _LINKERS = (
 @functools.cache
 def linker() -> str | None:
     """The linker's path, or ``None``."""
+    import shutil  # slow
+
     return next((path for name, _ in _LINKERS if (path := shutil.which(name))), None)
 
 
@@ -36,6 +36,9 @@ def link(obj: Path) -> Path | None:
     Raises:
         OSError: every linker failed; with the last linker's message.
     """
+    import shutil  # slow imports, which only compiling needs
+    import subprocess
+
     failed = None
     for name, options in _LINKERS:
         if (path := shutil.which(name)) is None:

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -88,15 +89,25 @@ def connected() -> ModuleType | None:
     """The C extension, ready to launch kernels."""
     extension = native()
     if extension is not None:
-        ffi = _imports.tvm_ffi()
-        addresses = tuple(ctypes.cast(getattr(ffi.LIB, name), ctypes.c_void_p).value for name in _FFI)
-        extension.connect(np.ndarray, np.dtype, np.empty, _error, addresses, _new_array())
+        extension.connect(np.ndarray, np.dtype, np.empty, _error, _new_array())
         extension.set_limit(thread_count())
+    return extension
+
+
+@functools.cache
+def joined() -> ModuleType | None:
+    """The C extension, ready to launch functions of TVM's runtime, too."""
+    extension = connected()
+    if extension is not None:
+        library = _imports.tvm_ffi().LIB
+        extension.join(*(ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FFI))
     return extension
 
 
 def _error(kind: str, text: str, backtrace: str) -> BaseException:
     """The exception that the runtime would raise for an error of its own."""
+    if "tvm_ffi" not in sys.modules:
+        return RuntimeError(text)
     error: BaseException = _imports.tvm_ffi().core.Error(kind, text, backtrace).py_error()
     return error
 

@@ -16,19 +16,6 @@ enum {
 
 enum { ERROR_IS_PYTHONS = -2 };
 
-/* `TVMFFIErrorCell`. It follows an object header of 24 bytes. */
-typedef struct {
-    const char *data;
-    size_t size;
-} bytes_t;
-
-typedef struct {
-    uint64_t references;
-    int32_t type, zero;
-    void (*deleter)(void *, int);
-    bytes_t kind, message, backtrace;
-} ffi_error;
-
 void raise_error(int status) {
     if (status == ERROR_IS_PYTHONS && PyErr_Occurred()) return;
     ffi_error *error = NULL;
@@ -118,11 +105,11 @@ static int launch_on(const launch_t *launch, char *const *data, int count, bool 
     used += launch->scalar_count;
     if (alone) {
         PyThreadState *thread = PyEval_SaveThread();
-        status = ffi.call(launch->function, arguments, used, &result);
+        status = launch->call(launch->function, arguments, used, &result);
         if (memory != NULL) return_scratch(memory, launch->scratch_bytes); /* before the next line, which may end a thread */
         PyEval_RestoreThread(thread);
     } else {
-        status = ffi.call(launch->function, arguments, used, &result);
+        status = launch->call(launch->function, arguments, used, &result);
         if (memory != NULL) return_scratch(memory, launch->scratch_bytes);
     }
     if (status == 0) return 0;
@@ -181,11 +168,29 @@ static PyObject *launch_call(PyObject *self, PyObject *const *arrays, size_t fla
     Py_RETURN_NONE;
 }
 
+/* Find what is called: a kernel itself, or a function of TVM's runtime through that. */
+static int find_function(launch_t *self) {
+    if (Py_IS_TYPE(self->owner, &kernel_type)) {
+        self->call = ((kernel_t *)self->owner)->call;
+        return 0;
+    }
+    if (ffi.call == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "join() must be called first");
+        return -1;
+    }
+    PyObject *handle = PyObject_CallMethod(self->owner, "__chandle__", NULL);
+    if (handle == NULL) return -1;
+    self->call = ffi.call;
+    self->function = PyLong_AsVoidPtr(handle);
+    Py_DECREF(handle);
+    return self->function == NULL && PyErr_Occurred() ? -1 : 0;
+}
+
 static PyObject *launch_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
-    static char *keywords[] = {"owner", "handle", "scalars", "temporaries", NULL};
-    PyObject *owner, *handle, *scalars, *temporaries;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "OOO!O!:Launch", keywords, &owner, &handle, &PyTuple_Type, &scalars,
-                                     &PyTuple_Type, &temporaries)) {
+    static char *keywords[] = {"kernel", "scalars", "temporaries", NULL};
+    PyObject *owner, *scalars, *temporaries;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "OO!O!:Launch", keywords, &owner, &PyTuple_Type, &scalars, &PyTuple_Type,
+                                     &temporaries)) {
         return NULL;
     }
     if (ndarray == NULL) {
@@ -201,7 +206,10 @@ static PyObject *launch_new(PyTypeObject *type, PyObject *arguments, PyObject *n
     if (self == NULL) return NULL;
     self->vectorcall = launch_call;
     self->owner = Py_NewRef(owner);
-    self->function = PyLong_AsVoidPtr(handle);
+    if (find_function(self) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
     self->scalar_count = (int)scalar_count;
     self->temporary_count = (int)temporary_count;
     for (Py_ssize_t i = 0; i < scalar_count; i++) {

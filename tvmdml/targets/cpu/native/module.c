@@ -4,24 +4,28 @@
 PyObject *ndarray, *data_type, *empty, *no_sizes, *to_error;
 new_array_t *new_array;
 
-/* connect(ndarray, dtype, empty, to_error, addresses, new_array): sets what is known only at run time. */
+/* connect(ndarray, dtype, empty, to_error, new_array): sets what is known only at run time. */
 static PyObject *connect(PyObject *Py_UNUSED(module), PyObject *arguments) {
     PyObject *type, *dtype, *function, *error;
-    unsigned long long call, move, set, say, release, makes;
-    if (!PyArg_ParseTuple(arguments, "OO!OO(KKKKK)K", &type, &PyType_Type, &dtype, &function, &error, &call, &move, &set, &say,
-                          &release, &makes)) {
-        return NULL;
-    }
-    ffi.call = (int (*)(void *, ffi_any *, int32_t, ffi_any *))(uintptr_t)call;
-    ffi.move_error = (void (*)(void **))(uintptr_t)move;
-    ffi.set_error = (void (*)(void *))(uintptr_t)set;
-    ffi.say_error = (void (*)(const char *, const char *))(uintptr_t)say;
-    ffi.release = (int (*)(void *))(uintptr_t)release;
+    unsigned long long makes;
+    if (!PyArg_ParseTuple(arguments, "OO!OOK", &type, &PyType_Type, &dtype, &function, &error, &makes)) return NULL;
     Py_XSETREF(ndarray, Py_NewRef(type));
     Py_XSETREF(data_type, Py_NewRef(dtype));
     Py_XSETREF(empty, Py_NewRef(function));
     new_array = (new_array_t *)(uintptr_t)makes;
     Py_XSETREF(to_error, Py_NewRef(error));
+    Py_RETURN_NONE;
+}
+
+/* join(call, move, set, say, release): the addresses of TVM's runtime, which the process has loaded. */
+static PyObject *join(PyObject *Py_UNUSED(module), PyObject *arguments) {
+    unsigned long long call, move, set, say, release;
+    if (!PyArg_ParseTuple(arguments, "KKKKK", &call, &move, &set, &say, &release)) return NULL;
+    ffi.call = (ffi_call *)(uintptr_t)call;
+    ffi.move_error = (void (*)(void **))(uintptr_t)move;
+    ffi.set_error = (void (*)(void *))(uintptr_t)set;
+    ffi.say_error = (void (*)(const char *, const char *))(uintptr_t)say;
+    ffi.release = (int (*)(void *))(uintptr_t)release;
     Py_RETURN_NONE;
 }
 
@@ -53,6 +57,7 @@ static PyObject *started(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 static PyMethodDef functions[] = {
     {"connect", connect, METH_VARARGS, PyDoc_STR("Set what is known only at run time.")},
     {"inspect", inspect, METH_O, PyDoc_STR("An array's address, shape, strides, type number, kind and byte order, aligned, writeable.")},
+    {"join", join, METH_VARARGS, PyDoc_STR("Set the addresses of TVM's runtime.")},
     {"set_limit", set_limit, METH_O, PyDoc_STR("Set how many threads a launch may use.")},
     {"started", started, METH_NOARGS, PyDoc_STR("Return how many threads the pool has.")},
     {0},
@@ -67,8 +72,10 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
-    PyTypeObject *types[] = {&launch_type, &bound_type, &fit_type, &plans_type, &sequence_type, &bound_sequence_type};
-    const char *names[] = {"Launch", NULL, "Fit", "Plans", "Sequence", NULL};
+    PyTypeObject *types[] = {&bound_sequence_type, &bound_type, &fit_type, &kernel_type, &launch_type, &library_type, &plans_type,
+                             &sequence_type};
+    const char *names[] = {NULL, NULL, "Fit", "Kernel", "Launch", "Library", "Plans", "Sequence"};
+    library_init();
     if (pool_init() != 0 || scratch_init() != 0) return PyErr_NoMemory();
     no_sizes = PyTuple_New(0);
     if (no_sizes == NULL) return NULL;

@@ -22,6 +22,7 @@ enum {
     MOST_TEMPORARIES = 32,
     MOST_SCALARS = 256,
     MOST_RANK = 64, /* NumPy's own limit */
+    MOST_SYMBOL = 256,
 };
 
 /* -- NumPy's arrays ------------------------------------------------------------------------------------------------
@@ -92,17 +93,39 @@ static inline void put_tensor(ffi_any *argument, tensor_t *tensor, void *data) {
     *argument = (ffi_any){.kind = KIND_TENSOR, .value.pointer = tensor};
 }
 
+/* `TVMFFIErrorCell`. It follows an object header of 24 bytes. */
+typedef struct {
+    const char *data;
+    size_t size;
+} bytes_t;
+
+typedef struct {
+    uint64_t references;
+    int32_t type, zero;
+    void (*deleter)(void *, int);
+    bytes_t kind, message, backtrace;
+    void *rest[4];
+} ffi_error;
+
 /* Raise the error that TVM holds for this thread, after a call that returned this status. */
 void raise_error(int status);
 
 /* -- The types ----------------------------------------------------------------------------------------------------- */
+
+/* Kernel: a kernel of a library that this extension loaded. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *library; /* keeps the function alive */
+    ffi_call *call;
+} kernel_t;
 
 /* Launch: a kernel with all its arguments except the arrays. */
 typedef struct {
     PyObject_VAR_HEAD
     vectorcallfunc vectorcall;
     PyObject *owner; /* keeps the function alive */
-    void *function;
+    ffi_call *call;
+    void *function; /* what it is called with: a function of TVM's runtime, or NULL */
     size_t scratch_bytes; /* total of all temporaries, each rounded up to ALIGNMENT */
     int temporary_count, scalar_count;
     size_t offsets[MOST_TEMPORARIES];
@@ -128,10 +151,11 @@ typedef struct {
     form_t *forms[];
 } fit_t;
 
-extern PyTypeObject launch_type, bound_type, fit_type, plans_type, sequence_type, bound_sequence_type;
+extern PyTypeObject bound_type, bound_sequence_type, fit_type, kernel_type, launch_type, library_type, plans_type, sequence_type;
 
-/* Call this once, before the first launch. */
+/* Call these once, before the first launch. */
 int scratch_init(void);
+void library_init(void);
 
 /* At least `bytes` bytes of scratch memory, aligned; NULL if out of memory. It is valid until this thread takes some again. Return it
    with `return_scratch`. */

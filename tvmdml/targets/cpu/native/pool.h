@@ -14,9 +14,12 @@ typedef struct {
     } value;
 } ffi_any;
 
+/* How a kernel is called: `TVMFFISafeCallType`. A compiled kernel makes no use of its first argument. */
+typedef int ffi_call(void *function, ffi_any *arguments, int32_t count, ffi_any *result);
+
 /* The functions of libtvm_ffi that are called. The library is found at run time, so this table is filled in then. */
 typedef struct {
-    int (*call)(void *function, ffi_any *arguments, int32_t count, ffi_any *result); /* TVMFFIFunctionCall */
+    ffi_call *call;                                                                /* TVMFFIFunctionCall */
     void (*move_error)(void **error);                                              /* TVMFFIErrorMoveFromRaised */
     void (*set_error)(void *error);                                                /* TVMFFIErrorSetRaised */
     void (*say_error)(const char *kind, const char *message);                      /* TVMFFIErrorSetRaisedFromCStr */

@@ -99,7 +99,7 @@ static int run_steps(sequence_t *self, char *const *bases, int64_t *times) {
         }
         memcpy(&arguments[used], launch->scalars, launch->scalar_count * sizeof(ffi_any));
         result = (ffi_any){0};
-        status = ffi.call(launch->function, arguments, used + launch->scalar_count, &result);
+        status = launch->call(launch->function, arguments, used + launch->scalar_count, &result);
         if (status != 0) {
             outcome = FAILED;
             break;
