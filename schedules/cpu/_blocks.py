@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from tvmdml.kernels.movement import Move
@@ -141,7 +140,6 @@ def _contiguous(sizes: Sizes, steps: Sizes) -> Sizes:
         found.append(own)
 
 
-@lru_cache(1024)
 def _best(sizes: Sizes, read: Sizes, written: Sizes, lanes: int) -> Block | None:
     """A small block that takes few loads and stores for all elements."""
     sides = [_needed(sizes, order, lanes) for order in (read, written)]

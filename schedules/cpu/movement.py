@@ -125,6 +125,9 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         streamed = streamed and are_lines(formula, lanes) and contiguous and all(map(in_long_runs, moves))
     else:
         streamed = streamed and are_lines(formula, block.lanes) and block.are_lines(moves[0])
+    # Rows that share lines take turns. So do those of results that are streamed, one row at a time: the source is read as it lies.
+    in_turns = len(moves) > 1 and not parts and all(one == counts[0] for one in counts)
+    long_rows = shortest * itemsize >= _PAGE
     writer = _Writer(
         formula,
         Leaves(target),
@@ -141,12 +144,13 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         last=last,
         parallel=tasks > 1,
         parts=parts,
-        blocks=shortest * itemsize < _PAGE and not parts and len(moves) > 1 and all(one == counts[0] for one in counts),
+        blocks=in_turns and (streamed or not long_rows),
         rows=rows,
         stream=streamed,
         aligned=knobs.aligned_elements,
     )
-    block = columns or max(1, knobs.block_bytes // max(1, 2 * itemsize * sum(move.sizes[-1] for move in moves)))
+    row_bytes = max(1, itemsize * sum(move.sizes[-1] for move in moves))
+    block = columns or (1 if streamed and long_rows else max(1, knobs.block_bytes // (2 * row_bytes)))
     tasks = min(tasks, -(-moves[0].sizes[-1] // columns)) if columns else tasks
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
