@@ -150,11 +150,11 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         aligned=knobs.aligned_elements,
     )
     row_bytes = max(1, itemsize * sum(move.sizes[-1] for move in moves))
-    block = columns or (1 if streamed and long_rows else max(1, knobs.block_bytes // (2 * row_bytes)))
+    at_once = columns or (1 if streamed and long_rows else max(1, knobs.block_bytes // (2 * row_bytes)))
     tasks = min(tasks, -(-moves[0].sizes[-1] // columns)) if columns else tasks
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
-    scalars = (tasks, fill, offset, block, *writer.scalars)
+    scalars = (tasks, fill, offset, at_once, *writer.scalars)
     module, *also = desc.modules()
     scratch: tuple[tuple[str, int], ...] = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
     if columns:
