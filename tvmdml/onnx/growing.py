@@ -2,7 +2,7 @@
 
 A decoder is called with one more past word each time. After three such calls, the model is converted for two larger sizes as well.
 If it depends on the sizes regularly (``regular.py``), and the five programs are one function of the size (``BySize``), that makes
-the programs up to the largest. Beyond, two more sizes are tried, which doubles the range.
+the programs up to the largest. Beyond, two more sizes are tried: the range becomes four times as long, or twice if that fails.
 
 Small constants that follow from sizes, such as positions and masks, are computed for each size by the model's own nodes.
 """
@@ -247,7 +247,8 @@ class Growth:
             self._refused += 1
             return
         most = max(seen)
-        for far in (2 * most, most + _NEAR):
+        farther = (4 * most,) if self._function is not None else ()
+        for far in (*farther, 2 * most, most + _NEAR):
             more = {n: self._tried(line, n) for n in (most + (far - most) * 5 // 8 | 1, far)}
             found = {n: one for n, one in more.items() if one is not None}
             if len(found) == len(more) and (larger := self._made(line, {**seen, **found})) is not None:
