@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -229,11 +230,30 @@ def test_a_driver_for_processors_is_chosen_by_its_name_only(monkeypatch: pytest.
     assert tvmdml.onnx.get_available_providers() == [*wanted, "CPUExecutionProvider"]
     assert tvmdml.onnx.get_device() == ("GPU" if gpu else "CPU")
     asked: list[str] = []
-    monkeypatch.setattr(options.targets, "resolve", lambda text, where="": asked.append(text))
+
+    def resolved(text: str, where: str = "") -> Any:
+        asked.append(text)
+        return SimpleNamespace(name=text)
+
+    monkeypatch.setattr(options.targets, "resolve", resolved)
     options.chosen(["VulkanExecutionProvider"])
     with contextlib.nullcontext() if gpu else pytest.warns(UserWarning, match="on the processor"):
         options.chosen(["DmlExecutionProvider"], kinds=["vulkan"])  # of a pack
     assert asked == ["vulkan:0", "vulkan:0" if gpu else "cpu"]
+
+
+def test_the_number_of_a_driver_for_processors_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a GPU: it has the next number, which a program may ask for."""
+    devices = ("Radeon, GPU", "llvmpipe, CPU")
+    rows = [{"target": f"vulkan:{i}", "device": device, "state": "ready; Vulkan 1.3"} for i, device in enumerate(devices)]
+    known = targets.target_class
+    monkeypatch.setattr(options, "_resolves", lambda kind: kind != "cuda")
+    monkeypatch.setattr(known("vulkan"), "devices", classmethod(lambda cls: rows))
+    monkeypatch.setattr(options.targets, "resolve", lambda text, where="": SimpleNamespace(name=text, kind=text.partition(":")[0]))
+    assert options.chosen([("DmlExecutionProvider", {"device_id": 0})])[1].name == "vulkan:0"
+    assert options.chosen([("VulkanExecutionProvider", {"device_id": 1})])[1].name == "vulkan:1"
+    with pytest.warns(UserWarning, match="device_id: given 1; allowed: the number of a GPU. .* it is chosen as vulkan:1"):
+        assert options.chosen([("DmlExecutionProvider", {"device_id": 1})])[1].name == "cpu"
 
 
 def test_sizes_are_closed_by_options() -> None:

@@ -20,6 +20,7 @@ from test_pack_header import ASAN, SANITIZED, compiled, said
 import tvmdml
 from tvmdml import errors, packs, targets
 from tvmdml.cli import main
+from tvmdml.onnx import packed
 from tvmdml.packs import change, header, look, sources
 from tvmdml.packs import format as container
 from tvmdml.packs.format import DATA, Contents, Pack, Part
@@ -169,9 +170,24 @@ def test_an_onnx_model_of_a_pack_needs_no_onnx(onnx_pack: Path, tmp_path: Path) 
         "    print(error)"
     )
     ports, one, two, refused = run_elsewhere(code, tmp_path).splitlines()
-    assert ports == ("[('x', 'tensor(float)', [None, 3]), ('y', 'tensor(float)', [None, 8]), ('sizes', 'tensor(int64)', [2])]")
+    x, y, sizes = "('x', 'tensor(float)', ['batch', 3])", "('y', 'tensor(float)', ['batch', 8])", "('sizes', 'tensor(int64)', [2])"
+    assert ports == f"[{x}, {y}, {sizes}]"
     assert (one, two) == ("(1, 8) 24.0 [1 3]", "(2, 8) 24.0 [2 3]")
     assert refused == "model.pack call: given x[3, 3]; allowed: x[1, 3]; or x[2, 3]. Build it for these sizes, too."
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named", "said"),
+    [
+        ((2, 2), [{"batch": 1}, {"batch": 2}], 2),
+        ((1, 2), [{"batch": 1, "length": 7}, {"batch": 2, "length": 7}], "batch"),
+        ((4, 2), [{"batch": 1}, {"batch": 2}], "2 or 4"),
+        ((1, 2), [{"batch": 1, "length": 1}, {"batch": 2, "length": 2}], "1 or 2"),  # which of them cannot be known
+        ((1, 2), [{}, {"batch": 2}], "1 or 2"),  # packs of earlier versions do not name them
+    ],
+)
+def test_open_sizes_of_a_pack_have_names_or_values(sizes: tuple[int, ...], named: list[dict[str, int]], said: int | str) -> None:
+    assert packed._open(sizes, named) == said
 
 
 def test_a_session_takes_a_pack(onnx_pack: Path) -> None:

@@ -137,7 +137,7 @@ def _made_up(one: Argument, model: Runnable) -> Any:
 
 def _ways(one: Argument, model: Runnable) -> list[str]:
     """How the sizes of an input are given: those of a pack, or any."""
-    named = {n: "N" for n in one.shape or () if isinstance(n, str)}
+    named = {n: "N" for n in one.shape or () if isinstance(n, str) and n in model.symbols}
     several: Sequence[Mapping[str, object]] = model.choices or ([named] if named else [])
     return [" ".join(f"--size {printable(name)}={n}" for name, n in sizes.items()) for sizes in several]
 

@@ -242,9 +242,13 @@ def _first(kinds: Sequence[str], number: Any, where: str, only_gpus: bool) -> Ta
     if kind == "cpu":
         return targets.resolve(kind, where)
     try:
-        return targets.resolve(f"{kind}:{int(number)}", where)
+        target = targets.resolve(f"{kind}:{int(number)}", where)
     except (TypeError, ValueError):
         raise InvalidArgument(message(f"{where} device_id", safe_repr(number), "an integer")) from None
+    if only_gpus and kind == "vulkan" and target.name not in {row["target"] for row in targets.gpus(kind)}:
+        advice = f"This driver computes on the processor: it is chosen as {target.name}."
+        raise NoDevice(message(f"{where} device_id", number, "the number of a GPU", advice))
+    return target
 
 
 def _usable(kind: str) -> bool:

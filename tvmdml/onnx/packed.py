@@ -80,7 +80,7 @@ class PackedModel(Runnable):
                 raise InvalidArgument(message(f"load {self.name}", _shown_sizes(sizes), allowed, "Build it for these, too."))
             if not models:
                 raise loaded.pack.error("graphs without names of inputs and outputs", "a pack of an ONNX model", "Use load_graph.")
-        self.inputs, self.outputs = (_joined(several) for several in zip(*models, strict=True))
+        self.inputs, self.outputs = (_joined(several, chosen) for several in zip(*models, strict=True))
         self.symbols: tuple[str, ...] = ()
         """No size is open; those of several models are listed where other ones are given."""
         self.choices = [one for one in chosen if one] if len(chosen) > 1 else []
@@ -136,12 +136,20 @@ def _names(arguments: tuple[list[Argument], list[Argument]]) -> list[list[tuple[
     return [[(one.name, one.type) for one in several] for several in arguments]
 
 
-def _joined(several: Sequence[list[Argument]]) -> list[Argument]:
+def _joined(several: Sequence[list[Argument]], named: Sequence[Mapping[str, int]]) -> list[Argument]:
     """Sizes in which the models differ are open."""
     found = []
     for alike in zip(*several, strict=True):
-        shapes = [one.shape or () for one in alike]
+        shapes: list[Any] = [one.shape or () for one in alike]
         same = len(set(map(len, shapes))) == 1
-        shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)) if same else None
+        shape = tuple(_open(sizes, named) for sizes in zip(*shapes, strict=True)) if same else None
         found.append(alike[0]._replace(shape=shape))
     return found
+
+
+def _open(sizes: Sequence[int], named: Sequence[Mapping[str, int]]) -> int | str:
+    """A size of several models: the number, the name of the open size that has these values, or all values: ``1 or 4``."""
+    if len(set(sizes)) == 1:
+        return sizes[0]
+    names = [name for name in named[0] if all(one.get(name) == n for one, n in zip(named, sizes, strict=True))]
+    return names[0] if len(names) == 1 else " or ".join(map(str, sorted(set(sizes))))
