@@ -22,6 +22,7 @@ from tvmdml.kernels.reduction import LEVELS, Totals, Values, Walk
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.gpu import Numbers, checked, enough_groups, require, strided
+from tvmdml.schedules.gpu._joined import Joined
 from tvmdml.schedules.gpu._words import offset, unravel
 from tvmdml.targets._device import DeviceTarget
 
@@ -134,7 +135,7 @@ class Writer:
             held = {name: [T.hold(one) for one in v] if isinstance(v, list) else T.hold(v) for name, v in vars(given).items()}
             self.n = SimpleNamespace(**held)
             self.thread = T.let(T.cast(thread, self.dtype))
-            self.joined: dict[str, Any] = {}
+            self.joined = Joined(self.threads, self.thread)
             first, step = T.cast(group, self.dtype), self.n.groups[turn]
             if self.way == "threads":
                 with strided(T.let(first * self.threads + self.thread), self.n.slices, T.let(step * self.threads)) as unit:
@@ -235,35 +236,7 @@ class Writer:
             totals.add(walk.values(found, T.cast(position, self.desc.position_type), elements))
             totals.fold_after(number + 1)
         values = tuple(map(T.hold, totals.values))
-        return values if self.way == "threads" else self._across(walk, values)
-
-    def _across(self, walk: Walk, values: Values) -> Values:
-        """The totals of a group's threads combined, each half with the other; all threads get the result."""
-        places = [self._array(i, T.scalar_type(value)) for i, value in enumerate(values)]
-        for array, value in zip(places, values, strict=True):
-            T.store(array, self.thread, value)
-        T.barrier()
-        half = self.threads // 2
-        while half:
-            with T.when(self.thread < self.numbers.const(half)):
-                own, other = (
-                    tuple(T.hold(array[self.thread + step] if step else array[self.thread]) for array in places)
-                    for step in (0, half)
-                )
-                for array, value in zip(places, tuple(map(T.hold, walk.combine(own, other))), strict=True):
-                    T.store(array, self.thread, value)
-            T.barrier()
-            half //= 2
-        found = tuple(T.hold(array[self.numbers.const(0)]) for array in places)
-        T.barrier()  # the next totals are stored where these are read
-        return found
-
-    def _array(self, number: int, kind: str) -> Any:
-        """Shared memory for a value of each thread; all walks of a launch use the same."""
-        name = f"{number} {kind}"
-        if name not in self.joined:
-            self.joined[name] = T.shared(kind, self.threads)
-        return self.joined[name]
+        return values if self.way == "threads" else self.joined.across(values, walk.combine)
 
     def _slice_results(self, found: Sequence[Any], first: Any) -> None:
         if not self.slices:
