@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._window import Along, Reach, levels_of, nested
+from tvmdml.kernels.loops import nested
+from tvmdml.operators._window import Along, Reach, levels_of
 from tvmdml.operators._window_largest import Largest, least, logical
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import share

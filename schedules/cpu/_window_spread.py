@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._window import levels_of, nested
+from tvmdml.kernels.loops import nested
+from tvmdml.operators._window import levels_of
 from tvmdml.operators._window_gradients import Gathered
 from tvmdml.schedules.cpu import share
 from tvmdml.schedules.cpu._window import Way

@@ -27,6 +27,8 @@ _NARROW = 1 << 30
 """Offsets below this are computed in 32 bits: adding a whole grid's step to one does not overflow."""
 _PUSH_BYTES = 128
 """The bytes that every Vulkan device has for a launch's integers (push constants)."""
+_SHIFTS = 6
+"""The numbers below 32 that a word has."""
 _NEEDS = {
     "int8": ("storage8", "storageBuffer8BitAccess"),
     "int16": ("storage16", "storageBuffer16BitAccess"),
@@ -39,6 +41,15 @@ _THREADS = Knob(256, (32, 64, 128, 256, 512), "threads per group")
 _MOST_GROUPS = Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest")
 
 
+def _signed(word: int) -> int:
+    """The integer of 32 bits with these bits."""
+    return word - (1 << 32) if word >> 31 else word
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 class Numbers:
     """A kernel's integers by name, single or in tuples. They are passed at launch or, if there are too many, are constants in the
     code.
@@ -46,12 +57,14 @@ class Numbers:
     ``span`` is the largest offset or count that is computed from them. ``words`` are 32-bit patterns, and always passed at launch:
     a driver that sees them as constants may change them. (Mesa's driver turns a select between -1.0 and 0.0 into -1.0 or -0.0.)
     Those named as ``plain`` are constants where they are 0 or 1, which need no multiplication, and leave room for others.
+    Those named as ``divisors`` are divided by without a division, if there is room: a reciprocal is passed, too, for each.
     """
 
     def __init__(
-        self, span: int, words: tuple[int, ...] = (), plain: tuple[str, ...] = (), **values: int | tuple[int, ...]
-    ) -> None:
-        self._values, self._words = values, tuple(word - (1 << 32) if word >> 31 else word for word in words)
+        self, span: int, words: tuple[int, ...] = (), plain: tuple[str, ...] = (), divisors: Sequence[str] = (),
+        **values: int | tuple[int, ...],
+    ) -> None:  # fmt: skip
+        self._values, self._words = values, tuple(map(_signed, words))
         self._plain = plain
         fits = span < _NARROW and all(-(1 << 31) <= value < 1 << 31 for value in self._flat())
         self.dtype = "int32" if fits else "int64"
@@ -65,7 +78,14 @@ class Numbers:
         elif plain:
             known = (tuple(one if self._is_plain(name, one) else -1 for one in self._of(name)) for name in plain)
             self.parameters += tuple(zip(plain, known, strict=True))
-        self.scalars = (*passed, *self._words) if self._passed else self._words
+        self._divisors = self._with_reciprocals(divisors, size * len(passed))
+        if self._divisors:
+            self.parameters += (("reciprocals", " ".join(self._divisors)),)
+        found = [T.reciprocal_of(one) for name in self._divisors for one in self._of(name)]
+        packed = [found[i : i + _SHIFTS] for i in range(0, len(found), _SHIFTS)]
+        shifts = [sum(bits << (5 * i) for i, (_, bits) in enumerate(some)) for some in packed]
+        own = map(_signed, (*(word for word, _ in found), *shifts))
+        self.scalars = (*passed, *own, *self._words) if self._passed else self._words
         """The integers passed at launch."""
 
     def declare(self, f: T.Function) -> Any:
@@ -77,8 +97,23 @@ class Numbers:
             else:
                 own = self._one(f, name, name, value)
             setattr(found, name, own)
+        if self._divisors:
+            sizes = [one for name in self._divisors for one in _listed(getattr(found, name))]
+            reciprocals = f.scalars("reciprocal", len(sizes), "int32")
+            shifts = f.scalars("shift", -(-len(sizes) // _SHIFTS), "int32")
+            for i, (size, reciprocal) in enumerate(zip(sizes, reciprocals, strict=True)):
+                bits = (shifts[i // _SHIFTS] >> T.const(5 * (i % _SHIFTS), "int32")) & T.const(31, "int32")
+                T.divides_by(size, T.reinterpret("uint32", reciprocal), bits)
         found.words = f.scalars("word", len(self._words), "int32")
         return found
+
+    def _with_reciprocals(self, names: Sequence[str], taken: int) -> tuple[str, ...]:
+        """Those of the names whose reciprocals are passed; numbers must be below 2^30."""
+        if not self._passed or self.dtype != "int32":
+            return ()
+        count = sum(len(self._of(name)) for name in names)
+        room = taken + 4 * (len(self._words) + count + -(-count // _SHIFTS)) <= _PUSH_BYTES
+        return tuple(names) if room else ()
 
     def have_room(self, others: Sequence[int]) -> bool:
         """Whether as many other integers can be passed at launch."""

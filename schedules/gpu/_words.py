@@ -37,10 +37,8 @@ def save(buffer: Any, at: Any, values: Sequence[Any]) -> None:
 
 
 def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
-    """The coordinates of a row-major index, as uint32: a tensor has at most 2^32 - 1 elements, and these divide fastest."""
-    if T.type_of(index) == "int64" and all(hasattr(size, "value") for size in sizes):
-        index = T.hold(index)  # with constant sizes TVM bounds it, by more than a uint32 holds, and then fails
-    return T.unravel(T.cast(index, "uint32"), [T.cast(size, "uint32") for size in sizes])
+    """The coordinates of a row-major index, as uint32."""
+    return T.unravel_word(index, sizes)
 
 
 def offset(coordinates: Sequence[Any], steps: Sequence[Any], dtype: str) -> Any:

@@ -24,7 +24,7 @@ from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.gpu import (
     VECTOR_BYTES,
     Numbers,
-    _default,
+    _gather,
     _scatter,
     _tiles,
     checked,
@@ -51,9 +51,11 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
         if weighed is not None:
             between: Kernel = resampling.kernel(weighed, target, shared, knobs)
             return between
-        of_updates = isinstance(desc, Scattered)
-        computed: Kernel = _scatter.kernel(desc, target, knobs) if of_updates else _default.kernel(desc, target, shared)
-        return computed
+        if isinstance(desc, Scattered):
+            updated: Kernel = _scatter.kernel(desc, target, knobs)
+            return updated
+        summed: Kernel = _gather.kernel(desc, target, knobs)
+        return summed
     transfer = desc.transfer().simplified()
     kinds, formula = desc.kinds(), desc.formula()
     types = (*(one.data_type for one in (*formula.inputs, *formula.outputs)), *formula.between)

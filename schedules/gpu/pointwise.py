@@ -85,8 +85,10 @@ def kernel_of(formula: Formula, desc: Operator, target: DeviceTarget, knobs: Any
     else:
         way, turned, lanes = "rows", (), _together(sizes, [steps[i] for i in memory], steps[count:], lanes)
         groups = groups_for(elements // lanes, threads, target, knobs.most_groups)
+        sizes = (*sizes[:-1], sizes[-1] // lanes)
     span, words = max(elements, *(tensor.span for tensor in tensors)), launched.patterns(formula.words)
-    numbers = Numbers(span, words, groups=groups, sizes=sizes, steps=sum(steps, ()))
+    divisors = ("sizes",) if way == "rows" and target.has("int64") else ()
+    numbers = Numbers(span, words, divisors=divisors, groups=groups, sizes=sizes, steps=sum(steps, ()))
     require(desc, target, numbers, *(one.tvm for one in types))
     repeated = tuple(own[-1] == 0 for own in steps)
     writer = _Writer(
@@ -175,10 +177,9 @@ class _Writer:
         n, lanes = self.n, self.numbers.const(self.lanes)
         with T.launch(n.groups, self.threads) as (group, thread):
             first = position(group, thread, self.threads, self.numbers.dtype)
-            sizes = [*n.sizes[:-1], T.let(T.truncdiv(n.sizes[-1], lanes))]
-            total = T.let(math.prod(sizes[1:], start=sizes[0]))
+            total = T.let(math.prod(n.sizes[1:], start=n.sizes[0]))
             with strided(first, total, T.let(n.groups * self.threads)) as i:
-                *at, last = (T.cast(c, self.numbers.dtype) for c in unravel(i, sizes))
+                *at, last = (T.cast(c, self.numbers.dtype) for c in unravel(i, n.sizes))
                 self.sink.put([*at, T.let(last * lanes)], lanes=self.lanes)
 
     def _tiles(self) -> None:

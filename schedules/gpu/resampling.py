@@ -91,6 +91,7 @@ class _Writer:
         self.numbers = Numbers(
             span + 2 * max((grid.step for grid in grids), default=0),
             plain=("sizes", "elements", "places", "grids"),
+            divisors=("sizes",) if target.has("int64") else (),
             groups=groups,
             sizes=tuple(one.size for one in dims),
             elements=tuple(one.steps[0] for one in dims),

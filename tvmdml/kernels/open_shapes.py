@@ -6,7 +6,7 @@ innermost stride is 1, a short innermost size, and which tensors have equal size
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,19 @@ SHORT = 16
 """An innermost size below this is a constant: with so few elements in a row, its length decides how fast the kernel is."""
 
 Known = tuple[int | None, ...]
+
+
+class Steps(tuple[Any, ...]):
+    """Strides that are integers of the launch, with the order of the dimensions: from the largest step to the least."""
+
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, steps: Sequence[Any], order: Sequence[int]) -> Steps:
+        """The strides."""
+        found = cls(steps)
+        found.order = tuple(order)
+        return found
 
 
 class Launched:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tvmdml import _imports
-from tvmdml.kernels.open_shapes import Launched, OpenTensor
+from tvmdml.kernels.open_shapes import Launched, OpenTensor, Steps
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -36,6 +36,8 @@ _registers: ContextVar[str] = ContextVar("registers", default="global")
 _index: ContextVar[str] = ContextVar("index", default="int64")
 # The processor that a kernel is written for, and the LLVM IR that it has imported.
 _processor: ContextVar[tuple[Any, set[str]]] = ContextVar("processor")
+# The launch's integers that have reciprocals in the kernel that is written now, by their nodes.
+_reciprocals: ContextVar[dict[int, tuple[Any, Any]]] = ContextVar("reciprocals", default={})  # noqa: B039 - it stays empty
 _rounds: ContextVar[Rounds | None] = ContextVar("rounds", default=None)
 # Buffers have no length: indices are correct by construction, and the launcher has checked the memory.
 _UNBOUNDED = 1 << 48
@@ -114,10 +116,14 @@ class Function:
 def function() -> Iterator[Function]:
     """Start a new kernel; its buffers never overlap."""
     f = Function()
-    with f._builder, f._t.prim_func(s_tir=True):
-        f._t.func_name("main")
-        f._t.func_attr({"tirx.noalias": True})
-        yield f
+    token = _reciprocals.set({})
+    try:
+        with f._builder, f._t.prim_func(s_tir=True):
+            f._t.func_name("main")
+            f._t.func_attr({"tirx.noalias": True})
+            yield f
+    finally:
+        _reciprocals.reset(token)
 
 
 class Variable:
@@ -129,6 +135,19 @@ class Variable:
         self._at = run(i64(0), int(many)) if many else 0
         if initial is not None:
             self.set(initial)
+
+    @classmethod
+    def several(cls, dtype: str, initial: Sequence[Any]) -> list[Variable]:
+        """Variables in one array, by whose size a device's compiler is told how many registers a thread needs."""
+        if len(initial) == 1:
+            return [cls(dtype, initial[0])]
+        array, found = local(dtype, len(initial)), []
+        for i, value in enumerate(initial):
+            one = cls.__new__(cls)
+            one._buffer, one._at = array, i
+            one.set(value)
+            found.append(one)
+        return found
 
     @property
     def value(self) -> Any:
@@ -392,11 +411,49 @@ def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
     rest = let(index)
     dtype = type_of(index)
     for size in reversed(sizes[1:]):
-        size = const(size, dtype) if isinstance(size, int) else size
-        above = hold(_builder().truncdiv(rest, size))
-        coordinates.append(let(rest - above * size))
+        divisor = const(size, dtype) if isinstance(size, int) else _builder().cast(size, dtype)
+        above = hold(_quotient(rest, size, divisor))
+        coordinates.append(let(rest - above * divisor))
         rest = above
     return [*reversed([*coordinates, rest])] if sizes else []
+
+
+def unravel_word(index: Any, sizes: Sequence[Any]) -> list[Any]:
+    """The coordinates of a row-major index, as uint32: a tensor has at most 2^32 - 1 elements, and these divide fastest."""
+    if type_of(index) == "int64" and all(isinstance(size, int) or hasattr(size, "value") for size in sizes):
+        index = hold(index)  # with constant sizes TVM bounds it, by more than a uint32 holds, and then fails
+    return unravel(_builder().cast(index, "uint32"), sizes)
+
+
+def _quotient(number: Any, size: Any, divisor: Any) -> Any:
+    """The quotient of an integer that is not negative; of one of 32 bits by the divisor's reciprocal, if the kernel has it."""
+    found = _reciprocals.get().get(_handle(size))
+    dtype = type_of(number)
+    if found is None or dtype not in ("int32", "uint32"):
+        return _builder().truncdiv(number, divisor)
+    cast, (reciprocal, shift) = _builder().cast, found
+    twice = let(cast(number, "uint32") * const(2, "uint32"))
+    product = cast(twice, "uint64") * cast(reciprocal, "uint64")
+    return cast(cast(product >> const(32, "uint64"), "uint32") >> cast(shift, "uint32"), dtype)
+
+
+def _handle(value: Any) -> int:
+    return 0 if isinstance(value, int) else int(value.__chandle__())
+
+
+def reciprocal_of(divisor: int) -> tuple[int, int]:
+    """A word and a number of bits, by which numbers up to 2^30 are divided, with the quotient rounded down.
+
+    The word is ``2^(31 + bits) / divisor``, rounded up; it is less than ``divisor`` parts of it too large, so that the product with
+    twice a number has the right quotient in its bits from ``32 + bits`` on.
+    """
+    bits = (divisor - 1).bit_length()
+    return -(-(1 << (31 + bits)) // divisor), bits
+
+
+def divides_by(size: Any, reciprocal: Any, shift: Any) -> None:
+    """Have ``unravel`` divide by a size, an integer of the launch, by its reciprocal, in the kernel that is written now."""
+    _reciprocals.get()[_handle(size)] = reciprocal, shift
 
 
 _BLOCK = 4096
@@ -410,21 +467,33 @@ def elements(each: Each, sizes: Sequence[Any], layout: Sequence[Any] = ()) -> It
     """Run the statements for the coordinates of each element, in any order, in parallel.
 
     On a device, an item is an element. On the CPU, it is some rows, or a part of one: coordinates are divided out once and then
-    counted up, and the loop over a row can become vectors. With a ``layout`` of Python integers, rows are along its least step.
+    counted up, and the loop over a row can become vectors. With a ``layout`` whose order is known (Python integers, or ``Steps``),
+    rows are along its least step: a device's neighbouring threads have neighbours.
     """
     if _registers.get() != "global":
+        order = _order(sizes, layout)
         with each(_product(sizes)) as element:
-            yield unravel(element, sizes)
+            at = unravel_word(element, [sizes[i] for i in order])
+            dtype = type_of(element)
+            yield [let(_builder().cast(at[order.index(i)], dtype)) for i in range(len(order))]
         return
     if not sizes:  # one element
         with _rows(each, [1]):
             yield []
         return
+    order = _order(sizes, layout)
+    with _rows(each, [sizes[i] for i in order]) as at:
+        yield [at[order.index(i)] for i in range(len(order))]
+
+
+def _order(sizes: Sequence[Any], layout: Sequence[Any]) -> list[int]:
+    """The dimensions, from the largest step to the least, if that is known."""
+    if isinstance(layout, Steps):
+        return [*layout.order]
     order = [*range(len(sizes))]
     if len(layout) == len(order) and all(isinstance(step, int) for step in layout):
         order.sort(key=lambda i: -layout[i] if sizes[i] != 1 else -(1 << 62))
-    with _rows(each, [sizes[i] for i in order]) as at:
-        yield [at[order.index(i)] for i in range(len(order))]
+    return order
 
 
 @contextmanager

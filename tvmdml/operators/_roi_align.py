@@ -7,7 +7,7 @@ They grow or fall with the sample's number: those inside of the image follow fro
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ class RoiOperator(Operator):
     FAMILY: ClassVar[str] = "roi_align"
     CONSTANT_SHAPES = "the number of samples follows from the sizes"
     LAUNCHED_SHAPES = True
+    channels = 1
+    """Channels of an item of the computation."""
 
     if TYPE_CHECKING:  # the fields stand in DirectML's order, in each class
         roi_tensor: Input
@@ -205,25 +207,21 @@ class Line(NamedTuple):
 
     def between(self, part: Any, low: Any, high: Any) -> tuple[Any, Any]:
         """The first sample of a part that is not below or above two coordinates, and the first after those."""
-        zero = T.like(self.step, 0)
-        rising = T.hold(T.cast(T.expression(self.step >= zero), "int32"))
-
-        def first(reached: Callable[[Any], Any]) -> Any:
-            """The first sample for which a condition holds; it holds for all after it."""
-            left, right = (T.Variable("int32", one) for one in (T.const(0, "int32"), self.number))
-            with T.loop_while(left.value < right.value):
-                middle = T.let(left.value + T.truncdiv(right.value - left.value, T.const(2, "int32")))
-                T.either(
-                    reached(self.at(part, middle)),
-                    lambda: right.set(middle),
-                    lambda: left.set(middle + T.const(1, "int32")),
-                )
-            return T.hold(left.value)
-
-        up = rising > T.const(0, "int32")
-        begin = first(lambda x: T.Select(up, T.cast(x >= low, "int32"), T.cast(x <= high, "int32")) > T.const(0, "int32"))
-        end = first(lambda x: T.Select(up, T.cast(x > high, "int32"), T.cast(x < low, "int32")) > T.const(0, "int32"))
+        up, zero = self._rising(), T.const(0, "int32")
+        begin = _first(self.number, lambda i: _reaches(self.at(part, i), low, high, up), zero)
+        end = _first(self.number, lambda i: _passes(self.at(part, i), low, high, up), zero)
         return begin, T.hold(T.max(begin, end))
+
+    def parts_between(self, parts: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        """The first part that may have samples between two coordinates, and the first after those that may."""
+        up, zero = self._rising(), T.cast(T.index(0), T.type_of(T.index(0)))
+        last = self.number - T.const(1, "int32")
+        begin = _first(T.index(parts), lambda part: _reaches(self.at(part, last), low, high, up), zero)
+        end = _first(T.index(parts), lambda part: _passes(self.at(part, T.const(0, "int32")), low, high, up), zero)
+        return begin, T.hold(T.max(begin, end))
+
+    def _rising(self) -> Any:
+        return T.hold(T.cast(T.expression(self.step >= T.like(self.step, 0)), "int32")) > T.const(0, "int32")
 
     def inside(self, part: Any) -> tuple[Any, Any]:
         """The samples of a part inside of the image: the first, and the first after those."""
@@ -255,22 +253,47 @@ class Region(NamedTuple):
     y: Line
 
 
+def _first(count: Any, holds: Callable[[Any], Any], zero: Any) -> Any:
+    """The first number below a count for which a condition holds, or the count; it holds for all after it."""
+    left, right = (T.Variable(T.type_of(zero), one) for one in (zero, count))
+    with T.loop_while(left.value < right.value):
+        middle = T.let(left.value + T.truncdiv(right.value - left.value, T.like(zero, 2)))
+        T.either(holds(middle), lambda: right.set(middle), lambda: left.set(middle + T.like(zero, 1)))
+    return T.hold(left.value)
+
+
+def _reaches(x: Any, low: Any, high: Any, up: Any) -> Any:
+    """Whether a coordinate is at the first of two limits or past it, where coordinates grow, or fall."""
+    return T.Select(up, T.cast(x >= low, "int32"), T.cast(x <= high, "int32")) > T.const(0, "int32")
+
+
+def _passes(x: Any, low: Any, high: Any, up: Any) -> Any:
+    """Whether it is past the last one."""
+    return T.Select(up, T.cast(x > high, "int32"), T.cast(x < low, "int32")) > T.const(0, "int32")
+
+
 def region(desc: RoiOperator, tensors: dict[str, Any], r: Any, height: Any, width: Any) -> Region:
     """A region of a kernel, by its number."""
-    roi, batch = desc.roi_tensor, desc.batch_indices_tensor
+    roi = desc.roi_tensor
     _, parts = desc.ends()
-    index = T.let(tensors["batch_indices_tensor"][r * T.index(batch.layout[-1])])
-    exists = _is_below(index, desc.images()) & (T.greater(index, -1) if batch.data_type.is_signed else T.const(True, "bool"))
+    image, exists = image_of(desc, tensors, r)
     numbers = []
     for i in range(4):
         place = r * T.index(roi.layout[-2]) + T.index(i * roi.layout[-1])
         numbers.append(T.hold(T.wide(tensors["roi_tensor"][place])))
     x = desc.line((numbers[0], numbers[2]), desc.spatial_scale_x, parts.sizes[3], width)
     y = desc.line((numbers[1], numbers[3]), desc.spatial_scale_y, parts.sizes[2], height)
+    return Region(image, T.hold(exists * x.valid * y.valid), x, y)
+
+
+def image_of(desc: RoiOperator, tensors: dict[str, Any], r: Any) -> tuple[Any, Any]:
+    """The number of a region's image, 0 if there is none, and whether there is one: 1 or 0."""
+    batch = desc.batch_indices_tensor
+    index = T.let(tensors["batch_indices_tensor"][r * T.index(batch.layout[-1])])
+    exists = _is_below(index, desc.images()) & (T.greater(index, -1) if batch.data_type.is_signed else T.const(True, "bool"))
     exists = T.hold(T.cast(exists, "int32"))
-    valid = T.hold(exists * x.valid * y.valid)
     here = T.Select(exists > T.const(0, "int32"), index, T.like(index, 0))
-    return Region(T.hold(T.cast(here, T.type_of(T.index(0)))), valid, x, y)
+    return T.hold(T.cast(here, T.type_of(T.index(0)))), exists
 
 
 def _is_below(index: Any, count: Any) -> Any:
@@ -287,14 +310,32 @@ def between(first: Any, second: Callable[[], Any], past: Any) -> Any:
     return T.hold(T.Select(past > T.like(past, 0), mixed, first))
 
 
-def sampled(line: tuple[Line, Line], y: Any, x: Any, linear: bool, element: Callable[[Any, Any], Any]) -> Any:
-    """A sample at two coordinates inside of the image."""
-    below, above, down = line[0].taps(y, linear)
-    left, right, past = line[1].taps(x, linear)
-    if not linear:
-        return element(below, left)
+class Corners:
+    """The elements around a sample inside of the image: where they are, and how they are mixed. The same for all channels."""
 
-    def row(place: Any) -> Any:
-        return between(element(place, left), lambda: element(place, right), past)
+    def __init__(self, rows: tuple[Any, Any, Any], columns: tuple[Any, Any, Any], steps: Sequence[Any], linear: bool) -> None:
+        (below, above, self.down), (left, right, self.across) = rows, columns
+        self._linear = linear
+        kind = T.type_of(T.index(0))
+        tops, sides = ((below, above), (left, right)) if linear else ((below,), (left,))
+        vertical = [T.let(T.cast(one, kind) * steps[0]) for one in tops]
+        horizontal = [T.let(T.cast(one, kind) * steps[1]) for one in sides]
+        self._places = [[T.let(one + other) for other in horizontal] for one in vertical]
 
-    return between(row(below), lambda: row(above), down)
+    def mixed(self, element: Callable[[Any], Any]) -> Any:
+        """The sample; ``element`` reads one, by its place in the image."""
+        if not self._linear:
+            return element(self._places[0][0])
+
+        def row(places: list[Any]) -> Any:
+            return between(element(places[0]), lambda: element(places[1]), self.across)
+
+        below, above = self._places
+        return between(row(below), lambda: row(above), self.down)
+
+    def slopes(self, element: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """By how much the sample grows along x and along y."""
+        (a, b), (c, d) = ([element(place) for place in row] for row in self._places)
+        along_x = between(T.hold(b - a), lambda: T.hold(d - c), self.down)
+        along_y = between(T.hold(c - a), lambda: T.hold(d - b), self.across)
+        return along_x, along_y

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.channels import Channels
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Shared
-from tvmdml.operators._roi_align import Region, RoiOperator, region, sampled
+from tvmdml.operators._roi_align import Corners, Region, RoiOperator, region
 from tvmdml.operators._roi_align_reference import aligned
 from tvmdml.tensors import TensorDesc
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
     from tvmdml.operators._contract import Float, Input, Output
+
+
+def _element(buffer: Any, base: Any, place: Any) -> Any:
+    return T.hold(T.wide(buffer[base + place]))
 
 
 class Aligned(RoiOperator):
@@ -52,29 +58,31 @@ class Aligned(RoiOperator):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element: all samples of it that are inside of the image."""
-        source, result = self.ends()
         with T.function() as f:
-            tensors = f.tensors(self)
-            *_, height, width = source.sizes
-            with T.elements(each, result.sizes) as at:
-                r, c, oy, ox = at
-                own = region(self, tensors, r, height, width)
-                found = T.Variable(self.computed, T.const(0, self.computed))
-                outside = T.hold(T.like(T.const(0, self.computed), self.out_of_bounds_input_value))
-
-                def element(y: Any, x: Any) -> Any:
-                    place = [own.image, c, T.cast(y, T.type_of(c)), T.cast(x, T.type_of(c))]
-                    return T.hold(T.wide(tensors["input_tensor"][T.dot(place, source.layout)]))
-
-                found.set(outside)
-                with T.when(own.valid > T.const(0, "int32")):
-                    self._samples(own, oy, ox, element, outside, found)
-                T.store(tensors["output_tensor"], T.dot(at, result.layout), T.to(found.value, result.data_type.tvm))
+            self.write(each, f.tensors(self))
         return f.result()
 
-    def _samples(self, own: Region, oy: Any, ox: Any, element: Any, outside: Any, found: T.Variable) -> None:
-        """The average of the samples, or the largest."""
-        zero, like = T.const(0, "int32"), outside
+    def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
+        """The computation, on tensors that are declared."""
+        source, result = self.ends()
+        *_, height, width = source.sizes
+        blocks = Channels.blocks(source.sizes[1], self.channels)
+        with T.elements(each, (result.sizes[0], blocks, *result.sizes[2:]), result.layout) as (r, block, oy, ox):
+            own = region(self, tensors, r, height, width)
+            channels = Channels(block, source.sizes[1], self.channels)
+            outside = T.hold(T.like(T.const(0, self.computed), self.out_of_bounds_input_value))
+            found = T.Variable.several(self.computed, [outside] * self.channels)
+            with T.when(own.valid > T.const(0, "int32")):
+                bases = channels.offsets(own.image * source.layout[0], source.layout[1])
+                self._samples(own, oy, ox, tensors["input_tensor"], bases, outside, found)
+            for i, value in enumerate(found):
+                with channels.existing(i) as channel:
+                    place = T.dot([r, channel, oy, ox], result.layout)
+                    T.store(tensors["output_tensor"], place, T.to(value.value, result.data_type.tvm))
+
+    def _samples(self, own: Region, oy: Any, ox: Any, buffer: Any, bases: list[Any], outside: Any, found: list[T.Variable]) -> None:
+        """The average of the samples, or the largest, in each channel."""
+        zero, like, linear = T.const(0, "int32"), outside, self.is_linear
         (y0, y1), (x0, x1) = own.y.inside(oy), own.x.inside(ox)
         count = T.hold(T.rounded(own.y.count * own.x.count))
         seen = T.hold(T.rounded(T.cast(y1 - y0, self.computed) * T.cast(x1 - x0, self.computed)))
@@ -84,23 +92,29 @@ class Aligned(RoiOperator):
         if self.is_max:
             first.set(T.cast((y0 == zero) & (x0 == zero) & (seen > T.like(like, 0)), "int32"))
         else:
-            found.set(T.like(like, 0))
+            for total in found:
+                total.set(T.like(like, 0))
         with T.loop(T.let(y1 - y0), most=own.y.most) as i:
-            y = own.y.at(oy, y0 + i)
+            rows = own.y.taps(own.y.at(oy, y0 + i), linear)
             with T.loop(T.let(x1 - x0), most=own.x.most) as k:
-                value = sampled((own.y, own.x), y, own.x.at(ox, x0 + k), self.is_linear, element)
+                corners = Corners(rows, own.x.taps(own.x.at(ox, x0 + k), linear), self.input_tensor.layout[2:], linear)
+                for base, total in zip(bases, found, strict=True):
+                    value = corners.mixed(functools.partial(_element, buffer, base))
+                    if self.is_max:
+                        best = total.value
+                        better = (first.value > zero) | (value > best) | T.is_nan(value)
+                        total.set(T.Select(better, value, best))
+                    else:
+                        total.set(total.value + T.rounded(value * part))
                 if self.is_max:
-                    best = found.value
-                    better = (first.value > zero) | (value > best) | T.is_nan(value)
-                    found.set(T.Select(better, value, best))
                     first.set(zero)
-                else:
-                    found.set(found.value + T.rounded(value * part))
         with T.when(missing > zero):
-            if self.is_max:
-                found.set(T.Select((outside > found.value) | T.is_nan(outside), outside, found.value))
-            else:
-                found.set(found.value + T.rounded(T.hold(T.rounded((count - seen) * part)) * outside))
+            rest = T.hold(T.rounded(T.hold(T.rounded((count - seen) * part)) * outside))
+            for total in found:
+                if self.is_max:
+                    total.set(T.Select((outside > total.value) | T.is_nan(outside), outside, total.value))
+                else:
+                    total.set(total.value + rest)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision, with coordinates in the region's type."""

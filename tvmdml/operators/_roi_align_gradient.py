@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._roi_align import Line, Region, RoiOperator, as_float, between, region, sampled
+from tvmdml.kernels.channels import Channels
+from tvmdml.operators._roi_align import Corners, Line, Region, RoiOperator, as_float, image_of, region
+
+Some = Callable[[Sequence[Any]], AbstractContextManager[list[Any]]]
+"""How a region's parts are gone through: ``with some(sizes) as at:`` gives coordinates, all of them or a share."""
 
 
 def of_images(desc: RoiOperator, tensors: dict[str, Any], each: T.Each) -> None:
@@ -15,38 +20,57 @@ def of_images(desc: RoiOperator, tensors: dict[str, Any], each: T.Each) -> None:
     result = desc.output_gradient_tensor  # type: ignore[attr-defined]
     *_, height, width = image.sizes  # type: ignore[union-attr]
     dtype, zero = desc.computed, T.const(0, "int32")
-    with T.elements(each, result.sizes) as at:
-        n, c, y, x = at
-        total = T.Variable(dtype, T.const(0, dtype))
+    blocks = Channels.blocks(result.sizes[1], desc.channels)
+    with T.elements(each, (result.sizes[0], blocks, *result.sizes[2:]), result.layout) as (n, block, y, x):
+        channels = Channels(block, result.sizes[1], desc.channels)
+        places = channels.places
+        totals = T.Variable.several(dtype, [T.const(0, dtype)] * desc.channels)
+
+        def add(own: Region, r: Any, oy: Any, ox: Any, weight: Any) -> None:
+            """What the elements are given by a part of a region."""
+            for c, total in zip(places, totals, strict=True):
+                g = T.hold(T.wide(tensors["input_gradient_tensor"][T.dot([r, c, oy, ox], parts.layout)]))
+                if desc.is_max:
+                    _add_largest(desc, tensors, own, (c, y, x, oy, ox), g, total)
+                else:
+                    total.set(total.value + T.rounded(g * weight))
+
         with T.loop(T.index(desc.regions)) as r:
-            own = region(desc, tensors, r, height, width)
-            with T.when((own.valid > zero) & T.expression(own.image == n)):
-                share = T.hold(T.like(total.value, 1) / T.rounded(own.y.count * own.x.count))
-                with T.loop(T.index(parts.sizes[2])) as oy:
-                    rows = _around(own.y, oy, y)
-                    down = _part(own.y, oy, y, rows, desc)
-                    with T.when(down > T.like(down, 0)), T.loop(T.index(parts.sizes[3])) as ox:
-                        columns = _around(own.x, ox, x)
-                        across = _part(own.x, ox, x, columns, desc)
-                        with T.when(across > T.like(across, 0)):
-                            place = T.dot([r, c, oy, ox], parts.layout)
-                            g = T.hold(T.wide(tensors["input_gradient_tensor"][place]))
-                            if desc.is_max:
-                                _add_largest(desc, tensors, own, (c, y, x, oy, ox), g, total)
-                            else:
-                                weight = T.hold(T.hold(down * across) * share)
-                                total.set(total.value + T.rounded(g * weight))
-        T.store(tensors["output_gradient_tensor"], T.dot(at, result.layout), T.to(total.value, result.data_type.tvm))
+            number, exists = image_of(desc, tensors, r)
+            with T.when((exists > zero) & T.expression(number == n)):
+                own = region(desc, tensors, r, height, width)
+                with T.when(own.valid > zero):
+                    share = T.hold(T.like(own.y.step, 1) / T.rounded(own.y.count * own.x.count))
+                    up, left = _ends(own.y, y), _ends(own.x, x)
+                    rows, columns = own.y.parts_between(parts.sizes[2], *up), own.x.parts_between(parts.sizes[3], *left)
+                    with T.loop(T.let(rows[1] - rows[0]), most=_known(parts.sizes[2])) as i:
+                        oy = T.let(rows[0] + i)
+                        down = _part(own.y, oy, y, own.y.between(oy, *up), desc)
+                        with (
+                            T.when(down > T.like(down, 0)),
+                            T.loop(T.let(columns[1] - columns[0]), most=_known(parts.sizes[3])) as k,
+                        ):
+                            ox = T.let(columns[0] + k)
+                            across = _part(own.x, ox, x, own.x.between(ox, *left), desc)
+                            with T.when(across > T.like(across, 0)):
+                                add(own, r, oy, ox, T.hold(T.hold(down * across) * share))
+        for i, total in enumerate(totals):
+            with channels.existing(i) as channel:
+                place = T.dot([n, channel, y, x], result.layout)
+                T.store(tensors["output_gradient_tensor"], place, T.to(total.value, result.data_type.tvm))
 
 
-def _around(line: Line, part: Any, place: Any) -> tuple[Any, Any]:
-    """The samples of a part that may have an element beside them."""
+def _known(size: Any) -> int:
+    return size if isinstance(size, int) else 1
+
+
+def _ends(line: Line, place: Any) -> tuple[Any, Any]:
+    """The coordinates between which samples have an element beside them."""
     here = T.hold(T.cast(place, T.type_of(line.step)))
     like = here
     low = T.hold(T.Select(here < T.like(like, 0.5), T.like(like, -1), here - T.like(like, 1)))
     last = as_float(like, line.size - 1)
-    high = T.hold(T.Select(here > last - T.like(like, 0.5), as_float(like, line.size), here + T.like(like, 1)))
-    return line.between(part, low, high)
+    return low, T.hold(T.Select(here > last - T.like(like, 0.5), as_float(like, line.size), here + T.like(like, 1)))
 
 
 def _weight(line: Line, x: Any, place: Any, linear: bool) -> Any:
@@ -66,16 +90,18 @@ def _part(line: Line, part: Any, place: Any, some: tuple[Any, Any], desc: RoiOpe
     return T.hold(total.value)
 
 
-def _reader(tensors: dict[str, Any], image: Any, number: Any, channel: Any) -> Callable[[Any, Any], Any]:
-    def element(y: Any, x: Any) -> Any:
-        kind = T.type_of(channel)
-        place = T.dot([number, channel, T.cast(y, kind), T.cast(x, kind)], image.layout)
-        return T.hold(T.wide(tensors["input_tensor"][place]))
-
-    return element
+def _reader(desc: Any, tensors: dict[str, Any], image: Any, channel: Any) -> Callable[[Any], Any]:
+    """What reads an element of a channel of an image, by its place there."""
+    first, second = desc.input_tensor.layout[:2]
+    base = T.let(image * first + channel * second)
+    return lambda place: T.hold(T.wide(tensors["input_tensor"][base + place]))
 
 
-def _largest(desc: RoiOperator, own: Region, oy: Any, ox: Any, element: Callable[[Any, Any], Any]) -> tuple[Any, Any, Any]:
+def _corners(desc: Any, own: Region, y: Any, x: Any, linear: bool) -> Corners:
+    return Corners(own.y.taps(y, linear), own.x.taps(x, linear), desc.input_tensor.layout[2:], linear)
+
+
+def _largest(desc: RoiOperator, own: Region, oy: Any, ox: Any, element: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
     """The numbers of the first of a part's largest samples, and whether there is one: 1 or 0."""
     dtype, zero, one = desc.computed, T.const(0, "int32"), T.const(1, "int32")
     best = T.Variable(dtype, T.const(0, dtype))
@@ -84,8 +110,7 @@ def _largest(desc: RoiOperator, own: Region, oy: Any, ox: Any, element: Callable
     with T.loop(T.let(y1 - y0), most=own.y.most) as i:
         y = own.y.at(oy, y0 + i)
         with T.loop(T.let(x1 - x0), most=own.x.most) as k:
-            x = own.x.at(ox, x0 + k)
-            value = sampled((own.y, own.x), y, x, desc.is_linear, element)
+            value = _corners(desc, own, y, own.x.at(ox, x0 + k), desc.is_linear).mixed(element)
             last = best.value
             number = T.hold(T.cast(T.is_nan(last), "int32"))
             better = (exists.value < one) | (value > last) | (T.is_nan(value) & (number < one))
@@ -100,8 +125,7 @@ def _largest(desc: RoiOperator, own: Region, oy: Any, ox: Any, element: Callable
 def _add_largest(desc: Any, tensors: dict[str, Any], own: Region, at: tuple[Any, ...], g: Any, total: T.Variable) -> None:
     """Add a part's gradient, if an element is beside its largest sample."""
     c, y, x, oy, ox = at
-    element = _reader(tensors, desc.input_tensor, own.image, c)
-    down, across, exists = _largest(desc, own, oy, ox, element)
+    down, across, exists = _largest(desc, own, oy, ox, _reader(desc, tensors, own.image, c))
     with T.when(exists > T.const(0, "int32")):
         weights = ((own.y, own.y.at(oy, down), y), (own.x, own.x.at(ox, across), x))
         first, second = (_weight(*one, desc.is_linear) for one in weights)
@@ -110,66 +134,58 @@ def _add_largest(desc: Any, tensors: dict[str, Any], own: Region, at: tuple[Any,
             total.set(total.value + T.rounded(g * weight))
 
 
-def of_regions(desc: Any, tensors: dict[str, Any], each: T.Each) -> None:
-    """The gradient of each number of each region: x1 and x2, then y1 and y2."""
+def of_regions(desc: Any, tensors: dict[str, Any], each: T.Each, some: Some) -> None:
+    """The gradient of each number of each region: one item for each region."""
+    with T.elements(each, (desc.regions,)) as (r,):
+        store(desc, tensors, r, slopes(desc, tensors, r, some))
+
+
+def store(desc: Any, tensors: dict[str, Any], r: Any, found: Sequence[Any]) -> None:
+    """Store the gradient of a region's x1, y1, x2 and y2."""
     result = desc.output_roi_gradient_tensor
-    *_, height, width = desc.input_tensor.sizes
-    dtype, zero = desc.computed, T.const(0, "int32")
-    for axis in (0, 1):
-        with T.elements(each, (desc.regions, 2)) as (r, end):
-            total = T.Variable(dtype, T.const(0, dtype))
-            if desc.is_linear:  # the nearest element does not change
-                own = region(desc, tensors, r, height, width)
-                with T.when(own.valid > zero):
-                    _slopes(desc, tensors, own, r, end, axis, total)
-            place = [T.index(0)] * (result.rank - 2) + [r, end * T.index(2) + T.index(axis)]
-            found = T.to(total.value, result.data_type.tvm)
-            T.store(tensors["output_roi_gradient_tensor"], T.dot(place, result.layout), found)
+    for i, value in enumerate(found):
+        place = [T.index(0)] * (result.rank - 2) + [r, T.index(i)]
+        T.store(tensors["output_roi_gradient_tensor"], T.dot(place, result.layout), T.to(value, result.data_type.tvm))
 
 
-def _slopes(desc: Any, tensors: dict[str, Any], own: Region, r: Any, end: Any, axis: int, total: T.Variable) -> None:
-    """The sum over all samples of a region, along one of its sides."""
-    parts, image = desc.input_gradient_tensor, desc.input_tensor
-    share = T.hold(T.like(total.value, 1) / T.rounded(own.y.count * own.x.count))
-    scale = T.like(total.value, desc.spatial_scale_y if axis else desc.spatial_scale_x)
-    with (
-        T.loop(T.index(image.sizes[1])) as c,
-        T.loop(T.index(parts.sizes[2])) as oy,
-        T.loop(T.index(parts.sizes[3])) as ox,
-    ):
+def slopes(desc: Any, tensors: dict[str, Any], r: Any, some: Some) -> list[Any]:
+    """The sums over samples of a region, for x1, y1, x2 and y2."""
+    totals = [T.Variable(desc.computed, T.const(0, desc.computed)) for _ in range(4)]
+    if desc.is_linear:  # the nearest element does not change
+        *_, height, width = desc.input_tensor.sizes
+        own = region(desc, tensors, r, height, width)
+        with T.when(own.valid > T.const(0, "int32")):
+            _add_slopes(desc, tensors, own, r, some, totals)
+    return [one.value for one in totals]
+
+
+def _add_slopes(desc: Any, tensors: dict[str, Any], own: Region, r: Any, some: Some, totals: Sequence[T.Variable]) -> None:
+    """Add the samples of some of a region's parts."""
+    parts = desc.input_gradient_tensor
+    share = T.hold(T.like(own.y.step, 1) / T.rounded(own.y.count * own.x.count))
+    with some((desc.input_tensor.sizes[1], *parts.sizes[2:])) as (c, oy, ox):
         g = T.hold(T.wide(tensors["input_gradient_tensor"][T.dot([r, c, oy, ox], parts.layout)]))
-        element = _reader(tensors, image, own.image, c)
+        element = _reader(desc, tensors, own.image, c)
 
-        def add(down: Any, across: Any, g: Any = g, oy: Any = oy, ox: Any = ox, element: Any = element) -> None:
-            y, x = own.y.at(oy, down), own.x.at(ox, across)
-            past, slope = _slope((own.y, own.x), (y, x), axis, element)
-            way = (own.y if axis else own.x).way(*((oy, down) if axis else (ox, across)))
-            factor = T.hold(T.Select(T.expression(end == T.like(end, 0)), T.like(way, 1) - way, way) * scale)
-            with T.when(past > T.like(past, 0)):
-                total.set(total.value + T.rounded(T.hold(g * slope) * factor))
+        def add(down: Any, across: Any, g: Any) -> None:
+            corners = _corners(desc, own, own.y.at(oy, down), own.x.at(ox, across), True)
+            sides = (
+                (corners.across, own.x.way(ox, across), desc.spatial_scale_x),
+                (corners.down, own.y.way(oy, down), desc.spatial_scale_y),
+            )
+            for axis, (slope, (past, way, scale)) in enumerate(zip(corners.slopes(element), sides, strict=True)):
+                term = T.hold(g * slope)
+                with T.when(past > T.like(past, 0)):
+                    for end, own_way in enumerate((T.like(way, 1) - way, way)):
+                        total = totals[axis + 2 * end]
+                        total.set(total.value + T.rounded(term * T.hold(own_way * T.like(way, scale))))
 
         if desc.is_max:
             down, across, exists = _largest(desc, own, oy, ox, element)
             with T.when(exists > T.const(0, "int32")):
-                add(down, across)
+                add(down, across, g)
         else:
             each_one = T.hold(g * share)
             (y0, y1), (x0, x1) = own.y.inside(oy), own.x.inside(ox)
             with T.loop(T.let(y1 - y0), most=own.y.most) as i, T.loop(T.let(x1 - x0), most=own.x.most) as k:
                 add(y0 + i, x0 + k, each_one)
-
-
-def _slope(lines: tuple[Line, Line], at: tuple[Any, Any], axis: int, element: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    """By how much a sample grows along a side, and how far it is between two elements there."""
-    (below, above, down), (left, right, across) = (line.taps(x, True) for line, x in zip(lines, at, strict=True))
-    if axis:
-
-        def differ(x: Any) -> Any:
-            return T.hold(element(above, x) - element(below, x))
-
-        return down, between(differ(left), lambda: differ(right), across)
-
-    def differs(y: Any) -> Any:
-        return T.hold(element(y, right) - element(y, left))
-
-    return across, between(differs(below), lambda: differs(above), down)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 from tvmdml.errors import counted
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.loops import counted_loop, nested
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._inference import is_description
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
@@ -70,24 +71,6 @@ class Reach(NamedTuple):
         begin = T.let(self.position + self.first * self.step)
         with counted_loop(self.count, self.most) as i:
             yield T.let(begin + i * self.step)
-
-
-@contextmanager
-def counted_loop(count: Any, most: int | None) -> Iterator[Any]:
-    """A loop over ``count``; on a device over ``most`` if that is known, so that its rounds are counted."""
-    if most is not None and T.is_on_device():
-        with T.loop(T.const(most, T.type_of(count))) as i, T.when(i < count):
-            yield i
-    else:
-        with T.loop(count) as i:
-            yield i
-
-
-@contextmanager
-def nested(loops: Sequence[Any]) -> Iterator[list[Any]]:
-    """Context managers inside each other; returns what each gives."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(one) for one in loops]
 
 
 def up(value: Any, divisor: Any) -> Any:
@@ -153,6 +136,8 @@ class Window(Operator):
     """The tensor that windows lie on."""
     POOLED: ClassVar[str] = "output_tensor"
     """The tensor with an element for each window."""
+    OF_CHANNELS: ClassVar[tuple[str, ...]] = ()
+    """Tensors with one element, or one for each channel."""
     FLAT: ClassVar[bool] = True
     """Whether the function takes tensors of rank 3 too, as those with a dimension of size 1 in front of the last one."""
 

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.loops import counted_loop, nested
 from tvmdml.operators._contract import Shared, Uints
-from tvmdml.operators._window import ABSENT, Along, Cascade, Window, counted_loop, levels_of, nested, number, up
+from tvmdml.operators._window import ABSENT, Along, Cascade, Window, levels_of, number, up
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:

@@ -59,6 +59,10 @@ class Response(Window):
             self.require_same("data_type", name, "input_tensor")
             self.require_same("sizes", name, "input_tensor")
 
+    def term(self, x: Any) -> Any:
+        """What is summed: squares."""
+        return T.rounded(x * x)
+
     def base(self, total: Any) -> Any:
         """``bias + alpha / local_size * total``."""
         return T.hold(T.rounded(total * T.like(total, self.alpha / self.local_size)) + T.like(total, self.bias))

@@ -49,8 +49,10 @@ class Seen(NamedTuple):
             return None
         if tensor.rank < 2:
             return self.tensors[name][T.index(0)]
-        own = T.index(tensor.sizes[1])
-        return self.tensors[name][T.Select(own == T.const(1, T.type_of(own)), T.index(0), self.at[1]) * T.index(tensor.layout[1])]
+        own, channel = tensor.sizes[1], self.at[1]
+        if isinstance(own, int):
+            return self.tensors[name][T.index(0) if own == 1 else channel * T.index(tensor.layout[1])]
+        return self.tensors[name][T.Select(own == T.const(1, T.type_of(own)), T.index(0), channel) * T.index(tensor.layout[1])]
 
 
 class Summed(Window):

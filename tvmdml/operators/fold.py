@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +15,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels import tensorir_values as V
+from tvmdml.kernels.loops import counted_loop, nested
 from tvmdml.operators._accuracy import within_sum
 from tvmdml.operators._contract import Array, Shared, Uints
 from tvmdml.operators._movement import Coordinate, Source, inside
@@ -135,35 +139,90 @@ class Fold(Columns):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element of the image: the sum over all elements of a window, in ascending order."""
-        columns, image = self.input_tensor, self.output_tensor
+        with T.function() as f:
+            self.write(each, f.tensors(self))
+        return f.result()
+
+    def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
+        """The computation, on tensors that are declared."""
+        image = self.output_tensor
         kind = image.data_type
         summed = f"uint{8 * kind.itemsize}" if not kind.is_float else "float64" if kind.itemsize == 8 else "float32"
-        with T.function() as f:
-            tensors = f.tensors(self)
-            counts = self.counts()
-            with T.elements(each, image.sizes, image.layout) as at:
-                batch, channel, *place = at
-                total = T.Variable(summed, T.const(0, summed))
-                with T.loop(T.index(math.prod(self.window_sizes))) as number:
-                    blocks, fits = [], None
-                    for i, w in enumerate(T.unravel(number, self.window_sizes)):
-                        past = T.let(place[i] + T.index(self.start_padding[i]) - w * T.index(self.dilations[i]))
-                        block = T.hold(T.truncdiv(past, T.index(self.strides[i])))
-                        own = (past >= T.index(0)) & (block * T.index(self.strides[i]) == past) & (block < T.index(counts[i]))
-                        blocks.append(block)
-                        fits = own if fits is None else fits & own
-                    column, missing = blocks[0], columns.rank - 3
-                    for block, count in zip(blocks[1:], counts[1:], strict=True):
-                        column = column * T.index(count) + block
-                    row = channel * T.index(math.prod(self.window_sizes)) + number
-                    with T.when(fits):
-                        offset = T.dot([T.index(0)] * missing + [batch, row, column], columns.layout)
-                        found = tensors["input_tensor"][offset]
-                        found = V.wide(found) if kind.is_float else T.reinterpret(summed, found)
-                        total.set(total.value + found)
-                result = V.to(total.value, kind.tvm) if kind.is_float else V.reinterpret(total.value, kind.tvm)
-                T.store(tensors["output_tensor"], T.dot(at, image.layout), result)
-        return f.result()
+        with T.elements(each, image.sizes, image.layout) as at:
+            total = T.Variable(summed, T.const(0, summed))
+            with (self._windows if T.is_on_device() else self._taps)(at) as offset:
+                own = tensors["input_tensor"][offset]
+                own = V.wide(own) if kind.is_float else T.reinterpret(summed, own)
+                total.set(total.value + own)
+            result = V.to(total.value, kind.tvm) if kind.is_float else V.reinterpret(total.value, kind.tvm)
+            T.store(tensors["output_tensor"], T.dot(at, image.layout), result)
+
+    @contextmanager
+    def _taps(self, at: list[Any]) -> Iterator[Any]:
+        """Run the statements for the offset of each window's element that is at these coordinates: LLVM makes vectors of these."""
+        batch, channel, *place = at
+        columns, counts = self.input_tensor, self.counts()
+        with T.loop(T.index(math.prod(self.window_sizes))) as number:
+            blocks, fits = [], None
+            for i, w in enumerate(T.unravel(number, self.window_sizes)):
+                past = T.let(place[i] + T.index(self.start_padding[i]) - w * T.index(self.dilations[i]))
+                block = T.hold(T.truncdiv(past, T.index(self.strides[i])))
+                own = (past >= T.index(0)) & (block * T.index(self.strides[i]) == past) & (block < T.index(counts[i]))
+                blocks.append(block)
+                fits = own if fits is None else fits & own
+            column = blocks[0]
+            for block, count in zip(blocks[1:], counts[1:], strict=True):
+                column = column * T.index(count) + block
+            row = channel * T.index(math.prod(self.window_sizes)) + number
+            with T.when(fits):
+                yield T.dot([T.index(0)] * (columns.rank - 3) + [batch, row, column], columns.layout)
+
+    @contextmanager
+    def _windows(self, at: list[Any]) -> Iterator[Any]:
+        """The same, by the windows that extend over the element."""
+        batch, channel, *place = at
+        *_, batch_step, row, column = self.input_tensor.layout
+        start = T.let(batch * batch_step + channel * T.index(math.prod(self.window_sizes)) * row)
+        meetings: list[Any] = []
+        for i, count in reversed([*enumerate(self.counts())]):
+            steps = T.let(T.index(1) * row), T.let(T.index(1) * column)
+            meetings.insert(0, self._meeting(i, place[i], T.index(count), steps))
+            row, column = row * T.index(self.window_sizes[i]), column * T.index(count)
+        with nested(meetings) as found:
+            yield functools.reduce(operator.add, found, start)
+
+    @contextmanager
+    def _meeting(self, i: int, place: Any, count: Any, steps: tuple[Any, Any]) -> Iterator[Any]:
+        """Run the statements for each window that has an element, along a dimension; gives that window's part of the offset.
+
+        They are found by the windows that extend over the element, or by a window's elements, whichever are fewer. ``steps`` are
+        those in the columns to a window's next element, and to the next window.
+        """
+        stride, dilation, size = self.strides[i], self.dilations[i], self.window_sizes[i]
+        reach, zero = (size - 1) * dilation, T.index(0)
+        past = T.let(place + T.index(self.start_padding[i]))
+        if reach // stride + 1 <= size:
+            last = T.hold(T.min(T.truncdiv(past, T.index(stride)), count - 1))
+            first = T.hold(T.truncdiv(T.max(past - T.index(reach), zero) + T.index(stride - 1), T.index(stride)))
+            rounds = T.hold(T.max(last - first + 1, zero))
+            way = T.let(past - last * T.index(stride))
+            start, step = T.let(last * steps[1]), T.let(T.index(stride) * steps[0] - steps[1])
+            if dilation == 1:
+                start = T.let(start + way * steps[0])
+            with counted_loop(rounds, reach // stride + 1) as number:
+                if dilation == 1:
+                    yield T.let(start + number * step)
+                else:
+                    far = T.let(way + number * T.index(stride))
+                    tap = T.hold(T.truncdiv(far, T.index(dilation)))
+                    with T.when(tap * T.index(dilation) == far):
+                        yield T.let(start - number * steps[1] + tap * steps[0])
+        else:
+            with T.loop(T.index(size)) as tap:
+                way = T.let(past - tap * T.index(dilation))
+                block = T.hold(T.truncdiv(way, T.index(stride)))
+                with T.when((way >= zero) & (block * T.index(stride) == way) & (block < count)):
+                    yield T.let(tap * steps[0] + block * steps[1])
 
     def numpy(self, x: Any) -> Any:
         kind = x.dtype

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.loops import nested
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import Array, Bool, Float, Input, Operator, Output, Shared, Uint, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
-from tvmdml.operators._window import Cascade, levels_of, nested
+from tvmdml.operators._window import Cascade, levels_of
 from tvmdml.operators._window_response import Response
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.tensors import TensorDesc
@@ -71,9 +72,6 @@ class LocalResponseNormalization(Response, Summed):
     def check(self) -> None:
         self.require_alike("output_tensor")
 
-    def term(self, x: Any) -> Any:
-        return T.rounded(x * x)
-
     def result(self, total: Any, seen: Seen) -> Any:
         return seen.element("input_tensor", T.scalar_type(total)) / self.power(self.base(total))
 
@@ -123,36 +121,47 @@ class LocalResponseNormalizationGrad(Response):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element: it gathers from the regions that have it, whose sums are computed again."""
+        with T.function() as f:
+            self.write(each, f.tensors(self, shared))
+        return f.result()
+
+    def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
+        """The computation, on tensors that are declared."""
         x, gradient, y = self.input_tensor, self.input_gradient_tensor, self.output_gradient_tensor
         dtype, levels = self.computed, levels_of(self.taps())
-        with T.function() as f:
-            tensors = f.tensors(self, shared)
 
-            def read(name: str, tensor: Any, at: Any) -> Any:
-                return T.hold(T.to(tensors[name][T.dot(at, tensor.layout)], dtype))
+        def read(name: str, tensor: Any, at: Any) -> Any:
+            return T.hold(T.to(tensors[name][T.dot(at, tensor.layout)], dtype))
 
-            def base(at: Any) -> Any:
-                total = Cascade(dtype, levels)
-                with self.inside(at, self.reaches(at)) as place:
-                    own = read("input_tensor", x, place)
-                    total.add(T.rounded(own * own))
-                return self.base(T.hold(total.value()))
+        def base(at: Any) -> Any:
+            total = Cascade(dtype, levels)
+            with self.inside(at, self.reaches(at)) as place:
+                own = read("input_tensor", x, place)
+                total.add(self.term(own))
+            return self.base(T.hold(total.value()))
 
-            with T.elements(each, y.sizes, y.layout) as at:
-                others = Cascade(dtype, levels)
-                reaches = [self.reach(one, at[one.dimension], x.sizes[one.dimension]) for one in self.mirrored()]
-                with nested([one.places() for one in reaches]) as places:
-                    there = list(at)
-                    for along, place in zip(self.mirrored(), places, strict=True):
-                        there[along.dimension] = place
-                    own = base(there)
-                    product = T.rounded(read("input_gradient_tensor", gradient, there) * read("input_tensor", x, there))
-                    others.add(product / T.rounded(own * self.power(own)))
-                first = T.rounded(read("input_gradient_tensor", gradient, at) / self.power(base(at)))
-                factor = T.const(2 * self.alpha / self.local_size * self.beta, dtype)
-                second = T.rounded(T.rounded(read("input_tensor", x, at) * factor) * T.hold(others.value()))
-                T.store(tensors["output_gradient_tensor"], T.dot(at, y.layout), T.to(first - second, y.data_type.tvm))
-        return f.result()
+        with T.elements(each, y.sizes, y.layout) as at:
+            others = Cascade(dtype, levels)
+            reaches = [self.reach(one, at[one.dimension], x.sizes[one.dimension]) for one in self.mirrored()]
+            with nested([one.places() for one in reaches]) as places:
+                there = list(at)
+                for along, place in zip(self.mirrored(), places, strict=True):
+                    there[along.dimension] = place
+                own = base(there)
+                others.add(self.share(read("input_gradient_tensor", gradient, there), read("input_tensor", x, there), own))
+            found = self.difference(
+                read("input_gradient_tensor", gradient, at), read("input_tensor", x, at), base(at), T.hold(others.value())
+            )
+            T.store(tensors["output_gradient_tensor"], T.dot(at, y.layout), T.to(found, y.data_type.tvm))
+
+    def share(self, gradient: Any, x: Any, base: Any) -> Any:
+        """What an element gives to those of its region, but for a factor."""
+        return T.rounded(gradient * x) / T.rounded(base * self.power(base))
+
+    def difference(self, gradient: Any, x: Any, base: Any, others: Any) -> Any:
+        """The result: an element's own part, less what it is given."""
+        factor = T.like(x, 2 * self.alpha / self.local_size * self.beta)
+        return T.rounded(gradient / self.power(base)) - T.rounded(T.rounded(x * factor) * others)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""

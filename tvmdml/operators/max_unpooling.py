@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml.kernels import tensorir as T
+from tvmdml.kernels.launched import with_fields
+from tvmdml.kernels.layout import collapse
+from tvmdml.kernels.loops import nested
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import Array, Input, Operator, Output, Shared, Uints
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
-from tvmdml.operators._window import nested
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
@@ -81,35 +83,48 @@ class MaxUnpooling(Operator):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element of the output, then one for each of the input: on the CPU one for all, in their order."""
-        x, places, y = self.input_tensor, self.indices_tensor, self.output_tensor
-        kind = y.data_type.tvm
         with T.function() as f:
-            tensors = f.tensors(self)
-            with T.elements(each, y.sizes, y.layout) as at:
-                T.store(tensors["output_tensor"], T.dot(at, y.layout), T.const(0, kind))
-            if T.is_on_device():
-                with T.elements(each, x.sizes) as at:
-                    self._put(tensors, at)
-            else:
-                with each(1) as first, nested([T.loop(T.let(first * 0 + T.index(n))) for n in x.sizes]) as at:
-                    self._put(tensors, at)
-        assert places.rank == x.rank
+            self.write(each, f.tensors(self))
         return f.result()
+
+    def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
+        """The computation, on tensors that are declared."""
+        x, y = self.input_tensor, self.output_tensor
+        with T.elements(each, y.sizes, y.layout) as at:
+            T.store(tensors["output_tensor"], T.dot(at, y.layout), T.const(0, y.data_type.tvm))
+        if T.is_on_device():
+            with T.elements(each, x.sizes, x.layout) as at:
+                self._put(tensors, at)
+        else:
+            with each(1) as first, nested([T.loop(T.let(first * 0 + T.index(n))) for n in x.sizes]) as at:
+                self._put(tensors, at)
 
     def _put(self, tensors: dict[str, Any], at: list[Any]) -> None:
         y, places = self.output_tensor, self.indices_tensor
         place = T.let(tensors["indices_tensor"][T.dot(at, places.layout)])
-        packed, step = T.const(True, "bool"), T.index(1)
-        for size, own in zip(reversed(y.sizes), reversed(y.layout), strict=True):
-            packed = packed & (T.index(own) == step)
-            step = step * T.index(size)
         with T.when(place < T.cast(T.index(1) * y.element_count, T.type_of(place))):
             number = T.cast(place, T.type_of(T.index(0)))
             value = T.hold(tensors["input_tensor"][T.dot(at, self.input_tensor.layout)])
+            if T.is_on_device():
+                T.store(tensors["output_tensor"], T.dot(T.unravel(number, y.sizes), y.layout), value)
+                return
+            packed, step = T.const(True, "bool"), T.index(1)
+            for size, own in zip(reversed(y.sizes), reversed(y.layout), strict=True):
+                packed = packed & (T.index(own) == step)
+                step = step * T.index(size)
             with T.when(packed):  # without divisions
                 T.store(tensors["output_tensor"], number, value)
             with T.when(~packed):
                 T.store(tensors["output_tensor"], T.dot(T.unravel(number, y.sizes), y.layout), value)
+
+    def flat(self) -> MaxUnpooling:
+        """The same with as few dimensions as possible: places count the result's elements in their order."""
+        x, places, y = self.input_tensor, self.indices_tensor, self.output_tensor
+        sizes, steps = collapse(x.sizes, x.layout, places.layout, reorder=True)
+        own, (layout,) = collapse(y.sizes, y.layout)
+        tensors = (x.data_type, sizes, steps[0]), (places.data_type, sizes, steps[1]), (y.data_type, own, layout)
+        found = (ArrayTensorDesc(kind, size or (1,), step or (1,)) for kind, size, step in tensors)
+        return with_fields(self, **dict(zip(("input_tensor", "indices_tensor", "output_tensor"), found, strict=True)))
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy: the last one of equal indices; elements that several name may be anything."""

@@ -59,6 +59,7 @@ class QuantizedLinearAveragePooling(Window):
     DEFAULTS = defaults(**dict.fromkeys(ABSENT), include_padding=False, output_sizes=None)
     ARGUMENTS = MappingProxyType({"output_sizes": Uints})
     DTYPES = defaults(output_dtype="output_tensor")
+    OF_CHANNELS = ("input_scale_tensor", "input_zero_point_tensor", "output_scale_tensor", "output_zero_point_tensor")
     NUMBERS = defaults(input_scale_tensor="float32", output_scale_tensor="float32")
     ONNX = ("com.microsoft.QLinearAveragePool", "com.microsoft.QLinearGlobalAveragePool")
 

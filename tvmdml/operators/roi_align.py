@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.enums import InterpolationMode, ReduceFunction
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.loops import nested
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Bool, Float, Input, OptionalInput, OptionalOutput, Output, Shared, Uint
 from tvmdml.operators._onnx import OnnxNode, Refused
@@ -193,12 +194,15 @@ class RoiAlignGrad(RoiOperator):
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element of an image, and one for each number of a region: everything that has a part in it."""
         with T.function() as f:
-            tensors = f.tensors(self)
-            if self.output_gradient_tensor is not None:
-                of_images(self, tensors, each)
-            if self.output_roi_gradient_tensor is not None:
-                of_regions(self, tensors, each)
+            self.write(each, f.tensors(self))
         return f.result()
+
+    def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
+        """The computation, on tensors that are declared."""
+        if self.output_gradient_tensor is not None:
+            of_images(self, tensors, each)
+        if self.output_roi_gradient_tensor is not None:
+            of_regions(self, tensors, each, lambda sizes: nested([T.loop(T.index(size)) for size in sizes]))
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision, with coordinates in the region's type."""

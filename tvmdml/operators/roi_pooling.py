@@ -10,11 +10,12 @@ import numpy as np
 
 from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.channels import Channels
+from tvmdml.kernels.loops import counted_loop
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Float, Input, Operator, Output, Shared, Size, defaults
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
-from tvmdml.operators._window import counted_loop
 from tvmdml.operators._window_largest import Best
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["RoiPooling"]
 
 _EDGE = 2.0**31
+_FEW_BINS = 1 << 15
+"""The square of a lower number has 32 bits."""
 
 
 class RoiPooling(Operator):
@@ -42,6 +45,8 @@ class RoiPooling(Operator):
     FUNCTION = "roi_pooling"
     FAMILY = "window"
     ANY_NAN = True
+    channels = 1
+    """Channels of an item of the computation."""
     SUPPORT = support("1.0 F r4 · ext +D")
     DEFAULTS = defaults(spatial_scale=1.0)
     ONNX = ("MaxRoiPool",)
@@ -109,8 +114,8 @@ class RoiPooling(Operator):
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
         x, roi, y, dtype = self.input_tensor, self.roi_tensor, self.output_tensor, self.computed
-        with T.elements(each, y.sizes, y.layout) as at:
-            region, channel, *bins = at
+        blocks = Channels.blocks(x.sizes[1], self.channels)
+        with T.elements(each, (y.sizes[0], blocks, *y.sizes[2:]), y.layout) as (region, block, *bins):
             numbers = [
                 T.hold(T.to(tensors["roi_tensor"][region * roi.layout[2] + T.index(i) * roi.layout[3]], dtype)) for i in range(5)
             ]
@@ -118,16 +123,21 @@ class RoiPooling(Operator):
             valid: Any = (batch >= T.like(batch, 0)) & (batch < T.cast(T.index(x.sizes[0]), dtype))
             for one in numbers[1:]:
                 valid = valid & (one <= T.like(one, math.inf))
-            best = Best(dtype, 0, "int32")
+            channels = Channels(block, x.sizes[1], self.channels)
+            best = [Best(dtype, 0, "int32") for _ in range(self.channels)]
             with T.when(valid):
                 x1, y1, x2, y2 = (T.hold(self._rounded(one)) for one in numbers[1:])
-                rows = self._bin(y1, y2, bins[0], y.sizes[2], x.sizes[2])
-                columns = self._bin(x1, x2, bins[1], y.sizes[3], x.sizes[3])
-                base = T.let(T.cast(batch, T.type_of(T.index(0))) * x.layout[0] + channel * x.layout[1])
+                rows = self._bin(y1, y2, bins[0], self.pooled_size.height, x.sizes[2])
+                columns = self._bin(x1, x2, bins[1], self.pooled_size.width, x.sizes[3])
+                bases = channels.offsets(T.cast(batch, T.type_of(T.index(0))) * x.layout[0], x.layout[1])
                 with counted_loop(rows[1], _known(x.sizes[2])) as i, counted_loop(columns[1], _known(x.sizes[3])) as j:
-                    offset = base + (rows[0] + i) * x.layout[2] + (columns[0] + j) * x.layout[3]
-                    best.add(T.hold(T.to(tensors["input_tensor"][offset], dtype)), [])
-            T.store(tensors["output_tensor"], T.dot(at, y.layout), T.to(T.select(best.found, best.value, 0), y.data_type.tvm))
+                    place = T.let((rows[0] + i) * x.layout[2] + (columns[0] + j) * x.layout[3])
+                    for own, base in zip(best, bases, strict=True):
+                        own.add(T.hold(T.to(tensors["input_tensor"][base + place], dtype)), [])
+            for i, own in enumerate(best):
+                with channels.existing(i) as channel:
+                    found = T.to(T.select(own.found, own.value, 0), y.data_type.tvm)
+                    T.store(tensors["output_tensor"], T.dot([region, channel, *bins], y.layout), found)
 
     def _rounded(self, coordinate: Any) -> Any:
         """A scaled coordinate, rounded, halves away from zero, as an integer of 64 bits."""
@@ -139,13 +149,17 @@ class RoiPooling(Operator):
         return T.cast(cut + away, "int64")
 
     @staticmethod
-    def _bin(first: Any, last: Any, number: Any, count: Any, size: Any) -> tuple[Any, Any]:
+    def _bin(first: Any, last: Any, number: Any, count: int, size: Any) -> tuple[Any, Any]:
         """Where a bin begins in the image, and how many elements it has there."""
         one, zero, end = T.i64(1), T.i64(0), T.cast(T.index(size), "int64")
-        number, count = T.cast(number, "int64"), T.cast(T.index(count), "int64")
         length = T.hold(T.max(last - first + one, one))
-        begin = T.hold(first + T.truncdiv(number * length, count))
-        stop = T.hold(first + T.truncdiv((number + one) * length + (count - one), count))
+        share = T.hold(T.truncdiv(length, T.i64(count)))  # of each bin, and what is left, in few bits if there are few bins
+        kind = "int32" if count < _FEW_BINS else "int64"
+        rest, number = T.hold(T.cast(length - share * count, kind)), T.cast(number, kind)
+        bins, wide = T.const(count, kind), T.cast(number, "int64")
+        begin = T.hold(first + wide * share + T.cast(T.truncdiv(number * rest, bins), "int64"))
+        past = T.truncdiv((number + T.const(1, kind)) * rest + T.const(count - 1, kind), bins)
+        stop = T.hold(first + (wide + one) * share + T.cast(past, "int64"))
         begin, stop = (T.hold(T.min(T.max(place, zero), end)) for place in (begin, stop))
         dtype = T.type_of(T.index(0))
         return T.let(T.cast(begin, dtype)), T.let(T.cast(T.max(stop - begin, zero), dtype))
