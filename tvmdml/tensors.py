@@ -352,7 +352,8 @@ class TensorDesc:
 
     def with_sizes(self: D, sizes: Iterable[int], data_type: TensorDataType | None = None) -> D:
         """A packed tensor of these sizes, of the same data type unless another is given."""
-        return type(self)(self.data_type if data_type is None else data_type, tuple(sizes))
+        given: Any = tuple(sizes) if isinstance(sizes, Iterable) else sizes  # what is no sequence is refused there
+        return type(self)(self.data_type if data_type is None else data_type, given)
 
     def check_writable(self, where: str) -> None:
         """Refuse strides that give two elements the same address: such a tensor cannot be an output.

@@ -75,6 +75,12 @@ def test_slices_without_elements() -> None:
             call(none)
     assert tvmdml.argmax(none, axes=(1,)).shape == (0, 1)
     assert tvmdml.activation_softmax(none).shape == (0, 3)
+    ones = np.ones((1, 3), f32)
+    found = tvmdml.batch_normalization_training(none, ones, ones)
+    assert found[0].shape == (0, 3)
+    assert np.isnan(found[1:]).all()
+    gradients = tvmdml.batch_normalization_training_grad(none, none, ones, ones, ones)
+    assert [one.sum() for one in gradients] == [0, 0, 0]
 
 
 def test_batch_normalisation_that_trains_and_its_gradient() -> None:

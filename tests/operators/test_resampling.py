@@ -61,6 +61,27 @@ def test_the_examples_of_the_contract() -> None:
     assert tvmdml.resample_grad(f32([[4, 5, 6]]), (2, 2), mode="nearest_neighbor", **given).tolist() == [[9, 6], [0, 0]]
 
 
+@pytest.mark.parametrize("given", [{}, {"scales": [1.0, 2.0, 2.0]}])
+def test_images_without_elements(given: dict[str, Any]) -> None:
+    none = np.ones((0, 4, 4), np.float32)
+    assert tvmdml.resample(none, (0, 8, 8), mode="linear", **given).shape == (0, 8, 8)
+    assert tvmdml.resample(np.ones((2, 4, 4), np.float32), (2, 0, 8), mode="nearest_neighbor", **given).shape == (2, 0, 8)
+    assert not tvmdml.resample_grad(none, (2, 4, 4), mode="linear", **given).any()
+    assert tvmdml.resample_grad(none, (0, 2, 2), mode="linear", **given).shape == (0, 2, 2)
+    with pytest.raises(tvmdml.InvalidArgument, match=r"input\.sizes: given \(0, 4, 4\); allowed: sizes with elements"):
+        tvmdml.resample(none, (2, 8, 8), mode="linear", **given)
+
+
+@pytest.mark.parametrize("sizes", [None, 3, ()])
+def test_sizes_of_a_result_are_a_sequence(sizes: Any) -> None:
+    x = np.ones((1, 1, 2, 2), np.float32)
+    window = {"input_window_offsets": [0] * 4, "input_window_sizes": x.shape, "input_window_strides": [1] * 4}
+    with pytest.raises(tvmdml.InvalidArgument, match=f"sizes: given {'0 dimensions' if sizes == () else sizes}"):
+        tvmdml.slice_grad(x, output_gradient_sizes=sizes, **window)
+    with pytest.raises(tvmdml.InvalidArgument, match=f"sizes: given {'0 dimensions' if sizes == () else sizes}"):
+        tvmdml.max_unpooling(x, x.astype(np.uint32), output_sizes=sizes)
+
+
 def test_an_element_that_is_met_exactly_is_alone() -> None:
     x = f32([[1, np.inf, 3, np.nan, 5]])
     found = tvmdml.resample(x, (1, 9), mode="linear", scales=(1, 2), input_pixel_offsets=(0, 0), output_pixel_offsets=(0, 0))

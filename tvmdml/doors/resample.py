@@ -134,7 +134,7 @@ def _defaults(cls: Any, elements: Any, places: Any, given: tuple[Any, Any, Any])
         raise InvalidArgument(message(where, f"{len(places)} sizes", f"{len(elements)}, as many as the input has"))
     scales, before, after = given
     return {
-        "scales": tuple(m / n for n, m in zip(elements, places, strict=True)) if scales is None else scales,
+        "scales": tuple(m / n if m and n else 1.0 for n, m in zip(elements, places, strict=True)) if scales is None else scales,
         "input_pixel_offsets": (0.5,) * len(elements) if before is None else before,
         "output_pixel_offsets": (-0.5,) * len(elements) if after is None else after,
     }

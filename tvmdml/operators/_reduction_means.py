@@ -34,7 +34,7 @@ def mean_walks(of_mean: bool, epsilon: float | None) -> tuple[Walk, ...]:
 def mean_errors(x: Array, m: Array, v: Array, of_mean: bool, dtype: Any) -> tuple[Array, Array]:
     """What the mean and the variance of slices may be off."""
     n, e = x.shape[-1], spacing(dtype)
-    size = np.mean(np.abs(np.where(np.isfinite(x), x, 0)), axis=-1, keepdims=True)
+    size = mean(np.abs(np.where(np.isfinite(x), x, 0)))
     e_m = additions(n, dtype) * size + e * np.abs(m) if of_mean else np.zeros_like(m)
     return e_m, (additions(n, dtype) + 8 * e) * v + 2 * e_m**2
 
@@ -50,11 +50,19 @@ def normalized_error(
     return np.where((e_v <= w / 4) | np.isnan(v), error, np.nan)
 
 
+def mean(x: Array) -> Array:
+    """The mean along the last axis: NaN of no elements, without a warning."""
+    with np.errstate(all="ignore"):
+        found: Array = x.sum(-1, keepdims=True) / x.shape[-1]
+        return found
+
+
 def anything_past_range(error: Array, x: Array, dtype: Any, squared: bool) -> Array:
     """Where a sum, or one of squares, may leave the range of the type that is computed in, results may be anything."""
     limits = np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
-    top = np.max(np.abs(np.where(np.isfinite(x), x, 0)), axis=-1, keepdims=True)
-    most = 2.0 ** ((limits.maxexp - 4) / 2) / np.sqrt(x.shape[-1]) if squared else 2.0 ** (limits.maxexp - 2) / x.shape[-1]
+    top = np.max(np.abs(np.where(np.isfinite(x), x, 0)), axis=-1, keepdims=True, initial=0)
+    n = max(x.shape[-1], 1)
+    most = 2.0 ** ((limits.maxexp - 4) / 2) / np.sqrt(n) if squared else 2.0 ** (limits.maxexp - 2) / n
     return np.where(top >= most, np.nan, error)
 
 

@@ -252,6 +252,9 @@ class Resampled(Resampling):
     def check(self) -> None:
         """Two tensors of one type and rank, and numbers for each dimension."""
         self.check_axes("input_tensor", "output_tensor")
+        given, wanted = self.ends()
+        holds = given.element_count > 0 or not wanted.element_count
+        self.require(holds, "input_tensor.sizes", given.sizes, "sizes with elements: some are taken from it")
 
     def stored_types(self) -> set[str]:
         """Nearest elements are moved as bits."""

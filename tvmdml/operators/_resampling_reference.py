@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 
     def is_ratio(self, inputs: int, outputs: int) -> bool:
         """Whether the scale is that of the sizes, as exactly as a float says it: the exact ratio is meant."""
-        return bool(np.float32(outputs / inputs) == np.float32(self.scale))
+        return inputs > 0 and outputs > 0 and bool(np.float32(outputs / inputs) == np.float32(self.scale))
 
 
 def weighed(rule: Rule, inputs: int, outputs: int) -> tuple[Any, Any]:
@@ -75,7 +75,7 @@ def gathered(x: Array, rules: Sequence[Rule], sizes: Sequence[int]) -> Expected:
         if not rule.linear:
             found = found.take(places[:, 0], axis)
             continue
-        several = int((weights > 0).sum(1).max())
+        several = int((weights > 0).sum(1).max(initial=0))
         factor += 4 * (several > 1) + several * rule.acts
         form = [n if i == axis else 1 for i in range(x.ndim)]
         before, magnitude = found, most
@@ -99,7 +99,7 @@ def scattered(gradient: Array, rules: Sequence[Rule], sizes: Sequence[int]) -> E
     magnitudes, terms, factor = np.where(np.isfinite(found), np.abs(found), 0), np.ones(gradient.shape), 2.0
     for axis, (rule, n) in enumerate(zip(rules, sizes, strict=True)):
         places, weights = weighed(rule, n, gradient.shape[axis])
-        factor += 4 * bool((weights > 0).sum(1).max() > 1)
+        factor += 4 * bool((weights > 0).sum(1).max(initial=0) > 1)
         found, magnitudes = (_added(one, axis, n, places, weights) for one in (found, magnitudes))
         terms = _added(terms, axis, n, places, weights > 0)
     # A part of a sum may overflow, and so the sum, though the whole would not.

@@ -32,7 +32,7 @@ from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._reduction import Reduction, additions, precise, spacing
 from tvmdml.operators._reduction_activated import activated, activated_near
-from tvmdml.operators._reduction_means import anything_past_range, mean_errors, mean_walks, normalized_error, of_first
+from tvmdml.operators._reduction_means import anything_past_range, mean, mean_errors, mean_walks, normalized_error, of_first
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
@@ -215,7 +215,8 @@ class BatchNormalizationTraining(Reduction):
         with np.errstate(all="ignore"):
             x, s, b = (self.slices(one) for one in (given, scale, bias))
             a = np.zeros_like(x) if added is None else self.slices(added)
-            m, v = (f(x, axis=-1, keepdims=True) for f in (np.mean, np.var))
+            m = mean(x)
+            v = mean((x - m) ** 2)
             e_m, e_v = mean_errors(x, m, v, True, dtype)
             error = (
                 normalized_error(x, m, v, s, b, e_m, e_v, self.epsilon, e)
@@ -379,9 +380,6 @@ class BatchNormalizationTrainingGrad(_Gradient):
         return (scale * inverse) * ((gradient - of_bias) - own)
 
     def input_gradient(self, dy: Array, d: Array, w: Array, s: Array, n: int, e: float, sums: float) -> tuple[Array, Array]:
-        def mean(one: Array) -> Array:
-            return np.mean(one, axis=-1, keepdims=True)
-
         factor = s / np.sqrt(w)
         y = factor * (dy - mean(dy) - d * mean(dy * d) / w)
         return y, (sums + 16 * e) * np.abs(factor) * (np.abs(dy) + mean(np.abs(dy)) + np.abs(d) * mean(np.abs(dy * d)) / w)
