@@ -6,6 +6,9 @@ from typing import Any
 
 from tvmdml.kernels import tensorir as T
 
+AHEAD = 1 << 14
+"""Bytes between what is asked for and what is read. With half of it, the processors that were tried wait for large inputs."""
+
 _SOURCE = """
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 define void @tvmdml_read_ahead(ptr %p) alwaysinline {

@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Source
-from tvmdml.kernels.reduction import Values, Walk
+from tvmdml.kernels.reduction import Values, Walk, has_bits, of_bits
 from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.cpu._leaves import Leaves
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 
 CELL = 8
 """Bytes of a value in scratch memory."""
+
+
+def is_by_bits(desc: Reduction) -> bool:
+    """Whether the largest or smallest float of slices is all that is computed, and sought by the bits of elements."""
+    walks = desc.walks()
+    return len(walks) == 1 and not desc.EACH and has_bits(walks[0], desc.source.data_type.tvm)
+
+
+def own_walks(desc: Reduction, by_bits: bool) -> tuple[Walk, ...]:
+    """The walks of a kernel."""
+    return tuple(of_bits(walk, desc.source.data_type.tvm) for walk in desc.walks()) if by_bits else desc.walks()
 
 
 class Writer:
@@ -35,12 +46,14 @@ class Writer:
     turns: bool
     parallel: bool
     position: str
+    by_bits: bool
+    """Whether elements are floats that are compared by their bits (``is_by_bits``)."""
 
     def __init__(self, desc: Reduction, leaves: Leaves, **choices: Any) -> None:
         self.desc, self.leaves = desc, leaves
         self.__dict__.update(choices)
         self.parameters = (*desc.formula_key(), *choices.items())
-        self.walks = desc.walks()
+        self.walks = own_walks(desc, self.by_bits)
 
     def function(self) -> PrimFunc:
         desc = self.desc
@@ -79,7 +92,7 @@ class Writer:
 
     def read(self, sources: Sequence[Source], at: Sequence[Any], lanes: int) -> list[Any]:
         """The elements of all inputs."""
-        return [T.hold(T.wide(one.get(at, lanes))) for one in sources]
+        return [T.hold(one.get(at, lanes) if self.by_bits else T.wide(one.get(at, lanes))) for one in sources]
 
     def results(self, sinks: Sequence[Source], at: Sequence[Any], values: Any, tensors: Any) -> None:
         found = self.desc.results_of(values, tensors)

@@ -10,6 +10,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._window import CHAIN, Cascade, levels_of
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import share
+from tvmdml.schedules.cpu._lanes import folded, joined
 from tvmdml.schedules.cpu._window import Place, Way, larger, load, splat
 
 _ACCUMULATORS = 4
@@ -105,7 +106,7 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
         with T.when(left > T.i64(0)):
             totals[0].set(totals[0].value + self._last_terms(offset, length, left))
         chain()
-        return T.hold(_folded(T.hold(cascade.value()), lambda a, b: a + b))
+        return T.hold(folded(T.hold(cascade.value()), lambda a, b: a + b))
 
     def _last_terms(self, offset: Any, length: Any, left: Any) -> Any:
         """The terms of the last elements of an image, in a vector with 0 for those before."""
@@ -127,7 +128,7 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
         found = best[0].value
         for one in best[1:]:
             found = T.hold(larger(one.value, found))
-        result = T.Variable(dtype, _folded(found, larger))
+        result = T.Variable(dtype, folded(found, larger))
         if T.is_float(result.value):
             with T.when(result.value == T.like(result.value, 0)):
                 result.set(self._first_zero(offset))
@@ -160,7 +161,7 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
             if isinstance(self.desc, Summed):
                 totals = self._sums(offsets, length)
                 found = self.desc.result(
-                    self._joined(totals, lambda a, b: a + b), Place(Seen(self.desc, self.tensors, at, reaches), lanes)
+                    joined(totals, lambda a, b: a + b), Place(Seen(self.desc, self.tensors, at, reaches), lanes)
                 )
             else:
                 found = self._maxima(offsets, length)
@@ -188,11 +189,11 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
         with T.loop(T.let(T.truncdiv(length, T.i64(lanes)))) as i:
             for one, offset in zip(best, offsets, strict=True):
                 one.set(larger(self._read(T.let(offset + i * lanes)), one.value))
-        found = self._joined([T.hold(one.value) for one in best], larger)
+        found = joined([T.hold(one.value) for one in best], larger)
         result = T.Variable(T.type_of(found), found)
         zero = T.like(found, 0)
         zeros = T.hold(T.Select(T.expression(found == zero), T.like(zero, 1), zero))
-        with T.when(_folded(zeros, lambda a, b: a + b) > T.const(0, dtype)):
+        with T.when(folded(zeros, lambda a, b: a + b) > T.const(0, dtype)):
             own, run = T.local(dtype, lanes), T.run(T.i64(0), lanes)
             T.store(own, run, found)
             for i, offset in enumerate(offsets):
@@ -201,28 +202,7 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
             result.set(own[run])
         return T.hold(result.value)
 
-    def _joined(self, values: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
-        """The lanes of each vector combined, the halves with each other: of vector ``i`` to lane ``i``."""
-        width = self.lanes
-        while len(values) > 1:
-            width //= 2
-            low = [start + i for start in range(0, 2 * self.lanes, 2 * width) for i in range(width)]
-            high = [one + width for one in low]
-            pairs = zip(values[::2], values[1::2], strict=True)
-            values = [T.hold(combine(*(T.hold(T.Shuffle([*pair], own)) for own in (low, high)))) for pair in pairs]
-        return values[0]
-
 
 def _zero(value: Any) -> Any:
     """0 in all lanes."""
     return T.like(value, 0)
-
-
-def _folded(x: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """The lanes of a vector combined, the halves with each other."""
-    lanes = T.lanes(x)
-    while lanes > 1:
-        lanes //= 2
-        parts = [T.hold(T.Shuffle([x], list(range(k, k + lanes)))) for k in (0, lanes)]
-        x = T.hold(combine(*parts))
-    return x

@@ -86,6 +86,23 @@ class _Extreme(Combination):
         return value > other if self.largest else value < other
 
 
+class _Bits(Combination):
+    """The largest and smallest bits of floats as integers: with a sign the largest, without one the largest and the smallest.
+
+    As integers with a sign, a positive float is larger than all negative ones; without, a negative one is larger than all positive
+    ones. Each order is that of floats among positive ones, and the opposite among negative ones.
+    """
+
+    width = 3
+
+    def identity(self, like: Values) -> Values:
+        width = T.bits_of(like[0])
+        return T.like(like[0], -(1 << (width - 1))), T.like(like[1], 0), T.like(like[2], (1 << width) - 1)
+
+    def combine(self, a: Values, b: Values, in_order: bool = False) -> Values:
+        return T.max(a[0], b[0]), T.max(a[1], b[1]), T.min(a[2], b[2])
+
+
 class _Place(Combination):
     """The position of the largest key: (key, position). Of equal keys the first or the last counts."""
 
@@ -112,6 +129,11 @@ LARGEST, SMALLEST = _Extreme(True), _Extreme(False)
 LARGEST_NUMBER = _Extreme(True, of_numbers=True)
 """For what is NaN anyway if there is one."""
 FIRST, LAST = _Place(False), _Place(True)
+
+
+def itself(x: Any) -> Any:
+    """What an element becomes that stays as it is."""
+    return x
 
 
 def key_of(value: Any, largest: bool) -> Any:
@@ -149,6 +171,11 @@ class Walk(NamedTuple):
     extreme: _Extreme | None = None
     """That of the elements themselves, if the place of the largest or smallest one is sought: a schedule may go by it, and look for
     the place afterwards."""
+
+    @property
+    def seeks_an_element(self) -> bool:
+        """Whether it finds the largest or the smallest element, and no more."""
+        return self.combinations in ((LARGEST,), (SMALLEST,)) and self.before is itself and self.after is None
 
     @property
     def states(self) -> int:
@@ -207,6 +234,39 @@ def places(largest: bool, last: bool = False) -> tuple[Walk, ...]:
     combination = LAST if last else FIRST
     extreme = LARGEST if largest else SMALLEST
     return (Walk((combination,), lambda position, x: (key_of(x, largest), position), settled, counted=True, extreme=extreme),)
+
+
+_INFINITE = {"float16": 0x7C00, "float32": 0x7F800000}
+"""The bits of infinities. Processors do not compare wider integers in one instruction."""
+
+
+def has_bits(walk: Walk, dtype: str) -> bool:
+    """Whether there is the same walk on the bits of elements (``of_bits``)."""
+    return walk.seeks_an_element and dtype in _INFINITE
+
+
+def of_bits(walk: Walk, dtype: str) -> Walk:
+    """A walk that seeks an element, by the bits of elements: NaN takes no comparison of its own, and float16 no conversion.
+
+    Elements are given in their own type.
+    """
+    largest = walk.combinations == (LARGEST,)
+    width, infinite = 8 * np.dtype(dtype).itemsize, _INFINITE[dtype]
+
+    def before(x: Any) -> Values:
+        bits = T.hold(T.reinterpret(x, f"uint{width}"))
+        return T.reinterpret(bits, f"int{width}"), bits, bits
+
+    def after(signed: Any, most: Any, least: Any, _: Any) -> Any:
+        sign = 1 << (width - 1)
+        if largest:
+            found = T.Select(signed < T.like(signed, 0), least, T.reinterpret(signed, f"uint{width}"))
+        else:
+            found = T.Select(most >= T.like(most, sign), most, least)
+        is_nan = (signed > T.like(signed, infinite)) | (most > T.like(most, sign | infinite))
+        return T.wide(T.reinterpret(T.hold(T.Select(is_nan, T.like(most, sign - 1), found)), dtype))
+
+    return Walk((_Bits(),), before, after, finds=1)
 
 
 class Totals:

@@ -10,7 +10,7 @@ import numpy as np
 from tvmdml import mathematics
 from tvmdml.enums import AxisDirection, ReduceFunction
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.reduction import LARGEST, PRODUCT, SMALLEST, SUM, Walk, places
+from tvmdml.kernels.reduction import LARGEST, PRODUCT, SMALLEST, SUM, Walk, itself, places
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Axes, Input, Operator, Output, defaults
 from tvmdml.operators._onnx import OnnxNode, Refused
@@ -157,7 +157,7 @@ class _Function(NamedTuple):
 F = ReduceFunction
 
 
-def _plain(combination: Any, before: Callable[..., Any] = lambda x: x) -> Callable[[], tuple[Walk, ...]]:
+def _plain(combination: Any, before: Callable[..., Any] = itself) -> Callable[[], tuple[Walk, ...]]:
     return lambda: (Walk((combination,), before),)
 
 
