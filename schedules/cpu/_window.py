@@ -82,12 +82,7 @@ class Vector:
             return
         assert self._best is not None
         if self._index is None:
-            found, nan = self._best.value, None
-            for x in row:
-                found = T.hold(T.Select(x > found, x, found))
-                nan = (T.is_nan(x) if nan is None else nan | T.is_nan(x)) if T.is_float(x) else None
-            # No number is larger than a NaN, so one is kept; but a NaN is not larger than a number.
-            self._best.set(T.select(nan, float("nan"), found) if T.is_float(found) else found)
+            self._best.set(largest([self._best.value, *row]))
             return
         for tap, x in enumerate(row):
             best = self._best.value
@@ -110,6 +105,17 @@ class Vector:
     def index(self) -> Any:
         """Their indices; ``None`` if there are none."""
         return None if self._index is None else self._index.value
+
+
+def largest(values: Sequence[Any]) -> Any:
+    """The largest of vectors, in each lane: of equal ones the first, and a NaN if there is one."""
+    found, *more = values
+    nan = None
+    for x in more:
+        found = T.hold(T.Select(x > found, x, found))
+        nan = (T.is_nan(x) if nan is None else nan | T.is_nan(x)) if T.is_float(x) else None
+    # No number is larger than a NaN, so one that came first is kept; but a NaN is not larger than a number.
+    return found if nan is None else T.hold(T.select(nan, float("nan"), found))
 
 
 def larger(x: Any, best: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -16,6 +16,11 @@ from tvmdml.schedules.cpu._window import Place, Vector, Way, load
 
 _NARROW = 1 << 30
 """The most elements of a tensor whose indices are computed in 32 bits."""
+
+
+def row_dimension(desc: Any, dimension: int) -> int:
+    """The last dimension beside that of vectors: it is a loop of its own, so that few coordinates are divided out."""
+    return max(i for i in range(desc.pooled().rank) if i != dimension)
 
 
 class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another name
@@ -33,8 +38,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
         super().__init__(desc, tasks, dimension=dimension, lanes=lanes, edges=edges, rest=self.rest, index=self.index)
         others = [one for one in desc.windows() if one.dimension != dimension]
         self.others = others
-        # The last dimension beside the vectors' is a loop of its own, so that few coordinates are divided out.
-        self.row = max(i for i in range(desc.pooled().rank) if i != dimension)
+        self.row = row_dimension(desc, dimension)
         self.levels = levels_of(math.prod(one.size for one in others))
 
     def task(self, task: Any, tasks: Any) -> None:
@@ -55,14 +59,18 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
                 at[i] = place
             reaches = {one.dimension: self._reach(one, at) for one in self.others if one.dimension != self.row}
             first, rows = T.let(row.value), T.hold(T.min(left.value, sizes[self.row] - row.value))
-            with T.loop(rows) as r:
-                here = list(at)
-                here[self.row] = T.let(first + r)
-                own = {one.dimension: self._reach(one, here) for one in self.others if one.dimension == self.row}
-                self._line(here, {**reaches, **own})
+            self.rows(at, first, rows, reaches)
             left.set(left.value - rows)
             unit.set(unit.value + 1)
             row.set(T.i64(0))
+
+    def rows(self, at: list[Any], first: Any, count: Any, reaches: dict[int, Reach]) -> None:
+        """Rows that follow each other. Reaches are those in other dimensions than rows and lines."""
+        with T.loop(count) as r:
+            here = list(at)
+            here[self.row] = T.let(first + r)
+            own = {one.dimension: self._reach(one, here) for one in self.others if one.dimension == self.row}
+            self._line(here, {**reaches, **own})
 
     def _reach(self, one: Along, at: Sequence[Any]) -> Reach:
         return self.desc.reach(one, at[one.dimension], self.desc.whole().sizes[one.dimension])  # type: ignore[no-any-return]
@@ -77,28 +85,32 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
 
     def _line(self, at: list[Any], reaches: dict[int, Reach]) -> None:
         """All windows of a line."""
-        lanes, count = self.lanes, T.index(self.desc.pooled().sizes[self.dimension])
-        low, high = (T.i64(0), count) if self.along is None else (self.low, self.high)
-        if self.edges:
-            self._block(at, T.i64(0), reaches, "low")
-            with T.loop(T.let(T.truncdiv(T.max(count - 2 * lanes, T.i64(0)) + (lanes - 1), T.i64(lanes)))) as block:
-                self._block(at, T.let(T.max(low, T.min((block + 1) * lanes, count - 2 * lanes))), reaches)
-            self._block(at, T.let(count - lanes), reaches, "high")
-            return
 
         def one(o: Any) -> None:
             here = list(at)
-            here[self.dimension] = T.let(o)
+            here[self.dimension] = o
             self.desc.element(self.tensors, here)
 
+        self.each(lambda o, edge: self._block(at, o, reaches, edge), one)
+
+    def each(self, block: Callable[[Any, str], None], one: Callable[[Any], None]) -> None:
+        """Give where each vector of a line begins to a function, and which of its edges it has; windows beside these to another."""
+        lanes, count = self.lanes, T.index(self.desc.pooled().sizes[self.dimension])
+        low, high = (T.i64(0), count) if self.along is None else (self.low, self.high)
+        if self.edges:
+            block(T.i64(0), "low")
+            with T.loop(T.let(T.truncdiv(T.max(count - 2 * lanes, T.i64(0)) + (lanes - 1), T.i64(lanes)))) as i:
+                block(T.let(T.max(low, T.min((i + 1) * lanes, count - 2 * lanes))), "")
+            block(T.let(count - lanes), "high")
+            return
         if self.along is not None:
             with T.loop(low) as o:
-                one(o)
-        with T.loop(T.let(T.truncdiv(high - low + (lanes - 1), T.i64(lanes)))) as block:
-            self._block(at, T.let(T.min(low + block * lanes, high - lanes)), reaches)
+                one(T.let(o))
+        with T.loop(T.let(T.truncdiv(high - low + (lanes - 1), T.i64(lanes)))) as i:
+            block(T.let(T.min(low + i * lanes, high - lanes)), "")
         if self.along is not None:
             with T.loop(T.let(count - high)) as i:
-                one(high + i)
+                one(T.let(high + i))
 
     def _counts(self, edge: str, end: int) -> Any:
         """How many taps are before ``end`` elements behind the line, for each window of the first or the last vector.
@@ -161,7 +173,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
             for one, there in zip(self.others, at_tap, strict=True):
                 place[one.dimension] = there
             offset = T.let(T.dot(place, x.layout))
-            row = self._taps(offset) if not edge else self._edge_taps(place, edge)
+            row = self.taps(offset) if not edge else self.edge_taps(place, edge)
             total.add(row, lambda tap: T.hold(index(place, tap)))
         every = dict(reaches)
         if along is not None:
@@ -185,7 +197,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
                 result = T.Select(counts > T.splat(T.const(0, "int32"), lanes), T.hold(result), none)
             T.store(self.tensors["output_indices_tensor"], to, T.cast(T.hold(result), places.data_type.tvm))
 
-    def _edge_taps(self, place: list[Any], edge: str) -> list[Any]:
+    def edge_taps(self, place: list[Any], edge: str) -> list[Any]:
         """The elements of each tap in the first or the last vector of a line; in place of those outside, what changes nothing."""
         desc, lanes, along = self.desc, self.lanes, self.along
         assert along is not None
@@ -211,7 +223,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
             found.append(T.hold(T.Shuffle([read[first], others], lanes_of)))
         return found
 
-    def _taps(self, offset: Any) -> list[Any]:
+    def taps(self, offset: Any) -> list[Any]:
         """The elements of each tap along the line, as vectors: every ``stride``-th of contiguous elements."""
         buffer, lanes, dtype = self.tensors[self.desc.WHOLE], self.lanes, self.desc.computed
         if self.along is None:

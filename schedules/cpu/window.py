@@ -4,6 +4,8 @@
   that dimension, too, their taps are selected from contiguous elements. The first and the last vector of a line may have taps
   outside, and which these are is a part of the code; where lines are too short for that, such windows are done one by one. Other
   dimensions are loops over the taps inside, without a check of bounds.
+- ``rolling``: the same for maxima whose windows overlap from row to row: the largest elements along a line are computed once for
+  all windows with that row.
 - ``spread``: gradients of averages and maxima: a window gives to its elements.
 - ``images``: one window has a whole image, which is contiguous: its elements are combined in vectors.
 - Anything else is the computation, one element after the other.
@@ -25,6 +27,7 @@ from tvmdml.operators._window_sums import Summed
 from tvmdml.schedules.cpu import _default, split
 from tvmdml.schedules.cpu._window_images import Images
 from tvmdml.schedules.cpu._window_lines import Lines
+from tvmdml.schedules.cpu._window_rolling import Rolling
 from tvmdml.schedules.cpu._window_spread import Spread
 from tvmdml.targets import Target
 
@@ -66,7 +69,8 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         edges = along is not None and _edged(desc, along, most) >= _FEWEST
         lanes = _edged(desc, along, most) if along is not None and edges else _lanes(desc, along, dimension, most)
         if lanes >= _FEWEST:
-            lined: Kernel = Lines(desc, along, dimension, lanes, edges, tasks).kernel()
+            way = Rolling if Rolling.serves(desc, dimension) else Lines
+            lined: Kernel = way(desc, along, dimension, lanes, edges, tasks).kernel()
             return lined
     found: Kernel = _default.kernel(desc, target, shared)
     return found

@@ -142,13 +142,17 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
             assert_same_bits(one, other)
 
 
-def test_of_zeros_the_first_is_taken(target: Target) -> None:
-    x = np.where(seeded("zeros").random((2, 3, 20, 40)) < 0.5, f32(-0.0), f32(0))
-    for window, strides in (((20, 40), (1, 1)), ((3, 3), (2, 2)), ((2, 5), (1, 3))):
-        given: dict[str, Any] = {"window_size": window, "strides": strides, "device": target.name}
+def test_of_zeros_the_first_is_taken_and_every_nan_is_kept(target: Target) -> None:
+    rng = seeded("zeros")
+    x = np.where(rng.random((2, 3, 70, 40)) < 0.5, f32(-0.0), f32(0))
+    x[rng.random(x.shape) < 0.01] = np.nan
+    for window, strides, padding in (((70, 40), (1, 1), 0), ((3, 3), (2, 2), 1), ((2, 5), (1, 3), 0), ((3, 3), (1, 1), 1)):
+        given: dict[str, Any] = {"window_size": window, "strides": strides, "start_padding": (padding,) * 2, "device": target.name}
         values, indices = tvmdml.max_pooling(x, output_indices=True, **given)
         assert_same_bits(values, x.ravel()[indices])
-        assert_same_bits(tvmdml.max_pooling(x, **given), values)
+        last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        for one in (x, last):
+            assert_same_bits(tvmdml.max_pooling(one, **given), values)
 
 
 # -- Other libraries ----------------------------------------------------------------------------------------------
