@@ -45,6 +45,8 @@ class Pointwise(Operator):
     """How many representable numbers a result may be away from the correctly rounded one (a float16: 1); 0 is exact, bit for bit.
 
     If there are any, ``numpy`` returns values in higher precision than the elements'."""
+    FUSED: ClassVar[bool] = False
+    """Whether exact results come from fused multiply-adds, as the rest of a division does; other exact operators have none."""
     COUNTED: ClassVar[bool] = False
     """Whether ``value`` and ``numpy`` get the number of the element in row-major order as their last argument, a uint32.
 

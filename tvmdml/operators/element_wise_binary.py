@@ -190,6 +190,7 @@ class ElementWiseModulusTruncate(Binary):
     """
 
     SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 6.0 +LW · ext +D")
+    FUSED = True
     KERNEL = T.remainder
     NUMPY = np.fmod
     GRADIENT = gradients(a="gradient", b="multiply(negate(gradient), round(divide(a, b), rounding_mode='toward_zero'))")
@@ -203,6 +204,7 @@ class ElementWiseModulusFloor(Binary):
 
     ONNX = ("Mod",)
     SUPPORT = support("2.1 FIU r4 · 3.0 r8 · 6.0 +LW · ext +D")
+    FUSED = True
     KERNEL = T.floor_remainder
     NUMPY = np.mod
     GRADIENT = gradients(a="gradient", b="multiply(negate(gradient), floor(divide(a, b)))")

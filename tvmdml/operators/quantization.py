@@ -70,6 +70,7 @@ class ElementWiseQuantizeLinear(_Linear):
         scale: of the input's type; float32 for integers.
     """
 
+    FUSED = True
     NUMBERS = defaults(scale_tensor="float32", zero_point_tensor="uint8")
     ONNX = ("QuantizeLinear",)
     DTYPES = defaults(output_dtype="output_tensor")
@@ -184,6 +185,7 @@ class ElementWiseQuantizedLinearAdd(Pointwise):
     ``output_zero_point``, or else of ``a``.
     """
 
+    FUSED = True
     ONNX = ("com.microsoft.QLinearAdd",)
     DTYPES = defaults(output_dtype="output_tensor")
     SINGLE = (
@@ -245,6 +247,7 @@ class Quantize(Blocks):
     zero point it is 0 for signed types, and the middle of the range for unsigned ones.
     """
 
+    FUSED = True
     FUNCTION = ""
     SUPPORT = support(
         input_tensor=_SIDES["floats"],
