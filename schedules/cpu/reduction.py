@@ -45,7 +45,7 @@ KNOBS = Knobs(
     ),
     turn_elements=Knob(1 << 12, (1, *_POWERS[10:17]), "most elements of slices that take turns walk by walk"),
     vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
-    ahead_bytes=stream_bytes("least bytes of an input that is asked for before it is read, if it is read once", 1),
+    ahead_bytes=stream_bytes("least bytes of an input that is asked for before it is read, if it is read once", 0.25),
     stream_bytes=stream_bytes("least bytes of a result with all elements to write with non-temporal stores"),
 )  # fmt: skip
 
