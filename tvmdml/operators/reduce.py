@@ -225,7 +225,8 @@ def _log_sum(x: Array, dtype: Any) -> Any:
     y = np.log(total)
     relative = error / np.abs(total)
     free = np.isnan(error) | ~(relative <= 0.25)
-    given = ~np.isfinite(x).all(axis=-1)  # infinities and NaN settle the result
+    # NaN settle the result, and so do infinities, unless finite terms overflow on the way: to the opposite one, perhaps.
+    given = np.isnan(x).any(axis=-1) | (np.isinf(x).any(axis=-1) & ~np.isnan(error))
     bound = np.where(given, 0, relative) + 4 * spacing(dtype) * (1 + np.abs(_finite(y)))
     return y, np.where(free & ~given & (error != 0), np.nan, bound)
 
