@@ -330,7 +330,7 @@ def _read(content: NumpyArray, holdings: Holdings, target: Target, finished: Cal
     for digest, name, scalars, temporaries in graph["launches"]:
         if (launcher := loaded.stored(kernels, digest, target)) is None:
             return None
-        launches.append((target.launch(launcher, tuple(scalars), tuple(map(tuple, temporaries))), name))
+        launches.append((target.launch(launcher, _integers(scalars), tuple(map(tuple, temporaries))), name))
     steps = [
         (launches[_index(number)], Step(launches[number][0], tuple(zip(places[::2], places[1::2], strict=True)), tuple(sizes)))
         for number, places, sizes in graph["steps"]
@@ -374,6 +374,12 @@ def _read(content: NumpyArray, holdings: Holdings, target: Target, finished: Cal
     )
     _check(laid)
     return Kept(CompiledGraph(laid, target), about["described"], others)
+
+
+def _integers(scalars: Sequence[int]) -> tuple[int, ...]:
+    """Integers of 64 bits: launches in Python pass on what others refuse."""
+    struct.pack(f"<{len(scalars)}q", *scalars)
+    return tuple(scalars)
 
 
 def _index(number: int) -> int:
