@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import json
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -173,6 +178,7 @@ def test_wrong_bindings_are_refused() -> None:
         (lambda: tvmdml.onnx.SessionOptions().get_session_config_entry("x"), "'x'"),
         (lambda: tvmdml.onnx.InferenceSession(small(), providers=[7]), "providers"),
         (lambda: tvmdml.onnx.InferenceSession(small(), providers=["vulkan:x"]), "providers|no Vulkan"),
+        (lambda: tvmdml.onnx.InferenceSession(small(), None, ["cpu"], [{}, {}]), "2 for 1 provider; allowed: one for each"),
     ):
         with pytest.raises((tvmdml.InvalidArgument, tvmdml.DeviceError), match=said):
             call()
@@ -181,8 +187,6 @@ def test_wrong_bindings_are_refused() -> None:
     binding.bind_ortvalue_output("y", value(np.zeros((3, 2), np.float32)))
     with pytest.raises(tvmdml.InvalidArgument, match="bound output y"):
         session.run_with_iobinding(binding)
-    with pytest.raises(tvmdml.Unsupported, match="trace"):
-        session.end_profiling()
     held = np.zeros((4, 2), np.float32)
     held.flags.writeable = False
     binding.bind_ortvalue_output("y", value(held))
@@ -259,6 +263,73 @@ def test_the_number_of_a_driver_for_processors_is_passed_over(monkeypatch: pytes
 def test_sizes_are_closed_by_options() -> None:
     options = tvmdml.onnx.SessionOptions()
     options.add_free_dimension_override_by_name("n", 4)
+    options.add_free_dimension_override_by_name("of another model", 9)
     session = tvmdml.onnx.InferenceSession(small(), options)
     assert session.get_inputs()[0].shape == [4, 3]
     assert session.get_session_options() is options
+    options.sizes["n"] = -1
+    with pytest.raises(tvmdml.InvalidArgument, match="-1"):
+        tvmdml.onnx.InferenceSession(small(), options)
+
+
+def test_providers_can_be_changed(vulkan: Target) -> None:
+    session = tvmdml.onnx.InferenceSession(small(), providers="CPUExecutionProvider")
+    feeds = {"x": ramp(4, 3), "state": ramp(4, 2)}
+    right = session.run(["y"], feeds)[0]
+    session.set_providers(["VulkanExecutionProvider"])
+    assert session.target == vulkan
+    assert np.allclose(session.run(["y"], feeds)[0], right, rtol=1e-6)
+
+
+def test_a_profile_has_every_run_and_its_kernels(tmp_path: Path) -> None:
+    options = tvmdml.onnx.SessionOptions(enable_profiling=True, profile_file_prefix=str(tmp_path / "profile"))
+    session = tvmdml.onnx.InferenceSession(small(), options)
+    feeds = {"x": ramp(4, 3), "state": ramp(4, 2)}
+    right = tvmdml.onnx.load(small()).run(None, feeds)
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    for name, array in zip(("y", "next", "s"), right, strict=True):
+        binding.bind_ortvalue_output(name, tvmdml.onnx.OrtValue.ortvalue_from_numpy(np.zeros_like(array)))
+    session.run_with_iobinding(binding)
+    for found in (session.run(None, feeds), binding.copy_outputs_to_cpu()):
+        assert all(map(np.array_equal, found, right))
+    assert session.get_profiling_start_time_ns() > 0
+    name = session.end_profiling()
+    events = json.loads(Path(name).read_text())
+    assert Path(name).parent == tmp_path
+    runs = [one for one in events if one["cat"] == "Session"]
+    kernels = [one for one in events if one["cat"] == "Node"]
+    assert [one["name"] for one in runs] == ["model_run"] * 2
+    assert len(kernels) == 2 * session.compiled(feeds).kernel_count
+    assert {one["args"]["provider"] for one in kernels} == {"CPUExecutionProvider"}
+    assert all(any(run["ts"] <= one["ts"] <= run["ts"] + run["dur"] for run in runs) for one in kernels)
+    session.run(None, feeds)
+    assert session.end_profiling() == tvmdml.onnx.load(small()).end_profiling() == ""
+    assert len([*tmp_path.iterdir()]) == 1
+    del session
+    unended = tvmdml.onnx.InferenceSession(small(), options)
+    unended.run(None, feeds)
+    del unended  # its file is written all the same
+    gc.collect()
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+PROGRAM = """
+import sys
+import onnxruntime
+import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NoSuchFile
+assert ort.capi.onnxruntime_pybind11_state.NoSuchFile is NoSuchFile
+try:
+    ort.InferenceSession("nothing.onnx")
+except NoSuchFile:
+    print(ort.__name__, sys.argv[1:], issubclass(InvalidArgument, Fail))
+"""
+
+
+def test_programs_run_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "tvmdml.onnx", "program.py", "a"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert found == "tvmdml.onnx ['a'] True\n"

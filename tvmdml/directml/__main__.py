@@ -3,7 +3,7 @@
 import sys
 
 import tvmdml.directml
-from tvmdml.directml.running import run
+from tvmdml._program import run
 
 if __name__ == "__main__":
     sys.exit(run("directml", tvmdml.directml, sys.argv[1:]))

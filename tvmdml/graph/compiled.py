@@ -204,25 +204,34 @@ class CompiledGraph:
         """
         at_once = self._at_once(inputs)
         given, ready, restore = ((), at_once, None) if at_once is not None else self._given(inputs)
-        on_device = any(type(array) is DeviceArray for array in given)
         results = self._new_outputs()
         with self._arena() as arena:
             self._sequence([arena, *self._constants, *self._packed, *ready, *results[1]])
             if self.target.moves:
                 self.target.wait()
-        found = self._finished(results[0])
-        if self.target.moves and not on_device:
-            found = [array.numpy() for array in found]
-        return found if restore is None else [restore(array) for array in found]
+        return self._handed(results[0], given, restore)
 
     run = __call__
 
     def profile(self, inputs: Inputs = None) -> list[Timed]:
         """Run once, and return the time of each kernel."""
-        _, ready, _ = self._given(inputs)
+        return self.timed(inputs)[1]
+
+    def timed(self, inputs: Inputs = None) -> tuple[list[Any], list[Timed]]:
+        """Run on arrays, as a call does: the results, and the time of each kernel."""
+        given, ready, restore = self._given(inputs)
+        results = self._new_outputs()
         with self._arena() as arena:
-            spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *self._new_outputs()[1]])
-        return list(map(Timed, self._laid.reports().titles, self._laid.kernels, spent))
+            spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *results[1]])
+        times = list(map(Timed, self._laid.reports().titles, self._laid.kernels, spent))
+        return self._handed(results[0], given, restore), times
+
+    def _handed(self, results: list[Any], given: Sequence[Any], restore: Any) -> list[Any]:
+        """Results as the caller gets them: where and of the kind that its arrays are."""
+        found = self._finished(results)
+        if self.target.moves and not any(type(array) is DeviceArray for array in given):
+            found = [array.numpy() for array in found]
+        return found if restore is None else [restore(array) for array in found]
 
     def trace(self, inputs: Inputs, path: str | os.PathLike[str]) -> list[Timed]:
         """Write ``profile`` to a file in Chrome's trace format, which chrome://tracing and https://ui.perfetto.dev show; return it.

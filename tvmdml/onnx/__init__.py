@@ -9,6 +9,7 @@ the nodes that wait for elements;
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from tvmdml import __version__
@@ -23,7 +24,9 @@ from tvmdml.onnx.options import (
     enable_telemetry_events,
     get_all_providers,
     get_available_providers,
+    get_build_info,
     get_device,
+    get_version_string,
     preload_dlls,
     set_default_logger_severity,
     set_default_logger_verbosity,
@@ -55,7 +58,9 @@ __all__ = [
     "enable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
+    "get_build_info",
     "get_device",
+    "get_version_string",
     "load",
     "preload_dlls",
     "set_default_logger_severity",
@@ -65,9 +70,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``PackedModel``, which few programs need, is imported when it is asked for."""
+    """What few programs need is imported when it is asked for."""
     if name == "PackedModel":
         from tvmdml.onnx.packed import PackedModel
 
         return PackedModel
+    if name == "capi":
+        return importlib.import_module("tvmdml.onnx.capi")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -20,6 +21,7 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
+from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.running import Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.types import Undecided, decides
@@ -239,8 +241,8 @@ class InferenceSession(Runnable):
 
         Args:
             path_or_bytes: as for ``load``.
-            sess_options: ``add_free_dimension_override_by_name`` gives symbolic sizes, which a pack has none of; nothing else has
-                an effect.
+            sess_options: ``add_free_dimension_override_by_name`` gives symbolic sizes, and those that the model does not have are
+                passed over; ``enable_profiling`` measures each run; nothing else has an effect.
             providers: names of ONNX Runtime's providers, pairs of a name and options, or targets' names; without them, the CPU. One
                 that a pack has no graph for is passed over.
             provider_options: ``device_id`` has an effect.
@@ -250,14 +252,42 @@ class InferenceSession(Runnable):
             ModelError, PackError, Unsupported, InvalidArgument: as ``load``.
         """
         self.options = sess_options or SessionOptions()
+        self._given = path_or_bytes
+        self.set_providers(providers, provider_options)
+        if self.options.enable_profiling:
+            self.profile = Profile(self.options.profile_file_prefix)
+            weakref.finalize(self, self.profile.end)
+
+    def set_providers(
+        self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Run on the first of these providers that this machine has, from now on.
+
+        Raises:
+            ModelError, PackError, Unsupported, InvalidArgument: as for a new session.
+        """
         sizes, kinds = self.options.sizes, None
-        if isinstance(path_or_bytes, (str, os.PathLike)) and is_pack(path_or_bytes):
+        if isinstance(self._given, (str, os.PathLike)) and is_pack(self._given):
             from tvmdml.onnx.packed import kinds_of
 
-            sizes, kinds = {}, kinds_of(path_or_bytes)
+            sizes, kinds = {}, kinds_of(self._given)
         self.provider, self.target = chosen(providers, provider_options, kinds)
-        self._model = model = load(path_or_bytes, sizes, target=self.target)
+        self._model = model = self._loaded(sizes)
         self.name, self.inputs, self.outputs, self.symbols = model.name, model.inputs, model.outputs, model.symbols
+
+    def _loaded(self, sizes: Mapping[str, int]) -> Runnable:
+        """The model. Sizes that it does not have are passed over, as in ONNX Runtime."""
+        try:
+            return load(self._given, sizes, target=self.target)
+        except InvalidArgument:
+            symbols = Model(self._given, {}, self.target).symbols
+            known = {name: n for name, n in sizes.items() if name in symbols}
+            if len(known) == len(sizes):
+                raise
+            return load(self._given, known, target=self.target)
+
+    def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
+        return graph(inputs) if self.profile is None else self.profile.run(graph, inputs, self.get_providers()[0])
 
     def metadata(self) -> ModelMetadata:
         """What the file says of itself."""

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvmdml import targets
-from tvmdml.errors import InvalidArgument, NoDevice, TvmdmlError, Unsupported, message, safe_repr
+from tvmdml import __version__, targets
+from tvmdml.errors import InvalidArgument, NoDevice, TvmdmlError, Unsupported, counted, message, safe_repr
 from tvmdml.targets import Target
 
 CPU = "CPUExecutionProvider"
@@ -60,7 +60,9 @@ class ExecutionOrder(enum.IntEnum):
 
 @dataclass
 class SessionOptions:
-    """``onnxruntime.SessionOptions``. Only the sizes of ``add_free_dimension_override_by_name`` have an effect."""
+    """``onnxruntime.SessionOptions``. The sizes of ``add_free_dimension_override_by_name``, ``enable_profiling`` and
+    ``profile_file_prefix`` have an effect.
+    """
 
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
@@ -147,6 +149,16 @@ def get_device() -> str:
     return "GPU" if len(get_available_providers()) > 1 else "CPU"
 
 
+def get_version_string() -> str:
+    """The version of this package, not of ONNX Runtime."""
+    return __version__
+
+
+def get_build_info() -> str:
+    """What was installed."""
+    return f"tvmdml {__version__}"
+
+
 def set_default_logger_severity(severity: int) -> None:
     """Accept a severity; nothing is logged."""
 
@@ -190,24 +202,28 @@ def provider_of(target: Target) -> str:
 
 
 def chosen(
-    providers: Sequence[Any] | None,
+    providers: Sequence[Any] | str | None,
     options: Sequence[Mapping[str, Any]] | None = None,
     kinds: Collection[str] | None = None,
 ) -> tuple[str, Target]:
     """The first provider that can be used, and its target. As in ONNX Runtime, others are passed over with a warning.
 
     Args:
-        providers: names, or pairs of a name and options; names of targets, too.
+        providers: a name, names, or pairs of a name and options; names of targets, too.
         options: options for each provider, unless they are in pairs: ``device_id`` has an effect.
         kinds: the kinds of target that the model is compiled for, if it is one of a pack.
 
     Raises:
         InvalidArgument: an entry is not a provider, or a target of tvmdml's own name cannot be used.
     """
+    providers = [providers] if isinstance(providers, str) else list(providers or ())
+    if options and len(options) != len(providers):
+        given, allowed = f"{len(options)} for {counted(len(providers), 'provider')}", "one for each provider"
+        raise InvalidArgument(message("provider_options", given, allowed))
     several: list[tuple[str, Mapping[str, Any]]] = []
     one: Any
     own: Any
-    for one, own in itertools.zip_longest(providers or (), options or (), fillvalue={}):
+    for one, own in itertools.zip_longest(providers, options or (), fillvalue={}):
         name, given = one if isinstance(one, tuple) and len(one) == 2 else (one, own)
         if not isinstance(name, str) or not isinstance(given, Mapping):
             raise InvalidArgument(message("providers", safe_repr(one), "names, or pairs of a name and a mapping"))

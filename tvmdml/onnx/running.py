@@ -125,13 +125,17 @@ class Runnable(Session, abc.ABC):
         compiled = self._for_tensors(given)
         found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
         count = compiled.count(len(self.outputs))
-        results = [] if compiled.graph is None else compiled.graph({name: given[name] for name in compiled.inputs})
+        results = [] if compiled.graph is None else self._run(compiled.graph, {name: given[name] for name in compiled.inputs})
         later = () if compiled.tail is None else compiled.tail.makes
         places = [i for i in range(count) if i not in found and i not in later]
         found |= dict(zip(places, results, strict=compiled.tail is None))
         if compiled.tail is not None:
             found |= self._after(compiled.tail, results[len(places) :], given.values())
         return compiled.assembled([found[i] for i in range(count)])
+
+    def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
+        """Run what was compiled."""
+        return graph(inputs)
 
     def _after(self, tail: Tail, results: Sequence[Any], given: Iterable[Any]) -> dict[int, Any]:
         """What is computed after the graph, as arrays of the kind of the inputs."""

@@ -10,12 +10,13 @@ import numpy as np
 
 from tvmdml import arrays
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import options
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.options import CPU, RunOptions, SessionOptions
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element
+from tvmdml.onnx.profiling import Profile
 from tvmdml.targets import Target
 
 
@@ -63,6 +64,8 @@ class Session:
     outputs: Sequence[Any]
     target: Target
     options = SessionOptions()
+    profile: Profile | None = None
+    """The times of all runs, where they are measured."""
     provider = ""
     """The name of the provider that was asked for; empty for that of the target."""
 
@@ -183,12 +186,19 @@ class Session:
         iobinding.run()
 
     def end_profiling(self) -> str:
-        """There is no profile of all runs.
+        """Write the times of all runs and their kernels so far to a file, and return its name; measure no more.
+
+        Without ``SessionOptions.enable_profiling`` there is no file, and no name.
 
         Raises:
-            Unsupported: always.
+            OSError: the file cannot be written.
         """
-        raise Unsupported(message("end_profiling", "a profile of all runs", "one run", "model.compiled(…).trace(inputs, path)."))
+        profile, self.profile = self.profile, None
+        return "" if profile is None else profile.end()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When measuring began, on the clock of ``time.perf_counter_ns``; 0 if nothing is measured."""
+        return 0 if self.profile is None else self.profile.start
 
     def _positions(self, names: Sequence[str] | None) -> list[int]:
         known = [one.name for one in self.outputs]
@@ -351,9 +361,10 @@ class IOBinding:
         if not self._outputs:
             known = ", ".join(one.name for one in self._session.outputs)
             raise InvalidArgument(message("run_with_iobinding", "no bound outputs", known, "bind_output(name)."))
-        if self._quick is None and all(one.array is not None for one in self._outputs.values()):
+        measured = self._session.profile is not None
+        if self._quick is None and not measured and all(one.array is not None for one in self._outputs.values()):
             self._quick = self._bound()
-        if self._quick is not None:
+        if self._quick is not None and not measured:
             self._quick()
             self._session.target.wait()
             return

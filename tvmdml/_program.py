@@ -1,4 +1,4 @@
-"""Runs a program that imports a package by the name that it has on Windows."""
+"""Runs a program that imports a package whose interface is here, by that package's name."""
 
 from __future__ import annotations
 
