@@ -69,6 +69,22 @@ def test_arrays_leave_arithmetic_to_expressions() -> None:
         np.asarray(x)
 
 
+def test_an_expression_has_pythons_operators() -> None:
+    """But ``==``, which is identity: expressions are keys."""
+    graph = tvmdml.Graph()
+    x, y = graph.input((4,), name="x"), graph.input((4,), name="y")
+    results = [x**2, x**y, abs(x), x < y, x <= y, x > y, x >= y, x < 1, np.ones(4, np.float32) <= x]
+    given = {"x": np.array([-1, 0, 2, 3], np.float32), "y": np.array([2, 0, 1, 3], np.float32)}
+    a, b = given.values()
+    right = [a**2, a**b, abs(a), a < b, a <= b, a > b, a >= b, a < 1, a >= 1]
+    for found, wanted in zip(graph.compile(results)(given), right, strict=True):
+        assert np.array_equal(found, wanted)
+        assert found.dtype == (np.uint8 if wanted.dtype == bool else np.float32)
+    assert (x == y) is False
+    with pytest.raises(AttributeError, match=r"no attribute 'sizes'. Did you mean 'shape'"):
+        x.sizes  # noqa: B018
+
+
 @pytest.mark.parametrize(
     "key", [np.array([1, 2]), (np.array([1, 2]), 0), np.ones((5, 5), bool), True, slice("a", None), slice(0, 9, 0)]
 )

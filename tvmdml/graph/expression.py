@@ -20,6 +20,10 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 Key = int | slice | None | EllipsisType
 
 
+_ALSO = {"sizes": "shape", "data_type": "dtype", "rank": "ndim", "element_count": "size"}
+"""What an array calls what a ``TensorDesc`` calls otherwise."""
+
+
 def _function(name: str) -> Any:
     return doors.public_name(name)
 
@@ -28,7 +32,8 @@ class Expression(Traced):
     """A tensor of a graph: an input, a constant, or the result of a function of other expressions.
 
     It has the ``shape``, ``dtype`` and ``strides`` of an array, and no elements until the graph runs. All functions take it;
-    ``+ - * / %`` and unary ``-`` are those functions. ``==`` is identity.
+    ``+ - * / % @ **``, unary ``-``, ``abs()`` and ``< <= > >=`` are those functions. ``==`` is identity; ``tvmdml.equals`` compares
+    elements.
     """
 
     __slots__ = ("__weakref__", "desc", "dtype", "edge", "graph")
@@ -74,6 +79,8 @@ class Expression(Traced):
 
     def __getattr__(self, name: str) -> Any:
         """What is not there may be a function."""
+        if (own := _ALSO.get(name)) is not None:
+            raise no_attribute("an Expression", name, (), otherwise=f" Did you mean {own!r}?")
         known = () if name.startswith("_") else (one for several in doors.public_names_by_module().values() for one in several)
         raise no_attribute("an Expression", name, known, "tvmdml.")
 
@@ -142,6 +149,30 @@ class Expression(Traced):
     def __matmul__(self, other: Any) -> Expression:
         """``tvmdml.gemm``."""
         return _function("gemm")(self, other)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Any) -> Expression:
+        """``tvmdml.pow``."""
+        return _function("pow")(self, other)  # type: ignore[no-any-return]
+
+    def __abs__(self) -> Expression:
+        """``tvmdml.abs``."""
+        return _function("abs")(self)  # type: ignore[no-any-return]
+
+    def __lt__(self, other: Any) -> Expression:
+        """``tvmdml.less_than``: uint8, 1 or 0."""
+        return _function("less_than")(self, other)  # type: ignore[no-any-return]
+
+    def __le__(self, other: Any) -> Expression:
+        """``tvmdml.less_than_or_equal``: uint8, 1 or 0."""
+        return _function("less_than_or_equal")(self, other)  # type: ignore[no-any-return]
+
+    def __gt__(self, other: Any) -> Expression:
+        """``tvmdml.greater_than``: uint8, 1 or 0."""
+        return _function("greater_than")(self, other)  # type: ignore[no-any-return]
+
+    def __ge__(self, other: Any) -> Expression:
+        """``tvmdml.greater_than_or_equal``: uint8, 1 or 0."""
+        return _function("greater_than_or_equal")(self, other)  # type: ignore[no-any-return]
 
     # -- Views
 
