@@ -170,6 +170,19 @@ def test_results_have_the_types_of_pytorch() -> None:
             torch.testing.assert_close(torch.compile(function, backend="tvmdml")(whole), function(whole))
 
 
+def test_modes_and_options_are_those_of_other_backends() -> None:
+    for named in ({"mode": "max-autotune"}, {"options": {"target": "vulkan"}}):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=rf"given {next(iter(named))}=.*; allowed: neither mode nor options. .* run on the CPU"):
+            torch.compile(torch.sin, backend="tvmdml", **named)(torch.ones(3))
+
+
+def test_what_stays_in_pytorch_is_named() -> None:
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match=r"stays in PyTorch \(.*aten.sum.*\): a reduction of another type"), torch.no_grad():
+        assert torch.compile(lambda x: (x * 3).sum(), backend="tvmdml")(torch.arange(4)).item() == 18
+
+
 def test_numbers_that_half_precision_has_not() -> None:
     x = torch.randn(50).half() * 0.1
 

@@ -20,19 +20,28 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from tvmdml.errors import TvmdmlError, Unsupported
+from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.tensors import TensorDataType
 from tvmdml.torch._aten import FIRST_ONLY, MIXED, TABLE
 
 _TYPES = {getattr(torch, one.tvm) for one in TensorDataType if hasattr(torch, one.tvm) and not one.is_nibble} | {torch.bool}
 _NUMBERS = {operator.getitem, operator.add, operator.mul, operator.sub, operator.floordiv, torch.ops.aten.sym_size.int}
+_MOST_SHOWN = 5
 MOST_CHANGES = 3
 """After so many changes of parameters they are inputs: a program that trains without gradients would compile at each step."""
 
 
-def tvmdml(module: GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-    """The backend, as ``torch.compile`` calls it."""
+def tvmdml(module: GraphModule, examples: Sequence[Any], **others: Any) -> Callable[..., Any]:
+    """The backend, as ``torch.compile`` calls it.
+
+    Raises:
+        InvalidArgument: ``torch.compile`` was given a mode or options, which are those of another backend.
+    """
+    if others:
+        given = ", ".join(f"{name}={safe_repr(one)}" for name, one in others.items())
+        advice = "Graphs are always optimized, and run on the CPU; TVMDML_NUM_THREADS sets the threads."
+        raise InvalidArgument(message("torch.compile(backend='tvmdml')", given, "neither mode nor options", advice))
     fixed = [isinstance(one, torch.nn.Parameter) or hasattr(one, "_dynamo_static_input_type") for one in examples]
 
     def without_gradients(traced: GraphModule, _: Any) -> Callable[..., Any]:
@@ -151,7 +160,9 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
             return self._made(given)
         except (TvmdmlError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
             # entries may meet arguments that nobody thought of: PyTorch knows them
-            warnings.warn(f"tvmdml: a part of the graph stays in PyTorch: {error}", stacklevel=4)
+            names = list(dict.fromkeys(str(one.target) for one in self._part.graph.nodes if one.op == "call_function"))
+            shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
+            warnings.warn(f"tvmdml: a part of the graph stays in PyTorch ({shown}): {error}", stacklevel=4)
             return None
 
     def _made(self, given: Sequence[Any]) -> _Made:
