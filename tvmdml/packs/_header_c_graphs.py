@@ -225,7 +225,8 @@ pack_context *pack_new(const pack_graph *graph) {
     intptr_t number = ((intptr_t)graph - (intptr_t)pack_graphs) / (intptr_t)sizeof *graph;
     char *memory;
     if (graph == NULL || number < 0 || number >= PACK_GRAPHS || graph != &pack_graphs[number]) {
-        pack_fail_(graph == NULL ? "no graph was given" : "the graph is not one of this header's");
+        if (graph != NULL) pack_fail_("the graph is not one of this header's");
+        else pack_fail_("no graph was given: %s is one of the %d of this header", pack_graphs[0].name, PACK_GRAPHS);
         return NULL;
     }
     memory = (char *)malloc(head + (size_t)graph->memory + PACK_ALIGNMENT_);
